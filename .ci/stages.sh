@@ -238,7 +238,7 @@ stage_sanitizers() {
         --test killed --test completion_queue --test forked --test retired -- --skip who_reads_without_end \
         --skip the_cost_of_a_completion || return 1
     MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-ignore-leaks" PROPTEST_CASES=8 cargo +nightly miri test --locked -p longma-via --lib -- \
-        --skip lock_tests engine:: shared_bytes:: shared_memory::ring_tests shared_memory::letters datagram::message
+        --skip lock_tests engine:: shared_bytes:: shared_memory::ring_tests shared_memory::control_message datagram::message
 }
 
 # advice STAGE: what to do when it fails, besides reading its log.

@@ -83,7 +83,7 @@ fn what_cannot_be_is_refused_with_what_to_do() {
     let here = folder.path();
     assert!(refused(here, "get drive x").contains("longma zoned format drive"));
     std::fs::write(here.join("other"), "no device").unwrap();
-    assert!(refused(here, "info other").contains("is no emulated zoned device"));
+    assert!(refused(here, "info other").contains("is not an emulated zoned device"));
     assert!(refused(here, "format other --force").contains("will not replace it"));
     printed(here, FORMAT);
     assert!(refused(here, FORMAT).contains("--force replaces it"));
@@ -116,7 +116,7 @@ fn a_map_that_no_new_one_can_take_the_place_of_stays() {
         ("format drive --force --zones 12 --zone-size 1MiB --node-bytes 1000", "nodes of 1000 bytes"),
         ("format drive --force --conventional-zones 0", "no conventional zones"),
         ("format drive --force --zone-size 16KiB", "too small for the superblocks"),
-        ("format drive --force --max-open 1", "one open zone only"),
+        ("format drive --force --max-open 1", "only one open zone"),
         ("format drive --force --zones 5000000 --zone-size 1MiB", "at most 4194304"),
         ("bench drive --force --zones 3 --records 10 --operations 10", "fewer than 6 sequential zones"),
         ("soak drive --force --zones 3 --seconds 0", "fewer than 6 sequential zones"),

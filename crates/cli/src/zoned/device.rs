@@ -2,7 +2,7 @@
 //! Not the devices: those are `longma-zoned`.
 
 use longma_topology::units::Size;
-use longma_zoned::device::{BlankDevice, FileDevice, Geometry, KernelDevice, MemoryDevice, StatesRepair};
+use longma_zoned::device::{FileDevice, Geometry, KernelDevice, MemoryDevice, NullDevice, StatesRepair};
 use longma_zoned::{Durability, Error as MapError, Options, Store, ZonedDevice};
 use std::error::Error;
 use std::os::unix::fs::FileTypeExt;
@@ -272,7 +272,7 @@ impl Which {
     /// Whether a map can be made on such a device: it is made on one that keeps nothing. Making the file would already cost the old one.
     fn can_hold_a_map(&self, geometry: Geometry, node_bytes: Option<u32>) -> Result<(), MapError> {
         FileDevice::admits(&geometry)?;
-        match Store::format(BlankDevice::new(geometry)?, node_bytes, 0) {
+        match Store::format(NullDevice::new(geometry)?, node_bytes, 0) {
             Ok(_) => Ok(()),
             Err(MapError::Unsuitable { what, .. }) => {
                 Err(MapError::Unsuitable { device: self.device.display().to_string(), what })

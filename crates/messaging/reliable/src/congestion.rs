@@ -1,38 +1,39 @@
-//! How many packets may be under way at once, so that the path is full and not more.
-//! Not the receiver's window: the sender keeps to both.
-//! Source: RFC 5681 and RFC 6582 (slow start, halving once a flight), counted in packets.
+//! Congestion control: limits the number of packets in flight to what the path carries. The receiver's window is a
+//! separate limit.
+//!
+//! Source: RFC 5681 and RFC 6582 (slow start, one reduction per flight), counted in packets.
 
-/// The most packets under way, whatever the path: the reach of the selective acknowledgements.
+/// The maximum number of packets in flight, which is the range of the selective acknowledgements.
 pub const MAX_PACKETS: u32 = 256;
 
-const FIRST_PACKETS: u32 = 16;
-const LEAST_PACKETS: u32 = 2;
+const INITIAL_PACKETS: u32 = 16;
+const MIN_PACKETS: u32 = 2;
 
 /// The congestion window.
 #[derive(Clone, Debug)]
 pub struct Congestion {
     packets: u32,
-    /// Beyond this many the window grows by one a round trip instead of doubling.
+    /// The slow-start threshold. Above it the window grows by one per round trip instead of doubling.
     threshold: u32,
-    /// Acknowledged since the window last grew by one in slow growth.
+    /// Packets acknowledged since the last increment in congestion avoidance.
     counted: u32,
-    /// Transmissions up to this one belong to the flight that was halved for already.
+    /// Losses of transmissions before this one belong to a flight for which the window has already been reduced.
     halved_at: u64,
 }
 
 impl Default for Congestion {
     fn default() -> Self {
-        Self { packets: FIRST_PACKETS, threshold: MAX_PACKETS, counted: 0, halved_at: 0 }
+        Self { packets: INITIAL_PACKETS, threshold: MAX_PACKETS, counted: 0, halved_at: 0 }
     }
 }
 
 impl Congestion {
-    /// Packets that may be under way.
+    /// The number of packets that may be in flight.
     pub fn packets(&self) -> u32 {
         self.packets
     }
 
-    /// `count` packets were acknowledged.
+    /// Records the acknowledgement of `count` packets.
     pub fn acknowledged(&mut self, count: u32) {
         if self.packets < self.threshold {
             self.packets = (self.packets + count).min(self.threshold);
@@ -46,19 +47,19 @@ impl Congestion {
         self.packets = self.packets.min(MAX_PACKETS);
     }
 
-    /// The packet of transmission number `lost` was lost; `latest` is the latest so far.
+    /// Records the loss of the packet sent as transmission `lost`; `latest` is the latest transmission so far.
     pub fn lost(&mut self, lost: u64, latest: u64) {
         if lost >= self.halved_at {
-            self.threshold = (self.packets / 2).max(LEAST_PACKETS);
+            self.threshold = (self.packets / 2).max(MIN_PACKETS);
             self.packets = self.threshold;
             self.halved_at = latest + 1;
         }
     }
 
-    /// Nothing came back for a whole time-out; `latest` is the latest transmission.
+    /// Records a time-out of the whole flight; `latest` is the latest transmission.
     pub fn timed_out(&mut self, latest: u64) {
-        self.threshold = (self.packets / 2).max(LEAST_PACKETS);
-        self.packets = LEAST_PACKETS;
+        self.threshold = (self.packets / 2).max(MIN_PACKETS);
+        self.packets = MIN_PACKETS;
         self.halved_at = latest + 1;
     }
 }
@@ -94,10 +95,10 @@ mod tests {
     }
 
     #[test]
-    fn a_time_out_begins_again_from_the_least() {
+    fn a_timeout_restarts_from_the_minimum() {
         let mut window = Congestion::default();
         window.timed_out(7);
-        assert_eq!(window.packets(), LEAST_PACKETS);
+        assert_eq!(window.packets(), MIN_PACKETS);
         window.acknowledged(100);
         assert_eq!(window.packets(), 8);
     }

@@ -1,6 +1,7 @@
-//! One reliable connection: it opens, carries messages both ways in order, notices a dead peer, and ends.
-//! Not a socket: it takes packets and the time, and gives datagrams to send and events. Whoever owns it moves the bytes.
-//! Source: delayed acknowledgement and probing of a shut window after RFC 1122 (4.2.3.2, 4.2.2.17).
+//! A reliable connection: opening, ordered messages in both directions, detection of a dead peer, and closing. It is a
+//! state machine: the caller passes it packets and the time, and takes datagrams and events from it.
+//!
+//! Source: delayed acknowledgements and probing of a closed window after RFC 1122 (4.2.3.2, 4.2.2.17).
 
 use crate::packet::{HEADER_BYTES, Kind, MAX_HEADER_BYTES, MAX_SACK_WORDS, Packet};
 use crate::receiver::{Arrival, Receiver, Violation};
@@ -9,51 +10,52 @@ use crate::sender::{Acknowledgement, Sender};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Bytes of the parameters before the words of a request or an answer.
+/// The size of the parameters in front of a request or an answer, bytes.
 const PARAMETER_BYTES: usize = 8;
 
-/// The longest request or answer that travels with the opening of a connection.
+/// The maximum size of the request or answer in the packets that open a connection, bytes.
 pub const MAX_GREETING: usize = 512;
 
-/// Transmissions of one packet without success after which the path is taken for broken, though the peer answers.
+/// The number of transmissions of one packet after which the path is considered broken even if the peer answers.
 const MAX_TIMES: u32 = 30;
 
-/// `Close` is sent this often before the peer is taken for gone.
+/// The number of `Close` packets sent before the peer is considered gone.
 const MAX_CLOSES: u32 = 5;
 
-/// What a route is taken for whose largest IP packet nobody knows: an Ethernet without jumbo frames (IEEE 802.3-2018, 3.2.7).
+/// The assumed maximum packet size of a route if it is unknown: Ethernet without jumbo frames (IEEE 802.3-2018, 3.2.7).
 pub const USUAL_PACKET_BYTES: u32 = 1500;
 
-/// Their headers (RFC 791, RFC 768).
+/// The size of the headers (RFC 791, RFC 768).
 const IPV4_AND_UDP_BYTES: u32 = 20 + 8;
 
-/// How a connection behaves. Both ends bring their own; the smaller datagram and message hold.
+/// The configuration of a connection. Each end has its own; the smaller datagram and message sizes apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Bytes of the largest datagram, 600 to 65,507.
+    /// The maximum datagram size, 600 to 65,507 bytes.
     pub max_datagram: u16,
-    /// Packets that the receiving half keeps, 1 to 256.
+    /// The number of packets that the receiver buffers, 1 to 256.
     pub window: u16,
-    /// Bytes of the longest message.
+    /// The maximum message size, bytes.
     pub max_message: u32,
-    /// Packets that may wait to be sent or acknowledged; a message that finds this many is not taken.
+    /// The maximum number of packets waiting to be sent or acknowledged. A message is rejected while the queue is at
+    /// this limit.
     pub queue: usize,
-    /// Wait for an acknowledgement before anything is known of the path.
+    /// The retransmission time-out before there is a round-trip sample.
     pub initial_time_out: Duration,
-    /// Least wait for an acknowledgement.
-    pub least_time_out: Duration,
-    /// Most wait for an acknowledgement.
-    pub most_time_out: Duration,
-    /// How long an acknowledgement may wait for a packet that carries it.
+    /// The minimum retransmission time-out.
+    pub min_time_out: Duration,
+    /// The maximum retransmission time-out.
+    pub max_time_out: Duration,
+    /// How long an acknowledgement may be delayed to be sent with a data packet.
     pub acknowledgement_delay: Duration,
-    /// Silence after which the peer is asked whether it is there.
+    /// The time without packets from the peer after which it is probed.
     pub probe_after: Duration,
-    /// Silence after which the peer is taken for gone; also how long the opening may take.
+    /// The time without packets from the peer after which it is considered gone. It also limits the opening.
     pub give_up_after: Duration,
 }
 
 impl Default for Config {
-    /// For a machine room: datagrams of an Ethernet without jumbo frames, round trips below a millisecond.
+    /// For local networks: Ethernet without jumbo frames, round trips below a millisecond.
     fn default() -> Self {
         Self {
             max_datagram: (USUAL_PACKET_BYTES - IPV4_AND_UDP_BYTES) as u16,
@@ -61,8 +63,8 @@ impl Default for Config {
             max_message: 64 << 20,
             queue: 1024,
             initial_time_out: Duration::from_millis(100),
-            least_time_out: Duration::from_millis(4),
-            most_time_out: Duration::from_secs(1),
+            min_time_out: Duration::from_millis(4),
+            max_time_out: Duration::from_secs(1),
             acknowledgement_delay: Duration::from_micros(100),
             probe_after: Duration::from_millis(500),
             give_up_after: Duration::from_secs(3),
@@ -70,65 +72,65 @@ impl Default for Config {
     }
 }
 
-/// Something that happened on a connection.
+/// An event of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The peer accepted; its answer.
+    /// The peer accepted the connection, with this answer.
     Opened(Vec<u8>),
-    /// The peer refused; its answer.
+    /// The peer rejected the connection, with this answer.
     Rejected(Vec<u8>),
     /// A message arrived.
     Message(Vec<u8>),
-    /// Every message up to this number is at the peer.
+    /// All messages up to this number have been received by the peer.
     Delivered(u64),
     /// The peer closed the connection.
     Closed,
-    /// The connection is broken.
+    /// The connection broke.
     Lost(Loss),
 }
 
-/// Why a connection broke.
+/// The reason why a connection broke.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Loss {
-    /// Nothing valid came from the peer for the time the configuration gives it.
+    /// No valid packet arrived from the peer for the configured time.
     #[error("the peer has not answered for {0:?}")]
     Silent(Duration),
-    /// The peer answers, but one packet does not get through.
+    /// The peer answers, but a packet does not get through.
     #[error(
         "a packet was sent {0} times and did not arrive, though the peer answers; is the MTU of the path smaller than that of its ends?"
     )]
     Blocked(u32),
-    /// The peer does not know the connection: it was started again, or gave it up.
-    #[error("the peer does not know the connection any more")]
+    /// The peer does not know the connection, because it was restarted or has given up the connection.
+    #[error("the peer no longer knows the connection")]
     Reset,
-    /// The peer broke the protocol.
-    #[error("the peer broke the protocol: {0}")]
+    /// The peer violated the protocol.
+    #[error("the peer violated the protocol: {0}")]
     Violation(Violation),
-    /// The peer's greeting cannot be read.
-    #[error("the peer's answer cannot be read")]
+    /// The peer's answer is malformed.
+    #[error("the peer's answer is malformed")]
     Greeting,
 }
 
-/// Why a message was not taken.
+/// The reason why a message was not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SendError {
-    /// Too much waits already; try again after [`Event::Delivered`].
-    #[error("too many packets wait to be sent")]
+    /// Too many packets are queued; retry after [`Event::Delivered`].
+    #[error("too many packets are queued")]
     Full,
-    /// Longer than both ends agreed.
-    #[error("the message is longer than the {0} bytes both ends agreed on")]
+    /// The message exceeds the agreed maximum.
+    #[error("the message is longer than the agreed maximum of {0} bytes")]
     TooLong(usize),
-    /// Not open, or not any more.
+    /// The connection is not open.
     #[error("the connection is not open")]
     NotOpen,
 }
 
-/// A peer's wish for a connection, from an `Open` packet.
+/// A connection request, decoded from an `Open` packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Opening {
     /// The peer's tag.
     pub from: u64,
-    /// What it says.
+    /// The data of the request.
     pub request: Vec<u8>,
     parameters: Parameters,
 }
@@ -142,10 +144,10 @@ struct Parameters {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// `Open` was sent and is sent again until it is answered.
+    /// `Open` has been sent and is repeated until it is answered.
     Opening,
     Open,
-    /// `Close` was sent this often.
+    /// The number of `Close` packets sent.
     Closing(u32),
     Over,
 }
@@ -157,47 +159,47 @@ pub struct Connection {
     phase: Phase,
     tag: u64,
     peer: u64,
-    /// What `Open` names to show that we hear what is sent to us; 0 before somebody wants it.
-    proof: u64,
-    /// What `Open` or `Accept` says.
+    /// The cookie to return in `Open`; 0 until the peer asks for one.
+    cookie: u64,
+    /// The contents of `Open` or `Accept`.
     greeting: Vec<u8>,
-    /// An `Accept` has to be sent (again).
+    /// When `Accept` must be sent (again).
     accept_due: Option<Duration>,
-    /// Payload bytes of a packet.
+    /// The payload size of a packet.
     fragment: usize,
     max_message: usize,
     sender: Sender,
     receiver: Receiver,
     events: VecDeque<Event>,
     delivered: u64,
-    /// When an acknowledgement must go, and the packets it is for.
+    /// When an acknowledgement must be sent, and the number of packets it covers.
     ack_due: Option<Duration>,
     unacknowledged: u32,
-    heard: Duration,
-    /// When this end was last looked after.
-    looked: Duration,
-    /// When `Open`, `Close` or a probe goes again.
+    last_heard: Duration,
+    /// When this end was last serviced.
+    last_serviced: Duration,
+    /// When the next `Open`, `Close` or probe is sent.
     again: Duration,
     attempts: u32,
-    /// The peer's `Close` is not answered yet.
-    farewell: bool,
+    /// Whether the peer's `Close` has to be answered.
+    answer_close: bool,
     statistics: Statistics,
 }
 
-/// Counts of one end.
+/// Statistics of one end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
     /// Datagrams sent.
     pub sent: u64,
-    /// Data packets sent again.
+    /// Data packets retransmitted.
     pub sent_again: u64,
     /// Packets received that belong to the connection.
     pub received: u64,
-    /// Data packets that had come before.
+    /// Duplicate data packets.
     pub duplicates: u64,
-    /// Data packets that came early.
+    /// Data packets received out of order.
     pub early: u64,
-    /// Packets without sense: stale tags, acknowledgements of what was never sent.
+    /// Invalid packets: stale tags, or acknowledgements of packets never sent.
     pub refused: u64,
 }
 
@@ -226,21 +228,21 @@ impl Parameters {
     }
 }
 
-/// The smallest datagram a connection works with: a greeting fits.
+/// The minimum datagram size, into which a greeting fits.
 pub const MIN_DATAGRAM: usize = HEADER_BYTES + PARAMETER_BYTES + MAX_GREETING;
 
 impl Opening {
-    /// Reads an `Open` packet; `None` if it is another one, or makes no sense.
+    /// Decodes an `Open` packet. `None` if it is another packet or malformed.
     pub fn read(packet: &Packet) -> Option<Self> {
         let (parameters, request) = Parameters::read(packet.payload)?;
         let fits = packet.kind == Kind::Open;
         fits.then(|| Self { from: packet.from, request: request.to_vec(), parameters })
     }
 
-    /// The datagram that refuses it, from one who calls himself `tag`; it may be sent again whenever the `Open` comes again.
+    /// Encodes the rejection, with `tag` as the sender's tag. It may be sent again whenever the `Open` is repeated.
     ///
     /// # Panics
-    /// With an answer of more than [`MAX_GREETING`] bytes.
+    /// If `answer` is longer than [`MAX_GREETING`] bytes.
     pub fn reject(&self, tag: u64, answer: &[u8], out: &mut Vec<u8>) {
         assert!(answer.len() <= MAX_GREETING, "an answer of at most {MAX_GREETING} bytes");
         let payload = self.parameters.write(answer);
@@ -248,13 +250,13 @@ impl Opening {
     }
 }
 
-/// Answers an `Open` whose sender has not shown that it hears what is sent to the address that it gives: it is to ask again, naming
-/// `proof` (not 0). Nothing of it has to be kept, and the answer is shorter than what it answers.
-pub fn ask_again(packet: &Packet, proof: u64, out: &mut Vec<u8>) {
-    Packet::new(Kind::Again, packet.from, proof).write(out);
+/// Answers an `Open` packet whose source address is not verified: the peer must repeat it with the cookie `cookie` (not
+/// 0). The caller keeps no state, and the answer is shorter than the request.
+pub fn request_cookie(packet: &Packet, cookie: u64, out: &mut Vec<u8>) {
+    Packet::new(Kind::Again, packet.from, cookie).write(out);
 }
 
-/// Answers a packet to a connection that nobody knows; `false` if there is nothing to answer.
+/// Answers a packet for an unknown connection. Returns `false` if there is nothing to answer.
 pub fn answer_stray(packet: &Packet, out: &mut Vec<u8>) -> bool {
     let kind = match packet.kind {
         Kind::Data | Kind::Ack | Kind::Probe | Kind::Accept => Kind::Reset,
@@ -269,16 +271,16 @@ pub fn answer_stray(packet: &Packet, out: &mut Vec<u8>) -> bool {
 }
 
 impl Connection {
-    /// Asks for a connection under the own `tag` (not 0, and such that nobody can guess it: it tells this connection's packets from an
-    /// earlier one's, and from those of somebody who does not see the path).
+    /// Opens a connection with the own tag `tag`. The tag must be nonzero and unpredictable: it distinguishes the
+    /// packets of this connection from those of earlier ones, and from those forged by attackers off the path.
     ///
     /// # Panics
-    /// With tag 0, a configuration outside its ranges, or a request of more than [`MAX_GREETING`] bytes.
+    /// If the tag is 0, the configuration is outside its ranges, or the request is longer than [`MAX_GREETING`] bytes.
     pub fn open(config: Config, tag: u64, request: &[u8], now: Duration) -> Self {
         Self::new(config, Phase::Opening, tag, request, now)
     }
 
-    /// Accepts a peer's wish under the own `tag`.
+    /// Accepts a connection request with the own tag `tag`.
     ///
     /// # Panics
     /// As [`Connection::open`].
@@ -290,18 +292,21 @@ impl Connection {
     }
 
     fn new(config: Config, phase: Phase, tag: u64, greeting: &[u8], now: Duration) -> Self {
-        assert!(tag != 0 && greeting.len() <= MAX_GREETING, "a tag other than 0 and a greeting that fits");
+        assert!(
+            tag != 0 && greeting.len() <= MAX_GREETING,
+            "the tag must not be 0, and the greeting must fit"
+        );
         assert!(
             usize::from(config.max_datagram) >= MIN_DATAGRAM,
             "datagrams of {MIN_DATAGRAM} bytes or more"
         );
         assert!((1..=256).contains(&config.window), "a window of 1 to 256 packets");
-        let trip = RoundTrip::new(config.initial_time_out, config.least_time_out, config.most_time_out);
+        let trip = RoundTrip::new(config.initial_time_out, config.min_time_out, config.max_time_out);
         Self {
             phase,
             tag,
             peer: 0,
-            proof: 0,
+            cookie: 0,
             greeting: Parameters::of(&config).write(greeting),
             accept_due: None,
             fragment: 0,
@@ -312,11 +317,11 @@ impl Connection {
             delivered: 0,
             ack_due: None,
             unacknowledged: 0,
-            heard: now,
-            looked: now,
+            last_heard: now,
+            last_serviced: now,
             again: now,
             attempts: 0,
-            farewell: false,
+            answer_close: false,
             statistics: Statistics::default(),
             config,
         }
@@ -334,7 +339,7 @@ impl Connection {
         self.tag
     }
 
-    /// The peer's tag; 0 before it is known.
+    /// The peer's tag; 0 until it is known.
     pub fn peer(&self) -> u64 {
         self.peer
     }
@@ -349,20 +354,20 @@ impl Connection {
         self.sender.packets() == 0
     }
 
-    /// Whether a message would be refused because too many packets wait.
+    /// Whether a message would be rejected because the queue is full.
     pub fn is_full(&self) -> bool {
         self.phase == Phase::Open && self.sender.packets() >= self.config.queue
     }
 
-    /// Whether nothing more will happen: with the events taken it can be forgotten.
+    /// Whether the connection has ended. It can be dropped when its events have been taken.
     pub fn is_over(&self) -> bool {
-        self.phase == Phase::Over && !self.farewell
+        self.phase == Phase::Over && !self.answer_close
     }
 
-    /// Queues a message, given in parts. Says its number: they count from 1.
+    /// Queues a message, given in parts. Returns its number; messages are numbered from 1.
     ///
     /// # Errors
-    /// If it cannot be taken (now).
+    /// If it cannot be accepted (now).
     pub fn send(&mut self, parts: &[&[u8]]) -> Result<u64, SendError> {
         if self.phase != Phase::Open {
             return Err(SendError::NotOpen);
@@ -376,9 +381,10 @@ impl Connection {
         Ok(self.sender.queue(parts, self.fragment))
     }
 
-    /// What happened, oldest first.
+    /// Takes the oldest event.
     pub fn take_event(&mut self) -> Option<Event> {
-        // The end comes behind all that arrived before it and that the peer knows to be here, even if nobody looked in between.
+        // The final event comes after all messages that the peer knows to be delivered, even if this end was not polled
+        // in between.
         let is_the_end = matches!(self.events.front(), Some(Event::Closed | Event::Lost(_)));
         if !is_the_end && let Some(event) = self.events.pop_front() {
             return Some(event);
@@ -390,17 +396,17 @@ impl Connection {
         let was_shut = self.receiver.credits() == 0;
         let message = self.receiver.take()?;
         if was_shut && self.receiver.credits() > 0 && self.phase == Phase::Open {
-            // The peer waits for this news.
+            // The peer waits for this acknowledgement.
             self.ack_due = Some(Duration::ZERO);
         }
         Some(Event::Message(message))
     }
 
-    /// Takes in a packet that carries the own tag.
+    /// Processes a packet whose `to` is the own tag.
     pub fn receive(&mut self, now: Duration, packet: &Packet) {
         if packet.kind == Kind::Open {
             if packet.from == self.peer && self.phase == Phase::Open {
-                // The accept was lost.
+                // The `Accept` was lost.
                 self.accept_due = Some(now);
             }
             return;
@@ -413,7 +419,7 @@ impl Connection {
         self.statistics.received += 1;
         match (packet.kind, self.phase) {
             (Kind::Accept | Kind::Reject, Phase::Opening) => self.answered(now, packet),
-            (Kind::Again, Phase::Opening) => return self.ask_again(now, packet.from),
+            (Kind::Again, Phase::Opening) => return self.request_cookie(now, packet.from),
             (_, Phase::Opening) => {}
             (Kind::Accept, Phase::Open) => self.ack_due = Some(now),
             (Kind::Accept | Kind::Reject | Kind::Open | Kind::Again, _) => {}
@@ -422,21 +428,21 @@ impl Connection {
                 if phase == Phase::Open {
                     self.events.push_back(Event::Closed);
                 }
-                self.farewell = true;
+                self.answer_close = true;
                 self.phase = Phase::Over;
             }
             (Kind::Closed, _) => self.lose(Loss::Reset),
             (Kind::Data | Kind::Ack | Kind::Probe, Phase::Open) => self.traffic(now, packet),
             (Kind::Data | Kind::Ack | Kind::Probe, _) => {}
         }
-        self.heard = self.heard.max(now);
+        self.last_heard = self.last_heard.max(now);
     }
 
-    /// Asks with that proof from now on, and at once if it is news: the same one again, for an `Open` that crossed it, is none. The time
-    /// that the opening may take goes on.
-    fn ask_again(&mut self, now: Duration, proof: u64) {
-        if self.proof != proof {
-            (self.proof, self.again) = (proof, now);
+    /// Repeats `Open` with the cookie, at once if it is a new one. The same cookie again only answers an `Open` that
+    /// was already in flight. The time limit of the opening is not extended.
+    fn request_cookie(&mut self, now: Duration, cookie: u64) {
+        if self.cookie != cookie {
+            (self.cookie, self.again) = (cookie, now);
         }
     }
 
@@ -490,13 +496,14 @@ impl Connection {
         self.unacknowledged += 1;
         self.statistics.duplicates += u64::from(arrival == Arrival::Duplicate);
         self.statistics.early += u64::from(arrival == Arrival::Early);
-        // What the sender needs to repair a loss goes at once; in the good case every second packet is acknowledged.
+        // Acknowledge immediately if the sender needs the information to repair a loss. Otherwise every second packet
+        // is acknowledged.
         let at_once = arrival != Arrival::InOrder || had_gap || self.unacknowledged >= 2;
         let due = if at_once { now } else { now + self.config.acknowledgement_delay };
         self.ack_due = Some(self.ack_due.map_or(due, |at| at.min(due)));
     }
 
-    /// Ends the connection; what is not delivered yet is dropped.
+    /// Closes the connection. Undelivered messages are dropped.
     pub fn close(&mut self, now: Duration) {
         match self.phase {
             Phase::Open => {
@@ -517,44 +524,45 @@ impl Connection {
         }
     }
 
-    /// Writes the next datagram behind what `out` holds; `false` if there is none to send at `now`.
+    /// Appends the next datagram to `out`. Returns `false` if there is none to send at `now`.
     pub fn transmit(&mut self, now: Duration, out: &mut Vec<u8>) -> bool {
         self.look(now);
         let sent = match self.phase {
             Phase::Opening => self.transmit_open(now, out),
             Phase::Open => self.transmit_traffic(now, out),
             Phase::Closing(times) => self.transmit_close(now, times, out),
-            Phase::Over => self.transmit_farewell(out),
+            Phase::Over => self.transmit_closed(out),
         };
         self.statistics.sent += u64::from(sent);
         sent
     }
 
-    /// Time in which this end itself stood still (its process, or the machine with both ends) is no silence of the peer's, which may have
-    /// stood still too, or have its answers waiting here: it is asked, and given time.
+    /// Detects that this end was not running (its process, or the machine with both ends, was stopped). That time does
+    /// not count as silence of the peer, which may have been stopped too or whose packets may be waiting here. The peer
+    /// is probed and given time to answer.
     fn look(&mut self, now: Duration) {
-        // The longest time without anything to do, unless somebody does not do it.
+        // The longest interval between two calls if the caller observes the deadlines.
         let rest = self.config.probe_after.max(self.config.give_up_after / 4);
-        if now.saturating_sub(self.looked) > 2 * rest {
-            self.heard = self.heard.max(now.saturating_sub(rest));
+        if now.saturating_sub(self.last_serviced) > 2 * rest {
+            self.last_heard = self.last_heard.max(now.saturating_sub(rest));
             (self.again, self.attempts) = (now, 0);
         }
-        self.looked = self.looked.max(now);
+        self.last_serviced = self.last_serviced.max(now);
     }
 
     fn transmit_open(&mut self, now: Duration, out: &mut Vec<u8>) -> bool {
-        if now.saturating_sub(self.heard) >= self.config.give_up_after {
+        if now.saturating_sub(self.last_heard) >= self.config.give_up_after {
             self.lose(Loss::Silent(self.config.give_up_after));
         } else if now >= self.again {
             self.again = now + self.backed_off();
-            Packet { payload: &self.greeting, ..Packet::new(Kind::Open, self.proof, self.tag) }.write(out);
+            Packet { payload: &self.greeting, ..Packet::new(Kind::Open, self.cookie, self.tag) }.write(out);
             return true;
         }
         false
     }
 
-    fn transmit_farewell(&mut self, out: &mut Vec<u8>) -> bool {
-        let due = std::mem::take(&mut self.farewell);
+    fn transmit_closed(&mut self, out: &mut Vec<u8>) -> bool {
+        let due = std::mem::take(&mut self.answer_close);
         if due {
             Packet::new(Kind::Closed, self.peer, self.tag).write(out);
         }
@@ -577,7 +585,7 @@ impl Connection {
 
     fn transmit_traffic(&mut self, now: Duration, out: &mut Vec<u8>) -> bool {
         self.sender.check_timer(now);
-        if now.saturating_sub(self.heard) >= self.config.give_up_after {
+        if now.saturating_sub(self.last_heard) >= self.config.give_up_after {
             self.lose(Loss::Silent(self.config.give_up_after));
             return false;
         }
@@ -631,34 +639,34 @@ impl Connection {
         self.unacknowledged = 0;
     }
 
-    /// Waits between attempts double, up to the most that is allowed.
+    /// The back-off doubles with every attempt, up to a maximum.
     fn backed_off(&mut self) -> Duration {
         let wait = self.sender.trip().time_out() * (1 << self.attempts.min(10));
         self.attempts += 1;
-        wait.min(self.config.most_time_out).min(self.config.give_up_after / 4)
+        wait.min(self.config.max_time_out).min(self.config.give_up_after / 4)
     }
 
-    /// A shut window is asked about like a silent peer, but sooner.
+    /// A closed window is probed like a silent peer, but sooner.
     fn probe_at(&self) -> Duration {
-        if self.sender.is_shut_out() {
-            self.again.min(self.heard + self.sender.trip().time_out() * (1 << self.attempts.min(10)))
+        if self.sender.is_window_closed() {
+            self.again.min(self.last_heard + self.sender.trip().time_out() * (1 << self.attempts.min(10)))
         } else {
             self.again
         }
     }
 
-    /// When [`Connection::transmit`] has something to do, if nothing arrives before; `None` if never. A time that has passed
+    /// When [`Connection::transmit`] has to be called if no packet arrives before; `None` if never. A time in the past
     /// means now.
     pub fn deadline(&self) -> Option<Duration> {
         match self.phase {
-            Phase::Over => self.farewell.then_some(Duration::ZERO),
-            Phase::Opening => Some(self.again.min(self.heard + self.config.give_up_after)),
+            Phase::Over => self.answer_close.then_some(Duration::ZERO),
+            Phase::Opening => Some(self.again.min(self.last_heard + self.config.give_up_after)),
             Phase::Closing(_) => Some(self.again),
             Phase::Open => {
                 if self.sender.is_ready() {
                     return Some(Duration::ZERO);
                 }
-                let give_up = self.heard + self.config.give_up_after;
+                let give_up = self.last_heard + self.config.give_up_after;
                 let times = [
                     self.accept_due,
                     self.ack_due,
@@ -671,12 +679,12 @@ impl Connection {
         }
     }
 
-    /// What this end counted.
+    /// The statistics of this end.
     pub fn statistics(&self) -> Statistics {
         Statistics { sent_again: self.sender.retransmissions(), ..self.statistics }
     }
 
-    /// The smoothed round trip; `None` before anything was acknowledged.
+    /// The smoothed round-trip time; `None` before the first acknowledgement.
     pub fn round_trip(&self) -> Option<Duration> {
         self.sender.trip().smoothed()
     }

@@ -1,6 +1,8 @@
-//! Reliable delivery over datagrams that are lost, doubled, reordered, damaged and late: messages arrive once, whole and in order.
-//! Not a socket and not a thread: a state machine that is given packets and the time, and gives datagrams and events.
-//! Source: the RFCs that the parts cite; written for the VIA providers over UDP and AF_XDP.
+//! Reliable delivery over datagrams that are lost, duplicated, reordered, damaged or delayed: messages arrive once,
+//! complete and in order. It is a state machine without sockets and threads: it takes packets and the time, and returns
+//! datagrams and events.
+//!
+//! Sources: the RFCs named in the modules.
 
 mod congestion;
 mod connection;
@@ -12,12 +14,12 @@ pub mod wire;
 
 pub use connection::{
     Config, Connection, Event, Loss, MAX_GREETING, MIN_DATAGRAM, Opening, SendError, Statistics,
-    USUAL_PACKET_BYTES, answer_stray, ask_again,
+    USUAL_PACKET_BYTES, answer_stray, request_cookie,
 };
 pub use packet::{HEADER_BYTES, Kind, MAX_HEADER_BYTES, MAX_SACK_WORDS, Packet, PacketError};
 pub use receiver::Violation;
 
-/// The README's example is a test.
+/// Compiles and runs the example in the README.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

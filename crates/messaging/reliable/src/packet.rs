@@ -1,47 +1,48 @@
-//! The packets that a reliable connection exchanges: how they lie in a datagram, written and parsed.
-//! Not what they mean: that is `connection`. A checksum finds accidents; the tags keep out who does not see
-//! the path, and nothing does who sees it.
-//! Source: selective acknowledgement after RFC 2018, verification tags after RFC 9260 (8.5), but of 64 bits; CRC-32C is
-//! RFC 3385's.
+//! The packet format. The checksum detects accidental damage. The tags protect against attackers that cannot see the
+//! path; there is no protection against those that can.
+//!
+//! Source: selective acknowledgement after RFC 2018; verification tags after RFC 9260 (8.5), but with 64 bits; CRC-32C
+//! after RFC 3385.
 
-/// "LM" and the version of this format.
+/// "LM" and the version of the format.
 const MAGIC: [u8; 3] = [b'L', b'M', 3];
 
-/// Bytes of a packet before selective acknowledgements and payload.
+/// The size of a packet without selective acknowledgements and payload, bytes.
 pub const HEADER_BYTES: usize = 48;
 
-/// Words of selective acknowledgement that fit one packet: it reaches 256 packets beyond the first that is missing.
+/// The maximum number of selective-acknowledgement words. They cover 256 packets after the first missing one.
 pub const MAX_SACK_WORDS: usize = 4;
 
-/// The most that header and selective acknowledgements take.
+/// The maximum size of the header and the selective acknowledgements, bytes.
 pub const MAX_HEADER_BYTES: usize = HEADER_BYTES + 8 * MAX_SACK_WORDS;
 
 const FLAG_FIRST: u8 = 1;
 const FLAG_LAST: u8 = 2;
 
-/// What a packet is.
+/// The type of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Kind {
-    /// Asks for a connection; its tag `to` is 0, or what an `Again` called its sender.
+    /// Requests a connection. Its tag `to` is 0, or the cookie of an `Again`.
     Open = 1,
-    /// Answers `Open`: the connection exists.
+    /// Answers `Open`: the connection is accepted.
     Accept = 2,
-    /// Answers `Open`: there will be no connection.
+    /// Answers `Open`: the connection is rejected.
     Reject = 3,
     /// A fragment of a message.
     Data = 4,
-    /// Acknowledges, and nothing else.
+    /// An acknowledgement without data.
     Ack = 5,
-    /// Asks for an `Ack`.
+    /// Requests an `Ack`.
     Probe = 6,
-    /// Ends the connection.
+    /// Closes the connection.
     Close = 7,
     /// Answers `Close`.
     Closed = 8,
-    /// Answers a packet to a connection that is not there (any more).
+    /// Answers a packet for an unknown connection.
     Reset = 9,
-    /// Answers `Open`: to be said again, to this packet's `from`, by whoever gets this at the address that the `Open` came from.
+    /// Answers `Open`: it must be repeated with this packet's `from` as a cookie, which proves that the peer receives
+    /// packets at its source address.
     Again = 10,
 }
 
@@ -76,50 +77,51 @@ const KINDS: [Kind; 10] = [
 /// | 48.. | selective acknowledgements, then the payload |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet<'a> {
-    /// What it is.
+    /// The type.
     pub kind: Kind,
-    /// The receiver's tag of the connection; a packet with a tag of an earlier connection is stale.
+    /// The receiver's tag. A packet with the tag of an earlier connection is stale.
     pub to: u64,
-    /// The sender's tag of the connection; never 0.
+    /// The sender's tag; never 0.
     pub from: u64,
-    /// Number of this packet (`Data`), or of the next (all others).
+    /// The number of this packet (`Data`), or of the next data packet (all others).
     pub sequence: u64,
-    /// Every packet below this number has arrived.
+    /// All packets below this number have arrived.
     pub acknowledged: u64,
-    /// Packets from `acknowledged` on that the sender of this would take.
+    /// The number of packets from `acknowledged` on that the sender of this packet accepts.
     pub window: u16,
-    /// Bit `i` of word `w` says that packet `acknowledged + 1 + 64 w + i` has arrived. Words behind the last set bit are not sent.
+    /// Bit `i` of word `w` is set if packet `acknowledged + 1 + 64 w + i` has arrived. Words after the last set bit are
+    /// not sent.
     pub sack: [u64; MAX_SACK_WORDS],
-    /// Whether a message begins here.
+    /// Whether a message begins in this packet.
     pub first: bool,
-    /// Whether a message ends here.
+    /// Whether a message ends in this packet.
     pub last: bool,
-    /// What it carries.
+    /// The payload.
     pub payload: &'a [u8],
 }
 
-/// Why bytes are no packet.
+/// The reason why bytes are not a valid packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PacketError {
-    /// Fewer bytes than the packet says or a header takes.
-    #[error("the packet is cut short")]
+    /// There are fewer bytes than the header requires.
+    #[error("the packet is truncated")]
     Short,
-    /// Not this protocol, or another version of it.
+    /// The magic number or version is wrong.
     #[error("not a packet of this protocol and version")]
     Magic,
-    /// A kind that does not exist.
-    #[error("unknown kind of packet {0}")]
+    /// The type is unknown.
+    #[error("unknown packet type {0}")]
     Kind(u8),
-    /// The checksum does not fit.
-    #[error("the checksum does not fit")]
+    /// The checksum does not match.
+    #[error("the checksum does not match")]
     Checksum,
-    /// Too many words of selective acknowledgement, unknown flags, tag 0, or bytes that must be zero are not.
-    #[error("a field has a value that is not allowed")]
+    /// A field is invalid: too many selective-acknowledgement words, unknown flags, tag 0, or nonzero reserved bytes.
+    #[error("a field has an invalid value")]
     Field,
 }
 
 impl<'a> Packet<'a> {
-    /// A packet of `kind` between two tags that says nothing else yet.
+    /// Creates a packet of a kind between two tags, with all other fields zero.
     pub const fn new(kind: Kind, to: u64, from: u64) -> Self {
         Self {
             kind,
@@ -135,10 +137,10 @@ impl<'a> Packet<'a> {
         }
     }
 
-    /// Reads a packet from the start of a datagram; what follows the payload is padding. Never panics, whatever the bytes.
+    /// Decodes a packet at the start of a datagram; bytes after the payload are padding. Never panics.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The problem, if the packet is invalid.
     pub fn parse(datagram: &'a [u8]) -> Result<Self, PacketError> {
         let (header, rest) = datagram.split_first_chunk::<HEADER_BYTES>().ok_or(PacketError::Short)?;
         if header[..3] != MAGIC {
@@ -177,10 +179,10 @@ impl<'a> Packet<'a> {
         })
     }
 
-    /// Writes the packet behind what `out` holds.
+    /// Appends the encoded packet to `out`.
     ///
     /// # Panics
-    /// With a payload of more than 65,535 bytes.
+    /// If the payload is longer than 65,535 bytes.
     pub fn write(&self, out: &mut Vec<u8>) {
         let start = out.len();
         let words = MAX_SACK_WORDS - self.sack.iter().rev().take_while(|w| **w == 0).count();
@@ -206,7 +208,7 @@ impl<'a> Packet<'a> {
     }
 }
 
-/// CRC-32C of a packet, taking the checksum's own field as zero.
+/// The CRC-32C of a packet, with the checksum field taken as zero.
 fn checksum(packet: &[u8]) -> u32 {
     let sum = crc32c::crc32c(&packet[..4]);
     let sum = crc32c::crc32c_append(sum, &[0; 4]);
@@ -253,7 +255,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_packet_reads_back_as_it_was_written((packet, payload) in packets(), padding in 0usize..50) {
+        fn packets_round_trip((packet, payload) in packets(), padding in 0usize..50) {
             let packet = Packet { payload: &payload, ..packet };
             let mut bytes = Vec::new();
             packet.write(&mut bytes);

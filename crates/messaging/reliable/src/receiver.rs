@@ -1,37 +1,38 @@
-//! The receiving half of a connection: packets in any order become messages in the order they were sent.
-//! Not acknowledgement timing: that is `connection`.
+//! The receiving half of a connection: reassembles packets in any order to messages in their original order.
+//!
 //! Source: selective acknowledgement after RFC 2018.
 
 use crate::packet::{MAX_SACK_WORDS, Packet};
 use std::collections::VecDeque;
 
-/// What became of a packet.
+/// The result of receiving a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
-    /// It was the next one.
+    /// It was the next packet in sequence.
     InOrder,
-    /// It came before its turn and is kept.
+    /// It was out of order and is buffered.
     Early,
-    /// It has come before.
+    /// It was received before.
     Duplicate,
-    /// There is no room for it; it has to come again.
+    /// There is no space for it; it has to be sent again.
     Refused,
 }
 
-/// What a peer did that the protocol forbids.
+/// A protocol violation by the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Violation {
-    /// A message grew beyond the size that was agreed.
-    #[error("it sent a message of more than {0} bytes, the most that was agreed")]
+    /// A message exceeded the agreed maximum size.
+    #[error("it sent a message longer than the agreed maximum of {0} bytes")]
     TooLong(usize),
-    /// A message began inside another, or went on without a beginning.
-    #[error("its fragments do not make up messages")]
+    /// A message began inside another one, or continued without a beginning.
+    #[error("its fragments do not form messages")]
     Fragments,
-    /// A packet was larger than both ends agreed on.
-    #[error("its packet is larger than the {0} bytes agreed on")]
+    /// A packet exceeded the agreed maximum size.
+    #[error("it sent a packet larger than the agreed maximum of {0} bytes")]
     Datagram(usize),
-    /// Not the peer's fault, unless it does so to all: this process may have no more memory.
-    #[error("there is no memory here for more than {0} bytes of its message")]
+    /// This process has no memory for the message. This is the peer's fault only if it occurs with all of its
+    /// connections.
+    #[error("this process cannot allocate memory for more than {0} bytes of its message")]
     Memory(usize),
 }
 
@@ -45,23 +46,23 @@ struct Early {
 /// The receiving half.
 #[derive(Clone, Debug)]
 pub struct Receiver {
-    /// The packet that comes next.
+    /// The number of the next packet in sequence.
     next: u64,
-    /// Packets that came early: entry `i` is packet `next + 1 + i`.
+    /// Out-of-order packets: entry `i` is packet `next + 1 + i`.
     early: VecDeque<Option<Early>>,
-    /// Packets that may be kept.
+    /// The maximum number of packets to buffer.
     window: u16,
     max_message: usize,
-    /// The message that is not complete yet, and its packets.
+    /// The incomplete message, and the number of its packets.
     partial: Option<Vec<u8>>,
     partial_packets: u32,
-    /// Complete messages, with the packets they came in.
+    /// Complete messages, each with the number of its packets.
     complete: VecDeque<(Vec<u8>, u32)>,
     complete_packets: u64,
 }
 
 impl Receiver {
-    /// A receiver that keeps `window` packets and takes messages up to `max_message` bytes.
+    /// Creates a receiver that buffers `window` packets and accepts messages up to `max_message` bytes.
     pub fn new(window: u16, max_message: usize) -> Self {
         Self {
             next: 0,
@@ -75,13 +76,13 @@ impl Receiver {
         }
     }
 
-    /// Takes in a `Data` packet.
+    /// Processes a `Data` packet.
     ///
     /// # Errors
-    /// If it breaks the protocol; the connection cannot go on.
+    /// If it violates the protocol; the connection cannot continue.
     pub fn receive(&mut self, packet: &Packet) -> Result<Arrival, Violation> {
         let Some(ahead) = packet.sequence.checked_sub(self.next) else { return Ok(Arrival::Duplicate) };
-        // A sender may still have a window of packets under way when the credits shrink: those are kept too.
+        // When the window shrinks, the sender may still have a full window in flight. These packets are buffered too.
         let full = self.complete_packets >= 2 * u64::from(self.window);
         if ahead >= u64::from(self.window) || full {
             return Ok(Arrival::Refused);
@@ -103,7 +104,7 @@ impl Receiver {
         Ok(Arrival::Early)
     }
 
-    /// Goes on behind the packet that was appended, over all that came early.
+    /// Advances over the packet just appended and all buffered ones that follow it.
     fn advance(&mut self) -> Result<(), Violation> {
         self.next += 1;
         while let Some(slot) = self.early.pop_front() {
@@ -122,7 +123,7 @@ impl Receiver {
         if message.len() + payload.len() > self.max_message {
             return Err(Violation::TooLong(self.max_message));
         }
-        // How long it becomes is the peer's to say: that there is no room for it must not be the end of the process.
+        // The peer determines the length. Running out of memory must not abort the process.
         message.try_reserve(payload.len()).map_err(|_| Violation::Memory(message.len()))?;
         message.extend_from_slice(payload);
         self.partial_packets += 1;
@@ -135,24 +136,24 @@ impl Receiver {
         Ok(())
     }
 
-    /// The next message.
+    /// Takes the next message.
     pub fn take(&mut self) -> Option<Vec<u8>> {
         let (message, packets) = self.complete.pop_front()?;
         self.complete_packets -= u64::from(packets);
         Some(message)
     }
 
-    /// Every packet below this number has arrived.
+    /// All packets below this number have arrived.
     pub fn next(&self) -> u64 {
         self.next
     }
 
-    /// Packets from [`Receiver::next`] on that a sender may send.
+    /// The number of packets from [`Receiver::next`] on that the sender may send.
     pub fn credits(&self) -> u16 {
         u64::from(self.window).saturating_sub(self.complete_packets) as u16
     }
 
-    /// Which packets after the missing one have arrived.
+    /// A bitmap of the packets received after the first missing one.
     pub fn sack(&self) -> [u64; MAX_SACK_WORDS] {
         let mut words = [0; MAX_SACK_WORDS];
         for (bit, _) in self.early.iter().enumerate().filter(|(_, slot)| slot.is_some()) {
@@ -186,7 +187,7 @@ mod tests {
             let mut receiver = Receiver::new(64, 100);
             let mut messages = Vec::new();
             for sequence in order.into_iter().chain(repeats) {
-                // Messages of two packets each.
+                // Each message consists of two packets.
                 let payload = [sequence as u8];
                 receiver.receive(&data(sequence, &payload, sequence % 2 == 0, sequence % 2 == 1)).unwrap();
                 messages.extend(std::iter::from_fn(|| receiver.take()));
@@ -198,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_early_is_acknowledged_by_its_place_behind_the_gap() {
+    fn early_packets_are_acknowledged_by_their_position_after_the_gap() {
         let mut receiver = Receiver::new(200, 100);
         for sequence in [1, 3, 66] {
             assert_eq!(receiver.receive(&data(sequence, b"", true, true)), Ok(Arrival::Early));
@@ -210,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_nobody_takes_use_up_the_credits() {
+    fn messages_that_are_not_taken_use_up_the_credits() {
         let mut receiver = Receiver::new(4, 100);
         for sequence in 0..8 {
             assert_eq!(receiver.receive(&data(sequence, b"", true, true)), Ok(Arrival::InOrder));
@@ -222,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_cannot_make_a_message_longer_than_agreed_nor_fragments_without_sense() {
+    fn overlong_messages_and_inconsistent_fragments_are_rejected() {
         let mut receiver = Receiver::new(4, 3);
         receiver.receive(&data(0, b"ab", true, false)).unwrap();
         assert_eq!(receiver.clone().receive(&data(1, b"cd", false, true)), Err(Violation::TooLong(3)));

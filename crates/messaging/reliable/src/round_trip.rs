@@ -1,28 +1,29 @@
-//! How long a packet's acknowledgement takes, and from that how long to wait before a packet is sent again.
-//! Not the timer itself.
-//! Source: RFC 6298 (estimate, back-off), with a shorter least wait: RFC 6298's 1 s is for the Internet, not for a machine room.
+//! Estimates the round-trip time and the retransmission time-out.
+//!
+//! Source: RFC 6298 (estimate, back-off). Its minimum time-out of 1 s is for the Internet; local networks use a shorter
+//! one.
 
 use std::time::Duration;
 
-/// The estimate.
+/// The estimator.
 #[derive(Clone, Debug)]
 pub struct RoundTrip {
-    /// Smoothed time and its variation; `None` before the first sample.
+    /// The smoothed time and its variation; `None` before the first sample.
     smoothed: Option<(Duration, Duration)>,
     initial: Duration,
     least: Duration,
     most: Duration,
-    /// Time-outs since the last progress: each doubles the wait.
+    /// The number of time-outs since the last progress. Each of them doubles the time-out.
     backed_off: u32,
 }
 
 impl RoundTrip {
-    /// An estimate without samples that waits `initial`, later between `least` and `most`.
+    /// Creates an estimator without samples. The time-out is `initial` at first, and later between `least` and `most`.
     pub fn new(initial: Duration, least: Duration, most: Duration) -> Self {
         Self { smoothed: None, initial, least, most, backed_off: 0 }
     }
 
-    /// Takes in the time that one packet took which was sent once (Karn's rule).
+    /// Adds a sample from a packet that was sent only once (Karn's rule).
     pub fn sample(&mut self, took: Duration) {
         self.smoothed = Some(match self.smoothed {
             None => (took, took / 2),
@@ -30,12 +31,12 @@ impl RoundTrip {
         });
     }
 
-    /// The smoothed time; `None` before the first sample.
+    /// The smoothed round-trip time; `None` before the first sample.
     pub fn smoothed(&self) -> Option<Duration> {
         self.smoothed.map(|s| s.0)
     }
 
-    /// How long to wait for an acknowledgement before sending again.
+    /// The current retransmission time-out.
     pub fn time_out(&self) -> Duration {
         let once = match self.smoothed {
             None => self.initial,
@@ -44,12 +45,12 @@ impl RoundTrip {
         (once.max(self.least) * (1u32 << self.backed_off.min(16))).min(self.most)
     }
 
-    /// A wait was in vain: the next is twice as long.
+    /// Doubles the time-out after it has expired.
     pub fn back_off(&mut self) {
         self.backed_off = self.backed_off.saturating_add(1);
     }
 
-    /// Something was acknowledged: waits are as estimated again.
+    /// Resets the back-off after an acknowledgement.
     pub fn progress(&mut self) {
         self.backed_off = 0;
     }

@@ -1,6 +1,8 @@
-//! The sending half of a connection: packets until they are acknowledged, what is lost, what goes next.
-//! Not the packets' form (`packet`), nor the connection's beginning and end (`connection`).
-//! Source: loss by later acknowledgements as in RFC 9002 (6.1.1), in the order of transmission; time-outs as in RFC 6298.
+//! The sending half of a connection: keeps packets until they are acknowledged, detects losses, and selects the next
+//! packet to send.
+//!
+//! Source: loss detection by later acknowledgements as in RFC 9002 (6.1.1), in order of transmission; time-outs as in
+//! RFC 6298.
 
 use crate::congestion::Congestion;
 use crate::packet::MAX_SACK_WORDS;
@@ -8,20 +10,21 @@ use crate::round_trip::RoundTrip;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Acknowledged transmissions after which an earlier one counts as lost: less reordering than that is taken for reordering.
+/// The number of later transmissions that must be acknowledged before an earlier one counts as lost. Less is attributed
+/// to reordering.
 const REORDERING: u64 = 3;
 
-/// A fragment that is not acknowledged yet.
+/// An unacknowledged fragment.
 #[derive(Clone, Debug)]
 pub struct Outgoing {
-    /// What it carries.
+    /// The payload.
     pub payload: Vec<u8>,
-    /// Whether its message begins here.
+    /// Whether a message begins in this fragment.
     pub first: bool,
-    /// Whether its message ends here.
+    /// Whether a message ends in this fragment.
     pub last: bool,
     state: State,
-    /// When it was sent last, as which transmission of all, and how often.
+    /// The time and the global number of the last transmission, and the number of transmissions.
     sent_at: Duration,
     transmission: u64,
     times: u32,
@@ -30,37 +33,37 @@ pub struct Outgoing {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Waiting,
-    Flying,
+    InFlight,
     Lost,
     Arrived,
 }
 
-/// What an acknowledgement says.
+/// An acknowledgement.
 #[derive(Clone, Copy, Debug)]
 pub struct Acknowledgement {
-    /// Every packet below has arrived.
+    /// All packets below this number have arrived.
     pub below: u64,
-    /// Which packets after `below` have (see [`crate::Packet::sack`]).
+    /// A bitmap of packets received after `below` (see [`crate::Packet::sack`]).
     pub sack: [u64; MAX_SACK_WORDS],
-    /// Packets from `below` on that are taken.
+    /// The number of packets from `below` on that the receiver accepts.
     pub window: u16,
 }
 
 /// The sending half.
 #[derive(Clone, Debug)]
 pub struct Sender {
-    /// Packets from number `base` on.
+    /// The queued packets, starting with number `base`.
     queue: VecDeque<Outgoing>,
     base: u64,
-    /// Packets of the queue that were sent at least once: they are its first ones.
+    /// The number of packets, at the front of the queue, that were sent at least once.
     sent: usize,
-    flying: usize,
+    in_flight: usize,
     lost: usize,
-    /// The packet after the last that the receiver takes.
+    /// The first packet number beyond the receiver's window.
     window_end: u64,
     congestion: Congestion,
     trip: RoundTrip,
-    /// When a flight without any acknowledgement counts as lost.
+    /// When the flight counts as lost if no acknowledgement arrives.
     timer: Option<Duration>,
     transmissions: u64,
     latest_arrived: u64,
@@ -71,13 +74,13 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// A sender whose receiver takes `window` packets at first.
+    /// Creates a sender whose receiver initially accepts `window` packets.
     pub fn new(window: u16, trip: RoundTrip) -> Self {
         Self {
             queue: VecDeque::new(),
             base: 0,
             sent: 0,
-            flying: 0,
+            in_flight: 0,
             lost: 0,
             window_end: u64::from(window),
             congestion: Congestion::default(),
@@ -92,7 +95,7 @@ impl Sender {
         }
     }
 
-    /// Cuts a message, given in parts, into packets of at most `fragment` bytes and queues them. Says its number.
+    /// Splits a message, given in parts, into packets of at most `fragment` bytes and queues them. Returns its number.
     pub fn queue(&mut self, parts: &[&[u8]], fragment: usize) -> u64 {
         let mut left: usize = parts.iter().map(|p| p.len()).sum();
         let mut parts = parts.iter().copied();
@@ -103,7 +106,7 @@ impl Sender {
             let mut payload = self.spare.pop().unwrap_or_default();
             while payload.len() < bytes {
                 if part.is_empty() {
-                    part = parts.next().expect("the parts hold what they were counted to hold");
+                    part = parts.next().expect("the parts have the counted length");
                     continue;
                 }
                 let taken = part.len().min(bytes - payload.len());
@@ -131,9 +134,9 @@ impl Sender {
         self.messages_queued
     }
 
-    /// The next packet to send, with its number; the caller sends it.
+    /// Selects the next packet, with its number. The caller must send it.
     pub fn next(&mut self, now: Duration) -> Option<(u64, &Outgoing)> {
-        if self.flying as u64 >= u64::from(self.congestion.packets()) {
+        if self.in_flight as u64 >= u64::from(self.congestion.packets()) {
             return None;
         }
         let index = if self.lost > 0 {
@@ -151,18 +154,18 @@ impl Sender {
         } else {
             self.sent += 1;
         }
-        packet.state = State::Flying;
+        packet.state = State::InFlight;
         packet.sent_at = now;
         packet.transmission = self.transmissions;
         packet.times += 1;
-        self.flying += 1;
+        self.in_flight += 1;
         if self.timer.is_none() {
             self.timer = Some(now + self.trip.time_out());
         }
         Some((self.base + index as u64, packet))
     }
 
-    /// Takes in an acknowledgement. `false` if it speaks of packets that were never sent.
+    /// Processes an acknowledgement. Returns `false` if it covers packets that were never sent.
     pub fn acknowledge(&mut self, ack: Acknowledgement, now: Duration) -> bool {
         let sent_end = self.base + self.sent as u64;
         let reach = highest(&ack.sack).map_or(ack.below, |bit| ack.below.saturating_add(2 + bit));
@@ -170,14 +173,14 @@ impl Sender {
             return false;
         }
         if ack.below < self.base {
-            // Overtaken by a later one: nothing in it is news.
+            // A later acknowledgement has overtaken this one, which has no new information.
             return true;
         }
         self.window_end = self.window_end.max(ack.below + u64::from(ack.window));
         let mut arrived = 0;
         while self.base < ack.below {
             arrived += u32::from(self.arrived(0, now));
-            let done = self.queue.pop_front().expect("as many were sent");
+            let done = self.queue.pop_front().expect("acknowledged packets were sent");
             self.messages_delivered += u64::from(done.last);
             self.recycle(done.payload);
             self.base += 1;
@@ -191,16 +194,16 @@ impl Sender {
             self.congestion.acknowledged(arrived);
             self.trip.progress();
             self.find_lost();
-            self.timer = (self.flying + self.lost > 0).then(|| now + self.trip.time_out());
+            self.timer = (self.in_flight + self.lost > 0).then(|| now + self.trip.time_out());
         }
         true
     }
 
-    /// Marks the packet as arrived; `false` if it was before.
+    /// Marks a packet as received. Returns `false` if it was already.
     fn arrived(&mut self, index: usize, now: Duration) -> bool {
         let packet = &mut self.queue[index];
         match packet.state {
-            State::Flying => self.flying -= 1,
+            State::InFlight => self.in_flight -= 1,
             State::Lost => self.lost -= 1,
             State::Arrived | State::Waiting => return false,
         }
@@ -209,7 +212,8 @@ impl Sender {
         if packet.times == 1 {
             self.trip.sample(took);
         }
-        // Of a packet sent twice, nobody knows which one arrived; one that arrives too soon was the earlier.
+        // If a packet was sent twice, the acknowledgement may be for either transmission; one that comes too soon is
+        // for the earlier one.
         if packet.times == 1 || self.trip.smoothed().is_some_and(|usual| took >= usual / 2) {
             self.latest_arrived = self.latest_arrived.max(packet.transmission);
         }
@@ -219,27 +223,27 @@ impl Sender {
     fn find_lost(&mut self) {
         let limit = self.latest_arrived;
         for packet in self.queue.iter_mut().take(self.sent) {
-            if packet.state == State::Flying && packet.transmission + REORDERING <= limit {
+            if packet.state == State::InFlight && packet.transmission + REORDERING <= limit {
                 packet.state = State::Lost;
-                self.flying -= 1;
+                self.in_flight -= 1;
                 self.lost += 1;
                 self.congestion.lost(packet.transmission, self.transmissions);
             }
         }
     }
 
-    /// What the timer says: with time up, all that is under way counts as lost.
+    /// If the timer has expired, marks all packets in flight as lost.
     pub fn check_timer(&mut self, now: Duration) {
         if self.timer.is_none_or(|at| at > now) {
             return;
         }
         for packet in self.queue.iter_mut().take(self.sent) {
-            if packet.state == State::Flying {
+            if packet.state == State::InFlight {
                 packet.state = State::Lost;
                 self.lost += 1;
             }
         }
-        self.flying = 0;
+        self.in_flight = 0;
         self.congestion.timed_out(self.transmissions);
         self.trip.back_off();
         self.timer = (self.lost > 0).then(|| now + self.trip.time_out());
@@ -252,56 +256,56 @@ impl Sender {
         }
     }
 
-    /// When [`Sender::check_timer`] has something to say.
+    /// When [`Sender::check_timer`] has to be called.
     pub fn deadline(&self) -> Option<Duration> {
         self.timer
     }
 
-    /// Whether a packet could be sent now.
+    /// Whether a packet can be sent now.
     pub fn is_ready(&self) -> bool {
-        let room = (self.flying as u64) < u64::from(self.congestion.packets());
+        let room = (self.in_flight as u64) < u64::from(self.congestion.packets());
         let fresh = self.sent < self.queue.len() && self.base + (self.sent as u64) < self.window_end;
         room && (self.lost > 0 || fresh)
     }
 
-    /// Whether packets wait only because the receiver takes none.
-    pub fn is_shut_out(&self) -> bool {
+    /// Whether packets are held back only by the receiver's closed window.
+    pub fn is_window_closed(&self) -> bool {
         let waiting = self.sent < self.queue.len();
-        waiting && self.flying + self.lost == 0 && self.base + self.sent as u64 >= self.window_end
+        waiting && self.in_flight + self.lost == 0 && self.base + self.sent as u64 >= self.window_end
     }
 
-    /// How often the packet was sent that everything waits for.
+    /// The number of transmissions of the oldest unacknowledged packet.
     pub fn oldest_times(&self) -> u32 {
         self.queue.front().map_or(0, |p| p.times)
     }
 
-    /// Number of the next packet that was never sent.
+    /// The number of the next packet that was never sent.
     pub fn next_sequence(&self) -> u64 {
         self.base + self.sent as u64
     }
 
-    /// Packets that are queued or not acknowledged.
+    /// The number of packets queued or unacknowledged.
     pub fn packets(&self) -> usize {
         self.queue.len()
     }
 
-    /// Messages that have arrived whole, in their order: all up to this number.
+    /// The number of messages that have been delivered completely, in order.
     pub fn messages_delivered(&self) -> u64 {
         self.messages_delivered
     }
 
-    /// Packets sent again so far.
+    /// The number of retransmissions.
     pub fn retransmissions(&self) -> u64 {
         self.retransmissions
     }
 
-    /// The estimate of the round trip.
+    /// The round-trip estimator.
     pub fn trip(&self) -> &RoundTrip {
         &self.trip
     }
 }
 
-/// The numbers of the set bits.
+/// The indices of the set bits.
 fn bits(words: &[u64; MAX_SACK_WORDS]) -> impl Iterator<Item = u64> + use<> {
     let words = *words;
     (0..MAX_SACK_WORDS).flat_map(move |w| {
@@ -314,7 +318,7 @@ fn bits(words: &[u64; MAX_SACK_WORDS]) -> impl Iterator<Item = u64> + use<> {
     })
 }
 
-/// The number of the highest set bit.
+/// The index of the highest set bit.
 fn highest(words: &[u64; MAX_SACK_WORDS]) -> Option<u64> {
     let word = (0..MAX_SACK_WORDS).rev().find(|w| words[*w] != 0)?;
     Some(64 * word as u64 + 63 - u64::from(words[word].leading_zeros()))
@@ -336,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_is_cut_at_the_fragment_and_put_together_again() {
+    fn messages_are_fragmented_and_reassembled() {
         let mut sender = sender(100);
         assert_eq!(sender.queue(&[b"abc", b"", b"defgh"], 3), 1);
         assert_eq!(sender.queue(&[], 3), 2);
@@ -354,13 +358,13 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_that_three_later_ones_overtook_goes_again_and_first() {
+    fn a_packet_overtaken_by_three_later_ones_is_retransmitted_first() {
         let mut sender = sender(100);
         for _ in 0..6 {
             sender.queue(&[b"x"], 10);
         }
         assert_eq!(sent(&mut sender, US), [0, 1, 2, 3, 4, 5]);
-        // 0 is missing; 1 and 2 have come: not enough to tell loss from reordering.
+        // Packet 0 is missing; 1 and 2 have arrived, which is not enough to distinguish loss from reordering.
         let ack = Acknowledgement { below: 0, sack: [0b11, 0, 0, 0], window: 100 };
         assert!(sender.acknowledge(ack, 50 * US));
         assert!(sent(&mut sender, 50 * US).is_empty());
@@ -373,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn without_any_acknowledgement_all_goes_again_after_the_time_out() {
+    fn without_acknowledgements_everything_is_retransmitted_after_the_timeout() {
         let mut sender = sender(100);
         sender.queue(&[b"x"], 10);
         sent(&mut sender, US);
@@ -393,7 +397,7 @@ mod tests {
         }
         assert_eq!(sent(&mut sender, US), [0, 1]);
         assert!(sender.acknowledge(Acknowledgement { below: 2, sack: NONE, window: 0 }, 2 * US));
-        assert!(sent(&mut sender, 2 * US).is_empty() && sender.is_shut_out());
+        assert!(sent(&mut sender, 2 * US).is_empty() && sender.is_window_closed());
         assert!(sender.acknowledge(Acknowledgement { below: 2, sack: NONE, window: 2 }, 3 * US));
         assert_eq!(sent(&mut sender, 3 * US), [2, 3]);
     }

@@ -1,37 +1,38 @@
-//! A wire that loses, doubles, reorders, damages and delays datagrams, by a seed; time is the caller's.
-//! Not a network: for tests, and for trying a transport against a bad path without one.
+//! A simulated wire that loses, duplicates, reorders, damages and delays datagrams, driven by a seed. The caller
+//! supplies the time. It serves to test transports.
+//!
 //! Source: the generator is SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-/// What happens to datagrams, in parts of a million each.
+/// Fault rates, in parts per million.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
     /// Lost.
     pub drop: u32,
     /// Delivered twice.
     pub duplicate: u32,
-    /// Held back, so that up to a few dozen later ones overtake it.
+    /// Delayed so that up to a few dozen later ones overtake it.
     pub reorder: u32,
-    /// Delivered with some bytes changed, or cut short.
+    /// Delivered with some bytes changed, or truncated.
     pub corrupt: u32,
-    /// Held back for longer than any time-out: a stale packet later.
+    /// Delayed longer than any time-out, so that it arrives as a stale packet.
     pub delay: u32,
 }
 
-/// Numbers that depend on a seed alone.
+/// A random number generator with a seed.
 #[derive(Clone, Debug)]
-pub struct Seeded(u64);
+pub struct Rng(u64);
 
-impl Seeded {
-    /// The sequence of `seed`.
+impl Rng {
+    /// Creates the generator of a seed.
     pub const fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// The next number.
+    /// A random number.
     pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -40,7 +41,7 @@ impl Seeded {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `end` (at least 1).
+    /// A random number below `end` (at least 1).
     pub fn below(&mut self, end: u64) -> u64 {
         self.draw() % end.max(1)
     }
@@ -55,20 +56,20 @@ impl Seeded {
 pub struct FaultyWire {
     faults: Faults,
     latency: Duration,
-    random: Seeded,
-    under_way: BinaryHeap<Reverse<(Duration, u64, Vec<u8>)>>,
+    random: Rng,
+    in_flight: BinaryHeap<Reverse<(Duration, u64, Vec<u8>)>>,
     sent: u64,
     spare: Vec<Vec<u8>>,
 }
 
 impl FaultyWire {
-    /// A wire of `latency` with `faults`.
+    /// Creates a wire with a latency and fault rates.
     pub fn new(faults: Faults, latency: Duration, seed: u64) -> Self {
-        let random = Seeded::new(seed);
-        Self { faults, latency, random, under_way: BinaryHeap::new(), sent: 0, spare: Vec::new() }
+        let random = Rng::new(seed);
+        Self { faults, latency, random, in_flight: BinaryHeap::new(), sent: 0, spare: Vec::new() }
     }
 
-    /// Puts a datagram on the wire.
+    /// Sends a datagram.
     pub fn send(&mut self, now: Duration, datagram: &[u8]) {
         let copies = match self.random.happens(self.faults.drop) {
             true => 0,
@@ -83,7 +84,7 @@ impl FaultyWire {
             }
             let at = now + self.latency + self.held_back();
             self.sent += 1;
-            self.under_way.push(Reverse((at, self.sent, bytes)));
+            self.in_flight.push(Reverse((at, self.sent, bytes)));
         }
     }
 
@@ -111,25 +112,25 @@ impl FaultyWire {
 
     /// When the next datagram arrives.
     pub fn next_arrival(&self) -> Option<Duration> {
-        self.under_way.peek().map(|Reverse(next)| next.0)
+        self.in_flight.peek().map(|Reverse(next)| next.0)
     }
 
-    /// The next datagram that has arrived by `now`.
+    /// Receives the next datagram that has arrived by `now`.
     pub fn receive(&mut self, now: Duration) -> Option<Vec<u8>> {
         if self.next_arrival()? > now {
             return None;
         }
-        self.under_way.pop().map(|Reverse(next)| next.2)
+        self.in_flight.pop().map(|Reverse(next)| next.2)
     }
 
-    /// Takes a datagram's memory back, to be used again.
+    /// Returns the memory of a datagram for reuse.
     pub fn recycle(&mut self, datagram: Vec<u8>) {
         if self.spare.len() < 1024 {
             self.spare.push(datagram);
         }
     }
 
-    /// Changes what happens from now on.
+    /// Changes the fault rates.
     pub fn set_faults(&mut self, faults: Faults) {
         self.faults = faults;
     }

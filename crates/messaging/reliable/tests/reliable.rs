@@ -1,19 +1,19 @@
-//! Reliable connections over a wire that does everything wrong: every message arrives once, whole and in order.
-//! Not sockets: time and wire are simulated, so a failure repeats with its seed.
-//! `LONGMA_WIRE_MESSAGES=10000000 cargo test --release -p longma-reliable --test reliable million` is the long form.
+//! Reliable connections over a faulty wire: every message arrives once, complete and in order. Time and wire are
+//! simulated, so failures can be reproduced by their seed. `LONGMA_WIRE_MESSAGES=10000000 cargo test --release -p
+//! longma-reliable --test reliable million` runs the long form.
 
-use longma_reliable::wire::{Faults, FaultyWire, Seeded};
+use longma_reliable::wire::{Faults, FaultyWire, Rng};
 use longma_reliable::{Config, Connection, Event, Kind, Loss, Opening, Packet, answer_stray};
 use proptest::prelude::*;
 use std::time::Duration;
 
 const LATENCY: Duration = Duration::from_micros(20);
 
-/// Two ends, a wire each way, and the time.
+/// Two ends, a wire in each direction, and the time.
 struct Link {
     now: Duration,
     ends: [Option<Connection>; 2],
-    /// To end 0 and to end 1.
+    /// The wires to end 0 and to end 1.
     wires: [FaultyWire; 2],
     config: Config,
     events: [Vec<Event>; 2],
@@ -36,7 +36,7 @@ impl Link {
         }
     }
 
-    /// Everything that happens at the next moment something does. `false` if nothing ever will.
+    /// Processes everything due at the next event time. Returns `false` if there are no more events.
     fn step(&mut self) -> bool {
         let deadlines = self.ends.iter().flatten().filter_map(Connection::deadline);
         let arrivals = self.wires.iter().filter_map(FaultyWire::next_arrival);
@@ -93,14 +93,14 @@ impl Link {
     }
 }
 
-/// Patience for a wire on which a peer is silent for seconds by chance.
+/// A long time-out, because on this wire a peer can be silent for seconds by chance.
 fn patient() -> Config {
     Config { give_up_after: Duration::from_secs(120), ..Config::default() }
 }
 
-/// The bytes of message `number`, which its receiver knows too.
+/// The bytes of message `number`, which the receiver can recompute.
 fn message(number: u64, longest: u64, into: &mut Vec<u8>) {
-    let mut random = Seeded::new(number);
+    let mut random = Rng::new(number);
     let length = match random.below(16) {
         0 => random.below(longest + 1),
         _ => random.below(longest.min(64) + 1),
@@ -112,7 +112,8 @@ fn message(number: u64, longest: u64, into: &mut Vec<u8>) {
     }
 }
 
-/// Sends `count` messages each way over a bad wire and checks each; gives the link for a look at its counts.
+/// Sends `count` messages in each direction over a faulty wire and checks all of them. Returns the link, for its
+/// statistics.
 fn exchange(config: Config, faults: Faults, seed: u64, count: u64, longest: u64) -> Link {
     let mut link = Link::open(config, faults, seed);
     let (mut sent, mut received, mut delivered) = ([0u64; 2], [0u64; 2], [0u64; 2]);
@@ -166,7 +167,7 @@ fn a_hundred_thousand_or_ten_million_messages_arrive_once_whole_and_in_order() {
 }
 
 #[test]
-fn a_clean_wire_needs_no_packet_twice() {
+fn a_fault_free_network_needs_no_retransmission() {
     let link = exchange(Config::default(), Faults::default(), 3, 5_000, 20_000);
     for end in link.ends.iter().flatten() {
         assert_eq!(end.statistics().sent_again + end.statistics().duplicates + end.statistics().refused, 0);
@@ -174,13 +175,13 @@ fn a_clean_wire_needs_no_packet_twice() {
 }
 
 #[test]
-fn messages_of_a_megabyte_pass_a_wire_that_loses_a_tenth() {
+fn megabyte_messages_arrive_with_ten_percent_packet_loss() {
     let faults = Faults { drop: 100_000, ..Faults::default() };
     exchange(patient(), faults, 4, 8, 1 << 20);
 }
 
 #[test]
-fn a_peer_that_falls_silent_is_noticed_and_idle_connections_last() {
+fn a_dead_peer_is_detected_and_idle_connections_last() {
     let config = Config::default();
     let mut link = Link::open(config, Faults::default(), 5);
     link.run_until("an hour", |link| link.now > Duration::from_secs(3600));
@@ -196,10 +197,10 @@ fn a_peer_that_falls_silent_is_noticed_and_idle_connections_last() {
 }
 
 #[test]
-fn a_machine_that_stood_still_for_minutes_has_not_lost_its_peers() {
+fn a_machine_suspended_for_minutes_does_not_lose_its_peers() {
     let mut link = Link::open(Config::default(), Faults::default(), 5);
     link.run_until("a minute", |link| link.now > Duration::from_secs(60));
-    // Neither end was looked after meanwhile, as when a virtual machine with both is stopped.
+    // Neither end was serviced meanwhile, as when a virtual machine with both is stopped.
     link.now += Duration::from_secs(300);
     let then = link.now;
     link.end(0).send(&[b"still there?"]).unwrap();
@@ -209,7 +210,7 @@ fn a_machine_that_stood_still_for_minutes_has_not_lost_its_peers() {
 }
 
 #[test]
-fn a_path_that_swallows_large_packets_is_named() {
+fn a_path_that_drops_large_packets_is_reported_as_blocked() {
     let mut link = Link::open(Config::default(), Faults::default(), 6);
     link.end(0).send(&[&[7; 1000]]).unwrap();
     for _ in 0..1_000_000 {
@@ -244,7 +245,8 @@ fn closing_tells_the_peer_even_over_a_bad_wire() {
         link.end(0).close(now);
         link.run_until("the end of the closing side", |link| link.end(0).is_over());
         assert!(link.events[0].is_empty());
-        // Five attempts over a wire that loses a fifth: once in 3,000 the peer has to notice by itself.
+        // With five attempts over a wire that loses a fifth, the peer has to detect the end itself in one of 3,000
+        // cases.
         if link.events[1].is_empty() {
             continue;
         }
@@ -254,7 +256,7 @@ fn closing_tells_the_peer_even_over_a_bad_wire() {
 }
 
 #[test]
-fn a_refused_wish_is_answered_with_the_reason() {
+fn a_refused_request_is_answered_with_the_reason() {
     let mut client = Connection::open(Config::default(), 5, b"hello", Duration::ZERO);
     let mut bytes = Vec::new();
     assert!(client.transmit(Duration::ZERO, &mut bytes));
@@ -284,7 +286,7 @@ fn packets_of_an_earlier_connection_are_dropped_and_answered_with_a_reset() {
     link.run_until("the message", |link| !link.events[1].is_empty());
     assert_eq!(link.events[1], [Event::Message(b"new".to_vec())]);
 
-    // A peer that was started again knows nothing and says so.
+    // A restarted peer does not know the connection and answers with a reset.
     let mut answer = Vec::new();
     let packet = Packet { payload: b"x", ..Packet::new(longma_reliable::Kind::Data, 0x2222, 0x1111) };
     assert!(answer_stray(&packet, &mut answer));
@@ -338,7 +340,7 @@ fn a_receiver_that_takes_no_messages_stops_the_sender_and_starts_it_again() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
     #[test]
-    fn messages_hold_over_any_wire(
+    fn messages_arrive_over_any_faulty_network(
         drop in 0u32..300_000, duplicate in 0u32..300_000, reorder in 0u32..500_000,
         corrupt in 0u32..200_000, delay in 0u32..20_000, seed: u64,
         window in 1u16..=256, max_datagram in 600u16..9000, longest in 0u64..40_000,
@@ -383,12 +385,12 @@ proptest! {
 fn messages_that_came_before_the_end_are_taken_before_it() {
     for (kind, end) in [(Kind::Close, Event::Closed), (Kind::Reset, Event::Lost(Loss::Reset))] {
         let last = vec![Event::Message(b"last words".to_vec()), end];
-        assert_eq!(events_of_who_looks_late(kind), last, "{kind:?}");
+        assert_eq!(events_polled_late(kind), last, "{kind:?}");
     }
 }
 
-/// A message and then the end, of this kind, reach somebody who looks only now and then, at once.
-fn events_of_who_looks_late(kind: Kind) -> Vec<Event> {
+/// A message and then an end of the given kind arrive at an end that polls rarely.
+fn events_polled_late(kind: Kind) -> Vec<Event> {
     let mut link = Link::open(Config::default(), Faults::default(), 9);
     link.run_until("quiet", |link| link.end(0).is_drained() && link.end(1).is_drained());
     link.end(0).send(&[b"last words"]).unwrap();
@@ -423,29 +425,29 @@ fn a_packet_larger_than_agreed_breaks_its_connection() {
     assert!(matches!(lost, Some(Event::Lost(Loss::Violation(_)))), "{lost:?}");
 }
 
-/// What a child (fork(2)) says that may have only so much more address space than it has.
+/// The result of `act` in a forked child whose address space may grow by only `more` bytes.
 fn with_little_memory(more: u64, act: impl FnOnce() -> bool) -> bool {
-    // SAFETY: the child does what it is given, and leaves without running anything else's end.
+    // SAFETY: the child runs only `act` and exits without running destructors.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
         let pages: u64 = statm.split(' ').next().unwrap().parse().unwrap();
         let most = pages * 4096 + more;
         let limit = libc::rlimit { rlim_cur: most, rlim_max: most };
-        // SAFETY: reads the structure given; the second call ends the child.
+        // SAFETY: reads the given structure; the second call ends the child.
         unsafe {
             libc::setrlimit(libc::RLIMIT_AS, &raw const limit);
             libc::_exit(i32::from(!act()))
         }
     }
     let mut status = 0;
-    // SAFETY: writes to the number given.
+    // SAFETY: writes to the given integer.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     status == 0
 }
 
 #[test]
-fn a_message_that_there_is_no_memory_for_ends_the_connection_and_not_the_process() {
+fn a_message_that_cannot_be_allocated_ends_the_connection_not_the_process() {
     let (config, now) = (Config::default(), Duration::ZERO);
     let mut open = Vec::new();
     Connection::open(config, 7, b"", now).transmit(now, &mut open);
@@ -453,7 +455,7 @@ fn a_message_that_there_is_no_memory_for_ends_the_connection_and_not_the_process
     let survives = with_little_memory(8 << 20, || {
         let mut server = Connection::accept(config, 8, &opening, b"", now);
         let payload = [5; 1400];
-        // One message of nearly 64 MiB, which both ends agreed on, and of which the last part never comes.
+        // A message of nearly 64 MiB, within the agreed maximum, whose last part never arrives.
         for sequence in 0..47_000 {
             let first = sequence == 0;
             let part =

@@ -1,14 +1,15 @@
-//! Berkeley VIA's firmware: one loop over doorbells and the receive engine, and one message at a time from begin to end.
-//! Not the steps of a message: `job` has them.
-//! Source: Jiao Zhenqiang et al., BVIA as the baseline; Buonadonna, Geweke, Culler, "An Implementation and Analysis of the
-//! Virtual Interface Architecture" (SC 1998).
+//! The Berkeley VIA firmware: a single loop over doorbells and the receive engine, which handles one message at a time
+//! from start to end. `job` defines the steps of a message.
+//!
+//! Source: Jiao Zhenqiang et al., BVIA as the baseline; Buonadonna, Geweke, Culler, "An Implementation and Analysis of
+//! the Virtual Interface Architecture" (SC 1998).
 
 use super::Settings;
 use super::station::{Next, Order, Side, Station, scaled};
 use super::steps;
 use longma_sim::Time;
 
-/// Lets the firmware go on at `now`.
+/// Continues the firmware at time `now`.
 pub fn resume(station: &mut Station, now: Time, settings: &Settings, orders: &mut Vec<Order>) -> Next {
     if let Some(next) = station.go_on(now, settings, orders) {
         return next;
@@ -22,7 +23,7 @@ pub fn resume(station: &mut Station, now: Time, settings: &Settings, orders: &mu
     }
 }
 
-/// Looks round for work, packets and doorbells by turns, and says in how many cycles it was found.
+/// Looks for work, alternating between packets and doorbells first. Returns the number of cycles until it was found.
 fn find(station: &mut Station, settings: &Settings, poll: u32, round: u32) -> Option<u32> {
     station.packets_first = !station.packets_first;
     if station.packets_first && take_packet(station, settings) {
@@ -51,7 +52,7 @@ fn take_packet(station: &mut Station, settings: &Settings) -> bool {
     {
         receive = vi.receives.take();
         if receive.is_none() {
-            // Its doorbell is rung, but the loop has not come by: the firmware looks before it drops a packet.
+            // The doorbell has been rung but not seen by the loop: the firmware checks it before dropping a packet.
             receive = vi.rung.pop_front();
             noted = receive.is_some();
         }
@@ -66,7 +67,7 @@ fn take_packet(station: &mut Station, settings: &Settings) -> bool {
     true
 }
 
-/// The next doorbell that is rung; says how many were polled to find it.
+/// Takes the next rung doorbell. Returns the number of doorbells polled to find it.
 fn take_doorbell(station: &mut Station, settings: &Settings) -> Option<u32> {
     let count = station.vis.len();
     let mut polls = 0;

@@ -1,26 +1,28 @@
-//! The modelled network from outside: opening NICs on it, meeting of those who ask and those who wait, and its clock.
-//! Not the path of messages: that is `link`.
+//! The public interface of the modelled network: opening NICs, connecting VIs, and the clock.
+//!
 //! Source: VIA, VI connection and disconnection.
 
 use super::Settings;
 use super::lanai::Parameters;
 use super::link::MyrinetLink;
-use super::meeting::{Answer, Shared, Wish};
+use super::requests::{Answer, PendingRequest, Shared};
 use super::world::{Counts, World};
 use longma_sim::Duration;
-use longma_via::provider::{Ask, Established, Incoming, Link, Memory, Pages, Provider, RegionFacts};
+use longma_via::provider::{
+    Established, Incoming, Link, Memory, OutgoingRequest, Pages, Provider, RegionInfo,
+};
 use longma_via::{Address, Error, MemoryHandle, NicAttributes, Reliability, ViAttributes};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// A modelled network: a switch and hosts with a NIC each. Clones are the same network.
+/// A modelled network: a switch and hosts with one NIC each. Clones refer to the same network.
 #[derive(Clone)]
 pub struct Fabric {
     shared: Arc<Shared>,
 }
 
 impl Fabric {
-    /// The network of a machine, whose NICs run the firmware of `settings`.
+    /// Creates the network of a machine. All NICs run the firmware of `settings`.
     ///
     /// # Errors
     /// If the settings do not fit the NIC.
@@ -30,7 +32,7 @@ impl Fabric {
             if ring == 0 || settings.low_water >= ring {
                 let low = settings.low_water;
                 let why =
-                    format!("a small ring of {ring} with a low-water mark of {low}: the mark must be less");
+                    format!("the low-water mark {low} must be less than the size {ring} of the small ring");
                 return Err(Error::InvalidParameter(why));
             }
         }
@@ -65,13 +67,13 @@ impl Fabric {
         Duration::from_ps(self.shared.world().time(station).ps())
     }
 
-    /// Lets time pass until some host has news: for a program that drives several hosts and has nothing to do on any.
-    /// `false` if nothing is under way.
+    /// Advances the time until some host has news. For a program that drives several hosts and has nothing to do on any
+    /// of them. Returns `false` if nothing is in progress.
     pub fn skip(&self) -> bool {
         self.shared.world().skip()
     }
 
-    /// What a host's NIC did so far.
+    /// The statistics of a host's NIC.
     pub fn counts(&self, station: usize) -> Counts {
         self.shared.world().counts(station)
     }
@@ -97,60 +99,61 @@ impl Provider for Myrinet {
 
     fn wait(&self, local: &Address, deadline: Option<Instant>) -> Result<Box<dyn Incoming>, Error> {
         let key = (self.station, local.discriminator.clone());
-        let mut meeting = self.shared.meeting();
+        let mut requests = self.shared.requests();
         loop {
-            if let Some(wish) = meeting.waiting.entry(key.clone()).or_default().pop_front() {
+            if let Some(wish) = requests.waiting.entry(key.clone()).or_default().pop_front() {
                 let shared = self.shared.clone();
                 return Ok(Box::new(Asked { shared, station: self.station, wish: Some(wish) }));
             }
             self.shared.changed.notify_all();
-            let (again, in_time) = self.shared.pause(meeting, deadline);
-            meeting = again;
+            let (again, in_time) = self.shared.pause(requests, deadline);
+            requests = again;
             if !in_time {
                 return Err(Error::Timeout);
             }
         }
     }
 
-    fn request(&self, ask: &Ask<'_>, deadline: Option<Instant>) -> Result<Established, Error> {
-        let mut meeting = self.shared.meeting();
+    fn request(&self, ask: &OutgoingRequest<'_>, deadline: Option<Instant>) -> Result<Established, Error> {
+        let mut requests = self.shared.requests();
         let host = std::str::from_utf8(&ask.remote.host).ok().and_then(|host| host.parse().ok());
-        let found = meeting.waiting.keys().find(|(station, discriminator)| {
+        let found = requests.waiting.keys().find(|(station, discriminator)| {
             *discriminator == ask.remote.discriminator && host.is_none_or(|host: usize| host == *station)
         });
         let Some(key) = found.cloned() else {
             return Err(Error::NoMatch(ask.remote.to_string()));
         };
         let slot = self.shared.world().add_vi(self.station);
-        let number = meeting.next;
-        meeting.next += 1;
-        meeting.answers.insert(number, None);
+        let number = requests.next;
+        requests.next += 1;
+        requests.answers.insert(number, None);
         let (station, attributes) = (self.station, *ask.attributes);
         let from = Address::new(station.to_string(), &ask.local.discriminator);
-        let wish = Wish { number, from, station, slot, attributes };
-        meeting.waiting.entry(key.clone()).or_default().push_back(wish);
+        let wish = PendingRequest { number, from, station, slot, attributes };
+        requests.waiting.entry(key.clone()).or_default().push_back(wish);
         self.shared.changed.notify_all();
         loop {
-            match meeting.answers.get_mut(&number).and_then(Option::take) {
+            match requests.answers.get_mut(&number).and_then(Option::take) {
                 Some(Answer::Rejected) => {
-                    meeting.answers.remove(&number);
+                    requests.answers.remove(&number);
                     self.shared.world().station(self.station).vis[slot].active = false;
                     return Err(Error::Rejected);
                 }
                 Some(Answer::Accepted { slot: peer, attributes }) => {
-                    meeting.answers.remove(&number);
+                    requests.answers.remove(&number);
                     let (own, peer) = ((self.station, slot), (key.0, peer));
                     let link = MyrinetLink::new(self.shared.clone(), own, peer, ask.attributes.reliability);
                     return Ok(Established { link: Box::new(link), remote_attributes: attributes });
                 }
                 None => {}
             }
-            let (again, in_time) = self.shared.pause(meeting, deadline);
-            meeting = again;
+            let (again, in_time) = self.shared.pause(requests, deadline);
+            requests = again;
             if !in_time {
-                // From now on an acceptance fails, so that no side believes in a connection that the other does not have.
-                meeting.answers.remove(&number);
-                let asked = meeting.waiting.get_mut(&key);
+                // From here on an accept fails, so that neither side believes in a connection that the other side does
+                // not have.
+                requests.answers.remove(&number);
+                let asked = requests.waiting.get_mut(&key);
                 asked.into_iter().for_each(|wishes| wishes.retain(|wish| wish.number != number));
                 self.shared.world().station(self.station).vis[slot].active = false;
                 return Err(Error::Timeout);
@@ -162,7 +165,7 @@ impl Provider for Myrinet {
         Ok(Some(Arc::new(Pages::new(length)?)))
     }
 
-    fn registered(&self, region: &RegionFacts) {
+    fn registered(&self, region: &RegionInfo) {
         let mut world = self.shared.world();
         let regions = &mut world.station(self.station).regions;
         regions.insert(region.handle.0, region.address, region.length, region.memory.is_some());
@@ -176,15 +179,15 @@ impl Provider for Myrinet {
 struct Asked {
     shared: Arc<Shared>,
     station: usize,
-    wish: Option<Wish>,
+    wish: Option<PendingRequest>,
 }
 
 impl Asked {
-    /// Says whether somebody still waits for it.
+    /// Delivers the answer. Returns whether the peer still waits for it.
     fn answer(&mut self, answer: Answer) -> bool {
         let Some(wish) = self.wish.take() else { return false };
-        let mut meeting = self.shared.meeting();
-        let Some(place) = meeting.answers.get_mut(&wish.number) else { return false };
+        let mut requests = self.shared.requests();
+        let Some(place) = requests.answers.get_mut(&wish.number) else { return false };
         *place = Some(answer);
         self.shared.changed.notify_all();
         true
@@ -193,8 +196,8 @@ impl Asked {
 
 impl Incoming for Asked {
     fn remote(&self) -> &Address {
-        static NOBODY: Address = Address { host: Vec::new(), discriminator: Vec::new() };
-        self.wish.as_ref().map_or(&NOBODY, |wish| &wish.from)
+        static NO_ADDRESS: Address = Address { host: Vec::new(), discriminator: Vec::new() };
+        self.wish.as_ref().map_or(&NO_ADDRESS, |wish| &wish.from)
     }
 
     fn remote_attributes(&self) -> &ViAttributes {
@@ -215,7 +218,7 @@ impl Incoming for Asked {
         _tag: u32,
     ) -> Result<Box<dyn Link>, Error> {
         let Some(peer) = self.wish.as_ref().map(|wish| (wish.station, wish.slot)) else {
-            return Err(Error::NoMatch("the request was answered already".into()));
+            return Err(Error::NoMatch("the request has already been answered".into()));
         };
         let slot = self.shared.world().add_vi(self.station);
         if !self.answer(Answer::Accepted { slot, attributes: *attributes }) {

@@ -1,5 +1,6 @@
-//! A message on its way through a NIC: what was posted, the packet it becomes, and the steps that the firmware takes for it.
-//! Not who takes the steps when: BVIA goes through them one after another, MyVIA's machines wait for engines in between.
+//! A message in progress on a NIC: the work request, its packet, and the steps of the firmware. BVIA performs the steps
+//! of one job after another; MyVIA's state machines wait for engines in between.
+//!
 //! Source: Jiao Zhenqiang et al.; BVIA as described there.
 
 use super::Settings;
@@ -11,51 +12,52 @@ use longma_via::Status;
 use longma_via::provider::{Header, Request};
 use std::collections::VecDeque;
 
-/// Bytes of a descriptor's control segment, address segment and data segment (VIA, format of a descriptor).
+/// The sizes of a descriptor's control segment and of its address and data segments, bytes (VIA, format of a
+/// descriptor).
 const CONTROL_BYTES: u32 = 32;
 const SEGMENT_BYTES: u32 = 16;
 
-/// Bytes that say a descriptor's outcome: status and length, as the last words of the control segment.
+/// The size of the completion, bytes: status and length, the last words of the control segment.
 const COMPLETION_BYTES: u32 = 16;
 
-/// Bytes of translations that one miss fetches.
+/// The size of the translations fetched after a TLB miss, bytes.
 const TRANSLATION_BYTES: u32 = 32;
 
-/// Route, type and our header before a packet's data, and the CRC behind it.
+/// The size of route, type and header in front of a packet's data, and of the CRC behind it, bytes.
 pub const PACKET_BYTES: u32 = 4 + 32 + 4;
 
-/// A posted descriptor as the NIC sees it.
+/// A posted descriptor as seen by the NIC.
 #[derive(Clone, Debug, Default)]
 pub struct Work {
-    /// What a send becomes; a receive has none.
+    /// The packet of a send. `None` for a receive.
     pub packet: Option<Packet>,
-    /// Its memory, in pieces.
+    /// The memory, as DMA pieces.
     pub pieces: Vec<Piece>,
-    /// Its data segments.
+    /// The number of data segments.
     pub segments: u32,
-    /// The page that the descriptor itself lies on.
+    /// The page that contains the descriptor.
     pub page: u64,
 }
 
-/// What a packet is.
+/// The contents of a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content {
-    /// A message, or data of an RDMA write.
+    /// A message, or the data of an RDMA write.
     Message {
-        /// Its head.
+        /// The header.
         header: Header,
-        /// Its bytes.
+        /// The data.
         payload: Vec<u8>,
     },
-    /// The message of this token is in the peer's memory.
+    /// The message with this token has been received into memory.
     Acknowledgement(u32),
-    /// The peer asks for bytes of memory here.
+    /// A request for data from the receiver's memory.
     ReadRequest(Header),
-    /// Bytes for the RDMA read of this token.
+    /// Data for the RDMA read with this token.
     ReadResponse {
-        /// Whose.
+        /// The token of the read.
         token: u32,
-        /// The bytes.
+        /// The data.
         payload: Vec<u8>,
     },
 }
@@ -63,20 +65,20 @@ pub enum Content {
 /// A packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Packet {
-    /// The receiving station and its VI.
+    /// The receiving station and VI.
     pub to: (usize, usize),
-    /// The sending station and its VI.
+    /// The sending station and VI.
     pub from: (usize, usize),
-    /// The sender's name for it.
+    /// The sender's token.
     pub token: u32,
-    /// Whether the sender completes it only when it is acknowledged.
+    /// Whether the sender's descriptor completes only with the acknowledgement.
     pub wants_acknowledgement: bool,
-    /// What it is.
+    /// The contents.
     pub content: Content,
 }
 
 impl Packet {
-    /// Bytes of data.
+    /// The size of the data, bytes.
     pub fn bytes(&self) -> u32 {
         match &self.content {
             Content::Message { payload, .. } | Content::ReadResponse { payload, .. } => payload.len() as u32,
@@ -84,7 +86,7 @@ impl Packet {
         }
     }
 
-    /// Whether it uses up a receive descriptor.
+    /// Whether the packet consumes a receive descriptor.
     pub fn uses_receive(&self) -> bool {
         match &self.content {
             Content::Message { header, .. } => header.request == Request::Send || header.immediate.is_some(),
@@ -93,66 +95,66 @@ impl Packet {
     }
 }
 
-/// What the firmware does next for a job.
+/// A step of a job.
 #[derive(Clone, Debug)]
 pub enum Op {
-    /// Computes so many cycles.
+    /// Computes for this many cycles.
     Cycles(u32),
-    /// MyVIA: takes an engine for itself, or tries again later.
+    /// MyVIA: locks an engine, or retries later.
     Lock(Engine),
-    /// MyVIA: gives it back.
+    /// MyVIA: unlocks an engine.
     Unlock(Engine),
-    /// Starts the host engine, then waits for it.
+    /// Starts the host DMA engine and waits for it.
     HostDma(u32, Direction),
-    /// Starts the send engine with the job's packet, then waits for it.
+    /// Starts the send engine with the job's packet and waits for it.
     Send,
-    /// MyVIA: needs a descriptor of the VI's receive ring, whose steps follow.
+    /// MyVIA: takes a descriptor of the VI's receive ring, and inserts its steps.
     TakeReceive,
-    /// BVIA: knows of a receive descriptor.
+    /// BVIA: records a receive descriptor.
     NoteReceive,
-    /// The host sees that the job's message is complete.
+    /// Reports the completion to the host.
     Complete(u32, Status),
-    /// The host sees the job's packet.
+    /// Delivers the job's packet to the host.
     Deliver,
-    /// Lets the receive engine have the other buffer, if there is one.
+    /// Gives the receive engine a free buffer, if there is one.
     Arm,
-    /// Gives the packet's receive buffer back.
+    /// Frees the packet's receive buffer.
     FreeReceiveBuffer,
-    /// MyVIA: gives the send buffer back.
+    /// MyVIA: frees the send buffer.
     FreeSendBuffer,
 }
 
-/// A message in the works.
+/// A message in progress.
 #[derive(Clone, Debug)]
 pub struct Job {
-    /// Its number, which locks go by.
+    /// The number of the job, used by the locks.
     pub id: u64,
     /// The VI.
     pub vi: usize,
-    /// What is left to do.
+    /// The remaining steps.
     pub ops: VecDeque<Op>,
-    /// The engine it waits for.
+    /// The engine that the job waits for.
     pub waits: Option<Engine>,
-    /// The packet that is sent or was received.
+    /// The packet being sent or received.
     pub packet: Option<Packet>,
 }
 
-/// Writes down the steps of jobs.
+/// Generates the steps of jobs.
 pub struct Planner<'a> {
     settings: &'a Settings,
     tlb: &'a mut Tlb,
-    /// Whether the job is a state machine that shares engines with others.
+    /// Whether the job is a state machine that shares the engines with others.
     shares: bool,
     ops: VecDeque<Op>,
 }
 
 impl<'a> Planner<'a> {
-    /// A planner for the firmware of `settings`.
+    /// Creates a planner for the firmware of `settings`.
     pub fn new(settings: &'a Settings, tlb: &'a mut Tlb) -> Self {
         Self { settings, tlb, shares: settings.kind == Kind::Myvia, ops: VecDeque::new() }
     }
 
-    /// For a job that has the NIC for itself.
+    /// For a job that has the NIC to itself.
     pub fn alone(self) -> Self {
         Self { shares: false, ..self }
     }
@@ -173,7 +175,7 @@ impl<'a> Planner<'a> {
         self.step(&steps::SEE_HOST_DMA);
     }
 
-    /// BVIA: the address of a page, from the TLB or by DMA from the host's table.
+    /// BVIA: translates a page, by the TLB or by DMA from the host's table.
     fn translate(&mut self, page: u64) {
         self.step(&steps::LOOK_UP);
         if !self.tlb.look_up(page) {
@@ -183,7 +185,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// BVIA: the descriptor, from host memory.
+    /// BVIA: fetches the descriptor from host memory.
     fn fetch(&mut self, work: &Work) {
         self.translate(work.page);
         self.host_dma(CONTROL_BYTES + SEGMENT_BYTES * work.segments, Direction::FromHost);
@@ -246,7 +248,7 @@ impl<'a> Planner<'a> {
         self.ops
     }
 
-    /// A send, an RDMA write or the request of an RDMA read.
+    /// The steps of a send, an RDMA write or an RDMA read request.
     pub fn send(mut self, work: &Work) -> VecDeque<Op> {
         if self.is_linear() {
             self.step(&steps::TAKE_DOORBELL);
@@ -278,7 +280,8 @@ impl<'a> Planner<'a> {
         self.finish()
     }
 
-    /// A packet that came, whose data goes to `pieces`; `work` is the receive descriptor, if BVIA has one for it.
+    /// The steps for a received packet with data for `pieces`. `work` is the receive descriptor, if BVIA has one for
+    /// it.
     pub fn receive(mut self, packet: &Packet, pieces: &[Piece], work: Option<&Work>) -> VecDeque<Op> {
         self.step(&steps::SEE_PACKET);
         self.ops.push_back(Op::Arm);
@@ -305,8 +308,8 @@ impl<'a> Planner<'a> {
             }
         }
         self.data(pieces, Direction::ToHost);
-        // A machine gives back what it does not need any more, as a send does: held until the outcome, which waits for the host engine
-        // behind the next packet's data, the buffer would keep the wire idle for as long as a DMA takes.
+        // MyVIA frees the buffer early, as it does for a send. If it were held until the completion, which waits for
+        // the host engine behind the next packet's data, the wire would be idle for the duration of a DMA.
         let early = !self.is_linear();
         if early {
             self.ops.push_back(Op::FreeReceiveBuffer);
@@ -322,7 +325,7 @@ impl<'a> Planner<'a> {
         self.finish()
     }
 
-    /// MyVIA: the receive descriptor of a packet, when it is there.
+    /// MyVIA: the steps for taking the receive descriptor of a packet.
     pub fn take_receive(mut self, work: &Work) -> VecDeque<Op> {
         self.step(&steps::TAKE_PHYSICAL);
         for _ in 1..work.pieces.len() {
@@ -331,14 +334,14 @@ impl<'a> Planner<'a> {
         self.ops
     }
 
-    /// BVIA: a rung receive doorbell.
+    /// BVIA: the steps for a rung receive doorbell.
     pub fn note_receive(mut self) -> VecDeque<Op> {
         self.step(&steps::TAKE_DOORBELL);
         self.ops.push_back(Op::NoteReceive);
         self.ops
     }
 
-    /// An acknowledgement, or the answer to an RDMA read, that the NIC sends of itself.
+    /// The steps for a packet that the NIC sends on its own: an acknowledgement, or the answer to an RDMA read.
     pub fn reply(mut self, pieces: &[Piece]) -> VecDeque<Op> {
         self.data(pieces, Direction::FromHost);
         self.transmit();

@@ -1,14 +1,16 @@
-//! The modelled Myrinet as a NIC: the same program runs on it in simulated time, with BVIA's or MyVIA's firmware.
-//! Not for speed: one process, one world, every host in it. Nothing here reads the host's clock but the deadlines of callers.
-//! Source: Jiao Zhenqiang et al., "MyVIA: one of design and implementation of VIA based on Myrinet"; the book's chapter.
+//! A modelled Myrinet as a provider of `longma-via`: unmodified programs run on it in simulated time, with BVIA's or
+//! MyVIA's firmware. All hosts are in one process. The host's clock is read only for the deadlines of callers.
+//!
+//! Source: Jiao Zhenqiang et al., "MyVIA: one of design and implementation of VIA based on Myrinet"; the book's
+//! chapter.
 
 mod bvia;
 mod connecting;
 mod job;
 mod lanai;
 mod link;
-mod meeting;
 mod myvia;
+mod requests;
 mod ring;
 mod settings;
 mod station;
@@ -21,7 +23,7 @@ pub use lanai::{Parameters, ParametersError};
 pub use settings::{Kind, Settings};
 pub use world::Counts;
 
-/// The README's example is a test.
+/// Compiles and runs the example in the README.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

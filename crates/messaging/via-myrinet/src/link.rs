@@ -1,10 +1,10 @@
-//! A connected VI's path on the modelled network: posts become work of its NIC, and what the NIC did becomes completions.
-//! Not timing: that is the world's.
+//! The link of a connected VI on the modelled network: passes posts to the NIC, and the NIC's results to the engine.
+//!
 //! Source: VIA, reliability levels, RDMA.
 
 use super::job::{Content, Packet, Work};
-use super::meeting::{Place, Shared};
-use super::station::{News, Side};
+use super::requests::{Shared, ViAddress};
+use super::station::{HostEvent, Side};
 use super::translation::Piece;
 use longma_via::provider::{
     Bell, Gone, Header, Link, Outgoing, Posted, Refusal, Request, Target, gather, scatter,
@@ -15,17 +15,22 @@ use std::sync::Arc;
 
 pub(super) struct MyrinetLink {
     shared: Arc<Shared>,
-    own: Place,
-    peer: Place,
+    own: ViAddress,
+    peer: ViAddress,
     reliability: Reliability,
-    /// Posts that are not complete, in their order, with what has become of them.
+    /// Incomplete posts in order, with their status if known.
     pending: VecDeque<(u32, Option<Status>)>,
     waits: bool,
     over: bool,
 }
 
 impl MyrinetLink {
-    pub(super) fn new(shared: Arc<Shared>, own: Place, peer: Place, reliability: Reliability) -> Self {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        own: ViAddress,
+        peer: ViAddress,
+        reliability: Reliability,
+    ) -> Self {
         Self { shared, own, peer, reliability, pending: VecDeque::new(), waits: false, over: false }
     }
 
@@ -40,14 +45,14 @@ impl MyrinetLink {
             Request::RdmaRead(_) => Content::ReadRequest(header),
             Request::Send | Request::RdmaWrite(_) => {
                 let mut payload = Vec::with_capacity(length as usize);
-                // SAFETY: the engine gave the slices with this post.
+                // SAFETY: the slices belong to this post.
                 unsafe { gather(outgoing.slices, &mut payload) };
                 Content::Message { header, payload }
             }
         }
     }
 
-    /// Says to the engine what is complete, in the order of the posts.
+    /// Reports completions to the engine in order of posting.
     fn completed(&mut self, token: u32, status: Status, target: &mut dyn Target) {
         if let Some(entry) = self.pending.iter_mut().find(|entry| entry.0 == token) {
             entry.1 = Some(status);
@@ -73,7 +78,7 @@ impl MyrinetLink {
             Content::ReadRequest(header) => self.answer_read(token, &header, target),
             Content::ReadResponse { token, payload } => {
                 if let Some(slices) = target.reading(token) {
-                    // SAFETY: the target gave the slices in this poll.
+                    // SAFETY: the target returned the slices during this poll.
                     unsafe { scatter(slices, &payload) };
                     self.completed(token, Status::DONE, target);
                 }
@@ -88,7 +93,7 @@ impl MyrinetLink {
         match target.readable(remote, header.length) {
             Ok(slice) => {
                 let mut payload = Vec::with_capacity(slice.length as usize);
-                // SAFETY: the target gave the slice in this poll.
+                // SAFETY: the target returned the slice during this poll.
                 unsafe { gather(&[slice], &mut payload) };
                 let mut pieces: Vec<Piece> = Vec::new();
                 let mut world = self.shared.world();
@@ -102,7 +107,7 @@ impl MyrinetLink {
         }
     }
 
-    /// The engine did not take what the peer sent: the peer hears of it as its reliability level says.
+    /// Handles a message that the engine refused: informs the peer as its reliability level requires.
     fn refused(&mut self, token: u32, waits: bool, refusal: Refusal) -> Result<(), Gone> {
         if self.reliability == Reliability::Unreliable {
             return Ok(());
@@ -158,14 +163,14 @@ impl Link for MyrinetLink {
 
     fn poll(&mut self, target: &mut dyn Target, budget: u32) -> Result<(), Gone> {
         for turn in 0..budget.max(1) {
-            // Only the first look waits: what comes with it is taken, and then the program goes on.
+            // Only the first poll waits. What arrives with it is handled, and then the program continues.
             let waits = self.waits && turn == 0;
             let news = self.shared.world().poll(self.own.0, self.own.1, waits);
             match news {
                 None => return Ok(()),
-                Some(News::Completed(token, status)) => self.completed(token, status, target),
-                Some(News::Packet(packet)) => self.arrived(packet, target)?,
-                Some(News::Gone(gone)) => {
+                Some(HostEvent::Completed(token, status)) => self.completed(token, status, target),
+                Some(HostEvent::Packet(packet)) => self.arrived(packet, target)?,
+                Some(HostEvent::Gone(gone)) => {
                     self.over = true;
                     self.shared.world().station(self.own.0).vis[self.own.1].active = false;
                     return Err(gone);

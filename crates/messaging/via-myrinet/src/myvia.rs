@@ -1,6 +1,6 @@
-//! MyVIA's firmware: up to four state machines that share buffers and engines, and rings that the host writes into.
-//! Not the steps of a message: `job` has them.
-//! Source: Jiao Zhenqiang et al., state-machine soft pipeline, small and big ring; the fast path is our own.
+//! The MyVIA firmware: up to four state machines that share buffers and engines, and rings written by the host.
+//!
+//! Source: Jiao Zhenqiang et al., state-machine soft pipeline, small and big ring. The fast path is not in the paper.
 
 use super::Settings;
 use super::job::{Job, Op, Packet};
@@ -9,7 +9,7 @@ use super::station::{Next, Order, Side, Station, scaled};
 use super::steps;
 use longma_sim::Time;
 
-/// Lets the firmware go on at `now`.
+/// Continues the firmware at time `now`.
 pub fn resume(station: &mut Station, now: Time, settings: &Settings, orders: &mut Vec<Order>) -> Next {
     if let Some(next) = station.go_on(now, settings, orders) {
         return next;
@@ -18,7 +18,7 @@ pub fn resume(station: &mut Station, now: Time, settings: &Settings, orders: &mu
         return visit(station, now, settings, orders);
     }
     if !station.entered {
-        // The round's end: a look at every ring and at the receive engine, paid for before anything is found.
+        // The end of a round: checks all rings and the receive engine. The cycles for that are spent first.
         station.entered = true;
         let rings = 2 * station.active() as u32 * steps::LOOK_SMALL_RING.cycles();
         let flagged = station.vis.iter().filter(|vi| vi.sends.flag || vi.receives.flag).count() as u32;
@@ -41,7 +41,7 @@ fn spend(station: &mut Station, cycles: u32) -> Next {
     Next::After(station.card.compute(cycles))
 }
 
-/// One visit to the machine under the cursor: it goes on until it has started an engine or lacks one.
+/// Visits the machine under the cursor, which continues until it has started an engine or needs one that is busy.
 fn visit(station: &mut Station, now: Time, settings: &Settings, orders: &mut Vec<Order>) -> Next {
     let mut job = std::mem::replace(&mut station.machines[station.cursor], placeholder());
     let mut cycles = 0;
@@ -78,7 +78,7 @@ fn visit(station: &mut Station, now: Time, settings: &Settings, orders: &mut Vec
                 }
             }
             Some(Op::TakeReceive) => leaves = !take_receive(station, &mut job, settings),
-            // What others see happens when the cycles before it are spent.
+            // Visible effects take place after the cycles before them have been spent.
             Some(_) if cycles > 0 => break,
             Some(Op::Unlock(engine)) => {
                 station.locks[index(*engine)].pop_front();
@@ -117,7 +117,7 @@ fn index(engine: Engine) -> usize {
     usize::from(engine == Engine::Send)
 }
 
-/// Locks go in the order in which they were asked for, so that messages of one VI keep theirs.
+/// Locks are granted in order of request, so that messages of a VI keep their order.
 fn try_lock(station: &mut Station, engine: Engine, job: u64) -> bool {
     let queue = &mut station.locks[index(engine)];
     if !queue.contains(&job) {
@@ -126,7 +126,7 @@ fn try_lock(station: &mut Station, engine: Engine, job: u64) -> bool {
     queue.front() == Some(&job)
 }
 
-/// Takes the receive descriptor of the job's packet. `false` if it has to wait for one that is in the big ring.
+/// Takes the receive descriptor for the job's packet. Returns `false` if the descriptor is still in the big ring.
 fn take_receive(station: &mut Station, job: &mut Job, settings: &Settings) -> bool {
     let vi = &mut station.vis[job.vi];
     let rings = &mut vi.receives;
@@ -144,7 +144,7 @@ fn take_receive(station: &mut Station, job: &mut Job, settings: &Settings) -> bo
     true
 }
 
-/// Whether a message of `bytes` has the NIC for itself: no machine is made, locked for, or retired.
+/// Whether a message of `bytes` can use the fast path, without a state machine and locks.
 fn is_alone(station: &Station, bytes: u32, settings: &Settings) -> bool {
     settings.fast_path > 0 && bytes <= settings.fast_path && station.machines.is_empty()
 }
@@ -172,7 +172,7 @@ fn take_packets(station: &mut Station, settings: &Settings) -> bool {
     found
 }
 
-/// The next send, if a buffer is free for it.
+/// Takes the next send, if a buffer is free.
 fn take_descriptor(station: &mut Station, settings: &Settings) -> bool {
     if station.free_send_buffers == 0 || station.linear.is_some() {
         return false;
@@ -206,7 +206,7 @@ fn take_descriptor(station: &mut Station, settings: &Settings) -> bool {
     false
 }
 
-/// Asks the host for more where a ring runs low.
+/// Interrupts the host to refill rings that are low.
 fn refill(station: &mut Station, now: Time, settings: &Settings, orders: &mut Vec<Order>) {
     for slot in 0..station.vis.len() {
         for side in [Side::Send, Side::Receive] {

@@ -1,5 +1,5 @@
-//! One host with its NIC: the VIs' queues, the buffers, the engines, and what the firmware is at.
-//! Not the wire: the world carries packets between stations.
+//! A host with its NIC: the VI queues, the buffers, the engines, and the state of the firmware.
+//!
 //! Source: Jiao Zhenqiang et al.
 
 use super::Settings;
@@ -14,7 +14,7 @@ use longma_via::Status;
 use longma_via::provider::Gone;
 use std::collections::VecDeque;
 
-/// Which of a VI's queues.
+/// A work queue of a VI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// The send queue.
@@ -23,37 +23,37 @@ pub enum Side {
     Receive,
 }
 
-/// Something a host learns of, once its clock is there.
+/// News for a host, visible from a given time on.
 #[derive(Clone, Debug)]
-pub enum News {
-    /// A packet's data is in host memory.
+pub enum HostEvent {
+    /// The data of a packet is in host memory.
     Packet(Packet),
-    /// The post of this token is complete.
+    /// The post with this token is complete.
     Completed(u32, Status),
-    /// The connection is over.
+    /// The connection has ended.
     Gone(Gone),
 }
 
-/// A VI as host and NIC share it.
+/// The queues of a VI, shared by host and NIC.
 #[derive(Clone, Debug)]
 pub struct ViQueues {
-    /// Whether it is connected: the NIC looks at its queues.
+    /// Whether the VI is connected, so that the NIC polls its queues.
     pub active: bool,
-    /// Sends, as far as they are on the NIC, and behind them.
+    /// The send rings.
     pub sends: Rings<Work>,
-    /// Receives.
+    /// The receive rings.
     pub receives: Rings<Work>,
-    /// BVIA: receives whose doorbell the NIC has not taken.
+    /// BVIA: receives whose doorbell the NIC has not handled.
     pub rung: VecDeque<Work>,
-    /// Posted sends whose packets the peer's host has not got.
+    /// Posted sends whose packets have not reached the peer's host.
     pub under_way: u32,
-    /// What the host will see, and from when on.
-    pub news: VecDeque<(Time, News)>,
+    /// News for the host, with the time from which it is visible.
+    pub news: VecDeque<(Time, HostEvent)>,
 }
 
 impl ViQueues {
     fn new(settings: &Settings) -> Self {
-        // BVIA's queues are lists in host memory: they end where the VI's work queue does.
+        // BVIA's queues are lists in host memory, limited only by the VI's work queue.
         let capacity = if settings.kind == Kind::Bvia { usize::MAX } else { settings.small_ring };
         Self {
             active: true,
@@ -65,7 +65,7 @@ impl ViQueues {
         }
     }
 
-    /// One of its queues.
+    /// The rings of a work queue.
     pub fn rings(&mut self, side: Side) -> &mut Rings<Work> {
         match side {
             Side::Send => &mut self.sends,
@@ -74,29 +74,29 @@ impl ViQueues {
     }
 }
 
-/// What a firmware does after a call.
+/// The state of the firmware after a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Computes so long, then goes on.
+    /// It computes for this long and then continues.
     After(Duration),
-    /// Goes round a loop that takes so long and finds nothing until something happens.
+    /// It idles in a loop whose iterations take this long, until something happens.
     Idle(Duration),
 }
 
-/// What a firmware asks of the world.
+/// A request of the firmware to the world.
 #[derive(Clone, Debug)]
 pub enum Order {
-    /// The send engine takes this packet.
+    /// The send engine starts with this packet.
     Transmit(Packet),
     /// The receive engine has a buffer.
     Armed,
-    /// The host engine has begun.
+    /// The host engine has started.
     HostDma,
-    /// The host sees this from now on, but for the way through the bridge.
-    Tell(usize, News),
-    /// The host is interrupted to refill this ring.
+    /// News for a VI of the host, visible after the latency of the bridge.
+    Tell(usize, HostEvent),
+    /// Interrupt the host to refill this ring.
     Refill(usize, Side),
-    /// The firmware wants to be woken then.
+    /// Wake the firmware at this time.
     WakeAt(Time),
 }
 
@@ -105,55 +105,55 @@ pub enum Order {
 pub struct Station {
     /// The clock of the program on this host.
     pub local: Time,
-    /// Its bus.
+    /// The bus.
     pub bus: Bus,
-    /// Its NIC.
+    /// The NIC.
     pub card: Card,
-    /// Its memory.
+    /// The registered memory.
     pub regions: Regions,
-    /// Its VIs.
+    /// The VIs.
     pub vis: Vec<ViQueues>,
     /// BVIA's translations on the NIC.
     pub tlb: Tlb,
     /// Packets in receive buffers that no job has taken.
     pub arrivals: VecDeque<Packet>,
-    /// Receive buffers that are neither filled nor armed.
+    /// Receive buffers that are neither in use nor armed.
     pub free_receive_buffers: u32,
     /// Whether the receive engine has a buffer.
     pub armed: bool,
-    /// Send buffers that are free (MyVIA).
+    /// Free send buffers (MyVIA).
     pub free_send_buffers: u32,
-    /// The job that goes step by step: all of BVIA's, MyVIA's small ones.
+    /// The job that runs sequentially: all of BVIA's, and MyVIA's fast path.
     pub linear: Option<Job>,
-    /// MyVIA's state machines, oldest first.
+    /// MyVIA's state machines, the oldest first.
     pub machines: VecDeque<Job>,
-    /// The machine that is visited, and whether its visit was paid for.
+    /// The machine being visited.
     pub cursor: usize,
-    /// See `cursor`.
+    /// Whether the cost of the current visit has been charged.
     pub entered: bool,
-    /// Whether this round did anything.
+    /// Whether anything was done in this round.
     pub progressed: bool,
-    /// Cycles of this round so far.
+    /// The cycles of this round so far.
     pub round_cycles: u32,
-    /// Who has the engines (host, send), and who waits for them.
+    /// The queues for the engines (host, send). The first entry holds the lock.
     pub locks: [VecDeque<u64>; 2],
-    /// Replies that the NIC sends of itself, with the memory they come from.
+    /// Replies to be sent by the NIC on its own, with their source memory.
     pub replies: VecDeque<(Packet, Vec<Piece>)>,
-    /// The VI that is looked at first, so that all get their turn.
+    /// The VI to be checked first, for fairness.
     pub next_vi: usize,
-    /// Whether packets go before doorbells this time.
+    /// Whether packets are checked before doorbells in this round.
     pub packets_first: bool,
-    /// Since when the firmware idles, and how long its loop takes.
+    /// Since when the firmware idles, and the duration of its loop.
     pub idle: Option<(Time, Duration)>,
-    /// Something happened since the firmware's round began: what it has passed already must be looked at again.
+    /// Whether something happened since the firmware's round began, so that it must check again.
     pub poked: bool,
-    /// Whether the firmware will go on at a planned time.
+    /// Whether the firmware is scheduled to continue.
     pub planned: bool,
     next_job: u64,
 }
 
 impl Station {
-    /// A host whose NIC runs the firmware of `settings`.
+    /// Creates a host whose NIC runs the firmware of `settings`.
     pub fn new(parameters: &Parameters, settings: &Settings) -> Self {
         let contiguous = if settings.kind == Kind::Myvia { parameters.mtu } else { parameters.page_bytes };
         Self {
@@ -184,30 +184,30 @@ impl Station {
         }
     }
 
-    /// A place for a VI's queues. No place is used twice: packets and jobs of a VI that has left may still be under way, and would
-    /// reach the VI that came after it.
+    /// Allocates the queues of a VI. Their index is never reused: packets and jobs of a closed VI may still be in
+    /// progress and would reach its successor.
     pub fn add_vi(&mut self, settings: &Settings) -> usize {
         self.vis.push(ViQueues::new(settings));
         self.vis.len() - 1
     }
 
-    /// VIs that the NIC looks at.
+    /// The number of VIs that the NIC polls.
     pub fn active(&self) -> usize {
         self.vis.iter().filter(|vi| vi.active).count()
     }
 
-    /// A job of this VI.
+    /// Creates a job of a VI.
     pub fn job(&mut self, vi: usize, ops: VecDeque<Op>, packet: Option<Packet>) -> Job {
         self.next_job += 1;
         Job { id: self.next_job, vi, ops, waits: None, packet }
     }
 
-    /// Writes down the steps of jobs of this NIC.
+    /// Creates a planner for jobs of this NIC.
     pub fn planner<'a>(&'a mut self, settings: &'a Settings) -> Planner<'a> {
         Planner::new(settings, &mut self.tlb)
     }
 
-    /// Does the next thing of a job that is no computing: an engine is started, or a change is made at once.
+    /// Performs a step other than computing: starts an engine or changes the state at once.
     pub fn perform(&mut self, now: Time, job: &mut Job, op: Op, orders: &mut Vec<Order>) {
         match op {
             Op::HostDma(bytes, direction) => {
@@ -223,10 +223,12 @@ impl Station {
                     orders.push(Order::Transmit(packet));
                 }
             }
-            Op::Complete(token, status) => orders.push(Order::Tell(job.vi, News::Completed(token, status))),
+            Op::Complete(token, status) => {
+                orders.push(Order::Tell(job.vi, HostEvent::Completed(token, status)))
+            }
             Op::Deliver => {
                 if let Some(packet) = job.packet.take() {
-                    orders.push(Order::Tell(job.vi, News::Packet(packet)));
+                    orders.push(Order::Tell(job.vi, HostEvent::Packet(packet)));
                 }
             }
             Op::Arm => self.arm(orders),
@@ -256,13 +258,13 @@ impl Station {
         }
     }
 
-    /// Goes on with the job that runs step by step: `None` when it is done.
+    /// Continues the sequential job. Returns `None` when it is done.
     pub fn go_on(&mut self, now: Time, settings: &Settings, orders: &mut Vec<Order>) -> Option<Next> {
         let mut job = self.linear.take()?;
         loop {
             if let Some(engine) = job.waits {
                 if self.card.is_busy(engine) {
-                    // The firmware looks at the doorbells, and at the engine, until it is done.
+                    // The firmware polls the doorbells and the engine until the engine is done.
                     let round = self.card.cycles(self.waiting_round(settings));
                     self.linear = Some(job);
                     return Some(Next::Idle(round));
@@ -275,7 +277,7 @@ impl Station {
                     self.linear = Some(job);
                     return Some(Next::After(self.card.compute(cycles)));
                 }
-                // Nobody else is there to lock an engine against.
+                // There is no other job to lock an engine against.
                 Some(Op::Lock(_) | Op::Unlock(_)) => {}
                 Some(Op::TakeReceive) => {
                     if let Some(work) = self.vis[job.vi].receives.take() {
@@ -296,7 +298,7 @@ impl Station {
         scaled(polls + steps::SEE_HOST_DMA.cycles(), settings)
     }
 
-    /// The pieces that a packet's data goes to, as its receive descriptor or its address says.
+    /// The destination of a packet's data, given by its receive descriptor or its address.
     pub fn pieces_for(&self, packet: &Packet, receive: Option<&Work>) -> Vec<Piece> {
         let mut pieces = Vec::new();
         match (&packet.content, receive) {
@@ -326,7 +328,7 @@ impl Station {
     }
 }
 
-/// Cycles of steps that are no `Op`, with the factor of the settings.
+/// Scales cycles that are not part of an `Op` by the factor of the settings.
 pub fn scaled(cycles: u32, settings: &Settings) -> u32 {
     (f64::from(cycles) * settings.cost_factor).round().max(1.0) as u32
 }

@@ -1,18 +1,20 @@
-//! What each step of the firmware costs the NIC's processor, and of the library the host's: counted instructions, one table.
-//! Not measured: nobody published the firmware's listings. Each row counts what its loop or function has to do.
-//! Source: LANai timing after LLVM's Lanai target (one instruction a cycle, a load's value after two, a branch with one delay
-//! slot); registers after Myricom, "LANai 4.X" (1996): a DMA is started by writing address, address and count.
+//! The cost of each firmware step on the NIC's processor and of each library step on the host's processor, as counted
+//! instructions. The firmware's code is unpublished; each row counts what its loop or function has to do.
+//!
+//! Source: LANai timing after LLVM's Lanai target (one instruction per cycle, load results available after two cycles,
+//! branches with one delay slot); registers after Myricom, "LANai 4.X" (1996): a DMA is started by writing address,
+//! address and count.
 
-/// Instructions of a step on the NIC's processor, as a C compiler makes them.
+/// The instructions of a step on the NIC's processor, as compiled from C.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// What it is called in the table.
+    /// The name in the table.
     pub name: &'static str,
-    /// What is counted.
+    /// The operations counted.
     pub what: &'static str,
-    /// Arithmetic, moves, compares.
+    /// Arithmetic, moves and compares.
     pub alu: u32,
-    /// Loads, of SRAM or of the NIC's registers.
+    /// Loads from SRAM or from the NIC's registers.
     pub loads: u32,
     /// Stores.
     pub stores: u32,
@@ -20,10 +22,10 @@ pub struct Step {
     pub branches: u32,
 }
 
-/// A load takes two cycles when the next instruction needs it, as in code that chases fields it mostly does.
+/// A load takes two cycles if the next instruction needs its result, as is common in code that follows pointers.
 const LOAD_CYCLES: u32 = 2;
 
-/// A branch and its delay slot, which the compiler seldom fills.
+/// A branch and its delay slot, which the compiler rarely fills.
 const BRANCH_CYCLES: u32 = 2;
 
 impl Step {
@@ -31,7 +33,7 @@ impl Step {
         Self { name, what, alu, loads, stores, branches }
     }
 
-    /// Cycles of the NIC's processor.
+    /// The cost in cycles of the NIC's processor.
     pub const fn cycles(&self) -> u32 {
         self.alu + LOAD_CYCLES * self.loads + self.stores + BRANCH_CYCLES * self.branches
     }
@@ -41,7 +43,7 @@ macro_rules! steps {
     ($($(#[doc = $doc:literal])* $ident:ident = $name:literal, $what:literal, $mix:expr;)*) => {
         $($(#[doc = $doc])* pub const $ident: Step = Step::new($name, $what, $mix);)*
 
-        /// Every step, in the order of the table.
+        /// All steps in the order of the table.
         pub const ALL: &[Step] = &[$($ident),*];
     };
 }
@@ -113,22 +115,23 @@ steps! {
     RETIRE = "retire state machine", "unlink the record, free it", [5, 3, 4, 2];
 }
 
-/// Cycles of the host's processor for what the library does. A Pentium III does about one instruction a cycle in such code
-/// (three-wide decode, branches and dependent loads between); the counts are of our own library in its simplest form.
+/// The cost of library operations, in cycles of the host's processor. A Pentium III executes about one instruction per
+/// cycle in such code (three-wide decoding, branches and dependent loads). The counts are those of this library in its
+/// simplest form.
 pub mod host {
     /// Fills in a descriptor's control segment and links it.
     pub const BUILD_DESCRIPTOR: u64 = 50;
     /// Fills in a data segment.
     pub const BUILD_SEGMENT: u64 = 15;
-    /// MyVIA: finds the region in the table that the kernel maps in, checks bounds and tag, takes the physical address.
+    /// MyVIA: finds the region in a table mapped by the kernel, checks bounds and tag, and translates the address.
     pub const TRANSLATE: u64 = 40;
-    /// One look at a status word that has not changed: a load that hits the cache, test, loop.
+    /// Polls a status word that has not changed: a load that hits the cache, a test and a branch.
     pub const POLL: u64 = 20;
     /// Takes a complete descriptor off its queue.
     pub const COLLECT: u64 = 60;
     /// MyVIA: puts a physical descriptor into the big ring.
     pub const PUT_BIG: u64 = 40;
-    /// MyVIA's interrupt handler, per descriptor moved, beside programmed I/O.
+    /// MyVIA's interrupt handler per descriptor moved, without programmed I/O.
     pub const REFILL: u64 = 40;
 }
 

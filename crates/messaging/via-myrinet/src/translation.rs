@@ -1,23 +1,26 @@
-//! Where memory lies for the NIC: regions cut into the pieces that a DMA moves, and BVIA's TLB of page addresses.
-//! Not the protection check: the engine has done that.
-//! Source: Jiao Zhenqiang et al.: BVIA's translations in host memory with a TLB on the NIC; MyVIA's buffers of one MTU in one piece.
+//! Address translation for the NIC: divides regions into pieces that a DMA can move, and models BVIA's TLB. The engine
+//! has already checked protection.
+//!
+//! Source: Jiao Zhenqiang et al.: BVIA's translations in host memory with a TLB on the NIC; MyVIA's contiguous buffers
+//! of one MTU.
 
 use std::collections::BTreeMap;
 
-/// Memory that one DMA moves: bytes, and the page they lie on.
+/// A piece of memory moved by a single DMA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// Bytes.
+    /// The length, bytes.
     pub bytes: u32,
-    /// Number of the page in the host's table.
+    /// The page number in the host's table.
     pub page: u64,
 }
 
-/// The regions of a host.
+/// The registered regions of a host.
 #[derive(Clone, Debug)]
 pub struct Regions {
     page_bytes: u64,
-    /// Bytes that lie in one piece in memory from the library's own allocator; a page elsewhere.
+    /// The size of contiguous blocks in memory from the library's allocator, bytes. Other memory is contiguous only
+    /// within a page.
     contiguous_bytes: u64,
     by_handle: BTreeMap<u32, Region>,
     next_page: u64,
@@ -31,32 +34,32 @@ struct Region {
 }
 
 impl Regions {
-    /// No regions. Memory of the library's own allocator lies in pieces of `contiguous_bytes`.
+    /// Creates an empty set. Memory from the library's allocator is contiguous in blocks of `contiguous_bytes`.
     pub fn new(page_bytes: u32, contiguous_bytes: u32) -> Self {
         let page_bytes = u64::from(page_bytes.max(1));
         let contiguous_bytes = u64::from(contiguous_bytes).max(page_bytes);
-        // Page 0 is the one that descriptors lie on.
+        // Page 0 holds the descriptors.
         Self { page_bytes, contiguous_bytes, by_handle: BTreeMap::new(), next_page: 1 }
     }
 
-    /// A region was registered. Its pages get the next numbers, so that nothing depends on where the system put it.
+    /// Adds a region. Its pages get consecutive numbers, so that the result does not depend on its address.
     pub fn insert(&mut self, handle: u32, address: u64, length: u64, is_own: bool) {
         let piece_bytes = if is_own { self.contiguous_bytes } else { self.page_bytes };
         self.by_handle.insert(handle, Region { address, first_page: self.next_page, piece_bytes });
         self.next_page += length / self.page_bytes + 2;
     }
 
-    /// It was deregistered.
+    /// Removes a region.
     pub fn remove(&mut self, handle: u32) {
         self.by_handle.remove(&handle);
     }
 
-    /// Cuts `length` bytes at `address` into what one DMA moves.
+    /// Divides `length` bytes at `address` into DMA pieces.
     pub fn pieces(&self, handle: u32, address: u64, length: u32, into: &mut Vec<Piece>) {
         let unknown = Region { address, first_page: 0, piece_bytes: self.page_bytes };
         let region = self.by_handle.get(&handle).copied().unwrap_or(unknown);
         let mut offset = address.wrapping_sub(region.address);
-        // What the allocator gave begins a piece; elsewhere the pages decide.
+        // Blocks start at the beginning of allocator memory; other memory is divided at page boundaries.
         let shift = if region.piece_bytes == self.page_bytes { region.address % self.page_bytes } else { 0 };
         let mut left = u64::from(length);
         while left > 0 {
@@ -70,7 +73,7 @@ impl Regions {
     }
 }
 
-/// BVIA's TLB in SRAM, direct-mapped.
+/// BVIA's direct-mapped TLB in SRAM.
 #[derive(Clone, Debug)]
 pub struct Tlb {
     entries: Vec<Option<u64>>,
@@ -79,12 +82,12 @@ pub struct Tlb {
 }
 
 impl Tlb {
-    /// An empty TLB.
+    /// Creates an empty TLB.
     pub fn new(entries: usize) -> Self {
         Self { entries: vec![None; entries.max(1)], hits: 0, misses: 0 }
     }
 
-    /// Whether the page's address is there; it is from now on.
+    /// Looks up a page and inserts it if missing. Returns whether it was a hit.
     pub fn look_up(&mut self, page: u64) -> bool {
         let index = (page % self.entries.len() as u64) as usize;
         let hit = self.entries[index] == Some(page);
@@ -94,7 +97,7 @@ impl Tlb {
         hit
     }
 
-    /// Hits and misses so far.
+    /// The numbers of hits and misses.
     pub fn counts(&self) -> (u64, u64) {
         (self.hits, self.misses)
     }

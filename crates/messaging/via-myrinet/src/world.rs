@@ -1,13 +1,14 @@
-//! All hosts of the modelled network in one simulated time: events, the wire between NICs, and what the hosts' programs do.
-//! Not the VIA interface: that is the provider. Connections are set up by the hosts' operating systems and take no time here.
-//! Source: Jiao Zhenqiang et al.; the hardware's timing is `lanai`'s.
+//! All hosts of the modelled network in one simulated time: events, the wire between NICs, and the costs of the hosts'
+//! programs. Connections are set up by the hosts' operating systems, which takes no simulated time.
+//!
+//! Source: Jiao Zhenqiang et al.; the timing of the hardware is in `lanai`.
 
 use super::Settings;
 use super::job::{Content, PACKET_BYTES, Packet, Work};
 use super::lanai::{Engine, Parameters, Switch};
 use super::ring::{DESCRIPTOR_WORDS, SEGMENT_WORDS};
 use super::settings::Kind;
-use super::station::{News, Next, Order, Side, Station};
+use super::station::{HostEvent, Next, Order, Side, Station};
 use super::steps::host;
 use super::translation::Piece;
 use super::{bvia, myvia};
@@ -17,26 +18,26 @@ use longma_via::Status;
 use longma_via::provider::Gone;
 use std::collections::VecDeque;
 
-/// How long a VI that leaves waits for what it has sent.
+/// How long a closing VI waits for its sends.
 const LINGER: Duration = Duration::from_ps(50_000_000_000);
 
 #[derive(Clone, Debug)]
 enum Event {
-    /// The firmware goes on.
+    /// The firmware continues.
     Resume(usize),
-    /// Something happened that the firmware may look for.
+    /// Something happened that the firmware may be polling for.
     Poke(usize),
-    /// The host engine is done, if no access put it off.
+    /// The host engine is done, unless an access has delayed it.
     HostDma(usize),
     /// The send engine is done.
     Sent(usize),
     /// A packet is in a receive buffer.
     Arrived(usize, Packet),
-    /// A descriptor (MyVIA) or a doorbell (BVIA) has come through the bus.
+    /// A descriptor (MyVIA) or doorbell (BVIA) has crossed the bus.
     Posted(usize, usize, Side, Work),
-    /// The flag of a small ring has come through the bus.
+    /// The flag of a small ring has crossed the bus.
     Flag(usize, usize, Side, bool),
-    /// The interrupt handler begins, or goes on with the next descriptor.
+    /// The interrupt handler starts, or continues with the next descriptor.
     Refill(usize, usize, Side, bool),
 }
 
@@ -49,33 +50,33 @@ pub struct World {
     events: EventQueue<Event>,
     stations: Vec<Station>,
     switch: Switch,
-    /// Packets offered to each station, oldest first, with who sends them and since when.
+    /// Packets waiting for each station, the oldest first, with their sender and waiting time.
     offered: Vec<VecDeque<(Time, usize, Packet)>>,
     news: u64,
     orders: Vec<Order>,
 }
 
-/// What a station did, for reports.
+/// Statistics of a station.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Counts {
-    /// Seconds that the NIC's processor worked.
+    /// The time that the NIC's processor worked, seconds.
     pub processor_seconds: f64,
     /// Interrupts of the host.
     pub interrupts: u64,
     /// Bytes moved over the bus by DMA.
     pub bus_bytes: u64,
-    /// Programmed accesses over the bus.
+    /// Programmed I/O accesses over the bus.
     pub bus_accesses: u64,
-    /// BVIA: translations found on the NIC.
+    /// BVIA: TLB hits.
     pub tlb_hits: u64,
-    /// BVIA: translations fetched.
+    /// BVIA: TLB misses.
     pub tlb_misses: u64,
-    /// MyVIA: the most descriptors in a big ring.
+    /// MyVIA: the highest number of descriptors in a big ring.
     pub most_in_big_ring: usize,
 }
 
 impl World {
-    /// The hosts of `parameters`, whose NICs run the firmware of `settings`.
+    /// Creates the hosts of `parameters`, whose NICs run the firmware of `settings`.
     pub fn new(parameters: Parameters, settings: Settings) -> Self {
         let stations: Vec<_> = (0..parameters.hosts).map(|_| Station::new(&parameters, &settings)).collect();
         Self {
@@ -91,7 +92,7 @@ impl World {
         }
     }
 
-    /// The hardware.
+    /// The hardware parameters.
     pub fn parameters(&self) -> &Parameters {
         &self.parameters
     }
@@ -101,7 +102,7 @@ impl World {
         &mut self.stations[station]
     }
 
-    /// A place for a VI of a host that is being connected.
+    /// Allocates the queues of a VI that is being connected.
     pub fn add_vi(&mut self, station: usize) -> usize {
         self.stations[station].add_vi(&self.settings)
     }
@@ -111,11 +112,11 @@ impl World {
         self.stations[station].local.max(self.now)
     }
 
-    /// What a station did so far.
+    /// The statistics of a station.
     pub fn counts(&self, station: usize) -> Counts {
         let station = &self.stations[station];
         let (tlb_hits, tlb_misses) = station.tlb.counts();
-        let most = station.vis.iter().map(|vi| vi.sends.most_big().max(vi.receives.most_big())).max();
+        let most = station.vis.iter().map(|vi| vi.sends.max_big().max(vi.receives.max_big())).max();
         Counts {
             processor_seconds: station.card.busy_cycles() as f64 / self.parameters.clock_hz as f64,
             interrupts: station.card.interrupts(),
@@ -129,12 +130,12 @@ impl World {
 
     // ---- the program's side -----------------------------------------------------------------------------------------
 
-    /// Time that the host's processor takes for `cycles`.
+    /// The time that the host's processor takes for `cycles`.
     fn host_time(&self, cycles: u64) -> Duration {
         Duration::from_ps(Frequency::new(self.parameters.host_hz).ps_of_cycles(cycles))
     }
 
-    /// The program of a host does something: its clock is at least where the world is, and the world comes along.
+    /// Advances a host's program by `cycles`. Its clock is at least that of the world, which is advanced too.
     fn catch_up(&mut self, station: usize, cycles: u64) -> Time {
         let spent = self.host_time(cycles);
         let local = plus(self.stations[station].local.max(self.now), spent);
@@ -143,7 +144,7 @@ impl World {
         local
     }
 
-    /// An access of the host's processor to the NIC, of `words` that take `each`; the program's clock goes along.
+    /// Programmed I/O by the host's processor: `words` accesses that take `each`. Advances the program's clock.
     fn access(&mut self, station: usize, words: u32, each: Duration) -> Time {
         let local = self.stations[station].local;
         let held = Duration::from_ps(each.ps() * u64::from(words));
@@ -152,7 +153,7 @@ impl World {
         through
     }
 
-    /// The library posts a descriptor.
+    /// Posts a descriptor.
     pub fn post(&mut self, station: usize, slot: usize, side: Side, work: Work) {
         let segments = u64::from(work.segments);
         self.stations[station].vis[slot].under_way += u32::from(side == Side::Send);
@@ -201,13 +202,13 @@ impl World {
         station.vis[slot].rings(side).put_big(work);
     }
 
-    /// What was written to the NIC comes through the bridge.
+    /// Schedules an event for when a write to the NIC has crossed the bridge.
     fn arrives(&mut self, through: Time, event: Event) {
         self.events.push(plus(through, self.parameters.bus_latency), event);
     }
 
-    /// The program looks whether its VI has news. With `waits`, it does nothing else until there are some.
-    pub fn poll(&mut self, station: usize, slot: usize, waits: bool) -> Option<News> {
+    /// Polls a VI for news. With `waits`, the program waits until there is some.
+    pub fn poll(&mut self, station: usize, slot: usize, waits: bool) -> Option<HostEvent> {
         let mut local = self.catch_up(station, host::POLL);
         loop {
             if let Some((visible, _)) = self.stations[station].vis[slot].news.front() {
@@ -227,14 +228,15 @@ impl World {
         }
     }
 
-    fn collect(&mut self, station: usize, slot: usize) -> Option<News> {
+    fn collect(&mut self, station: usize, slot: usize) -> Option<HostEvent> {
         let spent = self.host_time(host::COLLECT).ps() + self.parameters.memory_latency.ps();
         let station = &mut self.stations[station];
         station.local = Time::from_ps(station.local.ps() + spent);
         station.vis[slot].news.pop_front().map(|news| news.1)
     }
 
-    /// Everybody waits: time passes until somebody has news. `false` if nobody ever will.
+    /// Advances the time until some host has news, because all programs wait. Returns `false` if that will never
+    /// happen.
     pub fn skip(&mut self) -> bool {
         let before = self.news;
         while self.news == before {
@@ -247,15 +249,15 @@ impl World {
         true
     }
 
-    /// The NIC sends something of itself for a VI: an acknowledgement, or bytes that the peer reads.
+    /// Queues a reply that the NIC sends on its own: an acknowledgement, or data for an RDMA read.
     pub fn reply(&mut self, station: usize, packet: Packet, pieces: Vec<Piece>) {
         self.stations[station].replies.push_back((packet, pieces));
         self.poke(station);
     }
 
-    /// A VI is about to leave: time passes until what it has sent is with its peer.
+    /// Advances the time until everything that a closing VI has sent is with its peer.
     pub fn drain(&mut self, station: usize, slot: usize) {
-        // A peer that takes nothing cannot hold it up for ever.
+        // A peer that does not receive must not block this forever.
         let limit = plus(self.now, LINGER);
         while self.stations[station].vis[slot].under_way > 0
             && self.events.next_time().is_some_and(|at| at <= limit)
@@ -264,20 +266,20 @@ impl World {
         }
     }
 
-    /// The peer of a connection that ends hears of it behind all that is under way: the way of a small packet later.
+    /// Notifies the peer of the end of a connection, after everything in transit, with the latency of a small packet.
     pub fn tell_gone(&mut self, station: usize, slot: usize, status: Option<(u32, Status)>, gone: Gone) {
         let path = self.parameters.path_latency.ps();
         let last = self.stations[station].vis[slot].news.back().map_or(Time::ZERO, |news| news.0);
         let visible = plus(self.now, Duration::from_ps(path)).max(last);
         let news = &mut self.stations[station].vis[slot].news;
-        news.extend(status.map(|(token, status)| (visible, News::Completed(token, status))));
-        news.push_back((visible, News::Gone(gone)));
+        news.extend(status.map(|(token, status)| (visible, HostEvent::Completed(token, status))));
+        news.push_back((visible, HostEvent::Gone(gone)));
         self.news += 1;
     }
 
     // ---- time -------------------------------------------------------------------------------------------------------
 
-    /// Everything that happens up to `until`.
+    /// Processes all events up to `until`.
     pub fn run_until(&mut self, until: Time) {
         while let Some((at, event)) = self.events.pop_until(until) {
             self.now = self.now.max(at);
@@ -286,7 +288,7 @@ impl World {
         self.now = self.now.max(until);
     }
 
-    /// The next thing that happens. `false` if nothing does.
+    /// Processes the next event. Returns `false` if there is none.
     fn step(&mut self) -> bool {
         let Some((at, event)) = self.events.pop() else { return false };
         self.now = self.now.max(at);
@@ -336,7 +338,8 @@ impl World {
         self.poke(station);
     }
 
-    /// The interrupt handler: reads how much room there is, then moves descriptors until the ring is full or there are no more.
+    /// The interrupt handler: reads the free space of the ring, then moves descriptors until the ring is full or there
+    /// are no more.
     fn refill(&mut self, station: usize, slot: usize, side: Side, begins: bool) {
         let (now, pio_write) = (self.now, self.parameters.pio_write);
         if begins {
@@ -364,7 +367,7 @@ impl World {
         self.events.push(through, Event::Refill(station, slot, side, false));
     }
 
-    /// Something happened on a NIC: a firmware that idles sees it at the start of its next round.
+    /// Notifies an idle firmware, which sees the change at the start of its next round.
     fn poke(&mut self, station: usize) {
         let Some((since, round)) = self.stations[station].idle.take() else {
             self.stations[station].poked = true;
@@ -416,7 +419,7 @@ impl World {
             }
             Order::Tell(slot, news) => {
                 let visible = plus(self.now, self.parameters.bus_latency);
-                if let News::Packet(packet) = &news
+                if let HostEvent::Packet(packet) = &news
                     && !matches!(packet.content, Content::ReadResponse { .. })
                 {
                     let (from, sender) = packet.from;
@@ -439,7 +442,7 @@ impl World {
         }
     }
 
-    /// The next packet for a station goes, if its receive engine takes it.
+    /// Passes the next packet to a station if its receive engine has a buffer.
     fn pass(&mut self, to: usize) {
         if !self.stations[to].armed {
             return;
@@ -454,7 +457,7 @@ impl World {
     }
 }
 
-/// Words that the host writes for a physical descriptor, with the ring's new tail.
+/// The number of words that the host writes for a physical descriptor, including the ring's new tail.
 fn words(work: &Work) -> u32 {
     let pieces = work.pieces.len() as u32;
     let is_message = work.packet.as_ref().is_none_or(|p| matches!(p.content, Content::Message { .. }));

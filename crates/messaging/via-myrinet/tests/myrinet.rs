@@ -1,11 +1,11 @@
-//! The modelled Myrinet: programs to the ordinary interface run on it, and its times are what its parts add up to.
-//! Not the comparison with what was published: that is an experiment.
+//! The modelled Myrinet: programs for the ordinary interface run on it, and its times follow from the times of its
+//! components. Comparisons with published figures are experiments.
 
 use longma_topology::Machine;
 use longma_via::{Address, Descriptor, MemoryAttributes, MemoryRegion, Nic, Reliability, Vi, ViAttributes};
 use longma_via_myrinet::{Fabric, Kind, Parameters, Settings};
 
-/// A VI on each of two hosts, connected, with a buffer each.
+/// A connected VI on each of two hosts, with one buffer each.
 struct Pair {
     fabric: Fabric,
     vis: [Vi; 2],
@@ -36,7 +36,7 @@ fn pair(settings: Settings, reliability: Reliability, receives: usize) -> Pair {
             }
         }
     });
-    // By one thread, so that what both hosts do comes in one order.
+    // In a single thread, so that the order of operations on both hosts is deterministic.
     for (vi, buffer) in [(&client, &from), (&server, &to)] {
         for _ in 0..receives {
             vi.post_receive(&Descriptor::receive(&[buffer.segment(0, 102_400)])).unwrap();
@@ -46,7 +46,7 @@ fn pair(settings: Settings, reliability: Reliability, receives: usize) -> Pair {
 }
 
 impl Pair {
-    /// Waits for a completion of one side, while time passes.
+    /// Waits until `look` returns a value, advancing the time.
     fn wait<T>(&self, mut look: impl FnMut() -> Option<T>) -> T {
         loop {
             if let Some(found) = look() {
@@ -56,7 +56,7 @@ impl Pair {
         }
     }
 
-    /// Microseconds one way: half the mean of `count` round trips.
+    /// The one-way latency, microseconds: half the mean of `count` round trips.
     fn latency_us(&self, bytes: usize, count: u32) -> f64 {
         let one_way = |from: usize, to: usize| {
             self.vis[from].post_send(&Descriptor::send(&[self.buffers[from].segment(0, bytes)])).unwrap();
@@ -77,7 +77,7 @@ impl Pair {
         (self.fabric.time(0).ps() - begin.ps()) as f64 / 2e6 / f64::from(count)
     }
 
-    /// MB/s of `count` messages back to back.
+    /// The bandwidth of `count` messages in a row, MB/s.
     fn bandwidth(&self, bytes: usize, count: u32) -> f64 {
         let begin = self.fabric.time(1);
         let (mut posted, mut sent, mut received) = (0, 0, 0);
@@ -126,7 +126,7 @@ fn the_curves_have_the_shape_that_their_parts_give() {
                 pair.bandwidth(bytes, 200)
             );
         }
-        // Three DMAs of 100 KiB one after another, at 110, 160 and 126 MB/s, and some processing.
+        // Three sequential DMAs of 100 KiB, at 110, 160 and 126 MB/s, and some processing.
         let alone = 102.4 / 0.110 + 102.4 / 0.160 + 102.4 / 0.126;
         assert!(large > alone && large < 1.2 * alone, "{large}");
         assert!(small > 10.0 && small < 60.0, "{small}");
@@ -148,7 +148,7 @@ fn the_same_calls_give_the_same_picosecond() {
 }
 
 #[test]
-fn data_arrives_as_it_was_sent_whatever_the_reliability() {
+fn data_arrives_unchanged_at_every_reliability_level() {
     for kind in KINDS {
         for reliability in Reliability::ALL {
             let pair = pair(Settings::of(kind), reliability, 4);
@@ -160,7 +160,7 @@ fn data_arrives_as_it_was_sent_whatever_the_reliability() {
             let mut got = vec![0; 10_000];
             pair.buffers[1].read(0, &mut got);
             assert_eq!(got, bytes);
-            // And by RDMA, to another place.
+            // Also by RDMA, to another address.
             let from = [pair.buffers[0].segment(1, 5)];
             let write = Descriptor::rdma_write(&from, pair.buffers[1].remote(50_001)).with_immediate(9);
             pair.vis[0].post_send(&write).unwrap();

@@ -1,5 +1,5 @@
-//! Two processes: one sends a line, the other sends it back in capitals.
-//! Not fast: it shows the calls.
+//! Two processes: one sends a line, and the other returns it in capitals. The example shows the calls; it is not tuned
+//! for speed.
 
 use longma_via::*;
 use std::process::Command;
@@ -13,7 +13,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let tag = nic.create_protection_tag()?;
     let vi = nic.create_vi(ViAttributes::new(tag), None, None)?;
     let memory = nic.allocate(2 * HALF, MemoryAttributes::remote(tag))?;
-    // The first half is for what comes, the second for what goes.
+    // The first half is for receiving, the second for sending.
     vi.post_receive(&Descriptor::receive(&[memory.segment(0, HALF)]))?;
     let send = |text: &str| {
         memory.write(HALF, text.as_bytes());
@@ -33,7 +33,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         return Ok(());
     }
     let name = Address::local(format!("echo-{}", std::process::id()));
-    // Begins to listen; the client is started when it can be heard.
+    // Start to listen before starting the client.
     let _ = nic.connect_wait(&name, Some(Duration::ZERO));
     let mut client = Command::new(std::env::current_exe()?).arg(name.to_string()).spawn()?;
     nic.connect_wait(&name, SOON)?.accept(&vi)?;

@@ -1,26 +1,26 @@
-//! Addresses of VIs, and whose process a VI belongs to.
-//! Not what a host's part of an address means: that is the provider's.
+//! Addresses of VIs, and the credentials of peer processes.
+//!
 //! Source: VIA, VI address format.
 
 use std::fmt;
 use std::os::fd::OwnedFd;
 
-/// Where a VI is, or waits: a host in the provider's own form, and a discriminator that programs agree on.
+/// The address of a VI: a host, in a form defined by the provider, and a discriminator chosen by the programs.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Address {
-    /// The host: empty for this one (shared memory), `address:port` (UDP), interface and hardware address (AF_XDP).
+    /// The host. Empty for the local host (shared memory), `address:port` (UDP), or a hardware address (AF_XDP).
     pub host: Vec<u8>,
-    /// Which of the host's VIs: any bytes up to the NIC's longest.
+    /// Selects a VI on the host. Any bytes up to the NIC's maximum length.
     pub discriminator: Vec<u8>,
 }
 
 impl Address {
-    /// A VI of this host.
+    /// An address on the local host.
     pub fn local(discriminator: impl AsRef<[u8]>) -> Address {
         Address { host: Vec::new(), discriminator: discriminator.as_ref().to_vec() }
     }
 
-    /// A VI of the host that the provider calls `host`.
+    /// An address on the given host.
     pub fn new(host: impl AsRef<[u8]>, discriminator: impl AsRef<[u8]>) -> Address {
         Address { host: host.as_ref().to_vec(), discriminator: discriminator.as_ref().to_vec() }
     }
@@ -41,15 +41,15 @@ impl fmt::Debug for Address {
     }
 }
 
-/// Whose process is at the other end, as the system says and the peer cannot change: of a client at the time when it connected, of a server at
-/// the time when it began to listen.
+/// The credentials of a peer process, as reported by the kernel. They are those of a client when it connected, and
+/// those of a server when it started to listen.
 #[derive(Debug)]
 pub struct Credentials {
-    /// Its effective user.
+    /// The effective user ID.
     pub uid: u32,
-    /// Its effective group.
+    /// The effective group ID.
     pub gid: u32,
-    /// The process itself (pidfd_open(2)), which no later process can take the place of. `None` where the system does not give one
-    /// (before Linux 6.5), or where the process is gone already.
+    /// A pidfd of the process (pidfd_open(2)), which is not affected by PID reuse. `None` if the kernel does not
+    /// provide one (before Linux 6.5) or if the process has exited.
     pub process: Option<OwnedFd>,
 }

@@ -1,43 +1,43 @@
-//! What NICs and VIs are like: their attributes, the reliability levels, and the states of a VI.
-//! Not what memory is like (see `protection.rs`).
+//! Attributes of NICs and VIs, reliability levels, and VI states.
+//!
 //! Source: VIA, reliability levels, VI states; VIPL, VipQueryNic and VipQueryVi.
 
 use crate::protection::ProtectionTag;
 
-/// What a NIC can do (VIPL, VIP_NIC_ATTRIBUTES). The specification's own minimum is in parentheses.
+/// The capabilities of a NIC (VIPL, VIP_NIC_ATTRIBUTES). The minimum required by the specification is in parentheses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NicAttributes {
-    /// The name it was opened by.
+    /// The name of the NIC.
     pub name: String,
-    /// The host part of its addresses.
+    /// The host part of the NIC's addresses.
     pub local_address: Vec<u8>,
-    /// Longest discriminator, bytes (16).
+    /// The maximum discriminator length, bytes (16).
     pub max_discriminator_bytes: usize,
-    /// Registered bytes in total (8 MiB).
+    /// The maximum total size of registered memory, bytes (8 MiB).
     pub max_register_bytes: u64,
-    /// Registered regions (1024).
+    /// The maximum number of registered regions (1024).
     pub max_register_regions: u32,
-    /// Largest region, bytes (32 KiB).
+    /// The maximum size of a region, bytes (32 KiB).
     pub max_register_block_bytes: u64,
-    /// VIs (1024).
+    /// The maximum number of VIs (1024).
     pub max_vis: u32,
-    /// Descriptors in a work queue (1024).
+    /// The maximum number of descriptors in a work queue (1024).
     pub max_descriptors_per_queue: u32,
-    /// Data segments in a descriptor (252).
+    /// The maximum number of data segments in a descriptor (252).
     pub max_segments_per_descriptor: u32,
-    /// Completion queues (1024).
+    /// The maximum number of completion queues (1024).
     pub max_completion_queues: u32,
-    /// Entries of a completion queue (1024).
+    /// The maximum number of entries of a completion queue (1024).
     pub max_completion_queue_entries: u32,
-    /// Largest message, bytes (32 KiB).
+    /// The maximum message size, bytes (32 KiB).
     pub max_transfer_bytes: u32,
-    /// What travels in one piece on the medium, bytes.
+    /// The maximum transmission unit of the medium, bytes.
     pub native_mtu_bytes: u32,
-    /// Protection tags (1024).
+    /// The maximum number of protection tags (1024).
     pub max_protection_tags: u32,
-    /// The reliability levels it has.
+    /// The supported reliability levels.
     pub reliability: Vec<Reliability>,
-    /// The reliability levels at which it has RDMA read.
+    /// The reliability levels that support RDMA read.
     pub rdma_read: Vec<Reliability>,
 }
 
@@ -64,15 +64,16 @@ impl Default for NicAttributes {
     }
 }
 
-/// What a VI promises about delivery (VIA, reliability levels). The values are VIPL's bits.
+/// The delivery guarantee of a VI (VIA, reliability levels). The values are VIPL's bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u16)]
 pub enum Reliability {
-    /// A message arrives at most once, or is lost; errors of the network are not reported.
+    /// A message arrives at most once, or is lost. Network errors are not reported.
     Unreliable = 1,
-    /// A message arrives exactly once, in order; an error ends the connection. A send completes when it is on its way.
+    /// A message arrives exactly once and in order. An error breaks the connection. A send completes when its data is
+    /// on its way.
     ReliableDelivery = 2,
-    /// As reliable delivery, and a send completes only when its data is in the peer's memory.
+    /// Like reliable delivery, but a send completes only when its data is in the peer's memory.
     ReliableReception = 4,
 }
 
@@ -81,29 +82,29 @@ impl Reliability {
     pub const ALL: [Reliability; 3] =
         [Reliability::Unreliable, Reliability::ReliableDelivery, Reliability::ReliableReception];
 
-    /// The level of that VIPL bit.
+    /// Returns the level with the given VIPL bit.
     pub fn from_bits(bits: u16) -> Option<Reliability> {
         Reliability::ALL.into_iter().find(|level| *level as u16 == bits)
     }
 }
 
-/// What a VI is like.
+/// The attributes of a VI.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ViAttributes {
-    /// What is promised; both ends need the same.
+    /// The reliability level. Both ends of a connection must have the same.
     pub reliability: Reliability,
-    /// The largest message, bytes; both ends of a connection keep to the smaller.
+    /// The maximum message size, bytes. A connection uses the smaller value of its two ends.
     pub max_transfer_bytes: u32,
-    /// The tag of the memory that its descriptors use.
+    /// The protection tag of the memory that descriptors may use.
     pub tag: ProtectionTag,
-    /// The peer may write into memory of this tag that allows it.
+    /// Whether the peer may write to memory that has this tag and permits it.
     pub rdma_write: bool,
-    /// The peer may read from memory of this tag that allows it.
+    /// Whether the peer may read from memory that has this tag and permits it.
     pub rdma_read: bool,
 }
 
 impl ViAttributes {
-    /// Reliable delivery, the largest transfers, both kinds of RDMA.
+    /// Default attributes: reliable delivery, unlimited message size, RDMA write and read enabled.
     pub fn new(tag: ProtectionTag) -> ViAttributes {
         ViAttributes {
             reliability: Reliability::ReliableDelivery,
@@ -114,7 +115,7 @@ impl ViAttributes {
         }
     }
 
-    /// With another reliability level; unreliable has no RDMA read.
+    /// Changes the reliability level. Unreliable delivery disables RDMA read.
     pub fn with_reliability(self, reliability: Reliability) -> ViAttributes {
         ViAttributes {
             reliability,
@@ -124,16 +125,16 @@ impl ViAttributes {
     }
 }
 
-/// Where a VI is in its life (VIA, VI states).
+/// The state of a VI (VIA, VI states).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ViState {
-    /// Not connected. Receives may be posted and wait; sends are flushed.
+    /// Not connected. Posted receives stay queued; posted sends are flushed.
     Idle = 0,
     /// Connected to a peer's VI.
     Connected = 1,
-    /// A connection was asked for and not answered yet.
+    /// A connection has been requested and not answered yet.
     ConnectPending = 2,
-    /// The connection broke; everything posted was flushed. `disconnect` leads back to idle.
+    /// The connection broke, and all posted descriptors were flushed. `disconnect` returns the VI to idle.
     Error = 3,
 }

@@ -1,5 +1,6 @@
-//! Completion queues: one place to look for the completions of many work queues.
-//! Not where completions are kept: a notification says which queue of which VI has one.
+//! Completion queues, which collect notifications of completions on many work queues. A notification names the work
+//! queue; the completion itself stays there.
+//!
 //! Source: VIA, completion queues.
 
 use crate::engine::completion_ring::{CompletionRing, Queue};
@@ -8,38 +9,38 @@ use crate::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A completion queue. Work queues are tied to it when a VI is created.
+/// A completion queue. Work queues are attached to it when their VI is created.
 pub struct CompletionQueue {
     pub(crate) ring: Arc<CompletionRing>,
 }
 
 impl CompletionQueue {
-    /// The next notification: the VI's number and which of its queues has a completion to collect.
+    /// Takes the next notification: the VI's number and the queue that has a completion.
     pub fn done(&self) -> Option<(u32, Queue)> {
         self.ring.done()
     }
 
-    /// Waits for the next notification: spins shortly, then sleeps. `None` waits for ever.
+    /// Waits for the next notification: spins briefly, then sleeps. `None` waits indefinitely.
     pub fn wait(&self, timeout: Option<Duration>) -> Result<(u32, Queue), Error> {
         self.ring.wait(timeout)
     }
 
-    /// The next notification, as a future for any executor.
+    /// The next notification as a future, for any executor.
     pub fn notification(&self) -> NotificationFuture<'_> {
         NotificationFuture::new(&self.ring)
     }
 
-    /// Whether a VI is tied to it.
+    /// Whether any VI is attached.
     pub fn has_vis(&self) -> bool {
         self.ring.is_tied()
     }
 
-    /// How many notifications it holds.
+    /// The capacity, notifications.
     pub fn capacity(&self) -> usize {
         self.ring.capacity()
     }
 
-    /// Makes it hold `entries`; not fewer than are in it now.
+    /// Changes the capacity. It cannot be less than the number of notifications in the queue.
     pub fn resize(&self, entries: usize) -> Result<(), Error> {
         self.ring.resize(entries)
     }

@@ -1,5 +1,5 @@
-//! Requests for a connection that wait for an answer.
-//! Not the connection itself: that is a provider's link, inside the VI. Nor its acceptance, which the VI does (see `vi.rs`).
+//! Pending connection requests. [`crate::Vi::accept`] accepts them.
+//!
 //! Source: VIA, VI connection and disconnection.
 
 use crate::address::{Address, Credentials};
@@ -8,29 +8,29 @@ use crate::engine::nic::NicShared;
 use crate::provider::Incoming;
 use std::sync::Arc;
 
-/// A peer that asks to be connected. Dropped without an answer, it is rejected.
+/// A connection request from a peer. Dropping it without an answer rejects it.
 pub struct ConnectionRequest {
     pub(crate) incoming: Box<dyn Incoming>,
     pub(crate) nic: Arc<NicShared>,
 }
 
 impl ConnectionRequest {
-    /// Who asks.
+    /// The address of the peer.
     pub fn remote(&self) -> &Address {
         self.incoming.remote()
     }
 
-    /// What the peer's VI is like.
+    /// The attributes of the peer's VI.
     pub fn remote_attributes(&self) -> &ViAttributes {
         self.incoming.remote_attributes()
     }
 
-    /// Whose process asks. `None` where the provider cannot know (a network).
+    /// The credentials of the peer's process. `None` if the provider cannot determine them (networks).
     pub fn credentials(&self) -> Option<Credentials> {
         self.incoming.credentials()
     }
 
-    /// Refuses.
+    /// Rejects the request.
     pub fn reject(self) {
         self.incoming.reject();
     }

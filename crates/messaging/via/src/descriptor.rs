@@ -1,62 +1,63 @@
-//! Descriptors: what is to be moved, from where to where, and how it ended.
-//! Not the 64-byte-aligned form in memory that C programs use; that is in `longma-vipl`.
+//! Descriptors, their status, and completions. The 64-byte-aligned memory layout for C programs is in `longma-vipl`.
+//!
 //! Source: VIA, descriptor processing model and format of a descriptor.
 
 use crate::protection::MemoryHandle;
 use std::fmt;
 
-/// What a descriptor asks for, or, in a completion, what was done.
+/// The operation of a descriptor, or of a completion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
-    /// Send a message; the peer must have posted a receive.
+    /// Sends a message. The peer must have posted a receive.
     Send,
-    /// Take a message.
+    /// Receives a message.
     Receive,
-    /// Store into the peer's memory.
+    /// Writes to the peer's memory.
     RdmaWrite,
-    /// In a completion of a receive descriptor: the peer's RDMA write carried immediate data and used this receive.
+    /// Only in completions of receives: an RDMA write by the peer with immediate data consumed this receive.
     RemoteRdmaWrite,
-    /// Load from the peer's memory.
+    /// Reads from the peer's memory.
     RdmaRead,
 }
 
-/// A piece of local registered memory.
+/// A segment of local registered memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Segment {
-    /// Virtual address in this process.
+    /// The virtual address in this process.
     pub address: u64,
-    /// The registration that the address lies in.
+    /// The memory region that contains the address.
     pub handle: MemoryHandle,
-    /// Bytes.
+    /// The length, bytes.
     pub length: u32,
 }
 
-/// Where in the peer's registered memory an RDMA transfer begins. The peer has to say it, in a message.
+/// The start of an RDMA transfer in the peer's registered memory. Programs exchange it in messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RemoteSegment {
-    /// Virtual address in the peer's process.
+    /// The virtual address in the peer's process.
     pub address: u64,
-    /// The peer's registration that the address lies in.
+    /// The peer's memory region that contains the address.
     pub handle: MemoryHandle,
 }
 
-/// A work request: built, posted by reference, and free for reuse when the call returns.
+/// A work request. Posting copies it, so it can be reused when the call returns.
 #[derive(Debug, Clone, Copy)]
 pub struct Descriptor<'a> {
-    /// What is to be done.
+    /// The operation.
     pub operation: Operation,
-    /// Local memory, in order: gathered for a send or write, scattered to for a receive or read.
+    /// Local memory in order: gathered by sends and writes, scattered to by receives and reads.
     pub segments: &'a [Segment],
     /// The peer's memory, for RDMA.
     pub remote: RemoteSegment,
-    /// 32 bits that travel with a send or an RDMA write and arrive in the completion of a receive.
+    /// 32 bits that accompany a send or an RDMA write and are delivered in the completion of a receive.
     pub immediate: Option<u32>,
-    /// Not to be begun before all earlier RDMA reads of this VI are complete (VIA, queue fence).
+    /// Delays the operation until all earlier RDMA reads of this VI are complete (VIA, queue fence).
     pub fence: bool,
-    /// The program's own; comes back in the completion.
+    /// An arbitrary value, returned in the completion.
     pub context: u64,
-    /// For a VI that tells completions at once ([`crate::Vi::tell_completions`]): the registered memory that holds the program's own
-    /// form of the descriptor, of which `context` is then the address. What is no longer registered is not told of.
+    /// For VIs with a completion callback ([`crate::Vi::on_completion`]): the registered memory that holds the
+    /// program's own form of the descriptor at address `context`. The callback is not called if that memory is no
+    /// longer registered.
     pub home: MemoryHandle,
 }
 
@@ -78,59 +79,60 @@ impl<'a> Descriptor<'a> {
         Descriptor::new(Operation::Send, segments, RemoteSegment::default())
     }
 
-    /// Room for one message.
+    /// A buffer for one message.
     pub fn receive(segments: &'a [Segment]) -> Descriptor<'a> {
         Descriptor::new(Operation::Receive, segments, RemoteSegment::default())
     }
 
-    /// A store of `segments` at `remote`.
+    /// An RDMA write of `segments` to `remote`.
     pub fn rdma_write(segments: &'a [Segment], remote: RemoteSegment) -> Descriptor<'a> {
         Descriptor::new(Operation::RdmaWrite, segments, remote)
     }
 
-    /// A load from `remote` into `segments`.
+    /// An RDMA read from `remote` into `segments`.
     pub fn rdma_read(segments: &'a [Segment], remote: RemoteSegment) -> Descriptor<'a> {
         Descriptor::new(Operation::RdmaRead, segments, remote)
     }
 
-    /// With 32 bits of immediate data.
+    /// Adds 32 bits of immediate data.
     pub fn with_immediate(self, immediate: u32) -> Descriptor<'a> {
         Descriptor { immediate: Some(immediate), ..self }
     }
 
-    /// With the program's own 64 bits.
+    /// Sets the context.
     pub fn with_context(self, context: u64) -> Descriptor<'a> {
         Descriptor { context, ..self }
     }
 
-    /// Behind all earlier RDMA reads.
+    /// Sets the fence.
     pub fn fenced(self) -> Descriptor<'a> {
         Descriptor { fence: true, ..self }
     }
 }
 
-/// The status word of a descriptor, bit for bit as the specification has it. No error bit set means success.
+/// The status word of a descriptor, with the bits of the specification. If no error bit is set, the operation
+/// succeeded.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub struct Status(pub u32);
 
 impl Status {
     /// The descriptor is complete.
     pub const DONE: Status = Status(0x1);
-    /// The descriptor contradicts itself: operation, segment count, lengths.
+    /// The descriptor is invalid: operation, segment count or lengths.
     pub const FORMAT_ERROR: Status = Status(0x2);
-    /// A local segment is not registered, not under the VI's tag, or longer than its registration.
+    /// A local segment is not registered, has another tag than the VI, or extends beyond its region.
     pub const PROTECTION_ERROR: Status = Status(0x4);
-    /// More bytes than the transfer size or the receive's segments allow.
+    /// The message exceeds the maximum transfer size or the segments of the receive.
     pub const LENGTH_ERROR: Status = Status(0x8);
-    /// Part of the data arrived.
+    /// Only a part of the data arrived.
     pub const PARTIAL_ERROR: Status = Status(0x10);
-    /// Not begun, because the VI left the connected state.
+    /// The operation was not started because the VI left the connected state.
     pub const FLUSHED: Status = Status(0x20);
     /// The network or the peer failed.
     pub const TRANSPORT_ERROR: Status = Status(0x40);
-    /// The peer's memory does not allow this transfer.
+    /// The peer's memory does not permit this transfer.
     pub const RDMA_PROTECTION_ERROR: Status = Status(0x80);
-    /// The peer's receive descriptor failed, or there was none.
+    /// The peer had no receive descriptor, or its receive descriptor failed.
     pub const REMOTE_DESCRIPTOR_ERROR: Status = Status(0x100);
     /// All error bits.
     pub const ERROR_MASK: Status = Status(0x1fe);
@@ -147,7 +149,7 @@ impl Status {
         self.0 & Status::ERROR_MASK.0 != 0
     }
 
-    /// The bits of both.
+    /// The union of both.
     pub fn with(self, other: Status) -> Status {
         Status(self.0 | other.0)
     }
@@ -177,23 +179,23 @@ impl fmt::Debug for Status {
     }
 }
 
-/// How a descriptor ended.
+/// The result of a descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Completion {
-    /// What was done.
+    /// The operation performed.
     pub operation: Operation,
-    /// With which outcome; `Status::DONE` is always set.
+    /// The status. `Status::DONE` is always set.
     pub status: Status,
-    /// Bytes moved; for a receive, the message's length.
+    /// The bytes moved. For a receive, the length of the message.
     pub length: u32,
-    /// Immediate data of the peer, in the completion of a receive.
+    /// The peer's immediate data, in the completion of a receive.
     pub immediate: Option<u32>,
-    /// The descriptor's context.
+    /// The context of the descriptor.
     pub context: u64,
 }
 
 impl Completion {
-    /// Whether the descriptor did what it asked for.
+    /// Whether the operation succeeded.
     pub fn is_success(&self) -> bool {
         !self.status.is_error()
     }

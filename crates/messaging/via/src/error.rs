@@ -1,129 +1,129 @@
-//! What goes wrong: errors that a call returns, and errors that come later, to the error callback.
-//! Not the status of a descriptor, which is in `descriptor.rs`.
+//! Errors returned by calls, and asynchronous errors delivered to the error callback.
+//!
 //! Source: VIA, error handling; VIPL's return codes and error codes.
 
 use std::io;
 
-/// Why a call did not do what was asked. The names are VIPL's return codes.
+/// An error returned by a call. The variants correspond to VIPL's return codes.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// An argument makes no sense; the text says which and why.
+    /// An argument is invalid.
     #[error("invalid parameter: {0}")]
     InvalidParameter(String),
-    /// Something is used up: memory, queue entries, file descriptors; the text says what.
+    /// A resource is exhausted: memory, queue entries, file descriptors.
     #[error("out of resources: {0}")]
     Resource(String),
-    /// The time given passed first.
+    /// The timeout expired.
     #[error("timed out")]
     Timeout,
-    /// The peer refused the connection.
+    /// The peer rejected the connection.
     #[error("the peer rejected the connection")]
     Rejected,
-    /// The connection was refused by a limit or a policy, of the peer or of this side; the text says which.
+    /// A limit or policy of the peer or of this side refused the connection.
     #[error("the connection was refused: {0}")]
     Refused(String),
-    /// The reliability level is not one that the NIC has, or differs from the peer's.
+    /// The NIC does not support the reliability level, or it differs from the peer's.
     #[error("invalid reliability level: {0}")]
     InvalidReliability(String),
-    /// The transfer size exceeds what the NIC, or the peer's VI, takes.
+    /// The transfer size exceeds the limit of the NIC or of the peer's VI.
     #[error("invalid transfer size: {0}")]
     InvalidTransferSize(String),
-    /// No such quality of service.
+    /// The quality of service is not supported.
     #[error("invalid quality of service")]
     InvalidQualityOfService,
-    /// The protection tag is not one of this NIC, or is still in use.
+    /// The protection tag does not belong to this NIC, or is still in use.
     #[error("invalid protection tag: {0}")]
     InvalidProtectionTag(String),
-    /// RDMA read was asked of a NIC or reliability level that has none.
+    /// The NIC or the reliability level does not support RDMA read.
     #[error("RDMA read is not available: {0}")]
     InvalidRdmaRead(String),
-    /// The call does not fit the state that the VI is in.
+    /// The call is not permitted in the current state of the VI.
     #[error("invalid state: {0}")]
     InvalidState(String),
     /// A name could not be resolved.
     #[error("name service: {0}")]
     NameService(String),
-    /// Nobody waits at that address.
-    #[error("nobody waits for a connection at {0}")]
+    /// No process is waiting for a connection at the address.
+    #[error("no process is waiting for a connection at {0}")]
     NoMatch(String),
-    /// The address cannot be reached at all.
+    /// The address is unreachable.
     #[error("not reachable: {0}")]
     NotReachable(String),
-    /// The NIC does not have this function.
+    /// The NIC does not support this function.
     #[error("not supported: {0}")]
     NotSupported(String),
-    /// The operating system refused; the text says what was being done.
+    /// A system call failed.
     #[error("{what}: {source}")]
     System {
-        /// What was being done.
+        /// The operation that failed.
         what: &'static str,
-        /// What the system said.
+        /// The error of the system call.
         source: io::Error,
     },
 }
 
 impl Error {
-    /// Wraps what the system said with what was being done.
+    /// Creates an [`Error::System`].
     pub fn system(what: &'static str, source: io::Error) -> Error {
         Error::System { what, source }
     }
 
-    /// The system's last error, with what was being done.
+    /// Creates an [`Error::System`] from `errno`.
     pub fn last_system(what: &'static str) -> Error {
         Error::system(what, io::Error::last_os_error())
     }
 }
 
-/// What an asynchronous error is about. The numbers are those of VIPL's resource codes.
+/// The object that an asynchronous error concerns. The values are VIPL's resource codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resource {
     /// The NIC as a whole.
     Nic = 0,
-    /// One VI.
+    /// A VI.
     Vi,
     /// A completion queue.
     CompletionQueue,
-    /// One descriptor.
+    /// A descriptor.
     Descriptor,
 }
 
-/// Which asynchronous error. Names and numbers are those of VIPL's error codes.
+/// The code of an asynchronous error. Names and values are VIPL's error codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorCode {
-    /// A descriptor was posted that could not be read.
+    /// A posted descriptor could not be read.
     PostDescriptor = 0,
-    /// The connection is gone: the peer disconnected, died or broke the protocol.
+    /// The connection was lost: the peer disconnected, exited or violated the protocol.
     ConnectionLost,
-    /// A message came and no receive descriptor was there.
+    /// A message arrived and no receive descriptor was posted.
     ReceiveQueueEmpty,
-    /// More was posted than the queue or completion queue holds.
+    /// A work queue or completion queue overflowed.
     ViOverrun,
-    /// A remote write would have touched memory that it may not.
+    /// A remote write addressed memory that it may not access.
     RdmaWriteProtection,
-    /// A remote write's data did not arrive whole.
+    /// The data of a remote write arrived incompletely.
     RdmaWriteData,
-    /// A remote write was given up half way.
+    /// A remote write was aborted.
     RdmaWriteAbort,
-    /// A remote read would have touched memory that it may not.
+    /// A remote read addressed memory that it may not access.
     RdmaReadProtection,
-    /// A completion could not be stored: its memory is no longer registered.
+    /// A completion could not be stored because its memory is no longer registered.
     CompletionProtection,
-    /// The network failed under a remote transfer.
+    /// The network failed during a remote transfer.
     RdmaTransport,
-    /// The NIC no longer works.
+    /// The NIC has failed permanently.
     Catastrophic,
 }
 
-/// An error that belongs to no call: what the error callback is given (VIA, asynchronous errors).
+/// An asynchronous error, delivered to the error callback (VIA, asynchronous errors).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AsynchronousError {
-    /// What it is about.
+    /// The object concerned.
     pub resource: Resource,
-    /// Which error.
+    /// The error code.
     pub code: ErrorCode,
-    /// The number of the VI concerned, if one is.
+    /// The number of the VI concerned, if any.
     pub vi: Option<u32>,
-    /// The context of the descriptor concerned, if one is.
+    /// The context of the descriptor concerned, if any.
     pub context: Option<u64>,
 }

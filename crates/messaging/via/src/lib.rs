@@ -1,6 +1,8 @@
-//! The Virtual Interface Architecture 1.0: messages and remote memory from user space, with no system call on the path.
-//! Not a socket, not an RPC: a program registers memory, posts descriptors and collects their completions itself.
-//! Source: Virtual Interface Architecture Specification 1.0 (Compaq, Intel, Microsoft, December 1997), cited below as VIA.
+//! The Virtual Interface Architecture 1.0: messages and remote memory access from user space, without system calls on
+//! the data path. A program registers memory, posts descriptors and collects completions.
+//!
+//! Source: Virtual Interface Architecture Specification 1.0 (Compaq, Intel, Microsoft, December 1997), cited below as
+//! VIA.
 
 mod address;
 mod attributes;
@@ -17,7 +19,7 @@ pub mod provider;
 mod shared_bytes;
 mod vi;
 
-/// The barriers of the engine's lock, for a C interface that has no lock on its path either; no program needs them.
+/// The asymmetric barriers of the engine's lock, for the C interface. Not part of the public interface.
 #[doc(hidden)]
 pub mod barriers {
     pub use crate::engine::asymmetric::{heavy_barrier, is_available, light_barrier};
@@ -29,14 +31,14 @@ pub use completion_queue::CompletionQueue;
 pub use connection::ConnectionRequest;
 pub use descriptor::{Completion, Descriptor, Operation, RemoteSegment, Segment, Status};
 pub use engine::completion_ring::Queue;
-pub use engine::meeting::PeerRequest;
+pub use engine::connect::PeerRequest;
 pub use error::{AsynchronousError, Error, ErrorCode, Resource};
 pub use memory::MemoryRegion;
 pub use nic::Nic;
 pub use protection::{MemoryAttributes, MemoryHandle, ProtectionTag};
 pub use vi::Vi;
 
-/// The README's example is a test.
+/// Compiles and runs the example in the README.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

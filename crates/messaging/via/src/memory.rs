@@ -1,5 +1,5 @@
-//! Registered memory: what descriptors may touch.
-//! Not an allocator: a region is for buffers that live long. Nor who may touch it, which `protection.rs` says.
+//! Registered memory regions, the only memory that descriptors may use.
+//!
 //! Source: VIA, memory registration and memory protection.
 
 use crate::descriptor::{RemoteSegment, Segment};
@@ -11,11 +11,11 @@ use crate::shared_bytes::{copy, copy_from_own};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A registered region; deregistered when dropped.
+/// A registered memory region. Dropping it deregisters the memory.
 ///
-/// The NIC, peers and other threads may change the bytes at any moment, so they are not lent out as slices: `read` and `write`
-/// copy. Copies that race are no undefined behaviour: each byte is the old one or a new one. Eight bytes at an address that is a
-/// multiple of 8 are copied at once.
+/// The NIC, peers and other threads may change the contents at any time, so the region does not lend slices: `read` and
+/// `write` copy. Concurrent access is not undefined behaviour: each byte read is an old or a new value. An aligned
+/// 8-byte copy is atomic.
 pub struct MemoryRegion {
     pub(crate) nic: Arc<NicShared>,
     pub(crate) handle: MemoryHandle,
@@ -23,32 +23,33 @@ pub struct MemoryRegion {
 }
 
 impl MemoryRegion {
-    /// Its handle.
+    /// The handle of the region.
     pub fn handle(&self) -> MemoryHandle {
         self.handle
     }
 
-    /// Its first address in this process.
+    /// The address of the first byte in this process.
     pub fn address(&self) -> u64 {
         self.region.facts.address
     }
 
-    /// Its first byte. What lies there may change at any moment.
+    /// A pointer to the first byte. The contents may change at any time.
     pub fn as_ptr(&self) -> *mut u8 {
         self.region.facts.address as *mut u8
     }
 
-    /// Bytes.
+    /// The length, bytes.
     pub fn len(&self) -> usize {
         self.region.facts.length as usize
     }
 
-    /// Whether it has no bytes (it always has some).
+    /// Whether the length is 0. A region is never empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// `length` bytes from `offset` on, for a descriptor. Whether they lie inside is checked when the descriptor is processed.
+    /// A segment of `length` bytes from `offset` on, for a descriptor. The bounds are checked when the descriptor is
+    /// processed.
     pub fn segment(&self, offset: usize, length: usize) -> Segment {
         Segment {
             address: self.address().wrapping_add(offset as u64),
@@ -57,12 +58,13 @@ impl MemoryRegion {
         }
     }
 
-    /// What a peer names the byte at `offset` by.
+    /// The remote address of the byte at `offset`, to be sent to a peer.
     pub fn remote(&self, offset: usize) -> RemoteSegment {
         RemoteSegment { address: self.address().wrapping_add(offset as u64), handle: self.handle }
     }
 
-    /// Changes who may use it (VipSetMemAttributes). Nobody may store to it meanwhile. On an error nothing has changed.
+    /// Changes the attributes (VipSetMemAttributes). Peers must not access the region meanwhile. On an error the
+    /// attributes are unchanged.
     pub fn set_attributes(&mut self, attributes: MemoryAttributes) -> Result<(), Error> {
         let before = self.attributes();
         self.region = self.nic.memory.set_attributes(self.handle, attributes)?;
@@ -74,38 +76,44 @@ impl MemoryRegion {
         Ok(())
     }
 
-    /// Who may use it (VipQueryMem).
+    /// The attributes (VipQueryMem).
     pub fn attributes(&self) -> MemoryAttributes {
         self.region.attributes()
     }
 
-    /// Copies bytes out. Panics if they are not inside the region, as slices do.
+    /// Copies bytes out of the region.
+    ///
+    /// # Panics
+    /// If the range is not inside the region.
     pub fn read(&self, offset: usize, into: &mut [u8]) {
         self.check(offset, into.len());
-        // SAFETY: `check` holds the source inside the region, which is mapped as long as `self` lives, and of which there are no
-        // references; `into` is the caller's alone.
+        // SAFETY: `check` ensures that the source is inside the region, which is mapped as long as `self` lives and to
+        // which no references exist. `into` is borrowed exclusively.
         unsafe { copy(self.as_ptr().add(offset).cast_const(), into.as_mut_ptr(), into.len()) }
     }
 
-    /// Copies bytes in. Panics if they are not inside the region, as slices do.
+    /// Copies bytes into the region.
+    ///
+    /// # Panics
+    /// If the range is not inside the region.
     pub fn write(&self, offset: usize, from: &[u8]) {
         self.check(offset, from.len());
-        // SAFETY: as in `read`, with the directions exchanged.
+        // SAFETY: as in `read`, with source and destination exchanged.
         unsafe { copy_from_own(from, self.as_ptr().add(offset)) }
     }
 
-    /// The 8 bytes at `offset` (a multiple of 8) as an atomic, for programs that poll for a peer's RDMA write.
+    /// The 8 bytes at `offset`, a multiple of 8, as an atomic. Programs use it to poll for an RDMA write by the peer.
     pub fn atomic(&self, offset: usize) -> &AtomicU64 {
         self.check(offset, 8);
         assert!(
             (self.address() as usize + offset).is_multiple_of(8),
             "an atomic needs an offset that is a multiple of 8"
         );
-        // SAFETY: inside the region, aligned, and mapped as long as `self` is borrowed.
+        // SAFETY: the word is inside the region, aligned, and mapped as long as `self` is borrowed.
         unsafe { AtomicU64::from_ptr(self.as_ptr().add(offset).cast()) }
     }
 
-    /// Waits, without sleeping, until the 8 bytes at `offset` differ from `old`; says what they are then.
+    /// Spins until the 8 bytes at `offset` differ from `old`, and returns the new value.
     pub fn spin_until_changed(&self, offset: usize, old: u64) -> u64 {
         let word = self.atomic(offset);
         loop {
@@ -128,12 +136,13 @@ impl MemoryRegion {
 
 impl Drop for MemoryRegion {
     fn drop(&mut self) {
-        if self.nic.is_a_childs() {
+        if self.nic.is_forked_child() {
             return;
         }
-        // First nobody finds it any more; then each VI's lock is had once, so that whoever found it before is done with it.
+        // First remove the region from the table. Then lock each VI once, so that no VI is still using a region that it
+        // found before.
         self.nic.memory.remove(self.handle);
-        self.nic.roster.retire(&self.region);
+        self.nic.vi_registry.retire(&self.region);
         self.nic.provider.deregistered(self.handle);
     }
 }

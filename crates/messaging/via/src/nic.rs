@@ -1,5 +1,5 @@
-//! NICs: opening one, and what is made from it: tags, memory, completion queues, VIs, connections.
-//! Not the hardware, which is a provider.
+//! NIC handles: opening a NIC, and creating tags, memory, completion queues and VIs, and waiting for connections.
+//!
 //! Source: VIA, accessing a VI NIC; VIPL, VipOpenNic and VipQueryNic.
 
 use crate::address::Address;
@@ -19,43 +19,44 @@ use crate::vi::Vi;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// An open NIC. Clones are the same NIC; it closes with the last of them and of what was made from it. It belongs to the process that
-/// opened it: in a child of that (fork(2)) dropping it, its VIs and its memory does nothing, and nothing else of it may be used.
+/// A handle to an open NIC. Clones refer to the same NIC, which closes when the last clone and the last object created
+/// from it are dropped. The NIC belongs to the process that opened it. In a forked child (fork(2)), dropping the NIC,
+/// its VIs or its memory does nothing, and nothing else may be used.
 #[derive(Clone)]
 pub struct Nic {
     shared: Arc<NicShared>,
 }
 
 impl Nic {
-    /// Opens the shared-memory NIC, which reaches the processes of this host.
+    /// Opens the shared-memory NIC, which connects processes on this host.
     pub fn open() -> Result<Nic, Error> {
         Ok(Nic::with_provider(Box::new(SharedMemory::open()?)))
     }
 
-    /// Opens a NIC of the given kind.
+    /// Opens a NIC with the given provider.
     pub fn with_provider(provider: Box<dyn Provider>) -> Nic {
         Nic { shared: Arc::new(NicShared::new(provider)) }
     }
 
-    /// What it can do.
+    /// The attributes of the NIC.
     pub fn attributes(&self) -> &NicAttributes {
         self.shared.provider.attributes()
     }
 
-    /// A new protection tag.
+    /// Creates a protection tag.
     pub fn create_protection_tag(&self) -> Result<ProtectionTag, Error> {
         self.shared.memory.create_tag()
     }
 
-    /// Gives a tag back. An error while VIs or memory still have it.
+    /// Destroys a protection tag. Fails while VIs or memory regions use it.
     pub fn destroy_protection_tag(&self, tag: ProtectionTag) -> Result<(), Error> {
         self.shared.memory.destroy_tag(tag)
     }
 
-    /// Allocates and registers zeroed memory of the kind that the NIC moves best.
+    /// Allocates and registers zeroed memory of the type that the provider moves most efficiently.
     pub fn allocate(&self, bytes: usize, attributes: MemoryAttributes) -> Result<MemoryRegion, Error> {
         if bytes == 0 {
-            return Err(Error::InvalidParameter("a region of no bytes".into()));
+            return Err(Error::InvalidParameter("a region needs at least one byte".into()));
         }
         let memory: Arc<dyn Memory> = match self.shared.provider.allocate(bytes)? {
             Some(memory) => memory,
@@ -66,11 +67,11 @@ impl Nic {
         self.insert(base, length, attributes, Some(memory))
     }
 
-    /// Registers memory of the program's own.
+    /// Registers existing memory.
     ///
     /// # Safety
-    /// The bytes must be mapped, readable and writable, and nothing in Rust may rely on them not changing, from this call until
-    /// the region is dropped and no descriptor that names it is still posted: the NIC writes to them at any time.
+    /// From this call until the region is dropped and no posted descriptor names it, the memory must be mapped,
+    /// readable and writable, and no Rust reference may rely on its contents: the NIC may write to it at any time.
     pub unsafe fn register(
         &self,
         base: *mut u8,
@@ -78,9 +79,7 @@ impl Nic {
         attributes: MemoryAttributes,
     ) -> Result<MemoryRegion, Error> {
         if bytes == 0 || base.is_null() || (base as usize).checked_add(bytes).is_none() {
-            return Err(Error::InvalidParameter(format!(
-                "{bytes} bytes at {base:p} are no memory to register"
-            )));
+            return Err(Error::InvalidParameter(format!("{bytes} bytes at {base:p} cannot be registered")));
         }
         self.insert(base as u64, bytes as u64, attributes, None)
     }
@@ -97,13 +96,14 @@ impl Nic {
         Ok(MemoryRegion { nic: self.shared.clone(), handle: region.facts.handle, region })
     }
 
-    /// A completion queue of `entries` notifications.
+    /// Creates a completion queue for `entries` notifications.
     pub fn create_completion_queue(&self, entries: usize) -> Result<CompletionQueue, Error> {
         let most = self.attributes().max_completion_queue_entries as usize;
         Ok(CompletionQueue { ring: Arc::new(CompletionRing::new(entries, most)?) })
     }
 
-    /// A VI, idle. Its queues notify the completion queues given; a queue without one is polled or waited on by itself.
+    /// Creates an idle VI. Its work queues notify the given completion queues; a queue without one is polled or waited
+    /// on directly.
     pub fn create_vi(
         &self,
         attributes: ViAttributes,
@@ -115,7 +115,7 @@ impl Nic {
         Ok(Vi::new(endpoint))
     }
 
-    /// Waits for a peer that asks for a connection to `local`, up to `timeout` (`None`: for ever).
+    /// Waits up to `timeout` for a connection request to `local`. `None` waits indefinitely.
     pub fn connect_wait(
         &self,
         local: &Address,
@@ -129,17 +129,17 @@ impl Nic {
         Ok(ConnectionRequest { incoming, nic: self.shared.clone() })
     }
 
-    /// The host part of an address in the one form that all of this NIC's addresses have; empty is this NIC's own host.
+    /// Converts the host part of an address to the canonical form used by this NIC. An empty host is this NIC's own.
     pub fn host(&self, host: &[u8]) -> Result<Vec<u8>, Error> {
         self.shared.provider.host(host)
     }
 
-    /// The host parts of all NICs on the network that this one knows of; its own is the first.
+    /// The host parts of all NICs that this NIC knows on its network, starting with its own.
     pub fn known_hosts(&self) -> Vec<Vec<u8>> {
         self.shared.provider.known_hosts()
     }
 
-    /// Calls `callback` for every asynchronous error, on a thread of the NIC. Replaces the callback before it.
+    /// Calls `callback` for every asynchronous error, on a thread of the NIC. Replaces the previous callback.
     pub fn on_error(&self, callback: impl FnMut(&AsynchronousError) + Send + 'static) -> Result<(), Error> {
         self.shared.errors.set(Box::new(callback))
     }

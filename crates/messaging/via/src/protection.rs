@@ -1,45 +1,45 @@
-//! Protection tags, memory handles, and what a peer may do to a region: how memory is named and who may touch it.
-//! Not the memory (see `memory.rs`), nor the check (see `engine::memory_table`).
+//! Protection tags, memory handles and memory attributes.
+//!
 //! Source: VIA, memory registration and memory protection.
 
-/// Ties VIs to memory: a descriptor may touch only memory whose tag is its VI's.
+/// Associates VIs with memory: a descriptor may use only memory that has the tag of its VI.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct ProtectionTag(pub(crate) u32);
 
 impl ProtectionTag {
-    /// The tag's number; 0 is no tag.
+    /// The number of the tag; 0 means no tag.
     pub fn number(self) -> u32 {
         self.0
     }
 
-    /// The tag of that number, as a program gets it back from a place that holds numbers only. It is checked where it is used.
+    /// Creates a tag from its number, as returned by [`ProtectionTag::number`]. It is validated when it is used.
     pub const fn from_number(number: u32) -> ProtectionTag {
         ProtectionTag(number)
     }
 }
 
-/// Names a registration in descriptors of both sides. 0 is never a registration.
+/// Identifies a memory region in descriptors on both sides. 0 is never a valid handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct MemoryHandle(pub u32);
 
-/// Who may use a region.
+/// Access rights of a memory region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryAttributes {
-    /// The tag that VIs need.
+    /// The tag that a VI must have.
     pub tag: ProtectionTag,
-    /// Peers may store into it by RDMA write.
+    /// Whether peers may write to the region by RDMA.
     pub rdma_write: bool,
-    /// Peers may load from it by RDMA read.
+    /// Whether peers may read from the region by RDMA.
     pub rdma_read: bool,
 }
 
 impl MemoryAttributes {
-    /// For local use only.
+    /// No access for peers.
     pub fn local(tag: ProtectionTag) -> MemoryAttributes {
         MemoryAttributes { tag, rdma_write: false, rdma_read: false }
     }
 
-    /// Open to peers, for writing and reading.
+    /// Read and write access for peers.
     pub fn remote(tag: ProtectionTag) -> MemoryAttributes {
         MemoryAttributes { tag, rdma_write: true, rdma_read: true }
     }

@@ -1,13 +1,13 @@
-//! The hardware boundary: what the engine asks of a provider, and what a provider may do to the engine.
-//! Not a transport itself: those are the folders below, one a kind of hardware.
-//! Source: VIA, VI provider; the division into NIC and VI functions is ours.
+//! The hardware abstraction: the traits that connect the engine with a provider.
 //!
-//! The engine owns everything that the specification says about queues: formats, protection, states, completions, order.
-//! A provider moves bytes between two connected VIs. Its view of a VI is a [`Link`]: the engine calls [`Link::post`] with
-//! memory that has been checked already, and [`Link::poll`] with a [`Target`], through which everything that comes from the
-//! peer has to pass, so that what is checked about a peer is checked in one place.
-//! The engine calls a link from one thread at a time (under the VI's lock). A provider may have threads of its own; they reach
-//! the engine only by [`Attention::look`], which makes the engine poll that VI's link.
+//! Source: VIA, VI provider. The division of functions between NIC and VI is specific to this crate.
+//!
+//! The engine implements everything that the specification says about queues: formats, protection, states, completions,
+//! order. A provider moves bytes between two connected VIs. Its view of a VI is a [`Link`]: the engine calls
+//! [`Link::post`] with validated memory, and [`Link::poll`] with a [`Target`], which receives everything that arrives
+//! from the peer. All checks of peer input are therefore in one place. The engine calls a link from one thread at a
+//! time, under the VI's lock. Threads of a provider call the engine only through [`Attention::look`], which makes the
+//! engine poll the link of a VI.
 
 pub mod af_xdp;
 mod datagram;
@@ -16,25 +16,28 @@ pub mod shared_memory;
 pub(crate) mod slices;
 pub mod udp;
 
-/// The parsers of what peers say while they connect, for fuzz targets; no program needs it.
+/// The parsers of connection messages, exposed for fuzz targets. Not part of the public interface.
 #[doc(hidden)]
 pub mod fuzzing {
-    /// Reads a letter of the shared-memory provider's control socket. What is one reads the same after it was written again.
-    pub fn read_letter(bytes: &[u8]) {
-        if let Some(letter) = super::shared_memory::letters::Letter::parse(bytes) {
-            assert_eq!(super::shared_memory::letters::Letter::parse(&letter.write()), Some(letter));
+    /// Parses a control message of the shared-memory provider and checks that it survives a round trip.
+    pub fn read_control_message(bytes: &[u8]) {
+        if let Some(message) = super::shared_memory::control_message::ControlMessage::parse(bytes) {
+            assert_eq!(
+                super::shared_memory::control_message::ControlMessage::parse(&message.write()),
+                Some(message)
+            );
         }
     }
 
-    /// The same of the greeting and of the head of a message of the datagram providers.
-    pub fn read_datagram_words(bytes: &[u8]) {
-        use super::datagram::message::{Greeting, Head};
+    /// Does the same with the greeting and the message header of the datagram providers.
+    pub fn read_datagram_message(bytes: &[u8]) {
+        use super::datagram::message::{Greeting, MessageHeader};
         if let Some(greeting) = Greeting::read(bytes) {
             assert_eq!(Greeting::read(&greeting.write()), Some(greeting));
         }
-        if let Some((head, data)) = Head::read(bytes) {
+        if let Some((head, data)) = MessageHeader::read(bytes) {
             let again = [&head.write()[..], data].concat();
-            assert_eq!(Head::read(&again), Some((head, data)));
+            assert_eq!(MessageHeader::read(&again), Some((head, data)));
         }
     }
 }
@@ -52,305 +55,324 @@ use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-/// Appends the bytes of `slices` to `into`, for a provider that keeps messages.
+/// Appends the bytes of `slices` to `into`, for providers that buffer messages.
 ///
 /// # Safety
-/// The slices are of a post that is not complete, or a target gave them in the poll that goes on.
+/// The slices must belong to an incomplete post, or come from a target during the current poll.
 pub unsafe fn gather(slices: &[Slice], into: &mut Vec<u8>) {
     slices::gather(slices, into);
 }
 
-/// Stores `bytes` into `slices`, from their beginning; what does not fit is dropped.
+/// Copies `bytes` to `slices` from their beginning. Bytes that do not fit are dropped.
 ///
 /// # Safety
-/// As for [`gather`], and `bytes` is no registered memory.
+/// As for [`gather`]; in addition, `bytes` must not be registered memory.
 pub unsafe fn scatter(slices: &[Slice], bytes: &[u8]) {
     slices::scatter(slices, bytes);
 }
 
-/// A kind of NIC.
+/// A type of NIC.
 pub trait Provider: Send + Sync {
-    /// What it can do; constant over its life.
+    /// The attributes of the NIC, which never change.
     fn attributes(&self) -> &NicAttributes;
 
-    /// Called once, before anything else: how the provider's own threads get the engine's attention.
+    /// Called once, before anything else. The provider's threads use `attention` to call the engine.
     fn attach(&self, attention: Weak<dyn Attention>) {
         let _ = attention;
     }
 
-    /// A host part of an address in the one form that all of this NIC's addresses have. Empty: this NIC's own host.
-    /// An error where it is none.
+    /// Converts the host part of an address to the canonical form of this NIC. An empty host is this NIC's own.
+    ///
+    /// # Errors
+    /// If `host` is not a valid host.
     fn host(&self, host: &[u8]) -> Result<Vec<u8>, Error> {
         Ok(if host.is_empty() { self.attributes().local_address.clone() } else { host.to_vec() })
     }
 
-    /// The host part of an address of this NIC's own, as its peers name it. An error where it leaves open which that is.
+    /// The host part of one of this NIC's own addresses, in the form that peers use.
+    ///
+    /// # Errors
+    /// If `host` is ambiguous.
     fn named_host(&self, host: &[u8]) -> Result<Vec<u8>, Error> {
         self.host(host)
     }
 
-    /// The hosts of the network that this NIC knows without being told, its own first.
+    /// The hosts that this NIC knows on its network, starting with its own.
     fn known_hosts(&self) -> Vec<Vec<u8>> {
         vec![self.attributes().local_address.clone()]
     }
 
-    /// Waits until a peer asks to be connected to `local`, or `deadline` passes (`Error::Timeout`; `None` waits for ever).
-    /// A provider keeps listening at `local` between calls, so that requests made meanwhile are not lost.
+    /// Waits until a peer requests a connection to `local` or `deadline` passes (`Error::Timeout`; `None` waits
+    /// indefinitely). The provider keeps listening at `local` between calls, so that no requests are lost.
     fn wait(&self, local: &Address, deadline: Option<Instant>) -> Result<Box<dyn Incoming>, Error>;
 
-    /// Asks the VI waiting at `remote` for a connection with a local VI of `attributes`, and waits for the answer.
-    /// Nobody there: `Error::NoMatch`; refused: `Error::Rejected`, or `Error::Refused` with the reason.
-    fn request(&self, ask: &Ask<'_>, deadline: Option<Instant>) -> Result<Established, Error>;
+    /// Requests a connection from the VI waiting at `remote` and waits for the answer.
+    ///
+    /// # Errors
+    /// `Error::NoMatch` if no VI is waiting there; `Error::Rejected`, or `Error::Refused` with the reason.
+    fn request(&self, ask: &OutgoingRequest<'_>, deadline: Option<Instant>) -> Result<Established, Error>;
 
-    /// Memory of the kind that the provider moves best, page-aligned and zeroed. `None`: it has no preference.
+    /// Allocates page-aligned, zeroed memory of the type that the provider moves most efficiently. `None` if the
+    /// provider has no preference.
     fn allocate(&self, length: usize) -> Result<Option<Arc<dyn Memory>>, Error> {
         let _ = length;
         Ok(None)
     }
 
-    /// A region was registered.
-    fn registered(&self, region: &RegionFacts) {
+    /// Called when a region has been registered.
+    fn registered(&self, region: &RegionInfo) {
         let _ = region;
     }
 
-    /// The attributes of a region changed. An error: what peers could do before they can do still.
-    fn changed(&self, region: &RegionFacts) -> Result<(), Error> {
+    /// Called when the attributes of a region have changed. On an error, peers keep their previous access.
+    fn changed(&self, region: &RegionInfo) -> Result<(), Error> {
         self.registered(region);
         Ok(())
     }
 
-    /// A region was deregistered.
+    /// Called when a region has been deregistered.
     fn deregistered(&self, handle: MemoryHandle) {
         let _ = handle;
     }
 }
 
-/// How a provider's thread makes the engine poll a VI whose program does not: when the peer is lost, or when data has to be
-/// placed that no call waits for.
+/// Lets a provider's thread make the engine poll a VI that the program is not polling, for example when the peer is
+/// lost or when data must be stored without a call by the program.
 pub trait Attention: Send + Sync {
-    /// Polls the link of VI number `vi`, under its lock. Not to be called with a lock held that any `Link` method takes.
+    /// Polls the link of VI number `vi` under its lock. The caller must not hold a lock that any `Link` method takes.
     fn look(&self, vi: u32);
 }
 
-/// Memory that a provider allocated. Unmapped when dropped; the engine keeps it as long as any descriptor may touch it.
+/// Memory allocated by a provider. It is unmapped when dropped. The engine keeps it as long as any descriptor may use
+/// it.
 pub trait Memory: Send + Sync {
-    /// Where it begins.
+    /// The first byte.
     fn base(&self) -> *mut u8;
-    /// Bytes.
+    /// The length, bytes.
     fn length(&self) -> usize;
-    /// The provider's own type, for its `registered`.
+    /// The provider's own type, for use in `registered`.
     fn as_any(&self) -> &dyn std::any::Any;
 }
 
-/// What a provider is told of a registered region.
+/// A registered region, as described to a provider.
 #[derive(Clone)]
-pub struct RegionFacts {
-    /// Its handle, which descriptors of both sides name it by.
+pub struct RegionInfo {
+    /// The handle that descriptors on both sides use.
     pub handle: MemoryHandle,
-    /// First address.
+    /// The first address.
     pub address: u64,
-    /// Bytes.
+    /// The length, bytes.
     pub length: u64,
-    /// The protection tag's number.
+    /// The number of the protection tag.
     pub tag: u32,
-    /// Peers may store into it.
+    /// Whether peers may write to the region.
     pub rdma_write: bool,
-    /// Peers may load from it.
+    /// Whether peers may read from the region.
     pub rdma_read: bool,
-    /// If the provider allocated it: its memory.
+    /// The memory, if the provider allocated it.
     pub memory: Option<Arc<dyn Memory>>,
 }
 
-/// The connecting side's question.
-pub struct Ask<'a> {
-    /// The local VI's number.
+/// An outgoing connection request.
+pub struct OutgoingRequest<'a> {
+    /// The number of the local VI.
     pub vi: u32,
-    /// Where the answer is to go; what the peer is told.
+    /// The local address, reported to the peer.
     pub local: &'a Address,
-    /// Who is asked.
+    /// The address to connect to.
     pub remote: &'a Address,
-    /// What the local VI is like.
+    /// The attributes of the local VI.
     pub attributes: &'a ViAttributes,
-    /// The protection tag's number, which decides what the peer may see.
+    /// The number of the protection tag, which determines the memory that the peer may access.
     pub tag: u32,
 }
 
-/// A connection that stands.
+/// An established connection.
 pub struct Established {
-    /// The path to the peer.
+    /// The link to the peer.
     pub link: Box<dyn Link>,
-    /// What the peer's VI is like.
+    /// The attributes of the peer's VI.
     pub remote_attributes: ViAttributes,
 }
 
-/// A peer's wish to be connected, not answered yet. Dropped unanswered, it is a rejection.
+/// An incoming connection request. Dropping it without an answer rejects it.
 pub trait Incoming: Send {
-    /// Who asks.
+    /// The address of the peer.
     fn remote(&self) -> &Address;
-    /// What the peer's VI is like.
+    /// The attributes of the peer's VI.
     fn remote_attributes(&self) -> &ViAttributes;
-    /// Whose process asks, if the system says.
+    /// The credentials of the peer's process, if the kernel reports them.
     fn credentials(&self) -> Option<Credentials> {
         None
     }
-    /// Connects. The engine has compared the attributes of both sides before.
+    /// Accepts the request. The engine has already compared the attributes of both sides.
     fn accept(self: Box<Self>, vi: u32, attributes: &ViAttributes, tag: u32) -> Result<Box<dyn Link>, Error>;
-    /// Refuses.
+    /// Rejects the request.
     fn reject(self: Box<Self>);
 }
 
-/// A piece of local memory that a descriptor names, checked: registered, under the VI's tag, inside its region.
+/// Validated local memory of a descriptor: registered, with the VI's tag, and inside its region.
 #[derive(Debug, Clone, Copy)]
 pub struct Slice {
-    /// Where it begins. A slice of a post is valid until the post completes; a slice that a target gives, until the poll returns.
+    /// The first byte. A slice of a post is valid until the post completes; a slice from a target, until the poll
+    /// returns.
     pub address: *mut u8,
-    /// Bytes.
+    /// The length, bytes.
     pub length: u32,
-    /// Its region.
+    /// The region that contains the slice.
     pub handle: MemoryHandle,
-    /// The region lies in memory that the provider allocated, and peers may load from it.
+    /// Whether the region is in memory allocated by the provider and peers may read from it.
     pub readable_by_peer: bool,
 }
 
-// SAFETY: a slice is an address and a length; who may dereference it, and until when, is said by the link's contract.
+// SAFETY: a slice is an address and a length. The contract of `Link` determines who may dereference it and until when.
 unsafe impl Send for Slice {}
 
-/// What a link is asked to do.
+/// The type of a work request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Request {
     /// A message for the peer's receive queue.
     Send,
-    /// A store at the peer's address.
+    /// A write to the peer's memory.
     RdmaWrite(RemoteSegment),
-    /// A load from the peer's address.
+    /// A read from the peer's memory.
     RdmaRead(RemoteSegment),
 }
 
-/// A work request on its way out.
+/// An outgoing work request.
 #[derive(Debug)]
 pub struct Outgoing<'a> {
-    /// What.
+    /// The type of the request.
     pub request: Request,
-    /// The engine's name for it: `Target::completed` says it back. Consecutive for consecutive posts that were taken.
+    /// The engine's identifier for the request, passed back to `Target::completed`. Accepted posts have consecutive
+    /// tokens.
     pub token: u32,
-    /// Sum of the slices' lengths.
+    /// The total length of the slices.
     pub length: u32,
-    /// Travels along (never with an RDMA read).
+    /// Immediate data (never with an RDMA read).
     pub immediate: Option<u32>,
-    /// From where (send, write) or to where (read).
+    /// The source (send, write) or destination (read).
     pub slices: &'a [Slice],
 }
 
-/// What became of a post.
+/// The result of a post.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Posted {
-    /// Complete for this VI's reliability level; the slices are free again. The engine completes the descriptor.
+    /// Complete for the reliability level of the VI. The slices are no longer in use. The engine completes the
+    /// descriptor.
     Done,
-    /// Taken, and the slices are in use until `Target::completed` names the token. Completions come in the order of posts.
+    /// Accepted. The slices are in use until `Target::completed` is called with the token. Posts complete in order.
     Pending,
-    /// Nothing was done, no room now; the engine asks again after a poll, before anything later.
+    /// Not accepted because there is no space. The engine retries after a poll, before any later post.
     Full,
-    /// Refused for good, with this error; nothing was moved. The engine completes the descriptor and breaks the connection.
+    /// Rejected with this error; nothing was moved. The engine completes the descriptor and breaks the connection.
     Failed(Status),
 }
 
-/// One connected VI's path to its peer. Dropping it disconnects without ado.
+/// The connection of a VI to its peer. Dropping it disconnects immediately.
 pub trait Link: Send {
-    /// Whose process is at the other end, if the system says.
+    /// The credentials of the peer's process, if the kernel reports them.
     fn credentials(&self) -> Option<Credentials> {
         None
     }
 
-    /// Hands over a work request. Never blocks.
+    /// Submits a work request. Never blocks.
     fn post(&mut self, outgoing: &Outgoing<'_>) -> Posted;
 
-    /// Whether [`Link::receive_posted`] wants to be called: the NIC holds receive descriptors itself.
+    /// Whether the NIC stores receive descriptors itself, so that [`Link::receive_posted`] must be called.
     fn holds_receives(&self) -> bool {
         false
     }
 
-    /// A receive descriptor with these segments was posted, or had been before the connection stood.
+    /// Called for each receive descriptor: when it is posted, or when the connection is established if it was posted
+    /// before.
     fn receive_posted(&mut self, segments: &[Segment]) {
         let _ = segments;
     }
 
-    /// Moves what can be moved now and tells `target`; at most about `budget` messages. Never blocks.
-    /// `Err` when the connection is gone for good; the engine then moves the VI to the error state and drops the link.
+    /// Moves pending data and reports it to `target`; handles at most about `budget` messages. Never blocks.
+    ///
+    /// # Errors
+    /// If the connection has ended. The engine then moves the VI to the error state and drops the link.
     fn poll(&mut self, target: &mut dyn Target, budget: u32) -> Result<(), Gone>;
 
-    /// Says that this side wants to sleep, and on what. After it, the engine polls once more, and sleeps only if that
-    /// brought nothing: a peer's message is either seen by that poll or rings.
+    /// Announces that this side is about to sleep, and returns what to sleep on. The engine then polls once more and
+    /// sleeps only if that poll found nothing, so a message from the peer is either seen by that poll or rings the
+    /// bell.
     fn arm(&mut self) -> Bell;
 
-    /// Says that this side is awake again.
+    /// Announces that this side is awake again.
     fn disarm(&mut self);
 
-    /// Says that nobody polls this link for now: whatever comes from here on gets [`Attention::look`], which polls it. After it, the
-    /// engine polls once. `false`: something has come already, or the provider cannot have it looked at; the link has to be polled.
+    /// Announces that this link is not polled for now. The provider must call [`Attention::look`] for everything that
+    /// arrives from here on; the engine polls once afterwards. Returns `false` if something has already arrived or if
+    /// the provider does not support parking; the link must then be polled.
     fn park(&mut self) -> bool {
         false
     }
 
-    /// Says that this side polls again.
+    /// Announces that this side polls again.
     fn unpark(&mut self) {}
 
-    /// Tells the peer that this side disconnects in good order; what was posted before is delivered first if the peer polls.
+    /// Tells the peer that this side disconnects in an orderly way. Earlier posts are still delivered if the peer
+    /// polls.
     fn disconnect(&mut self);
 }
 
-/// What to sleep on until a link has news.
+/// What a thread sleeps on until a link has news.
 #[derive(Debug, Clone, Copy)]
 pub enum Bell {
     /// A futex word, possibly shared with the peer: sleep while it holds `value`. It lives as long as the link.
     Word {
-        /// Where it is.
+        /// The address of the word.
         word: *const AtomicU32,
-        /// What it held when armed.
+        /// The value of the word when the link was armed.
         value: u32,
     },
-    /// Readable when there is news. Open as long as the link.
+    /// A file descriptor that becomes readable when there is news. It stays open as long as the link.
     Readable(RawFd),
-    /// Nothing to sleep on, poll again (a modelled NIC, whose time passes while it is polled).
+    /// Nothing to sleep on: keep polling. (A modelled NIC, whose time advances only while it is polled.)
     None,
 }
 
-/// Why a link ended.
+/// The reason why a connection ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Gone {
-    /// The peer disconnected in good order.
+    /// The peer disconnected in an orderly way.
     Disconnected,
-    /// The peer died, cannot be reached any more, or broke the protocol.
+    /// The peer exited, is unreachable, or violated the protocol.
     Lost,
 }
 
-/// What arrives: the head of a message from the peer, every field of which the target checks.
+/// The header of a message from the peer. The target validates every field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
-    /// What the peer asks for: a send, or an RDMA write at an address of ours.
+    /// The operation: a send, or an RDMA write to a local address.
     pub request: Request,
-    /// Bytes that follow.
+    /// The length of the data, bytes.
     pub length: u32,
     /// Immediate data.
     pub immediate: Option<u32>,
 }
 
-/// Why a message from the peer was not taken. What a provider tells the peer of it depends on the reliability level.
+/// The reason why a message from the peer was not accepted. What the provider reports to the peer depends on the
+/// reliability level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
-    /// No receive descriptor. Unreliable: dropped and forgotten. Otherwise the connection ends.
+    /// No receive descriptor is posted. An unreliable VI drops the message; otherwise the connection breaks.
     NoDescriptor,
-    /// Longer than the receive descriptor's segments.
+    /// The message is longer than the segments of the receive descriptor.
     Length,
-    /// The receive descriptor's memory is no longer what it was.
+    /// The memory of the receive descriptor is no longer valid.
     Protection,
-    /// The address is not in memory that this VI's peer may write to (or read from).
+    /// The address is not in memory that the peer may write to (or read from).
     RdmaProtection,
-    /// The header contradicts itself or the VI's attributes.
+    /// The header is inconsistent or violates the attributes of the VI.
     Malformed,
 }
 
 impl Refusal {
-    /// What the peer's descriptor is completed with, where the reliability level lets the peer know.
+    /// The status of the peer's descriptor, if the reliability level reports it.
     pub fn remote_status(self) -> Status {
         match self {
             Refusal::RdmaProtection => Status::RDMA_PROTECTION_ERROR,
@@ -360,27 +382,29 @@ impl Refusal {
     }
 }
 
-/// The engine's side of a poll: where everything goes that comes from the peer. One message at a time: `begin`, then the bytes,
-/// then `end`; or all of it at once with `deliver`.
+/// The engine's side of a poll, which receives everything that arrives from the peer. Messages are delivered one at a
+/// time: `begin`, then the data, then `end`; or all at once by `deliver`.
 ///
-/// After a refusal the engine has recorded the error on its side: with unreliable delivery the provider goes on, else it tells
-/// the peer and returns `Err(Gone::Lost)` from its poll.
+/// When the target refuses a message, the engine has already recorded the error. With unreliable delivery the provider
+/// continues; otherwise it informs the peer and returns `Err(Gone::Lost)` from its poll.
 pub trait Target {
-    /// Checks the header and says where the bytes go. For a send this takes the oldest receive descriptor.
+    /// Validates the header and returns the destination of the data. For a send, this uses the oldest receive
+    /// descriptor.
     fn begin(&mut self, header: &Header) -> Result<&[Slice], Refusal>;
 
-    /// Where the bytes of the message begun go, checked again: what `begin` gave holds only until the poll returns, since the
-    /// program may deregister memory between two polls. `None`: no longer anywhere; the provider ends it with an error.
+    /// Returns the destination of the current message after validating it again. The slices returned by `begin` are
+    /// valid only until the poll returns, because the program may deregister memory between two polls. `None` if the
+    /// destination is gone; the provider then ends the message with an error.
     fn resume(&mut self) -> Option<&[Slice]>;
 
-    /// Stores `bytes` at `offset` of the message begun. Bytes beyond the announced length, and memory deregistered meanwhile,
-    /// are passed over.
+    /// Stores `bytes` at `offset` of the current message. Bytes beyond the announced length or in memory that has been
+    /// deregistered are skipped.
     fn put(&mut self, offset: u32, bytes: &[u8]);
 
-    /// The message begun is whole (`Status::DONE`) or failed half way (an error status).
+    /// Ends the current message: complete (`Status::DONE`) or aborted (an error status).
     fn end(&mut self, status: Status);
 
-    /// A whole message that lies in memory of this process.
+    /// Delivers a complete message whose data is in memory of this process.
     fn deliver(&mut self, header: &Header, bytes: &[u8]) -> Result<(), Refusal> {
         self.begin(header)?;
         self.put(0, bytes);
@@ -388,12 +412,12 @@ pub trait Target {
         Ok(())
     }
 
-    /// The peer wants to load `length` bytes at `remote`, an address of ours: where they are, checked.
+    /// Validates a read by the peer of `length` bytes at `remote`, a local address, and returns the source.
     fn readable(&mut self, remote: RemoteSegment, length: u32) -> Result<Slice, Refusal>;
 
-    /// Data for an RDMA read of ours, posted as `token`: where its bytes go. `None` if no such read is under way.
+    /// The destination of the data for a local RDMA read posted as `token`. `None` if there is no such read.
     fn reading(&mut self, token: u32) -> Option<&[Slice]>;
 
-    /// All pending posts up to and including `token` are complete, this one with `status` (the earlier ones well).
+    /// Completes all pending posts up to and including `token`: `token` with `status`, the earlier ones successfully.
     fn completed(&mut self, token: u32, status: Status);
 }

@@ -1,19 +1,19 @@
 //! Virtual interfaces: a send queue and a receive queue, connected to those of one peer.
-//! Not the machinery behind them, which is `engine::endpoint`, nor what they are like, which is in `attributes.rs`.
+//!
 //! Source: VIA, virtual interfaces, VI connection and disconnection.
 
 use crate::address::{Address, Credentials};
 use crate::attributes::{ViAttributes, ViState};
 use crate::connection::ConnectionRequest;
 use crate::descriptor::{Completion, Descriptor, Segment};
+use crate::engine::connect::PeerRequest;
 use crate::engine::endpoint::{Endpoint, Side};
 use crate::engine::futures::CompletionFuture;
-use crate::engine::meeting::PeerRequest;
 use crate::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A virtual interface. May be shared by threads; calls on one VI take turns.
+/// A virtual interface. Threads may share it; calls on the same VI are serialized.
 pub struct Vi {
     endpoint: Arc<Endpoint>,
 }
@@ -23,33 +23,37 @@ impl Vi {
         Vi { endpoint }
     }
 
-    /// Its number in its NIC; completion queues and error callbacks name it so.
+    /// The number of the VI in its NIC, used by completion queues and error callbacks.
     pub fn number(&self) -> u32 {
         self.endpoint.number()
     }
 
-    /// The state it is in.
+    /// The current state.
     pub fn state(&self) -> ViState {
         self.endpoint.state()
     }
 
-    /// What it is like.
+    /// The attributes.
     pub fn attributes(&self) -> ViAttributes {
         self.endpoint.attributes()
     }
 
-    /// Makes it like that (VipSetViAttributes); only while idle.
+    /// Changes the attributes (VipSetViAttributes). Permitted only while idle.
     pub fn set_attributes(&self, attributes: ViAttributes) -> Result<(), Error> {
         self.endpoint.set_attributes(attributes)
     }
 
-    /// Whether nothing posted to the send queue is left to collect, and the same for the receive queue (VipQueryVi).
+    /// Whether the send queue has no posted descriptor left to collect, and the same for the receive queue
+    /// (VipQueryVi).
     pub fn queues_empty(&self) -> (bool, bool) {
         self.endpoint.queues_empty()
     }
 
-    /// Asks the VI that waits at `remote` for a connection, and waits for its answer up to `timeout` (`None`: for ever).
-    /// Gives the peer's attributes. Errors: `NoMatch`, `Rejected`, `Refused`, `Timeout`, `InvalidReliability`, `InvalidState`.
+    /// Requests a connection to the VI waiting at `remote`, and waits for the answer up to `timeout` (`None`:
+    /// indefinitely). Returns the attributes of the peer's VI.
+    ///
+    /// # Errors
+    /// `NoMatch`, `Rejected`, `Refused`, `Timeout`, `InvalidReliability`, `InvalidState`.
     pub fn connect(
         &self,
         local: &Address,
@@ -59,9 +63,9 @@ impl Vi {
         self.endpoint.connect(local, remote, timeout)
     }
 
-    /// Connects to a VI that does the same from its side, with the addresses exchanged (peer-to-peer model). Waits up to `timeout`,
-    /// connect pending; who asks from another address than `remote` is refused. Where both discriminators are the same, `local` and
-    /// `remote` must name the two hosts as the other side does.
+    /// Connects to a VI that makes the same call with the addresses exchanged (peer-to-peer model). The VI is connect
+    /// pending for up to `timeout`; requests from other addresses than `remote` are rejected. If both discriminators
+    /// are equal, `local` and `remote` must name the two hosts as the other side does.
     pub fn connect_peer(
         &self,
         local: &Address,
@@ -71,14 +75,15 @@ impl Vi {
         self.request_peer(local, remote)?.finish(timeout)
     }
 
-    /// The first half of [`Vi::connect_peer`]: the VI is connect pending when it returns, and [`PeerRequest::finish`] waits for the
-    /// peer, in any thread. Disconnecting the VI ends that.
+    /// The first half of [`Vi::connect_peer`]: the VI is connect pending when this returns, and [`PeerRequest::finish`]
+    /// waits for the peer, in any thread. Disconnecting the VI aborts the wait.
     pub fn request_peer(&self, local: &Address, remote: &Address) -> Result<PeerRequest, Error> {
         self.endpoint.request_peer(local, remote)
     }
 
-    /// Connects the peer that asks, as [`ConnectionRequest::accept`] does; but where this VI cannot be connected to that peer, for its
-    /// state, its attributes or its NIC, the peer hears nothing, and the request is given back for another VI or another answer.
+    /// Accepts a connection request like [`ConnectionRequest::accept`]. If this VI cannot be connected to the peer
+    /// because of its state, its attributes or its NIC, the peer is not informed, and the request is returned for
+    /// another VI or another answer.
     pub fn accept(&self, request: ConnectionRequest) -> Result<(), (Error, Option<ConnectionRequest>)> {
         if !Arc::ptr_eq(&request.nic, self.endpoint.nic()) {
             let error = Error::InvalidParameter("the VI belongs to another NIC".into());
@@ -92,82 +97,87 @@ impl Vi {
         }
     }
 
-    /// Whose process the VI is connected to. `None`: it is not connected, or the provider cannot know (a network).
+    /// The credentials of the connected peer's process. `None` if the VI is not connected or the provider cannot
+    /// determine them (networks).
     pub fn peer_credentials(&self) -> Option<Credentials> {
         self.endpoint.peer_credentials()
     }
 
-    /// Ends the connection, or leaves the error state: the VI is idle, and what was posted is flushed.
+    /// Disconnects, or leaves the error state. The VI becomes idle, and posted descriptors are flushed.
     pub fn disconnect(&self) -> Result<(), Error> {
         self.endpoint.disconnect()
     }
 
-    /// Posts a send, an RDMA write or an RDMA read. What is wrong with the descriptor is said by its completion;
-    /// an error here means that it was not posted (queue full, not a descriptor for this queue).
+    /// Posts a send, an RDMA write or an RDMA read. Problems of the descriptor are reported in its completion.
+    ///
+    /// # Errors
+    /// If the descriptor was not posted: the queue is full, or the operation does not belong to a send queue.
     pub fn post_send(&self, descriptor: &Descriptor<'_>) -> Result<(), Error> {
         self.endpoint.post_send(descriptor)
     }
 
-    /// Posts a receive; allowed in every state but error, where it is flushed.
+    /// Posts a receive. Permitted in every state; in the error state it is flushed.
     pub fn post_receive(&self, descriptor: &Descriptor<'_>) -> Result<(), Error> {
         self.endpoint.post_receive(descriptor)
     }
 
-    /// Has `tell` hear of each completion of descriptors posted from now on, in the order of their queue, before it can be collected:
-    /// in any call for this VI, and from a thread of the NIC while the program makes none. It is called under the VI's lock, must
-    /// not call the VI, and takes the place of the one before. Of a descriptor whose [`Descriptor::home`] is no longer registered
-    /// the error callback hears instead (`ErrorCode::CompletionProtection`).
+    /// Registers a callback for completions of descriptors posted from now on. `tell` is called for each completion, in
+    /// queue order, before the completion can be collected. It is called by any call on this VI, and by a thread of the
+    /// NIC while the program makes no calls. It runs under the VI's lock and must not call the VI. It replaces the
+    /// previous callback. If the memory of a descriptor's [`Descriptor::home`] is no longer registered, the error
+    /// callback is called instead (`ErrorCode::CompletionProtection`).
     ///
     /// # Panics
-    /// The call of the VI in which `tell` calls the VI, or panics itself; the message it was told of is taken nevertheless, once. In a
-    /// thread of the NIC, and while a VI is dropped, nothing comes of it.
-    pub fn tell_completions(&self, tell: impl Fn(&Completion) + Send + 'static) {
-        self.endpoint.tell_completions(Box::new(tell));
+    /// A call on the VI panics if `tell` panics or calls the VI during it. The message concerned is still received
+    /// exactly once. Panics in a thread of the NIC, and while a VI is dropped, are ignored.
+    pub fn on_completion(&self, tell: impl Fn(&Completion) + Send + 'static) {
+        self.endpoint.on_completion(Box::new(tell));
     }
 
-    /// Whether a segment lies in registered memory of the VI's NIC, under whatever tag.
+    /// Whether a segment is in registered memory of the VI's NIC, with any tag.
     pub fn is_registered(&self, segment: &Segment) -> bool {
         self.endpoint.is_registered(segment)
     }
 
-    /// Moves what can be moved now, and collects nothing. Every call that looks for a completion does this too.
+    /// Moves pending data without collecting completions. Every call that looks for a completion does this too.
     pub fn progress(&self) {
         self.endpoint.look();
     }
 
-    /// The oldest descriptor of the send queue, if it is complete.
+    /// Collects the oldest descriptor of the send queue, if it is complete.
     pub fn send_done(&self) -> Option<Completion> {
         self.endpoint.done(Side::Send)
     }
 
-    /// The oldest descriptor of the receive queue, if it is complete.
+    /// Collects the oldest descriptor of the receive queue, if it is complete.
     pub fn receive_done(&self) -> Option<Completion> {
         self.endpoint.done(Side::Receive)
     }
 
-    /// Waits for the oldest descriptor of the send queue: spins shortly, then sleeps. `None` waits for ever.
+    /// Waits for the oldest descriptor of the send queue: spins briefly, then sleeps. `None` waits indefinitely.
     pub fn send_wait(&self, timeout: Option<Duration>) -> Result<Completion, Error> {
         self.endpoint.wait(Side::Send, timeout)
     }
 
-    /// Waits for the oldest descriptor of the receive queue: spins shortly, then sleeps. `None` waits for ever.
+    /// Waits for the oldest descriptor of the receive queue: spins briefly, then sleeps. `None` waits indefinitely.
     pub fn receive_wait(&self, timeout: Option<Duration>) -> Result<Completion, Error> {
         self.endpoint.wait(Side::Receive, timeout)
     }
 
-    /// The next completion of the send queue, as a future for any executor.
+    /// The next completion of the send queue as a future, for any executor.
     pub fn send_completion(&self) -> CompletionFuture<'_> {
         CompletionFuture::new(&self.endpoint, Side::Send)
     }
 
-    /// The next completion of the receive queue, as a future for any executor.
+    /// The next completion of the receive queue as a future, for any executor.
     pub fn receive_completion(&self) -> CompletionFuture<'_> {
         CompletionFuture::new(&self.endpoint, Side::Receive)
     }
 }
 
 impl ConnectionRequest {
-    /// Connects the peer to `vi`, which must be idle and of the same reliability level. On an error the peer is rejected.
+    /// Connects the peer to `vi`, which must be idle and have the same reliability level. On an error the peer is
+    /// rejected.
     pub fn accept(self, vi: &Vi) -> Result<(), Error> {
         if !Arc::ptr_eq(&self.nic, vi.endpoint.nic()) {
             return Err(Error::InvalidParameter("the VI belongs to another NIC".into()));
@@ -178,8 +188,8 @@ impl ConnectionRequest {
 
 impl Drop for Vi {
     fn drop(&mut self) {
-        if self.endpoint.nic().is_a_childs() {
-            // Kept for good: its end would be the parent's connection's.
+        if self.endpoint.nic().is_forked_child() {
+            // In a forked child the endpoint is leaked: dropping it would end the parent's connection.
             return std::mem::forget(self.endpoint.clone());
         }
         self.endpoint.destroy();

@@ -1,5 +1,5 @@
-//! VIs over AF_XDP: two network namespaces joined by a veth pair. Skipped, with a word, where that is not permitted.
-//! Not the specification's whole list: that is the conformance suite.
+//! VIs over AF_XDP, in two network namespaces connected by a veth pair. Skipped with a message where that is not
+//! permitted. The conformance suite covers the specification.
 
 #[path = "conformance/namespaces.rs"]
 mod namespaces;
@@ -53,7 +53,7 @@ fn messages_and_remote_writes_cross_a_veth_pair() {
 }
 
 #[test]
-fn an_interface_that_is_not_there_is_named() {
+fn a_missing_interface_is_named_in_the_error() {
     let error = AfXdp::open("no-such-interface").map(|_| ()).unwrap_err().to_string();
     assert!(error.contains("`no-such-interface`") && error.contains("ip link"), "{error}");
 }

@@ -1,7 +1,8 @@
-//! One completion queue of many VIs: whoever has something is told, soon, and at a cost that does not grow with those that have nothing.
-//! Not what a completion queue means; that is in the conformance suite.
-//! Source: VIA, completion queues. `LONGMA_VIA_QUEUE_VIS=4000 cargo test -p longma-via --test completion_queue -- --nocapture` says the
-//! ratio for so many.
+//! A completion queue shared by many VIs: every VI with a completion is reported soon, at a cost that does not grow
+//! with the number of idle VIs.
+//!
+//! Source: VIA, completion queues. `LONGMA_VIA_QUEUE_VIS=4000 cargo test -p longma-via --test completion_queue --
+//! --nocapture` prints the cost ratio for that number.
 
 use longma_via::provider::shared_memory::{Limits, Settings, SharedMemory};
 use longma_via::provider::udp::Udp;
@@ -12,10 +13,10 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 const SOON: Option<Duration> = Some(Duration::from_secs(20));
-/// Long enough for VIs of which nothing is heard to be parked.
+/// Long enough for quiet VIs to be parked.
 const A_WHILE: Option<Duration> = Some(Duration::from_millis(30));
 
-/// A NIC that lets in as many as come, with memory.
+/// A NIC that accepts any number of connections, with memory.
 struct Host {
     nic: Nic,
     tag: ProtectionTag,
@@ -27,7 +28,7 @@ fn host() -> Host {
 }
 
 fn shared_memory() -> Nic {
-    // SAFETY: reads and writes the structure given.
+    // SAFETY: reads and writes the given structure.
     unsafe {
         let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
         libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit);
@@ -78,12 +79,12 @@ fn connect(server: (&Host, &Vi), client: &Vi) {
     });
 }
 
-/// Clients of one server whose VIs share a queue, each with a receive posted at the server.
+/// Clients of one server whose VIs share a completion queue, each with a posted receive at the server.
 struct Crowd {
     server: Host,
     clients: Host,
     queue: CompletionQueue,
-    /// At the server, and at the clients.
+    /// Pairs of server VI and client VI.
     vis: Vec<(Vi, Vi)>,
 }
 
@@ -113,21 +114,21 @@ fn crowd_on([server, clients]: [Host; 2], count: usize) -> Crowd {
 }
 
 impl Crowd {
-    /// Waits until nobody looks at most of them.
+    /// Waits until most of them are parked.
     fn settle(&self) {
         assert!(matches!(self.queue.wait(A_WHILE), Err(Error::Timeout)));
     }
 
-    /// What the queue says next, and takes it.
+    /// Takes the next notification.
     fn heard(&self) -> u32 {
-        let (number, queue) = self.queue.wait(SOON).expect("somebody is heard");
+        let (number, queue) = self.queue.wait(SOON).expect("a notification arrives");
         assert_eq!(queue, Queue::Receive);
         number
     }
 }
 
 #[test]
-fn who_has_much_to_say_does_not_keep_others_from_being_heard() {
+fn a_busy_vi_does_not_starve_other_vis_of_the_queue() {
     let crowd = crowd(2);
     let [(loud, loud_client), (quiet, quiet_client)] = &crowd.vis[..] else { panic!() };
     (0..120).for_each(|_| crowd.server.receive(loud, 64));
@@ -138,7 +139,7 @@ fn who_has_much_to_say_does_not_keep_others_from_being_heard() {
 }
 
 #[test]
-fn who_sleeps_on_a_queue_hears_of_a_vi_that_is_connected_meanwhile() {
+fn a_thread_sleeping_on_a_queue_sees_a_vi_that_connects_meanwhile() {
     let (server, clients) = (host(), host());
     let queue = server.nic.create_completion_queue(16).unwrap();
     let (vi, client) = (server.vi(Some(&queue)), clients.vi(None));
@@ -154,7 +155,7 @@ fn who_sleeps_on_a_queue_hears_of_a_vi_that_is_connected_meanwhile() {
 }
 
 #[test]
-fn who_sleeps_on_a_vi_hears_when_it_is_connected_meanwhile() {
+fn a_thread_sleeping_on_a_vi_sees_its_connection() {
     let (server, clients) = (host(), host());
     let (vi, client) = (server.vi(None), clients.vi(None));
     server.receive(&vi, 64);
@@ -168,7 +169,7 @@ fn who_sleeps_on_a_vi_hears_when_it_is_connected_meanwhile() {
     });
 }
 
-/// Wakes a thread that is parked.
+/// Wakes a parked thread.
 struct Unpark(std::thread::Thread, AtomicBool);
 
 impl Wake for Unpark {
@@ -178,7 +179,7 @@ impl Wake for Unpark {
     }
 }
 
-/// What the future gives within so long; polled only when it was woken.
+/// The output of the future, or `None` after `limit`. The future is polled only when woken.
 fn within<T>(limit: Duration, future: impl Future<Output = T>) -> Option<T> {
     let woken = Arc::new(Unpark(std::thread::current(), AtomicBool::new(true)));
     let waker = Waker::from(woken.clone());
@@ -217,7 +218,7 @@ fn futures_of_a_queue_and_of_a_vi_are_woken_for_what_is_connected_meanwhile() {
 }
 
 #[test]
-fn each_of_many_that_were_silent_is_heard_when_it_speaks() {
+fn each_of_many_idle_vis_is_noticed_when_it_sends() {
     let crowd = crowd(100);
     for round in 0..3 {
         for (vi, client) in &crowd.vis {
@@ -226,7 +227,7 @@ fn each_of_many_that_were_silent_is_heard_when_it_speaks() {
             }
             crowd.clients.send(client, 8);
             if round == 2 {
-                // Nobody sleeps: somebody looks now and then.
+                // No thread sleeps: poll at intervals.
                 let end = Instant::now() + Duration::from_secs(20);
                 while crowd.queue.done() != Some((vi.number(), Queue::Receive)) {
                     assert!(Instant::now() < end, "VI {} is not heard", vi.number());
@@ -242,7 +243,7 @@ fn each_of_many_that_were_silent_is_heard_when_it_speaks() {
 }
 
 #[test]
-fn a_future_of_a_queue_is_woken_by_each_of_many_that_were_silent() {
+fn a_queue_future_is_woken_by_each_of_many_idle_vis() {
     let crowd = crowd(100);
     for (vi, client) in &crowd.vis {
         std::thread::scope(|scope| {
@@ -256,17 +257,17 @@ fn a_future_of_a_queue_is_woken_by_each_of_many_that_were_silent() {
 }
 
 #[test]
-fn a_message_in_parts_and_a_full_ring_reach_a_vi_that_nobody_looks_at() {
+fn a_fragmented_message_and_a_full_ring_reach_a_vi_that_is_not_polled() {
     let crowd = crowd(40);
-    // Memory of the program's own goes in parts.
+    // Messages from memory that the program has registered are sent in parts.
     let mut own = vec![7u8; 1 << 20];
-    // SAFETY: the vector outlives the region, and is not touched meanwhile.
+    // SAFETY: the vector outlives the region and is not accessed otherwise meanwhile.
     let region = unsafe {
         crowd.clients.nic.register(own.as_mut_ptr(), own.len(), MemoryAttributes::local(crowd.clients.tag))
     }
     .unwrap();
     for (vi, client) in &crowd.vis {
-        // The first takes what was posted for small ones.
+        // The first message uses the receive posted for small ones.
         crowd.settle();
         crowd.clients.send(client, 8);
         assert_eq!(crowd.heard(), vi.number());
@@ -281,7 +282,7 @@ fn a_message_in_parts_and_a_full_ring_reach_a_vi_that_nobody_looks_at() {
         let end = Instant::now() + Duration::from_secs(20);
         let mut heard = 0;
         while heard < 301 {
-            // What had no room goes out when its program calls.
+            // Queued parts are sent when the program makes a call.
             client.progress();
             if crowd.queue.wait(Some(Duration::from_millis(1))).is_ok() {
                 assert!(vi.receive_done().unwrap().is_success());
@@ -294,7 +295,7 @@ fn a_message_in_parts_and_a_full_ring_reach_a_vi_that_nobody_looks_at() {
 }
 
 #[test]
-fn an_answer_to_what_is_sent_over_a_silent_vi_is_heard_by_whoever_sleeps_on_the_queue() {
+fn an_answer_on_an_idle_vi_wakes_the_thread_sleeping_on_the_queue() {
     let crowd = crowd(60);
     for (vi, client) in crowd.vis.iter().take(20) {
         crowd.settle();
@@ -304,7 +305,7 @@ fn an_answer_to_what_is_sent_over_a_silent_vi_is_heard_by_whoever_sleeps_on_the_
             let crowd = &crowd;
             scope.spawn(move || told.send(crowd.queue.wait(Some(Duration::from_secs(5))).ok()));
             std::thread::sleep(Duration::from_millis(20));
-            // The program calls for the VI in all ways while somebody else sleeps.
+            // The program uses the VI in all ways while another thread sleeps.
             vi.progress();
             crowd.server.send(vi, 8);
             assert!(client.receive_wait(SOON).unwrap().is_success());
@@ -327,13 +328,13 @@ fn the_end_of_a_silent_vis_peer_is_noticed_however_it_ends() {
             0 => client.disconnect().unwrap(),
             _ => drop(client),
         }
-        // The receive that was posted is flushed, and the queue is told.
+        // The posted receive is flushed, and the queue is notified.
         assert_eq!(crowd.heard(), vi.number());
         assert!(vi.receive_done().unwrap().status.contains(Status::FLUSHED));
         assert_eq!(vi.state(), ViState::Error);
         gone.push(vi);
     }
-    // Connected anew, they are heard again.
+    // After reconnecting they are reported again.
     for vi in &gone {
         vi.disconnect().unwrap();
         let client = crowd.clients.vi(None);
@@ -347,8 +348,8 @@ fn the_end_of_a_silent_vis_peer_is_noticed_however_it_ends() {
     }
 }
 
-/// Clients that speak at random, a few at a time, and wait for their answers; servers that wait for the queue, look at it now and then, or
-/// send unasked. `LONGMA_VIA_QUEUE_SECONDS=600` makes a campaign of it.
+/// Clients send at random times, a few at once, and wait for their answers. The servers wait for the queue, poll it at
+/// intervals, or send unsolicited messages. `LONGMA_VIA_QUEUE_SECONDS=600` runs a campaign.
 fn speaks_at_random(hosts: [Host; 2], count: usize) {
     const TALKERS: usize = 4;
     let seconds = std::env::var("LONGMA_VIA_QUEUE_SECONDS").ok().and_then(|text| text.parse().ok());
@@ -383,7 +384,7 @@ fn speaks_at_random(hosts: [Host; 2], count: usize) {
                         random ^= random << 13;
                         random ^= random >> 7;
                         random ^= random << 17;
-                        // Each has VIs of its own, of which a few speak often and the others seldom.
+                        // Each talker has its own VIs, a few of which are used often and the others rarely.
                         let mine = count / TALKERS;
                         let which = if random & 7 == 0 { (random >> 8) as usize % mine } else { 0 };
                         let (_, vi) = &crowd.vis[talker * mine + which];
@@ -399,33 +400,34 @@ fn speaks_at_random(hosts: [Host; 2], count: usize) {
             .collect();
         let outcomes: Vec<_> = talkers.into_iter().map(|talker| talker.join()).collect();
         stop.store(true, Ordering::Relaxed);
-        assert!(outcomes.iter().all(Result::is_ok), "somebody was not answered");
+        assert!(outcomes.iter().all(Result::is_ok), "a client was not answered");
     });
     let answered = answered.into_inner();
     println!("{answered} answers");
-    assert!(answered > 0, "nobody asked");
+    assert!(answered > 0, "no client asked");
 }
 
 #[test]
-fn all_of_a_crowd_that_speaks_at_random_are_answered_over_shared_memory() {
+fn many_randomly_sending_clients_are_all_answered_over_shared_memory() {
     speaks_at_random([host(), host()], 200);
 }
 
 #[test]
-fn all_of_a_crowd_that_speaks_at_random_are_answered_over_udp() {
+fn many_randomly_sending_clients_are_all_answered_over_udp() {
     speaks_at_random([host_of(udp()), host_of(udp())], 60);
 }
 
-/// Processor time of this process so far.
+/// The processor time of this process.
 fn worked() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: writes to the structure given.
+    // SAFETY: writes to the given structure.
     unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) };
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Processor time per completion, in three manners: one of the crowd speaks and is polled for; the same and is slept for; all speak in turn
-/// and are slept for. The least of many short rounds: what keeps connections alive takes its time too, completions or not.
+/// The processor time per completion in three cases: one VI of the crowd is active and polled for; the same with
+/// sleeping; all VIs are active in turn, with sleeping. The minimum of many short rounds is used, to exclude the cost
+/// of keeping connections alive.
 fn costs(hosts: [Host; 2], count: usize) -> [Duration; 3] {
     let crowd = crowd_on(hosts, count);
     crowd.settle();
@@ -460,7 +462,7 @@ fn costs(hosts: [Host; 2], count: usize) -> [Duration; 3] {
     [polled, slept, in_turn]
 }
 
-/// Says the costs with few VIs and with many, and what the second are of the first, which may not be much more.
+/// Prints the costs with few and with many VIs, and checks that their ratio is small.
 fn compare_costs(open: fn() -> Nic, few: usize, many: usize) {
     let hosts = || [host_of(open()), host_of(open())];
     let (of_few, of_many) = (costs(hosts(), few), costs(hosts(), many));

@@ -1,5 +1,5 @@
-//! A program with VIs open makes a child: what the child drops, or does not, is nothing to the parent's connections.
-//! Not a use of VIs in the child, which is not allowed.
+//! A program with open VIs forks: whether the child drops its copies or not, the parent's connections are unaffected.
+//!
 //! Source: fork(2).
 
 use longma_via::*;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 const SOON: Option<Duration> = Some(Duration::from_secs(10));
 
-/// A pair on two NICs of this process.
+/// A connected pair on two NICs of this process.
 fn pair(open: &dyn Fn() -> Nic) -> [(Nic, MemoryRegion, Vi); 2] {
     let sides = [open(), open()].map(|nic| {
         let tag = nic.create_protection_tag().unwrap();
@@ -27,7 +27,7 @@ fn pair(open: &dyn Fn() -> Nic) -> [(Nic, MemoryRegion, Vi); 2] {
     sides
 }
 
-/// Question and answer.
+/// Exchanges a message in each direction.
 fn talk(sides: &[(Nic, MemoryRegion, Vi); 2]) {
     for (from, to) in [(0, 1), (1, 0)] {
         let ((_, own, sender), (_, other, receiver)) = (&sides[from], &sides[to]);
@@ -38,9 +38,9 @@ fn talk(sides: &[(Nic, MemoryRegion, Vi); 2]) {
     }
 }
 
-/// Has a child do something with its copy, and end.
+/// Runs `act` in a forked child.
 fn in_child(act: impl FnOnce()) {
-    // SAFETY: the child uses what it has a copy of and leaves without running anything else's end.
+    // SAFETY: the child uses only its own copies and exits without running destructors.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(act));
@@ -49,7 +49,7 @@ fn in_child(act: impl FnOnce()) {
     }
     assert!(child > 0);
     let mut status = 0;
-    // SAFETY: writes to the number given.
+    // SAFETY: writes to the given integer.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     assert_eq!(status, 0, "the child failed");
 }
@@ -57,13 +57,13 @@ fn in_child(act: impl FnOnce()) {
 fn the_parent_goes_on(open: &dyn Fn() -> Nic) {
     let mut sides = pair(open);
     talk(&sides);
-    // An end that drops nothing.
+    // A child that drops nothing.
     in_child(|| {});
     talk(&sides);
-    // One that drops everything: the parent's copy is another.
+    // A child that drops everything, while the parent keeps its own copy.
     let kept = std::mem::ManuallyDrop::new(std::mem::replace(&mut sides, pair_of_nothing(open)));
     in_child(|| {
-        // SAFETY: the child's copy, dropped once there and not at all here.
+        // SAFETY: this is the child's copy, which is dropped once in the child; the parent's is not dropped here.
         let copy: [(Nic, MemoryRegion, Vi); 2] = unsafe { std::ptr::read(&*kept) };
         assert!(copy[0].2.disconnect().is_err(), "a child ends its parent's connection");
         drop(copy);
@@ -72,7 +72,7 @@ fn the_parent_goes_on(open: &dyn Fn() -> Nic) {
     std::thread::sleep(Duration::from_millis(50));
     talk(&sides);
     assert!(sides.iter().all(|side| side.2.state() == ViState::Connected));
-    // The name is there still, and the NIC's thread notices an end.
+    // The name still exists, and the NIC's thread still detects the end of a connection.
     sides[1].2.disconnect().unwrap();
     let end = std::time::Instant::now() + Duration::from_secs(5);
     while sides[0].2.state() == ViState::Connected {
@@ -81,7 +81,7 @@ fn the_parent_goes_on(open: &dyn Fn() -> Nic) {
     }
 }
 
-/// Two sides that are not connected.
+/// Two unconnected sides.
 fn pair_of_nothing(open: &dyn Fn() -> Nic) -> [(Nic, MemoryRegion, Vi); 2] {
     [open(), open()].map(|nic| {
         let tag = nic.create_protection_tag().unwrap();
@@ -111,10 +111,10 @@ fn a_request_outlasts_a_child_that_drops_it(open: &dyn Fn() -> Nic) {
         let connecting = scope.spawn(|| asking.connect(&Address::local("client"), &remote, SOON));
         let request = std::mem::ManuallyDrop::new(server.connect_wait(&Address::local(&name), SOON).unwrap());
         in_child(|| {
-            // SAFETY: the child's copy, dropped once there and not at all here.
+            // SAFETY: this is the child's copy, which is dropped once in the child; the parent's is not dropped here.
             drop(unsafe { std::ptr::read(&*request) });
         });
-        // What the child may have said has arrived.
+        // By now anything that the child sent has arrived.
         std::thread::sleep(Duration::from_millis(50));
         std::mem::ManuallyDrop::into_inner(request).accept(&vi).unwrap();
         connecting.join().unwrap().expect("a child refuses what its parent was asked");

@@ -1,6 +1,5 @@
-//! One of two processes is killed at a random moment: the other is told in under a second, and nothing is left behind.
-//! Not about a peer that lives and lies; that is a unit test of the provider.
-//! `LONGMA_VIA_KILLS=100 cargo test -p longma-via --test killed` is the campaign.
+//! One of two processes is killed at a random moment: the other is notified within a second, and nothing is leaked.
+//! `LONGMA_VIA_KILLS=100 cargo test -p longma-via --test killed` runs the campaign.
 
 use longma_via::*;
 use std::io::{BufRead, BufReader, Lines};
@@ -8,17 +7,18 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 const ROLE: &str = "LONGMA_VIA_ROLE";
-const TEST: &str = "who_survives_is_told_in_under_a_second_and_nothing_leaks";
+const TEST: &str = "the_survivor_gets_an_error_within_a_second_and_nothing_leaks";
 const SOON: Option<Duration> = Some(Duration::from_secs(30));
 
-/// What this process holds: open files and shared memory files mapped.
+/// The numbers of open files and of mapped shared memory files of this process.
 fn holdings() -> (usize, usize) {
     let files = std::fs::read_dir("/proc/self/fd").unwrap().count();
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     (files, maps.lines().filter(|line| line.contains("longma-via")).count())
 }
 
-/// Connects, plays until the connection ends, and says so. `manner`: how it would notice (polling, asleep, or not looking).
+/// Connects, exchanges messages until the connection ends, and reports that. `manner` selects how the end is detected:
+/// by polling, asleep, or without looking.
 fn round(nic: &Nic, tag: ProtectionTag, is_server: bool, name: &str, manner: usize) {
     let vi = nic.create_vi(ViAttributes::new(tag), None, None).unwrap();
     let memory = nic.allocate(1 << 18, MemoryAttributes::remote(tag)).unwrap();
@@ -43,7 +43,7 @@ fn round(nic: &Nic, tag: ProtectionTag, is_server: bool, name: &str, manner: usi
             0 => vi.receive_done(),
             1 => vi.receive_wait(SOON).ok(),
             _ => {
-                // Looks away: only the state tells.
+                // The program does not look for completions; only the state shows the end.
                 std::thread::sleep(Duration::from_millis(1));
                 vi.number().is_multiple_of(2).then(|| vi.receive_done()).flatten()
             }
@@ -57,16 +57,16 @@ fn round(nic: &Nic, tag: ProtectionTag, is_server: bool, name: &str, manner: usi
     println!("told");
 }
 
-/// A process that outlives its peers.
+/// The process that outlives its peers.
 fn survive(is_server: bool, name: &str, rounds: usize) {
     let nic = Nic::open().unwrap();
     let tag = nic.create_protection_tag().unwrap();
     let mut before = None;
     for index in 0..rounds {
         round(&nic, tag, is_server, name, index);
-        // The provider's thread lets go of the peer a moment after the VI.
+        // The provider's thread releases the peer shortly after the VI.
         let end = Instant::now() + Duration::from_secs(2);
-        // After the first round: it opened what stays open (listener, epoll).
+        // After the first round, which opened what stays open (listener, epoll).
         let expected = *before.get_or_insert_with(|| {
             std::thread::sleep(Duration::from_millis(100));
             holdings()
@@ -90,7 +90,7 @@ fn start(role: &str) -> (Child, Lines<BufReader<ChildStdout>>) {
     (child, lines)
 }
 
-/// Reads on until a line says `word`.
+/// Reads lines until one ends with `word`.
 fn hear(lines: &mut Lines<BufReader<ChildStdout>>, word: &str) {
     for line in lines {
         if line.unwrap().ends_with(word) {
@@ -111,7 +111,7 @@ fn campaign(survivor_is_server: bool, kills: usize) -> Duration {
         hear(&mut heard, "connected");
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         std::thread::sleep(Duration::from_micros((random >> 33) % 20_000));
-        // Killed for good: `Child::kill` is SIGKILL.
+        // `Child::kill` sends SIGKILL.
         victim.kill().unwrap();
         let begin = Instant::now();
         hear(&mut heard, "told");
@@ -124,7 +124,7 @@ fn campaign(survivor_is_server: bool, kills: usize) -> Duration {
 }
 
 #[test]
-fn who_survives_is_told_in_under_a_second_and_nothing_leaks() {
+fn the_survivor_gets_an_error_within_a_second_and_nothing_leaks() {
     if let Ok(role) = std::env::var(ROLE) {
         let [what, is_server, rounds, name] = role.split(' ').collect::<Vec<_>>()[..] else {
             panic!("{role}")

@@ -1,6 +1,5 @@
-//! One server with many clients, most of them idle: each is served when it speaks, and what an idle one costs is said.
-//! Not a measurement of speed.
-//! `LONGMA_VIA_CLIENTS=10000 cargo test -p longma-via --test many -- --nocapture` says the figures.
+//! One server with many clients, most of them idle: every active client is served. The test prints the cost of idle
+//! ones. `LONGMA_VIA_CLIENTS=10000 cargo test -p longma-via --test many -- --nocapture` prints the figures.
 
 use longma_via::provider::shared_memory::{Limits, Settings, SharedMemory};
 use longma_via::*;
@@ -9,13 +8,13 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 const ROLE: &str = "LONGMA_VIA_MANY";
-const TEST: &str = "a_server_with_many_idle_clients_answers_each_that_speaks";
+const TEST: &str = "a_server_with_many_idle_clients_answers_each_message";
 const SOON: Option<Duration> = Some(Duration::from_secs(300));
 
-/// Allows as many descriptors as may be allowed; says how many.
+/// Raises the limit on open files as far as possible and returns it.
 fn raise_files() -> u64 {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: reads and writes the structure given. Root may raise the hard limit too.
+    // SAFETY: reads and writes the given structure. Root may raise the hard limit too.
     unsafe {
         let most = libc::rlimit { rlim_cur: 1 << 17, rlim_max: 1 << 17 };
         if libc::setrlimit(libc::RLIMIT_NOFILE, &raw const most) < 0 {
@@ -28,7 +27,7 @@ fn raise_files() -> u64 {
     limit.rlim_cur
 }
 
-/// A process with all the clients: connects them, and has those speak that it is told.
+/// The process with all clients: connects them, and sends as requested.
 fn be_clients(name: &str, count: usize) {
     raise_files();
     let settings = Settings { limits: limits(u32::MAX), ..Settings::default() };
@@ -54,7 +53,7 @@ fn be_clients(name: &str, count: usize) {
     }
 }
 
-/// A question and its answer; how long that took.
+/// Sends a request and returns the response time.
 fn ask(vi: &Vi, memory: &MemoryRegion) -> Duration {
     vi.post_receive(&Descriptor::receive(&[memory.segment(64, 64)])).unwrap();
     let begin = Instant::now();
@@ -65,22 +64,22 @@ fn ask(vi: &Vi, memory: &MemoryRegion) -> Duration {
     took
 }
 
-/// Kilobytes that this process holds: its own, and of what it shares its part.
+/// The memory of this process in KiB: its own, and its share of shared memory.
 fn held_kib() -> u64 {
     let text = std::fs::read_to_string("/proc/self/smaps_rollup").unwrap();
     let line = text.lines().find(|line| line.starts_with("Pss:")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// Processor time of this process so far.
+/// The processor time of this process.
 fn worked() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: writes to the structure given.
+    // SAFETY: writes to the given structure.
     unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) };
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Those for so many connections of one user, each with two mappings for what both share and one for a region that was shown.
+/// Limits for `most` connections of one user, each with two mappings for the halves and one for an exported region.
 fn limits(most: u32) -> Limits {
     let Limits { nic_mappings, .. } = Limits::default();
     let mappings = nic_mappings.max(most.saturating_mul(3).min(50_000));
@@ -93,13 +92,13 @@ fn limits(most: u32) -> Limits {
     }
 }
 
-/// A NIC that lets one user have so many connections.
+/// A NIC that admits `most` connections of one user.
 fn open_for(most: u32) -> Nic {
     let settings = Settings { limits: limits(most), ..Settings::default() };
     Nic::with_provider(Box::new(SharedMemory::open_with(settings).unwrap()))
 }
 
-/// All clients, in one process.
+/// Starts a process with all clients.
 fn start_clients(count: usize, name: &Address) -> Child {
     Command::new(std::env::current_exe().unwrap())
         .args(["--exact", TEST, "--nocapture"])
@@ -111,7 +110,7 @@ fn start_clients(count: usize, name: &Address) -> Child {
 }
 
 #[test]
-fn a_server_with_many_idle_clients_answers_each_that_speaks() {
+fn a_server_with_many_idle_clients_answers_each_message() {
     if let Ok(role) = std::env::var(ROLE) {
         let (count, name) = role.split_once(' ').unwrap();
         return be_clients(name, count.parse().unwrap());
@@ -143,11 +142,12 @@ fn a_server_with_many_idle_clients_answers_each_that_speaks() {
     hear("connected");
     let connecting = begin.elapsed();
     let memory_kib = held_kib() - memory_before;
-    // Idle: the server waits for anything from anybody.
+    // Idle: the server waits for any client.
     let (begin, before) = (Instant::now(), worked());
     assert!(queue.wait(Some(Duration::from_secs(1))).is_err());
     let idle = (worked() - before).as_secs_f64() / begin.elapsed().as_secs_f64();
-    // Some speak, once each; then one alone many times, of those that came first, which a sleeping wait sleeps on, and of the last.
+    // Several clients are active once each; then a single one many times, first one of the earliest, on which a
+    // sleeping wait sleeps, and then one of the last.
     let mut orders = clients.stdin.take().unwrap();
     let mut speak = |which: usize, times: usize| {
         writeln!(orders, "{which} {times}").unwrap();

@@ -1,5 +1,5 @@
-//! Registered memory under hard use: very many registrations, and threads that copy into the same bytes.
-//! Not its protection, which the conformance suite is about.
+//! Registered memory under heavy use: many registrations, and concurrent copies of the same bytes.
+//!
 //! Source: VIA, memory registration.
 
 use longma_via::*;
@@ -12,12 +12,12 @@ fn open() -> (Nic, ProtectionTag) {
 }
 
 #[test]
-fn a_handle_given_back_does_not_come_again_in_a_hundred_thousand_registrations() {
+fn a_released_handle_is_not_reused_within_a_hundred_thousand_registrations() {
     let (nic, tag) = open();
     let mut bytes = vec![0u8; 64];
     let mut seen = BTreeSet::new();
     for count in 0..100_000 {
-        // SAFETY: the vector outlives the region, and nothing else uses it.
+        // SAFETY: the vector outlives the region and is not used otherwise.
         let region = unsafe { nic.register(bytes.as_mut_ptr(), bytes.len(), MemoryAttributes::local(tag)) };
         let handle = region.expect("room").handle().0;
         assert!(

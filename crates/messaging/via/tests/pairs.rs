@@ -1,5 +1,5 @@
-//! Two VIs of one process over shared memory: every way that data can go, and what the peer sees of it.
-//! Not two processes; those are in the conformance and robustness tests.
+//! Two VIs of one process over shared memory: every path that data can take, and what the peer sees.
+//!
 //! Source: VIA.
 
 use longma_via::*;
@@ -35,7 +35,7 @@ fn pair(name: &str, reliability: Reliability) -> (Side, Side) {
 }
 
 #[test]
-fn messages_of_every_size_arrive_whole_from_shown_memory_and_from_ones_own() {
+fn messages_of_every_size_arrive_whole_from_exported_and_private_memory() {
     for remote in [true, false] {
         let (server, client) = pair(&format!("sizes-{remote}"), Reliability::ReliableDelivery);
         let attributes =
@@ -73,7 +73,7 @@ fn a_remote_write_and_a_remote_read_move_the_bytes_and_use_no_receive() {
         let (server, client) = pair(&format!("rdma-{level:?}"), level);
         let target = server.nic.allocate(1 << 20, MemoryAttributes::remote(server.tag)).unwrap();
         let mut own = vec![0u8; 1 << 20];
-        // SAFETY: `own` outlives `raw`, and is only read after the region is dropped.
+        // SAFETY: `own` outlives `raw` and is read only after the region is dropped.
         let raw =
             unsafe { server.nic.register(own.as_mut_ptr(), own.len(), MemoryAttributes::remote(server.tag)) }
                 .unwrap();
@@ -148,7 +148,7 @@ fn a_sender_far_ahead_of_a_slow_receiver_loses_nothing_and_keeps_the_order() {
         while sent < posted {
             from.write(0, &sent.to_le_bytes());
             client.vi.post_send(&Descriptor::send(&[from.segment(0, 8)]).with_context(sent)).unwrap();
-            // The buffer is free again when the send is complete; whoever reuses it earlier sends something else.
+            // The buffer may be reused only when the send is complete; reusing it earlier would send other data.
             let mut rounds = 0;
             while client.vi.send_done().is_none() {
                 if let Some(completion) = server.vi.receive_done() {

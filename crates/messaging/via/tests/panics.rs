@@ -1,4 +1,5 @@
-//! What a program gives its NIC to be called panics: other VIs, other futures and other errors of the same NIC hear nothing of it.
+//! Panics in callbacks of the program do not affect other VIs, futures and errors of the same NIC.
+//!
 //! Source: std::panic, catch_unwind.
 
 use longma_via::provider::udp::Udp;
@@ -48,16 +49,16 @@ fn nics() -> [[Nic; 2]; 2] {
 }
 
 #[test]
-fn a_vi_is_told_of_completions_though_telling_another_panics() {
+fn a_panicking_completion_callback_does_not_affect_other_vis() {
     for [client, server] in nics() {
         let (bad, good) = (pair(&client, &server), pair(&client, &server));
         let (tell, told) = channel();
         let (panics, has_panicked) = channel();
-        bad.1.vi.tell_completions(move |_| {
+        bad.1.vi.on_completion(move |_| {
             let _ = panics.send(());
             panic!("the program's");
         });
-        good.1.vi.tell_completions(move |completion| _ = tell.send(*completion));
+        good.1.vi.on_completion(move |completion| _ = tell.send(*completion));
         for (client, server) in [&bad, &good] {
             for _ in 0..2 {
                 let (context, home) = (server.memory.address(), server.memory.handle());
@@ -72,10 +73,10 @@ fn a_vi_is_told_of_completions_though_telling_another_panics() {
             }
         }
         assert!(told.recv_timeout(SOON.unwrap()).is_ok_and(|told| told.is_success()));
-        // What was told of with a panic came once.
+        // The message whose callback panicked is received exactly once.
         assert!(bad.1.vi.receive_wait(SOON).unwrap().is_success());
         assert!(bad.1.vi.receive_wait(Some(Duration::from_millis(100))).is_err());
-        // The second receive is flushed, which panics too, and the VI is gone.
+        // The second receive is flushed, which panics too, and the VI is dropped nevertheless.
         let tag = bad.1.vi.attributes().tag;
         let Side { vi, memory } = bad.1;
         drop(vi);
@@ -101,7 +102,7 @@ impl Wake for Tells {
 }
 
 #[test]
-fn a_future_is_woken_though_waking_another_panics() {
+fn a_panicking_waker_does_not_affect_other_futures() {
     for [client, server] in nics() {
         let (bad, good) = (pair(&client, &server), pair(&client, &server));
         let (tell, told) = channel();
@@ -119,7 +120,7 @@ fn a_future_is_woken_though_waking_another_panics() {
 }
 
 #[test]
-fn an_error_is_told_though_telling_another_has_panicked() {
+fn errors_are_reported_after_a_callback_has_panicked() {
     let [[client, server], _] = nics();
     let (tell, told) = channel();
     server

@@ -1,7 +1,7 @@
-//! The polling path between two processes makes no system call and allocates nothing.
-//! Not a measurement of its speed.
-//! Source: seccomp(2): once its filter is in force, a thread that makes any system call but to exit is sent SIGSYS, whose handler ends
-//! the process.
+//! The polling path between two processes makes no system calls and no allocations.
+//!
+//! Source: seccomp(2). With its filter installed, any system call of the thread except exit raises SIGSYS, whose
+//! handler ends the process.
 
 use longma_via::*;
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -12,32 +12,32 @@ use std::time::{Duration, Instant};
 const ROLE: &str = "LONGMA_VIA_ROLE";
 const SOON: Option<Duration> = Some(Duration::from_secs(20));
 
-/// How a process ends that allocated, that woke or waited for somebody, that made another system call.
+/// Exit codes of a process that allocated, that woke or waited for a thread, or that made another system call.
 const ALLOCATED: i32 = 3;
 const FUTEX: i32 = 4;
 const SYSTEM_CALL: i32 = 5;
 
-/// A process that loses its core for some milliseconds counts as one that does not poll: its provider's thread sleeps on its VI, and the
-/// peer has to wake it. On a busy machine a whole run without that may take some runs.
+/// A process that loses its core for some milliseconds counts as not polling: its provider's thread sleeps on the VI,
+/// and the peer has to wake it. On a busy machine it can take several runs until that does not happen.
 const RUNS: usize = 20;
 
-/// Counts what each thread allocates: the provider's own thread, which watches over the peers, is not on the path.
+/// Counts allocations per thread. The provider's thread, which monitors peers, is not part of the polling path.
 struct Counting;
 
 thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
 }
 
-// SAFETY: everything is the system allocator's.
+// SAFETY: all calls are forwarded to the system allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { System.dealloc(pointer, layout) }
     }
 }
@@ -45,7 +45,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// From now on this thread may only exit.
+/// Forbids this thread all system calls except exit.
 fn forbid_system_calls() {
     const LOAD_NUMBER: u16 = 0x20; // BPF_LD | BPF_W | BPF_ABS
     const JUMP_IF_EQUAL: u16 = 0x15; // BPF_JMP | BPF_JEQ | BPF_K
@@ -58,15 +58,16 @@ fn forbid_system_calls() {
         step(RETURN, 0, 0, libc::SECCOMP_RET_TRAP),
     ];
     extern "C" fn end(_: libc::c_int, about: *const libc::siginfo_t, _: *const libc::c_void) {
-        // SAFETY: the kernel gives a siginfo; that of SIGSYS has the call's address and then its number at byte 24. `_exit` is allowed.
+        // SAFETY: the kernel passes a siginfo, which for SIGSYS has the call's address at byte 16 and its number at
+        // byte 24. `_exit` is permitted.
         unsafe {
             let call = about.cast::<u8>().add(24).cast::<i32>().read();
             libc::_exit(if i64::from(call) == libc::SYS_futex { FUTEX } else { SYSTEM_CALL })
         }
     }
     let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
-    // SAFETY: the handler only ends the process; the program is four well-formed steps and changes nothing but what this thread may
-    // ask for.
+    // SAFETY: the handler only ends the process. The program consists of four valid instructions and affects only the
+    // system calls of this thread.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = end as *const () as usize;
@@ -87,7 +88,7 @@ fn connect(nic: &Nic, vi: &Vi, is_server: bool, name: &str) {
     }
 }
 
-/// One process's half of the work: messages of all in-process kinds, both ways, and RDMA writes, all polled.
+/// One process's half of the test: messages of all in-process types in both directions, and RDMA writes, all polled.
 fn play(role: &str, name: &str) {
     let is_server = role == "server";
     let nic = Nic::open().unwrap();
@@ -112,7 +113,7 @@ fn play(role: &str, name: &str) {
                 assert!(sent.is_success());
                 return;
             }
-            // The other's answer came first.
+            // The peer's answer came first.
             assert!(vi.receive_done().is_some());
         }
     };
@@ -121,7 +122,7 @@ fn play(role: &str, name: &str) {
         let received = vi.receive_done().unwrap_or_else(|| panic!("a notification without a completion"));
         assert!(received.is_success());
     };
-    // In its slot, through the arena, fetched from the sender's mapped memory.
+    // In the slot, through the arena, and fetched from the sender's mapped memory.
     const SIZES: [usize; 5] = [8, 48, 1000, 7000, 200_000];
     let rounds = |count: usize| {
         for round in 0..count {
@@ -131,7 +132,7 @@ fn play(role: &str, name: &str) {
                 receive(1 << 19);
                 send(size);
             } else {
-                // A large message completes when it was fetched: collected with the answer.
+                // A large message completes when it has been fetched, so its completion is collected with the answer.
                 vi.post_send(&Descriptor::send(&[memory.segment(0, size)])).unwrap();
                 let (mut sent, mut received) = (false, false);
                 while !(sent && received) {
@@ -145,13 +146,13 @@ fn play(role: &str, name: &str) {
             }
         }
     };
-    // The first rounds bring in pages and let capacities grow.
+    // The first rounds fault in pages and grow buffers.
     rounds(20);
     forbid_system_calls();
     let before = ALLOCATIONS.get();
     rounds(5000);
     let allocated = ALLOCATIONS.get() - before;
-    // SAFETY: ends the process without the clean-up that would need system calls.
+    // SAFETY: ends the process without cleanup, which would need system calls.
     unsafe { libc::_exit(if allocated == 0 { 0 } else { ALLOCATED }) };
 }
 
@@ -177,7 +178,7 @@ fn five_thousand_round_trips_allocate_nothing_and_make_no_system_call() {
     panic!("in each of {RUNS} runs one process woke the other");
 }
 
-/// The test above again, as one of the two processes.
+/// Runs the test above again as one of the two processes.
 fn start(role: &str, name: &str) -> Child {
     Command::new(std::env::current_exe().unwrap())
         .args([
@@ -191,7 +192,7 @@ fn start(role: &str, name: &str) -> Child {
         .unwrap()
 }
 
-/// What two processes end with. When one fails the other would poll for ever, and is killed.
+/// The exit codes of both processes. If one fails, the other would poll forever and is killed.
 fn codes_of(children: &mut [Child; 2]) -> [Option<i32>; 2] {
     let begin = Instant::now();
     loop {
@@ -209,7 +210,7 @@ fn codes_of(children: &mut [Child; 2]) -> [Option<i32>; 2] {
 }
 
 #[test]
-fn the_test_above_notices_a_system_call() {
+fn the_tracer_detects_a_system_call() {
     if std::env::var(ROLE).is_ok() {
         forbid_system_calls();
         std::thread::yield_now();
@@ -217,7 +218,7 @@ fn the_test_above_notices_a_system_call() {
         unsafe { libc::_exit(0) };
     }
     let status = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "the_test_above_notices_a_system_call", "--nocapture"])
+        .args(["--exact", "the_tracer_detects_a_system_call", "--nocapture"])
         .env(ROLE, "x")
         .stdout(Stdio::null())
         .stderr(Stdio::null())

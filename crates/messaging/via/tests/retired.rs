@@ -1,5 +1,5 @@
-//! Memory that is deregistered, or gets other attributes, while a message lies in it that the peer has not taken yet.
-//! Not memory of a hostile peer's.
+//! Memory is deregistered or gets other attributes while a message in it has not been received yet.
+//!
 //! Source: VIA, memory registration.
 
 use longma_via::*;
@@ -30,7 +30,7 @@ fn pair(name: &str) -> [End; 2] {
     ends
 }
 
-/// Until the other side has heard, and mapped what it was shown.
+/// Waits until the other side has received the control messages and mapped the regions.
 fn settle() {
     std::thread::sleep(Duration::from_millis(200));
 }
@@ -42,7 +42,7 @@ fn filled(end: &End, attributes: MemoryAttributes, byte: u8) -> MemoryRegion {
     memory
 }
 
-/// The next message, which has that byte throughout.
+/// Receives the next message, which consists of `byte` throughout.
 fn arrives(receiver: &End, into: &MemoryRegion, byte: u8) {
     receiver.vi.post_receive(&Descriptor::receive(&[into.segment(0, LENGTH)])).unwrap();
     let got = receiver.vi.receive_wait(SOON).unwrap();
@@ -53,7 +53,7 @@ fn arrives(receiver: &End, into: &MemoryRegion, byte: u8) {
 }
 
 #[test]
-fn a_message_in_memory_that_is_deregistered_arrives_though_another_region_has_its_place() {
+fn a_message_from_deregistered_memory_arrives_though_another_region_reuses_its_slot() {
     let [receiver, sender] = pair("retired-place");
     let into = receiver.nic.allocate(LENGTH, MemoryAttributes::local(receiver.tag)).unwrap();
     let old = filled(&sender, MemoryAttributes::local(sender.tag), 1);
@@ -87,9 +87,9 @@ fn memory_that_gets_other_attributes_under_a_message_goes_on_to_carry_messages()
     }
 }
 
-/// A sender that always has another message on its way, before the one before it was taken.
+/// A sender that always sends another message before the previous one has been received.
 #[test]
-fn memory_that_goes_while_messages_never_cease_leaves_its_place_to_others() {
+fn memory_deregistered_during_constant_traffic_frees_its_slot() {
     let [receiver, sender] = pair("retired-stream");
     let into = receiver.nic.allocate(LENGTH, MemoryAttributes::local(receiver.tag)).unwrap();
     let kept = filled(&sender, MemoryAttributes::local(sender.tag), 7);
@@ -106,7 +106,7 @@ fn memory_that_goes_while_messages_never_cease_leaves_its_place_to_others() {
         arrives(&receiver, &into, 7);
         assert!(sender.vi.send_wait(SOON).unwrap().is_success());
     }
-    // One more is on its way still. Where the other side is behind with its letters, a region is not lent.
+    // Another message is still pending. If the other side is slow to handle control messages, a region is not lent.
     let several = [(); 5].map(|()| filled(&sender, MemoryAttributes::local(sender.tag), 8));
     arrives(&receiver, &into, 7);
     assert!(sender.vi.send_wait(SOON).unwrap().is_success());
@@ -122,7 +122,7 @@ fn memory_that_goes_while_messages_never_cease_leaves_its_place_to_others() {
     assert!(lies_there, "there was no place to lend one at");
 }
 
-/// The other side looks for a message when it has not heard of the change yet, or is just hearing of it.
+/// The other side looks up the region of a message before or while it learns of the change.
 #[test]
 fn memory_that_gets_other_attributes_again_and_again_under_messages_loses_none() {
     let [receiver, sender] = pair("retired-often");

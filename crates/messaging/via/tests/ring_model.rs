@@ -1,18 +1,20 @@
-//! The ring's and the lock's own source, model-checked: every interleaving and every reordering that the memory model allows, on a small ring.
-//! Not a stress test; what is checked here holds on any processor. `LONGMA_VIA_MODEL_PREEMPTIONS=2` looks at more orders than the
-//! few seconds of the short form allow.
-//! Source: loom, after Norris and Demsky, "CDSChecker: checking concurrent data structures written with C/C++ atomics" (2013).
+//! Model checks of the source code of the ring and the lock: all interleavings and all reorderings that the memory
+//! model permits, on a small ring. The results hold for every processor. `LONGMA_VIA_MODEL_PREEMPTIONS=2` explores more
+//! schedules than the few seconds of the short form.
+//!
+//! Source: loom, after Norris and Demsky, "CDSChecker: checking concurrent data structures written with C/C++ atomics"
+//! (2013).
 
 use std::io::Write as _;
 use std::sync::atomic::AtomicU64 as Count;
 use std::time::Instant;
 
-/// How many times more than in the short form a thread may be interrupted where it does not wait; 0: as the short form.
+/// The number of additional preemptions per thread, compared with the short form.
 const MORE: &str = "LONGMA_VIA_MODEL_PREEMPTIONS";
 
-/// Runs `model` in every order of its threads' steps in which each is interrupted at most `preemptions` times (more on request), with
-/// every value that the memory model lets a load have, and says how many executions that were. At what the test runner shows of a
-/// test that passes, so that it is always seen.
+/// Runs `model` in every schedule in which each thread is preempted at most `preemptions` times (more on request), with
+/// every value that the memory model permits for a load. Prints the number of executions to standard error, so that it
+/// is shown for passing tests too.
 fn explored(name: &str, preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
     let more = std::env::var(MORE).ok().and_then(|more| more.parse().ok()).unwrap_or(0);
     let mut builder = loom::model::Builder::new();
@@ -32,7 +34,7 @@ fn explored(name: &str, preemptions: usize, model: impl Fn() + Sync + Send + 'st
 }
 
 mod provider {
-    //! What the ring needs of the crate.
+    //! The items of the crate that the ring uses.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum Gone {
         Lost,
@@ -42,7 +44,7 @@ mod provider {
 #[path = "../src/provider/shared_memory"]
 mod shared {
     mod layout {
-        //! The layout with loom's atomics and two slots, so that a model check goes round the ring.
+        //! The layout with loom's atomics and two slots, so that a model check wraps around the ring.
         pub(super) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
         pub(super) const SLOTS: u32 = 2;
@@ -57,7 +59,7 @@ mod shared {
 
         #[derive(Clone, Copy)]
         #[repr(u8)]
-        pub(super) enum Place {
+        pub(super) enum DataLocation {
             Slot = 1,
         }
 
@@ -91,7 +93,7 @@ mod shared {
     mod ring;
 
     use super::explored;
-    use layout::{AtomicU32, Kind, Ordering, Place, Progress, Slot};
+    use layout::{AtomicU32, DataLocation, Kind, Ordering, Progress, Slot};
     use loom::cell::UnsafeCell;
     use loom::sync::atomic::fence;
     use ring::{Consumer, Producer, head};
@@ -101,7 +103,7 @@ mod shared {
             loom::thread::yield_now();
         }
         let number = number as u32;
-        producer.push(head(Kind::Send, Place::Slot, 0, 0), number, number * 7, &words);
+        producer.push(head(Kind::Send, DataLocation::Slot, 0, 0), number, number * 7, &words);
     }
 
     fn receive(consumer: &Consumer<'_>) -> ring::Message {
@@ -113,7 +115,7 @@ mod shared {
         }
     }
 
-    /// Three messages round a ring of two slots, of which the first has the number `first`.
+    /// Three messages through a ring of two slots, starting at position `first`.
     fn three_messages_from(first: u64, (slots, progress): (&'static [Slot], &'static Progress)) {
         progress.consumed.store(first as u32, Ordering::Relaxed);
         let numbers = first..first + 3;
@@ -147,7 +149,7 @@ mod shared {
         });
     }
 
-    /// Loom fails the model if a piece is written while it is read, or read without an order after its writing.
+    /// Loom fails the model if a piece is written while it is read, or if a read is not ordered after the write.
     fn pieces_of_the_arena(name: &str, pieces: [u32; 3]) {
         const LINE: u32 = 64;
         explored(name, 3, move || {
@@ -168,7 +170,7 @@ mod shared {
                         }
                     };
                     for line in lines_of(offset, bytes) {
-                        // SAFETY: whether nobody else is at it is what is checked.
+                        // SAFETY: exclusive access is what the model checks.
                         line.with_mut(|line| unsafe { *line = number });
                     }
                     send(&mut producer, number, [offset, 0]);
@@ -188,15 +190,15 @@ mod shared {
     }
 
     #[test]
-    fn a_piece_of_the_arena_is_not_given_out_while_the_reader_may_be_at_it() {
-        // The arena has four lines. A line too many given out is written over in the first case; in the second, the third piece does
-        // not fit before the arena's end.
+    fn arena_space_is_not_reused_while_the_reader_may_access_it() {
+        // The arena has four lines. In the first case, allocating a line too many would overwrite one in use; in the
+        // second, the third piece does not fit before the end of the arena.
         pieces_of_the_arena("ring: pieces of an arena that is full", [3, 1, 1]);
         pieces_of_the_arena("ring: pieces of an arena with a rest at its end", [2, 1, 2]);
     }
 
     #[test]
-    fn a_side_that_falls_asleep_sees_the_message_or_is_rung_for() {
+    fn a_side_going_to_sleep_sees_the_message_or_is_woken() {
         explored("sleep: two messages and one who falls asleep", 4, || {
             let (slots, progress) = layout::empty();
             let word = || -> &'static AtomicU32 { Box::leak(Box::new(AtomicU32::new(0))) };
@@ -204,8 +206,8 @@ mod shared {
             let publisher = loom::thread::spawn(move || {
                 let mut producer = Producer::new(slots, progress);
                 for number in 0..2 {
-                    producer.push(head(Kind::Send, Place::Slot, 0, 0), 8, 0, &[number]);
-                    // The fence that a membarrier of the sleeper replaces.
+                    producer.push(head(Kind::Send, DataLocation::Slot, 0, 0), 8, 0, &[number]);
+                    // The fence that the sleeper's membarrier replaces.
                     fence(Ordering::SeqCst);
                     if asleep.load(Ordering::Relaxed) == 1 {
                         rung.fetch_add(1, Ordering::SeqCst);
@@ -215,13 +217,13 @@ mod shared {
             let mut consumer = Consumer::new(slots, progress);
             let mut taken = 0;
             while taken < 2 {
-                // As `SharedLink::arm` does it, then one look, then sleep while the bell has the value that it had. A ring for a
-                // message that was seen already may wake for nothing, and then all of it comes again.
+                // Like `SharedLink::arm`, followed by one poll and sleeping while the bell has its old value. A ring
+                // for a message that has already been seen causes a spurious wakeup, and the loop repeats.
                 let value = rung.load(Ordering::SeqCst);
                 asleep.store(1, Ordering::SeqCst);
                 fence(Ordering::SeqCst);
                 if consumer.peek().is_none() {
-                    // The kernel compares and falls asleep in one step. If nobody rings any more, the model does not end.
+                    // The kernel compares and sleeps atomically. If no ring follows, the model does not terminate.
                     while rung.load(Ordering::SeqCst) == value {
                         loom::thread::yield_now();
                     }
@@ -237,17 +239,17 @@ mod shared {
     }
 
     #[test]
-    fn what_was_sent_before_the_end_is_seen_by_who_sees_the_end() {
+    fn messages_sent_before_the_end_are_visible_with_the_end() {
         explored("end: a message and the mark that its sender has left", 4, || {
             let (slots, progress) = layout::empty();
             let closed: &'static AtomicU32 = Box::leak(Box::new(AtomicU32::new(0)));
             let leaving = loom::thread::spawn(move || {
                 let mut producer = Producer::new(slots, progress);
-                producer.push(head(Kind::Send, Place::Slot, 0, 0), 8, 0, &[1]);
+                producer.push(head(Kind::Send, DataLocation::Slot, 0, 0), 8, 0, &[1]);
                 closed.store(1, Ordering::Release);
             });
             let consumer = Consumer::new(slots, progress);
-            // As `SharedLink::check_presence`: nothing came, the peer has left, so look once more.
+            // Like `SharedLink::check_presence`: no message, the peer has left, so poll once more.
             if consumer.peek().is_none() && closed.load(Ordering::Acquire) == 1 {
                 assert!(consumer.peek().is_some(), "the last message is lost");
             }
@@ -256,7 +258,7 @@ mod shared {
     }
 
     #[test]
-    fn a_consumer_that_says_anything_at_any_time_makes_the_producer_give_up_at_worst() {
+    fn arbitrary_consumer_counts_at_worst_make_the_producer_give_up() {
         explored("hostile: progress that is made up", 3, || {
             let (slots, progress) = layout::empty();
             let hostile = loom::thread::spawn(move || {
@@ -268,7 +270,7 @@ mod shared {
             let mut freed = 0;
             for _ in 0..4 {
                 match producer.has_room(1) {
-                    Ok(true) => producer.push(head(Kind::Send, Place::Slot, 0, 0), 8, 0, &[1]),
+                    Ok(true) => producer.push(head(Kind::Send, DataLocation::Slot, 0, 0), 8, 0, &[1]),
                     Ok(false) => loom::thread::yield_now(),
                     Err(_) => break,
                 }
@@ -281,11 +283,11 @@ mod shared {
     }
 
     #[test]
-    fn a_consumer_that_says_it_took_more_than_was_sent_is_not_believed() {
+    fn a_consumer_that_claims_more_than_was_sent_is_rejected() {
         loom::model(|| {
             let (slots, progress) = layout::empty();
             let mut producer = Producer::new(slots, progress);
-            producer.push(head(Kind::Send, Place::Slot, 0, 0), 8, 0, &[1]);
+            producer.push(head(Kind::Send, DataLocation::Slot, 0, 0), 8, 0, &[1]);
             progress.consumed.store(2, Ordering::Release);
             assert!(producer.refresh().is_err());
             progress.consumed.store(u32::MAX, Ordering::Release);
@@ -297,7 +299,8 @@ mod shared {
 #[path = "../src/engine"]
 mod engine {
     mod asymmetric {
-        //! The lock's parts with loom's atomics. A light and a heavy barrier together order what two full fences would.
+        //! The items that the lock uses, with loom's atomics. A light and a heavy barrier together order what two full
+        //! fences would.
         pub(super) use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
         pub(super) use std::cell::UnsafeCell;
 
@@ -338,22 +341,24 @@ mod engine {
     use loom::cell::UnsafeCell;
     use loom::sync::Arc;
 
-    /// One step inside. Loom fails the model if another thread is at it, or was without an order between the two.
+    /// A step inside the lock. Loom fails the model if another thread accesses the value concurrently or without
+    /// ordering.
     fn step(protected: &UnsafeCell<u32>) {
-        // SAFETY: whether nobody else is here is what is checked.
+        // SAFETY: exclusive access is what the model checks.
         protected.with_mut(|value| unsafe { *value += 1 });
     }
 
     #[test]
-    fn an_owner_and_a_thread_that_takes_its_seat_are_never_inside_together() {
+    fn an_owner_and_the_thread_that_revokes_it_are_never_inside_together() {
         super::explored("lock: an owner and one who takes its seat", 4, || {
             let (lock, protected) = (Arc::new(Lock::new(())), Arc::new(UnsafeCell::new(0)));
-            // This thread owns the lock from now on.
+            // This thread owns the lock from here on.
             drop(lock.lock());
             let other = {
                 let (lock, protected) = (lock.clone(), protected.clone());
                 loom::thread::spawn(move || {
-                    // As if with `held`, which nobody else wants here. Instead of waiting for the owner to leave, it gives up.
+                    // As if holding `held`, for which there is no contention here. Instead of waiting for the owner to
+                    // leave, the thread gives up.
                     let gone = lock
                         .take_next_seat()
                         .is_none_or(|inside| !inside.load(loom::sync::atomic::Ordering::Acquire));

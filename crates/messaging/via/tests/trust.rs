@@ -1,5 +1,4 @@
-//! Who may be at the other end of the shared-memory NIC, how each side learns of the other, and what is refused with which words.
-//! Not what a peer that breaks the protocol can do; that is a unit test of the provider.
+//! Access control of the shared-memory NIC: who may connect, the credentials reported, and the messages of refusals.
 
 use longma_via::provider::shared_memory::*;
 use longma_via::*;
@@ -25,7 +24,7 @@ fn side(settings: Settings) -> Side {
 }
 
 fn own_uid() -> u32 {
-    // SAFETY: asks for a number.
+    // SAFETY: takes no arguments and returns an integer.
     unsafe { libc::geteuid() }
 }
 
@@ -33,7 +32,7 @@ fn name(what: &str) -> Address {
     Address::local(format!("trust-{what}-{}", std::process::id()))
 }
 
-/// The client's answer, while the server takes in whoever it lets, or nobody for half a second.
+/// The result for the client, while the server accepts one permitted request or waits for half a second.
 fn connect(server: &Side, client: &Side, name: &Address) -> Result<(), Error> {
     let _ = server.nic.connect_wait(name, Some(Duration::ZERO));
     std::thread::scope(|scope| {
@@ -48,7 +47,7 @@ fn connect(server: &Side, client: &Side, name: &Address) -> Result<(), Error> {
 }
 
 #[test]
-fn each_side_is_told_whose_process_the_other_is() {
+fn each_side_learns_the_other_sides_process_and_user() {
     let (server, client) = (side(Settings::default()), side(Settings::default()));
     let name = name("credentials");
     let _ = server.nic.connect_wait(&name, Some(Duration::ZERO));
@@ -64,13 +63,13 @@ fn each_side_is_told_whose_process_the_other_is() {
     });
     for vi in [&server.vi, &client.vi] {
         let credentials = vi.peer_credentials().unwrap();
-        // SAFETY: asks for a number.
+        // SAFETY: takes no arguments and returns an integer.
         assert_eq!((credentials.uid, credentials.gid), (own_uid(), unsafe { libc::getegid() }));
     }
 }
 
 #[test]
-fn a_client_that_is_not_allowed_is_refused_and_both_sides_read_why() {
+fn a_client_that_is_not_allowed_is_refused_and_both_sides_get_the_reason() {
     let stranger = own_uid().wrapping_add(1);
     let clients = Allow::users(&[stranger]);
     let server = side(Settings { clients, ..Settings::default() });
@@ -85,7 +84,7 @@ fn a_client_that_is_not_allowed_is_refused_and_both_sides_read_why() {
 }
 
 #[test]
-fn a_client_says_nothing_to_another_users_server() {
+fn a_client_sends_nothing_to_another_users_server() {
     let server = side(Settings::default());
     let servers = Allow::users(&[own_uid().wrapping_add(1)]);
     let client = side(Settings { servers, ..Settings::default() });
@@ -111,7 +110,7 @@ fn a_name_in_a_directory_is_found_there_and_nowhere_else() {
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "the name went with the NIC");
 }
 
-/// Waits until a side has noted a refusal.
+/// Waits until a side has logged a refusal.
 fn refusal(side: &Side) -> Refused {
     for _ in 0..2000 {
         if let Some(refused) = side.provider.take_refusals().pop() {
@@ -148,7 +147,7 @@ fn a_region_beyond_the_limit_is_refused_to_both_and_messages_arrive_all_the_same
 }
 
 #[test]
-fn a_user_has_as_many_connections_as_are_allowed_and_one_is_free_again_when_one_ends() {
+fn connections_per_user_are_limited_and_freed_when_they_end() {
     let limits = Limits { user_connections: 1, ..Limits::default() };
     let server = side(Settings { limits, ..Settings::default() });
     let (first, second) = (side(Settings::default()), side(Settings::default()));
@@ -161,12 +160,12 @@ fn a_user_has_as_many_connections_as_are_allowed_and_one_is_free_again_when_one_
     connect(&server, &second, &name).unwrap();
 }
 
-/// Sends 12 KiB of memory that is not enabled for RDMA, and says whether it lies there until the receiver takes it.
+/// Sends 12 KiB from memory that is not enabled for RDMA. Returns whether the message stays there until it is received.
 fn lies_in_memory(server: &Side, client: &Side) -> bool {
     let from = client.nic.allocate(1 << 16, MemoryAttributes::local(client.tag)).unwrap();
     let to = server.nic.allocate(1 << 16, MemoryAttributes::local(server.tag)).unwrap();
     let (mut in_memory, mut turns) = (false, 0);
-    // The region is lent at some moment after it was registered.
+    // The region is lent some time after it was registered.
     while !in_memory && turns < 200 {
         from.write(0, &[turns as u8; 12 << 10]);
         server.vi.post_receive(&Descriptor::receive(&[to.segment(0, 1 << 16)])).unwrap();

@@ -1,7 +1,6 @@
-//! VIs over UDP: two NICs of this host, each with a socket of its own.
-//! Not the specification's whole list: that is the conformance suite.
+//! VIs over UDP: two NICs on this host, each with its own socket. The conformance suite covers the specification.
 
-use longma_reliable::wire::Seeded;
+use longma_reliable::wire::Rng;
 use longma_reliable::{Kind, Packet};
 use longma_via::provider::udp::Udp;
 use longma_via::{
@@ -89,7 +88,7 @@ fn remote_memory_is_written_and_read() {
     while done < 2 {
         assert!(Instant::now() < limit, "{done} done");
         done += u32::from(client.vi.send_done().is_some_and(|c| c.is_success()));
-        // Nobody waits on the server's side; the NIC's own thread does the work there.
+        // No thread waits at the server; the NIC's thread does the work.
         std::thread::sleep(Duration::from_millis(1));
     }
     let mut read = [0; 10];
@@ -98,7 +97,7 @@ fn remote_memory_is_written_and_read() {
 }
 
 #[test]
-fn more_reads_than_the_path_has_room_for_are_answered_though_both_programs_sleep() {
+fn more_reads_than_the_path_has_space_for_are_answered_while_both_programs_sleep() {
     let (client, server) = pair(Reliability::ReliableDelivery);
     let pattern: Vec<u8> = (0..1 << 20).map(|i| (i % 251) as u8).collect();
     server.memory.write(0, &pattern);
@@ -116,7 +115,7 @@ fn more_reads_than_the_path_has_room_for_are_answered_though_both_programs_sleep
 }
 
 #[test]
-fn disconnecting_is_told_and_what_was_sent_before_arrives() {
+fn a_disconnect_is_reported_after_the_messages_sent_before_it() {
     let (client, server) = pair(Reliability::ReliableDelivery);
     for _ in 0..50 {
         server.vi.post_receive(&Descriptor::receive(&[server.memory.segment(0, 100)])).unwrap();
@@ -136,7 +135,7 @@ fn disconnecting_is_told_and_what_was_sent_before_arrives() {
 }
 
 #[test]
-fn what_was_sent_arrives_though_its_sender_closes_the_nic_at_once() {
+fn sent_messages_arrive_even_if_the_sender_closes_the_nic_at_once() {
     let (client, server) = pair(Reliability::ReliableDelivery);
     for _ in 0..200 {
         server.vi.post_receive(&Descriptor::receive(&[server.memory.segment(0, 1000)])).unwrap();
@@ -155,12 +154,12 @@ fn what_was_sent_arrives_though_its_sender_closes_the_nic_at_once() {
     }
 }
 
-/// Hands datagrams on between a client and a server, and drops the first of each that it is told to.
+/// Forwards datagrams between a client and a server, and drops some on request.
 struct Between {
     place: String,
-    /// How many datagrams of data of the client's are to be dropped.
+    /// The number of the client's data datagrams to drop.
     drops: Arc<AtomicU32>,
-    /// The client's last request is to be said again.
+    /// Whether to repeat the client's last request.
     repeats: Arc<AtomicBool>,
     over: Arc<AtomicBool>,
 }
@@ -221,14 +220,14 @@ impl Drop for Between {
 }
 
 #[test]
-fn what_is_lost_goes_again_in_time_though_its_sender_does_not_call() {
+fn lost_packets_are_retransmitted_without_calls_by_the_sender() {
     let (client, server) = (end(Reliability::ReliableDelivery), end(Reliability::ReliableDelivery));
     let between = Between::new(&server.nic);
     connect(&client, &server, &Address::new(&between.place, "test"));
     let mut took = Vec::new();
     for turn in 0..60 {
         server.vi.post_receive(&Descriptor::receive(&[server.memory.segment(0, 100)])).unwrap();
-        // At first both learn how long the way takes.
+        // The first turns let both sides learn the round-trip time.
         if turn >= 50 {
             std::thread::sleep(Duration::from_millis(230));
             between.drops.store(1, Ordering::Relaxed);
@@ -245,7 +244,7 @@ fn what_is_lost_goes_again_in_time_though_its_sender_does_not_call() {
 }
 
 #[test]
-fn a_request_that_the_network_says_again_after_its_answer_is_no_other_request() {
+fn a_request_duplicated_by_the_network_after_its_answer_is_ignored() {
     for accepts in [true, false] {
         let (client, server) = (end(Reliability::ReliableDelivery), end(Reliability::ReliableDelivery));
         let between = Between::new(&server.nic);
@@ -271,7 +270,7 @@ fn a_request_that_the_network_says_again_after_its_answer_is_no_other_request() 
         let again = wait(Some(Duration::from_millis(400)));
         assert!(!between.repeats.load(Ordering::Relaxed), "it was not said again");
         assert!(matches!(again, Err(Error::Timeout)), "accepted: {accepts}");
-        // Who asks anew is heard.
+        // A new request is accepted.
         connect(&client, &server, &remote);
     }
 }
@@ -291,13 +290,13 @@ fn closing_a_nic_does_not_wait_long_for_a_peer_that_takes_nothing() {
 }
 
 #[test]
-fn who_asks_while_other_threads_look_is_let_in_at_once() {
+fn a_client_is_accepted_at_once_while_other_threads_poll() {
     let (_client, server) = pair(Reliability::ReliableDelivery);
     let tag = server.nic.create_protection_tag().unwrap();
     let attributes = ViAttributes::new(tag).with_reliability(Reliability::ReliableDelivery);
     let remote = Address::new(&server.nic.attributes().local_address, "others");
     let _ = server.nic.connect_wait(&Address::local("others"), Some(Duration::ZERO));
-    // How long somebody who asks waits for, with the two ends.
+    // The time from the request to its acceptance, with the two ends.
     let let_in = || {
         std::thread::scope(|scope| {
             let begin = Instant::now();
@@ -312,12 +311,12 @@ fn who_asks_while_other_threads_look_is_let_in_at_once() {
             (took, asks.join().unwrap().unwrap(), accepting)
         })
     };
-    // What the machine alone makes of it, before and after: a busy one takes as long for anything.
+    // Measured before and after, to exclude a busy machine, on which everything takes this long.
     let is_quiet = || (0..10).all(|_| let_in().0 < Duration::from_millis(20));
     let was_quiet = is_quiet();
     let (_, _busy, looked_at) = let_in();
     let over = Arc::new(AtomicBool::new(false));
-    // Ends the thread that looks, whatever becomes of the test.
+    // Ends the polling thread when the test ends.
     let end_of_test =
         Between { place: String::new(), drops: Arc::default(), repeats: Arc::default(), over: over.clone() };
     let looks = std::thread::spawn(move || {
@@ -325,7 +324,8 @@ fn who_asks_while_other_threads_look_is_let_in_at_once() {
             let _ = looked_at.receive_done();
         }
     });
-    // One thread sleeps, so that the NIC's own watches the socket, and one looks all the time, and takes what comes.
+    // One thread sleeps, so that the NIC's thread watches the socket, and another one polls continuously and takes
+    // everything that arrives.
     let asked: Vec<_> = std::thread::scope(|scope| {
         scope.spawn(|| server.vi.receive_wait(Some(Duration::from_secs(3))));
         (0..30).map(|_| let_in()).collect()
@@ -350,7 +350,7 @@ fn an_address_is_free_again_as_soon_as_its_nic_is_closed() {
 }
 
 #[test]
-fn asking_where_nobody_waits_is_an_error_soon() {
+fn connecting_without_a_waiting_server_fails_soon() {
     let (client, server) = (end(Reliability::ReliableDelivery), nic());
     let remote = Address::new(&server.attributes().local_address, "no such");
     let asked = Instant::now();
@@ -361,7 +361,7 @@ fn asking_where_nobody_waits_is_an_error_soon() {
     assert!(error.to_string().contains("192.168.0.7:7471"), "{error}");
 }
 
-/// What SplitMix64 had as its state when it gave `number`: each of its steps can be undone.
+/// The state of SplitMix64 after it returned `number`. Each of its steps is invertible.
 fn state_behind(number: u64) -> u64 {
     let undo_shift =
         |mixed: u64, shift: u32| (0..64 / shift).fold(mixed, |found, _| mixed ^ (found >> shift));
@@ -389,7 +389,7 @@ fn a_connections_tag_has_64_bits_and_does_not_follow_from_earlier_ones() {
         };
         tags.push(seen);
     }
-    // Sixteen tags of 64 random bits leave no half empty and no bit unset in all but one case of 2^9.
+    // With sixteen random 64-bit tags, the probability that some half is empty or some bit is never set is about 2^-9.
     assert!(tags.iter().all(|tag| tag >> 32 != 0), "{tags:x?}");
     assert!(tags.iter().fold(0, |all, tag| all | tag).count_ones() > 60, "{tags:x?}");
     let steps: BTreeSet<u64> =
@@ -399,7 +399,7 @@ fn a_connections_tag_has_64_bits_and_does_not_follow_from_earlier_ones() {
 
 #[test]
 fn the_attack_on_tags_finds_the_states_of_the_generator_that_it_is_for() {
-    let mut generator = Seeded::new(7);
+    let mut generator = Rng::new(7);
     let (first, second) = (generator.draw(), generator.draw());
     assert_eq!(state_behind(second).wrapping_sub(state_behind(first)), 0x9e37_79b9_7f4a_7c15);
 }

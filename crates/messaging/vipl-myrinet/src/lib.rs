@@ -1,5 +1,4 @@
-//! VIPL with the modelled Myrinet: the same library, in which `VipOpenNic` knows `myrinet:bvia` and `myrinet:myvia` too.
-//! Not for real networks: those who do not want the model link with `libvipl`, which is this without it.
+//! VIPL with the modelled Myrinet: `libvipl` in which `VipOpenNic` also accepts `myrinet:bvia` and `myrinet:myvia`.
 
 use longma_topology::Machine;
 use longma_via::{Error, Nic};
@@ -7,15 +6,15 @@ use longma_via_myrinet::{Fabric, Kind, Parameters, Settings};
 use std::sync::{Mutex, PoisonError};
 use vipl::{Devices, add_devices};
 
-/// The machine whose NICs are modelled, and the hosts that its switch has ports for.
+/// The machine whose NICs are modelled, and the number of ports of its switch.
 const MACHINE: &str = "piii-myrinet";
 const HOSTS: u32 = 16;
 
-/// What this library adds to VIPL's.
+/// The devices that this library adds.
 pub const DEVICES: Devices = Devices { kind: "myrinet", names: "myrinet:bvia, myrinet:myvia", open };
 
-/// The loader calls it before any function of the library.
-// SAFETY: the section holds addresses of C functions that may take no argument, of which this is one.
+/// Called by the dynamic loader before any other function of the library.
+// SAFETY: the section contains addresses of C functions that may take no arguments, and this is one.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static AT_LOAD: extern "C" fn() = at_load;
@@ -24,19 +23,24 @@ extern "C" fn at_load() {
     add_devices(DEVICES);
 }
 
-/// The modelled networks of this process, one a firmware, and how many of its NICs were opened.
+/// The modelled network of each firmware in this process, with the number of NICs opened.
 static NETWORKS: Mutex<[Option<(Fabric, usize)>; 2]> = Mutex::new([None, None]);
 
-/// `FIRMWARE` or `FIRMWARE:HOST`. Without a host, each NIC opened is the next host's.
+/// Opens `FIRMWARE` or `FIRMWARE:HOST`. Without a host, each call opens the NIC of the next one.
 fn open(at: &str) -> Result<Nic, Error> {
     let (firmware, host) = at.split_once(':').map_or((at, None), |(firmware, host)| (firmware, Some(host)));
     let kind = match firmware {
         "bvia" => Kind::Bvia,
         "" | "myvia" => Kind::Myvia,
-        _ => return Err(Error::InvalidParameter(format!("\"{firmware}\" is no firmware: bvia or myvia"))),
+        _ => {
+            return Err(Error::InvalidParameter(format!(
+                "\"{firmware}\" is not a firmware: give bvia or myvia"
+            )));
+        }
     };
     let host = host.map(str::parse::<usize>).transpose();
-    let host = host.map_err(|_| Error::InvalidParameter(format!("\"{at}\" names no host by its number")))?;
+    let host = host
+        .map_err(|_| Error::InvalidParameter(format!("\"{at}\" does not end with the number of a host")))?;
     let mut networks = NETWORKS.lock().unwrap_or_else(PoisonError::into_inner);
     let network = &mut networks[usize::from(kind == Kind::Myvia)];
     if network.is_none() {
@@ -61,9 +65,9 @@ mod tests {
     }
 
     #[test]
-    fn a_firmware_or_host_that_is_none_is_refused() {
+    fn unknown_firmwares_and_hosts_are_refused() {
         assert!(refusal("gm").contains("bvia or myvia"));
-        assert!(refusal("bvia:x").contains("by its number"));
+        assert!(refusal("bvia:x").contains("number of a host"));
         assert!(refusal("bvia:16").contains("16 hosts"));
     }
 

@@ -1,6 +1,6 @@
-/* A program written to VIPL: two processes play ping-pong with messages, immediate data and RDMA writes.
- * Usage: ping_pong server|client NAME ROUNDS [DEVICE [HOST]]. DEVICE is what VipOpenNic takes; HOST is where a client finds its
- * server, in the form of that NIC's addresses. Prints one line; exits 0 only if every byte was right. */
+/* A VIPL program: two processes play ping-pong with messages, immediate data and RDMA writes.
+ * Usage: ping_pong server|client NAME ROUNDS [DEVICE [HOST]]. DEVICE is a device name for VipOpenNic; HOST is the server's host, in the
+ * form of that NIC's addresses. Prints one line; exits with 0 only if every byte was correct. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +29,7 @@ static VIP_CQ_HANDLE cq;
 static VIP_MEM_HANDLE memory;
 static struct room *room;
 
-/* An address with room for any of this NIC's. No host: our own. */
+/* An address with space for any address of this NIC. An empty host is our own. */
 static VIP_NET_ADDRESS *address(const char *host, const char *name) {
     size_t hosts = strlen(host), names = strlen(name);
     VIP_NET_ADDRESS *made = calloc(1, sizeof *made + 512);
@@ -152,8 +152,8 @@ int main(int argc, char **argv) {
             post_receive();
         }
     }
-    /* Each tells the other where its window is, writes into the other's, and looks into its own. The client speaks first: when
-     * it does, its receive is posted. */
+    /* Each side sends the address of its window, writes to the peer's window, and polls its own. The client sends first, after it has
+     * posted its receive. */
     struct place own = {(VIP_UINT64)(uintptr_t)room->window, memory}, other;
     memcpy(room->out, &own, sizeof own);
     if (!is_server) send_message(sizeof own, 7);
@@ -166,7 +166,7 @@ int main(int argc, char **argv) {
     while (*last != (is_server ? 'C' : 'S')) usleep(100);
     VIP_VI_STATE state;
     CHECK(VipQueryVi(vi, &state, NULL, NULL, NULL), VIP_SUCCESS);
-    /* The faster side may be gone by now. */
+    /* The faster side may have disconnected already. */
     if (state != VIP_STATE_CONNECTED && state != VIP_STATE_ERROR) return 1;
     usleep(20000);
     CHECK(VipDisconnect(vi), VIP_SUCCESS);

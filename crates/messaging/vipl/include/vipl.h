@@ -1,6 +1,6 @@
-/* VIPL: the Virtual Interface Provider Library, as longma-vipl has it.
- * Names, values and layouts are those of the VI Architecture Specification 1.0 and the VI Architecture Developer's Guide 1.0, so
- * that programs written to them compile and link. Where the documents leave a choice, the comment says what was chosen.
+/* VIPL: the Virtual Interface Provider Library, implemented by longma-vipl.
+ * Names, values and layouts are those of the VI Architecture Specification 1.0 and the VI Architecture Developer's Guide 1.0.
+ * Where these leave a choice, a comment states the choice made.
  */
 #ifndef LONGMA_VIPL_H
 #define LONGMA_VIPL_H 1
@@ -27,7 +27,7 @@ typedef uint8_t VIP_UINT8;
 
 #define VIP_TRUE 1
 #define VIP_FALSE 0
-/* A timeout, in milliseconds, that never passes. */
+/* A timeout, in milliseconds, that never expires. */
 #define VIP_INFINITE (~0UL)
 
 typedef VIP_PVOID VIP_QOS;
@@ -38,10 +38,10 @@ typedef VIP_PVOID VIP_CONN_HANDLE;
 typedef VIP_PVOID VIP_CQ_HANDLE;
 typedef VIP_UINT32 VIP_MEM_HANDLE;
 
-/* HostAddressLen bytes of host, then DiscriminatorLen bytes of discriminator. What a host is depends on the NIC: "local" (shm), text such
- * as "192.168.0.7:7471" (udp), a hardware address such as "02:00:00:00:00:01" (af_xdp), a number (myrinet). No bytes are this NIC's
- * own host. Zeros at a host's end do not count; where hosts differ in length, those given out are filled up with them, so that
- * NicAddressLen bytes are room for any host. */
+/* HostAddressLen bytes of host, then DiscriminatorLen bytes of discriminator. The form of a host depends on the NIC: "local" (shm), text
+ * such as "192.168.0.7:7471" (udp), a hardware address such as "02:00:00:00:00:01" (af_xdp), a number (myrinet). An empty host is this
+ * NIC's own. Trailing zeros are ignored. Where hosts vary in length, the library pads them with zeros, so that every host has
+ * NicAddressLen bytes. */
 typedef struct {
     VIP_UINT16 HostAddressLen;
     VIP_UINT16 DiscriminatorLen;
@@ -111,7 +111,7 @@ typedef union {
     VIP_DATA_SEGMENT Local;
 } VIP_DESCRIPTOR_SEGMENT;
 
-/* Two segments fill 64 bytes; a program that needs more allocates room behind them. */
+/* Two segments fill 64 bytes. A program that needs more allocates space for them behind the structure. */
 typedef struct _VIP_DESCRIPTOR {
     VIP_CONTROL_SEGMENT CS;
     VIP_DESCRIPTOR_SEGMENT DS[2];
@@ -147,7 +147,7 @@ typedef struct _VIP_DESCRIPTOR {
 
 typedef enum { VIP_STATE_IDLE, VIP_STATE_CONNECTED, VIP_STATE_CONNECT_PENDING, VIP_STATE_ERROR } VIP_VI_STATE;
 
-/* A MaxTransferSize of 0 is the NIC's largest. QoS must be null. */
+/* A MaxTransferSize of 0 selects the NIC's maximum. QoS must be null. */
 typedef struct {
     VIP_RELIABILITY_LEVEL ReliabilityLevel;
     VIP_ULONG MaxTransferSize;
@@ -216,23 +216,23 @@ typedef enum {
 
 #define VIP_SMI_AUTODISCOVERY ((VIP_ULONG)1)
 
-/* What VIP_SMI_AUTODISCOVERY gives: the addresses of the NICs that this one knows of without being told, its own first. NumAdAddrs is, going
- * in, how many pointers ADAddrArray has, each null or to room for an address, and coming out, how many addresses there are. */
+/* The result of VIP_SMI_AUTODISCOVERY: the addresses of the NICs that this one knows, starting with its own. On input, NumAdAddrs is the
+ * number of pointers in ADAddrArray, each of which is null or points to space for an address. On output, it is the number of addresses. */
 typedef struct {
     VIP_ULONG NumberOfHops;
     VIP_NET_ADDRESS **ADAddrArray;
     VIP_ULONG NumAdAddrs;
 } VIP_AUTODISCOVERY_LIST;
 
-/* Handles are numbers: one that was given back, one of another kind, and any that was never given out, is VIP_INVALID_PARAMETER.
+/* Handles are validated: destroyed objects, objects of another type and arbitrary numbers yield VIP_INVALID_PARAMETER.
  *
- * NICs. The device name says which:
- *   "shm", or empty          the processes of this host, by shared memory
- *   "udp:ADDRESS:PORT"       any host, by UDP; "udp:" takes any free port of all addresses
- *   "af_xdp:INTERFACE"       the Ethernet of a network interface (it needs privileges)
+ * NICs, selected by device name:
+ *   "shm", or empty          processes of this host, by shared memory
+ *   "udp:ADDRESS:PORT"       any host, by UDP; "udp:" selects any free port on all addresses
+ *   "af_xdp:INTERFACE"       the Ethernet of a network interface (requires privileges)
  *   "myrinet:bvia", "myrinet:myvia"
- *                            the modelled Myrinet, within this process; each NIC opened is the next of its 16 hosts, or the one
- *                            that is named, as in "myrinet:myvia:3" */
+ *                            the modelled Myrinet, within this process; each call opens the NIC of the next of its 16 hosts, or that
+ *                            of the host given, as in "myrinet:myvia:3" */
 VIP_RETURN VipOpenNic(IN const VIP_CHAR *DeviceName, OUT VIP_NIC_HANDLE *NicHandle);
 VIP_RETURN VipCloseNic(IN VIP_NIC_HANDLE NicHandle);
 VIP_RETURN VipQueryNic(IN VIP_NIC_HANDLE NicHandle, OUT VIP_NIC_ATTRIBUTES *NicAttribs);
@@ -250,12 +250,12 @@ VIP_RETURN VipSetMemAttributes(IN VIP_NIC_HANDLE NicHandle, IN VIP_PVOID Address
                                IN VIP_MEM_ATTRIBUTES *MemAttribs);
 VIP_RETURN VipQueryMem(IN VIP_NIC_HANDLE NicHandle, IN VIP_PVOID Address, IN VIP_MEM_HANDLE MemHandle,
                        OUT VIP_MEM_ATTRIBUTES *MemAttribs);
-/* Not in the specification: memory that the NIC moves without an extra copy. Freed by VipDeregisterMem. */
+/* An extension: allocates memory that the NIC moves without an extra copy. VipDeregisterMem frees it. */
 VIP_RETURN LongmaVipAllocateMem(IN VIP_NIC_HANDLE NicHandle, IN VIP_ULONG Length, IN VIP_MEM_ATTRIBUTES *MemAttribs,
                                 OUT VIP_PVOID *VirtualAddress, OUT VIP_MEM_HANDLE *MemoryHandle);
 
-/* VIs. VipDestroyVi: VIP_INVALID_STATE if the VI is not idle, VIP_ERROR_RESOURCE if descriptors are left in its queues or a thread waits
- * for it. */
+/* VIs. VipDestroyVi returns VIP_INVALID_STATE if the VI is not idle, and VIP_ERROR_RESOURCE if descriptors are left in its queues or a
+ * thread waits for it. */
 VIP_RETURN VipCreateVi(IN VIP_NIC_HANDLE NicHandle, IN VIP_VI_ATTRIBUTES *ViAttribs, IN VIP_CQ_HANDLE SendCQHandle,
                        IN VIP_CQ_HANDLE RecvCQHandle, OUT VIP_VI_HANDLE *ViHandle);
 VIP_RETURN VipDestroyVi(IN VIP_VI_HANDLE ViHandle);
@@ -263,10 +263,10 @@ VIP_RETURN VipSetViAttributes(IN VIP_VI_HANDLE ViHandle, IN VIP_VI_ATTRIBUTES *V
 VIP_RETURN VipQueryVi(IN VIP_VI_HANDLE ViHandle, OUT VIP_VI_STATE *State, OUT VIP_VI_ATTRIBUTES *ViAttribs,
                       OUT VIP_BOOLEAN *ViSendQEmpty, OUT VIP_BOOLEAN *ViRecvQEmpty);
 
-/* Connections. RemoteAddr must have room for NicAddressLen and MaxDiscriminatorLen bytes. A VipConnectAccept that fails tells the other
- * side nothing, and ConnHandle is good for another try or for VipConnectReject. A VI is connect pending as soon as
- * VipConnectPeerRequest returns; VipDisconnect ends that, and VipConnectPeerDone or VipConnectPeerWait says how it ended. Peers whose
- * discriminators are the same on two hosts have to give LocalAddr's host as the other side knows it. */
+/* Connections. RemoteAddr must have space for NicAddressLen and MaxDiscriminatorLen bytes. If VipConnectAccept fails, the other side is not
+ * informed, and ConnHandle can be used again or passed to VipConnectReject. A VI is connect pending when VipConnectPeerRequest returns;
+ * VipDisconnect aborts the attempt, and VipConnectPeerDone or VipConnectPeerWait returns its result. Peers with the same discriminator on
+ * two hosts must give the host in LocalAddr as the other side knows it. */
 VIP_RETURN VipConnectWait(IN VIP_NIC_HANDLE NicHandle, IN VIP_NET_ADDRESS *LocalAddr, IN VIP_ULONG Timeout,
                           OUT VIP_NET_ADDRESS *RemoteAddr, OUT VIP_VI_ATTRIBUTES *RemoteViAttribs,
                           OUT VIP_CONN_HANDLE *ConnHandle);
@@ -280,8 +280,8 @@ VIP_RETURN VipConnectPeerRequest(IN VIP_VI_HANDLE ViHandle, IN VIP_NET_ADDRESS *
 VIP_RETURN VipConnectPeerDone(IN VIP_VI_HANDLE ViHandle, OUT VIP_VI_ATTRIBUTES *RemoteViAttribs);
 VIP_RETURN VipConnectPeerWait(IN VIP_VI_HANDLE ViHandle, OUT VIP_VI_ATTRIBUTES *RemoteViAttribs);
 
-/* Data. The status is stored into a descriptor as soon as it is complete, last of all its words, whether the program calls or not. Its
- * memory must stay registered until then; if it does not, the error callback hears VIP_ERROR_COMP_PROT. */
+/* Data. The status is stored into a descriptor when it completes, after all its other words, even if the program makes no calls. The
+ * descriptor's memory must stay registered until then; otherwise the error callback is called with VIP_ERROR_COMP_PROT. */
 VIP_RETURN VipPostSend(IN VIP_VI_HANDLE ViHandle, IN VIP_DESCRIPTOR *DescriptorPtr, IN VIP_MEM_HANDLE MemoryHandle);
 VIP_RETURN VipSendDone(IN VIP_VI_HANDLE ViHandle, OUT VIP_DESCRIPTOR **DescriptorPtr);
 VIP_RETURN VipSendWait(IN VIP_VI_HANDLE ViHandle, IN VIP_ULONG Timeout, OUT VIP_DESCRIPTOR **DescriptorPtr);
@@ -295,7 +295,7 @@ VIP_RETURN VipRecvNotify(IN VIP_VI_HANDLE ViHandle, IN VIP_PVOID Context,
                          IN void (*Handler)(IN VIP_PVOID Context, IN VIP_NIC_HANDLE NicHandle, IN VIP_VI_HANDLE ViHandle,
                                             IN VIP_DESCRIPTOR *DescriptorPtr));
 
-/* Completion queues. VipDestroyCQ: VIP_ERROR_RESOURCE if a VI is tied to it or a thread waits for it. */
+/* Completion queues. VipDestroyCQ returns VIP_ERROR_RESOURCE if a VI is attached to the queue or a thread waits for it. */
 VIP_RETURN VipCreateCQ(IN VIP_NIC_HANDLE NicHandle, IN VIP_ULONG EntryCount, OUT VIP_CQ_HANDLE *CQHandle);
 VIP_RETURN VipDestroyCQ(IN VIP_CQ_HANDLE CQHandle);
 VIP_RETURN VipResizeCQ(IN VIP_CQ_HANDLE CQHandle, IN VIP_ULONG EntryCount);
@@ -306,7 +306,7 @@ VIP_RETURN VipCQNotify(IN VIP_CQ_HANDLE CqHandle, IN VIP_PVOID Context,
                        IN void (*Handler)(IN VIP_PVOID Context, IN VIP_NIC_HANDLE NicHandle, IN VIP_VI_HANDLE ViHandle,
                                           IN VIP_BOOLEAN RecvQueue));
 
-/* Name service: the names of this host, and on udp what the system resolves, with a port: "server:7471". */
+/* Name service: the names of this host, and for udp all names that the system resolves, with a port: "server:7471". */
 VIP_RETURN VipNSInit(IN VIP_NIC_HANDLE NicHandle, IN VIP_PVOID NSInitInfo);
 VIP_RETURN VipNSGetHostByName(IN VIP_NIC_HANDLE NicHandle, IN VIP_CHAR *Name, OUT VIP_NET_ADDRESS *Address,
                               IN VIP_ULONG NameIndex);

@@ -1,32 +1,33 @@
-//! A completion stored into the descriptor in the C program's memory.
-//! Source: VIA, descriptor format: the status comes last.
+//! Stores completions into descriptors in the C program's memory.
+//!
+//! Source: VIA, descriptor format: the status is written last.
 
 use crate::layout::*;
 use longma_via::Completion;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The status of a descriptor.
+/// The status word of a descriptor.
 ///
 /// # Safety
-/// The descriptor must be mapped, and not be moved or freed while the reference is used.
+/// The descriptor must be mapped, and must not be moved or freed while the reference is in use.
 pub(crate) unsafe fn status_of<'a>(descriptor: *mut CDescriptor) -> &'a AtomicU32 {
-    // SAFETY: as the caller says; descriptors are aligned.
+    // SAFETY: guaranteed by the caller; descriptors are aligned.
     unsafe { AtomicU32::from_ptr(&raw mut (*descriptor).control.status) }
 }
 
-/// Writes a completion into its descriptor. The engine calls this as soon as there is one, and only while the descriptor lies in
+/// Stores a completion into its descriptor. The engine calls this for every completion whose descriptor is in
 /// registered memory.
 pub(crate) fn store_completion(completion: &Completion) {
     let descriptor = completion.context as *mut CDescriptor;
-    // SAFETY: `post` gave this address, of a descriptor in memory that is registered still and so mapped; until the status is stored
-    // it is the library's.
+    // SAFETY: the address is from `post`, and the descriptor is in memory that is still registered and so mapped. Until
+    // the status is stored, the descriptor belongs to the library.
     unsafe {
         let control = &raw mut (*descriptor).control;
         (&raw mut (*control).length).write_volatile(completion.length);
         if let Some(immediate) = completion.immediate {
             (&raw mut (*control).immediate).write_volatile(immediate);
         }
-        // Last: a program may look at the status alone.
+        // The status is stored last, because a program may poll it alone.
         status_of(descriptor).store(status_word(completion.operation, completion.status), Ordering::Release);
     }
 }

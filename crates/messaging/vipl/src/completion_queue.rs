@@ -1,35 +1,38 @@
 //! Completion queues.
-//! Not the descriptors: a program collects those from the VI that it is told.
+//!
 //! Source: VIPL, completion queue management.
 
 use crate::handles::{Table, lock};
 use crate::layout::*;
-use crate::nic::{NICS, NicObject, give_out};
+use crate::nic::{NICS, NicObject, return_handle};
 use longma_via::{CompletionQueue, Error, Queue};
 use std::ffi::{c_int, c_ulong, c_void};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// How often a thread that waits for the program looks whether its object is gone.
+/// The interval at which a notification thread checks whether its object has been destroyed.
 pub(crate) const NOTIFY_SLICE: Duration = Duration::from_millis(100);
 
-/// What a `VIP_CQ_HANDLE` names.
+/// The object behind a `VIP_CQ_HANDLE`.
 pub(crate) struct CqObject {
     pub(crate) cq: CompletionQueue,
     nic: Arc<NicObject>,
     nic_handle: usize,
     destroyed: AtomicBool,
-    /// Threads of the program that wait for a notification.
+    /// The number of the program's threads waiting for a notification.
     waiting: AtomicU32,
-    /// One thread at a time may wait for the program.
+    /// Held by the notification thread that waits; the others wait for the lock.
     turn: Mutex<()>,
 }
 
 static QUEUES: Table<CqObject> = Table::new(3);
 
 impl CqObject {
-    /// The completion queue that a VI of `nic` is to be tied to; null: none. An error where it is not one of that NIC.
+    /// The completion queue for a VI of `nic`. A null handle means none.
+    ///
+    /// # Errors
+    /// If the handle is not a completion queue of that NIC.
     pub(crate) fn tied_to(handle: Handle, nic: &Arc<NicObject>) -> Result<Option<Arc<CqObject>>, Return> {
         if handle.is_null() {
             return Ok(None);
@@ -39,7 +42,7 @@ impl CqObject {
     }
 }
 
-// SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
+// SAFETY: the symbol is VIPL's and is defined only here. The crate documentation states the caller's obligations.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipCreateCQ(nic_handle: Handle, entries: c_ulong, handle: *mut Handle) -> Return {
     let Some(nic) = NICS.shared(nic_handle) else { return Return::InvalidParameter };
@@ -56,13 +59,13 @@ unsafe extern "C" fn VipCreateCQ(nic_handle: Handle, entries: c_ulong, handle: *
                 waiting: AtomicU32::new(0),
                 turn: Mutex::default(),
             });
-            give_out(&QUEUES, object, handle)
+            return_handle(&QUEUES, object, handle)
         }
         Err(error) => Return::from(&error),
     }
 }
 
-// SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
+// SAFETY: the symbol is VIPL's and is defined only here. The crate documentation states the caller's obligations.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipDestroyCQ(handle: Handle) -> Return {
     let free = |object: &CqObject| {
@@ -78,7 +81,7 @@ unsafe extern "C" fn VipDestroyCQ(handle: Handle) -> Return {
     }
 }
 
-// SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
+// SAFETY: the symbol is VIPL's and is defined only here. The crate documentation states the caller's obligations.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipResizeCQ(handle: Handle, entries: c_ulong) -> Return {
     let Some(object) = QUEUES.shared(handle) else { return Return::InvalidParameter };
@@ -86,9 +89,9 @@ unsafe extern "C" fn VipResizeCQ(handle: Handle, entries: c_ulong) -> Return {
 }
 
 /// # Safety
-/// The two places must be null or the caller's to fill.
+/// Each pointer must be null or point to writable memory.
 unsafe fn tell(object: &CqObject, (vi, queue): (u32, Queue), to: *mut Handle, receive: *mut c_int) -> Return {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         if !to.is_null() {
             to.write(object.nic.handle_of_vi(vi));
@@ -100,18 +103,18 @@ unsafe fn tell(object: &CqObject, (vi, queue): (u32, Queue), to: *mut Handle, re
     Return::Success
 }
 
-// SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
+// SAFETY: the symbol is VIPL's and is defined only here. The crate documentation states the caller's obligations.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipCQDone(handle: Handle, vi: *mut Handle, receive: *mut c_int) -> Return {
     let done = QUEUES.with(handle, |object| match object.cq.done() {
-        // SAFETY: as the crate's head says.
+        // SAFETY: see the crate documentation.
         Some(notification) => unsafe { tell(object, notification, vi, receive) },
         None => Return::NotDone,
     });
     done.unwrap_or(Return::InvalidParameter)
 }
 
-// SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
+// SAFETY: the symbol is VIPL's and is defined only here. The crate documentation states the caller's obligations.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipCQWait(
     handle: Handle,
@@ -124,7 +127,7 @@ unsafe extern "C" fn VipCQWait(
     let notification = object.cq.wait(timeout(milliseconds));
     object.waiting.fetch_sub(1, Ordering::AcqRel);
     match notification {
-        // SAFETY: as the crate's head says.
+        // SAFETY: see the crate documentation.
         Ok(notification) => unsafe { tell(&object, notification, vi, receive) },
         Err(error) => Return::from(&error),
     }
@@ -132,7 +135,7 @@ unsafe extern "C" fn VipCQWait(
 
 type Notified = unsafe extern "C" fn(*mut c_void, Handle, Handle, c_int);
 
-// SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
+// SAFETY: the symbol is VIPL's and is defined only here. The crate documentation states the caller's obligations.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipCQNotify(handle: Handle, context: *mut c_void, handler: Option<Notified>) -> Return {
     let (Some(object), Some(handler)) = (QUEUES.shared(handle), handler) else {
@@ -147,7 +150,7 @@ unsafe extern "C" fn VipCQNotify(handle: Handle, context: *mut c_void, handler: 
                     drop(turn);
                     let nic: Handle = std::ptr::without_provenance_mut(object.nic_handle);
                     let vi = object.nic.handle_of_vi(vi);
-                    // SAFETY: the program gave the handler and its context for this.
+                    // SAFETY: the program supplied the handler and its context for this purpose.
                     unsafe { handler(context as *mut c_void, nic, vi, c_int::from(queue == Queue::Receive)) };
                     return;
                 }

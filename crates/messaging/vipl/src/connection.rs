@@ -1,10 +1,10 @@
-//! Connections: client and server, and peer to peer.
-//! Not the letters that the processes exchange.
+//! Connections: client/server and peer-to-peer.
+//!
 //! Source: VIPL, connection management.
 
 use crate::handles::{Table, lock};
 use crate::layout::*;
-use crate::nic::{NICS, give_out};
+use crate::nic::{NICS, return_handle};
 use crate::vi::VIS;
 use longma_via::ConnectionRequest;
 use std::ffi::c_ulong;
@@ -12,14 +12,15 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-/// What a `VIP_CONN_HANDLE` names: a request, until it is answered. The handle is the program's until an accept succeeds or it rejects.
+/// The object behind a `VIP_CONN_HANDLE`: an unanswered request. The handle is valid until the request is accepted or
+/// rejected.
 struct Waiting {
     request: Mutex<Option<ConnectionRequest>>,
 }
 
 static REQUESTS: Table<Waiting> = Table::new(4);
 
-// SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
+// SAFETY: the symbol is VIPL's and is defined only here. The crate documentation states the caller's obligations.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipConnectWait(
     nic: Handle,
@@ -29,7 +30,7 @@ unsafe extern "C" fn VipConnectWait(
     attributes: *mut CViAttributes,
     connection: *mut Handle,
 ) -> Return {
-    // SAFETY: as the crate's head says.
+    // SAFETY: see the crate documentation.
     let (nic, local) = unsafe { (NICS.shared(nic), NetAddress::read(local)) };
     let (Some(nic), Some(local)) = (nic, local) else { return Return::InvalidParameter };
     if connection.is_null() {
@@ -45,31 +46,35 @@ unsafe extern "C" fn VipConnectWait(
         let from = request.remote();
         let host = nic.host_bytes(&from.host).filter(|_| from.discriminator.len() <= longest);
         let Some(host) = host else {
-            // Nobody whom this NIC could answer has such an address, and the program has no room for it.
+            // No peer that this NIC could answer has such a long address, and the program's buffer is too small for it.
             request.reject();
             continue;
         };
-        // SAFETY: null, or the caller's to fill; the address is not longer than the NIC's longest.
+        // SAFETY: null, or writable memory of the caller; the address is not longer than the NIC's maximum.
         unsafe {
             NetAddress::write(remote, &host, &from.discriminator);
             CViAttributes::write(attributes, request.remote_attributes());
         }
-        return give_out(&REQUESTS, Arc::new(Waiting { request: Mutex::new(Some(request)) }), connection);
+        return return_handle(
+            &REQUESTS,
+            Arc::new(Waiting { request: Mutex::new(Some(request)) }),
+            connection,
+        );
     }
 }
 
-// SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
+// SAFETY: the symbol is VIPL's and is defined only here. The crate documentation states the caller's obligations.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipConnectAccept(connection: Handle, vi: Handle) -> Return {
     let (Some(waiting), Some(vi)) = (REQUESTS.shared(connection), VIS.shared(vi)) else {
         return Return::InvalidParameter;
     };
     let mut held = lock(&waiting.request);
-    // A request whose peer was lost while it was being accepted: there is nobody left to answer.
+    // The peer was lost during an earlier accept, so there is no request left to answer.
     let Some(request) = held.take() else { return Return::Timeout };
     match vi.vi.accept(request) {
         Ok(()) => {
-            // Rejected meanwhile by another thread, it was too late for that.
+            // If another thread has rejected the request meanwhile, the rejection came too late.
             let _ = REQUESTS.remove(connection, |_| Ok(()));
             Return::Success
         }
@@ -80,7 +85,7 @@ unsafe extern "C" fn VipConnectAccept(connection: Handle, vi: Handle) -> Return 
     }
 }
 
-// SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
+// SAFETY: the symbol is VIPL's and is defined only here. The crate documentation states the caller's obligations.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipConnectReject(connection: Handle) -> Return {
     match REQUESTS.remove(connection, |_| Ok(())) {
@@ -93,7 +98,7 @@ unsafe extern "C" fn VipConnectReject(connection: Handle) -> Return {
     }
 }
 
-// SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
+// SAFETY: the symbol is VIPL's and is defined only here. The crate documentation states the caller's obligations.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipConnectRequest(
     vi: Handle,
@@ -102,12 +107,12 @@ unsafe extern "C" fn VipConnectRequest(
     milliseconds: c_ulong,
     attributes: *mut CViAttributes,
 ) -> Return {
-    // SAFETY: as the crate's head says.
+    // SAFETY: see the crate documentation.
     let (vi, local, remote) = unsafe { (VIS.shared(vi), NetAddress::read(local), NetAddress::read(remote)) };
     let (Some(vi), Some(local), Some(remote)) = (vi, local, remote) else { return Return::InvalidParameter };
     match vi.vi.connect(&local, &remote, timeout(milliseconds)) {
         Ok(theirs) => {
-            // SAFETY: null, or the caller's to fill.
+            // SAFETY: null, or points to writable memory of the caller.
             unsafe { CViAttributes::write(attributes, &theirs) };
             Return::Success
         }
@@ -115,13 +120,13 @@ unsafe extern "C" fn VipConnectRequest(
     }
 }
 
-// SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
+// SAFETY: the symbol is VIPL's and is defined only here. The crate documentation states the caller's obligations.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipDisconnect(vi: Handle) -> Return {
     VIS.shared(vi).map_or(Return::InvalidParameter, |vi| outcome(vi.vi.disconnect()))
 }
 
-// SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
+// SAFETY: the symbol is VIPL's and is defined only here. The crate documentation states the caller's obligations.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipConnectPeerRequest(
     vi: Handle,
@@ -129,7 +134,7 @@ unsafe extern "C" fn VipConnectPeerRequest(
     remote: *const NetAddress,
     milliseconds: c_ulong,
 ) -> Return {
-    // SAFETY: as the crate's head says.
+    // SAFETY: see the crate documentation.
     let (vi, local, remote) = unsafe { (VIS.shared(vi), NetAddress::read(local), NetAddress::read(remote)) };
     let (Some(vi), Some(local), Some(remote)) = (vi, local, remote) else { return Return::InvalidParameter };
     let mut connecting = lock(&vi.connecting);
@@ -157,7 +162,7 @@ unsafe extern "C" fn VipConnectPeerRequest(
 }
 
 /// # Safety
-/// As the crate's head says.
+/// As stated in the crate documentation.
 unsafe fn peer_outcome(vi: Handle, attributes: *mut CViAttributes, wait: bool) -> Return {
     let Some(vi) = VIS.shared(vi) else { return Return::InvalidParameter };
     let thread = {
@@ -170,7 +175,7 @@ unsafe fn peer_outcome(vi: Handle, attributes: *mut CViAttributes, wait: bool) -
     match thread.map(JoinHandle::join) {
         None => Return::InvalidState,
         Some(Ok(Ok(theirs))) => {
-            // SAFETY: null, or the caller's to fill.
+            // SAFETY: null, or points to writable memory of the caller.
             unsafe { CViAttributes::write(attributes, &theirs) };
             Return::Success
         }
@@ -179,16 +184,16 @@ unsafe fn peer_outcome(vi: Handle, attributes: *mut CViAttributes, wait: bool) -
     }
 }
 
-// SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
+// SAFETY: the symbol is VIPL's and is defined only here. The crate documentation states the caller's obligations.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipConnectPeerDone(vi: Handle, attributes: *mut CViAttributes) -> Return {
-    // SAFETY: as the crate's head says.
+    // SAFETY: see the crate documentation.
     unsafe { peer_outcome(vi, attributes, false) }
 }
 
-// SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
+// SAFETY: the symbol is VIPL's and is defined only here. The crate documentation states the caller's obligations.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipConnectPeerWait(vi: Handle, attributes: *mut CViAttributes) -> Return {
-    // SAFETY: as the crate's head says.
+    // SAFETY: see the crate documentation.
     unsafe { peer_outcome(vi, attributes, true) }
 }

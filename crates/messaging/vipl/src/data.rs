@@ -1,5 +1,6 @@
-//! Posting descriptors and collecting them: between the form in a C program's memory and the library's.
-//! Not trusting: a descriptor that contradicts itself completes with a format error.
+//! Posting and collecting descriptors: converts between the C layout and the library's. Invalid descriptors complete
+//! with a format error.
+//!
 //! Source: VIA, descriptor format; VIPL, data transfer and completion operations.
 
 use crate::completion::status_of;
@@ -11,21 +12,21 @@ use std::ffi::{c_ulong, c_void};
 use std::mem::MaybeUninit;
 use std::sync::atomic::Ordering;
 
-/// The most segments, with the address segment.
-const MOST_SEGMENTS: usize = 253;
+/// The maximum number of segments, including the address segment.
+const MAX_SEGMENTS: usize = 253;
 
-/// Room for the segments of a descriptor, of which only as many are written as it has.
-type Room = [MaybeUninit<Segment>; MOST_SEGMENTS];
+/// A buffer for the segments of a descriptor. Only as many as the descriptor has are written.
+type SegmentBuffer = [MaybeUninit<Segment>; MAX_SEGMENTS];
 
-/// A descriptor's control segment, read once, and where it lies.
-struct Place {
+/// A copy of a descriptor's control segment, and the address of its first segment.
+struct RawDescriptor {
     control: ControlSegment,
     first: *const DataSegment,
 }
 
-/// Reads the control segment of a descriptor that is where one may be: aligned, and in registered memory with all its segments.
-/// What lies there is the program's, which may change it meanwhile, but must not do so.
-fn place_of(vi: &ViObject, descriptor: *const CDescriptor, memory: u32) -> Option<Place> {
+/// Reads the control segment of a descriptor, which must be aligned and, with all its segments, in registered memory.
+/// The program must not modify the descriptor meanwhile, but may do so by mistake.
+fn read_descriptor(vi: &ViObject, descriptor: *const CDescriptor, memory: u32) -> Option<RawDescriptor> {
     let covers = |bytes: usize| {
         let (address, length) = (descriptor.addr() as u64, bytes as u32);
         vi.vi.is_registered(&Segment { address, handle: MemoryHandle(memory), length })
@@ -39,12 +40,12 @@ fn place_of(vi: &ViObject, descriptor: *const CDescriptor, memory: u32) -> Optio
     if !has_usual && !covers(head) {
         return None;
     }
-    // SAFETY: registered, and so mapped, as VIPL asks of memory that is registered.
+    // SAFETY: the memory is registered, and VIPL requires registered memory to be mapped.
     let control = unsafe { descriptor.cast::<ControlSegment>().read_volatile() };
     let all = head + usize::from(control.segment_count) * size_of::<DataSegment>();
     let inside = has_usual && all <= usual || covers(all);
     let first = descriptor.cast::<u8>().wrapping_add(head).cast();
-    inside.then_some(Place { control, first })
+    inside.then_some(RawDescriptor { control, first })
 }
 
 fn operation_of(control: &ControlSegment, receive: bool) -> Option<Operation> {
@@ -57,16 +58,16 @@ fn operation_of(control: &ControlSegment, receive: bool) -> Option<Operation> {
     })
 }
 
-impl Place {
-    /// The descriptor, with its segments in `room`. `None`: it contradicts itself.
+impl RawDescriptor {
+    /// Converts the descriptor, with its segments in `room`. `None` if it is invalid.
     ///
     /// # Safety
-    /// As many segments as it says must be mapped.
-    unsafe fn read<'a>(&self, receive: bool, room: &'a mut Room) -> Option<Descriptor<'a>> {
+    /// All of its segments must be mapped.
+    unsafe fn read<'a>(&self, receive: bool, room: &'a mut SegmentBuffer) -> Option<Descriptor<'a>> {
         let control = &self.control;
         let count = usize::from(control.segment_count);
         let operation = operation_of(control, receive)?;
-        if control.control & CONTROL_RESERVED != 0 || count > MOST_SEGMENTS {
+        if control.control & CONTROL_RESERVED != 0 || count > MAX_SEGMENTS {
             return None;
         }
         let mut remote = RemoteSegment::default();
@@ -75,23 +76,23 @@ impl Place {
             return None;
         }
         if skip == 1 {
-            // SAFETY: the first of at least one segment.
+            // SAFETY: there is at least one segment.
             let address = unsafe { self.first.read_volatile() };
             remote = RemoteSegment { address: address.address, handle: MemoryHandle(address.handle) };
         }
         let mut sum = 0u64;
         for (index, place) in room[..count - skip].iter_mut().enumerate() {
-            // SAFETY: one of `count` segments.
+            // SAFETY: the index is less than `count`.
             let from = unsafe { self.first.add(index + skip).read_volatile() };
             let handle = MemoryHandle(from.handle);
             place.write(Segment { address: from.address, handle, length: from.length });
             sum += u64::from(from.length);
         }
-        // The control segment repeats the sum; a receive may offer more room than it says.
+        // The control segment repeats the total length. A receive may have more space than that.
         if !receive && sum != u64::from(control.length) {
             return None;
         }
-        // SAFETY: so many were written just now.
+        // SAFETY: these elements were written above.
         let segments = unsafe { std::slice::from_raw_parts(room.as_ptr().cast::<Segment>(), count - skip) };
         Some(Descriptor {
             remote,
@@ -106,64 +107,64 @@ fn plain(operation: Operation, segments: &[Segment]) -> Descriptor<'_> {
     Descriptor { operation, ..Descriptor::send(segments) }
 }
 
-/// More segments than any descriptor may have: what contradicts itself is posted with these, and completes with a format error in
-/// its turn.
-static TOO_MANY: [Segment; MOST_SEGMENTS + 1] =
-    [Segment { address: 0, handle: MemoryHandle(0), length: 0 }; MOST_SEGMENTS + 1];
+/// More segments than a descriptor may have. An invalid descriptor is posted with these, so that it completes with a
+/// format error in order.
+static TOO_MANY: [Segment; MAX_SEGMENTS + 1] =
+    [Segment { address: 0, handle: MemoryHandle(0), length: 0 }; MAX_SEGMENTS + 1];
 
 fn post(vi: &ViObject, descriptor: *mut CDescriptor, memory: u32, receive: bool) -> Return {
-    let Some(place) = place_of(vi, descriptor, memory) else { return Return::InvalidParameter };
-    let mut room: Room = [const { MaybeUninit::uninit() }; MOST_SEGMENTS];
-    // SAFETY: all of it is registered memory, which VIPL asks to be mapped.
+    let Some(place) = read_descriptor(vi, descriptor, memory) else { return Return::InvalidParameter };
+    let mut room: SegmentBuffer = [const { MaybeUninit::uninit() }; MAX_SEGMENTS];
+    // SAFETY: the whole descriptor is in registered memory, which VIPL requires to be mapped.
     let read = unsafe { place.read(receive, &mut room) };
     let usual = if receive { Operation::Receive } else { Operation::Send };
     let read =
         read.unwrap_or_else(|| plain(operation_of(&place.control, receive).unwrap_or(usual), &TOO_MANY));
     let read = Descriptor { context: descriptor.addr() as u64, home: MemoryHandle(memory), ..read };
-    // SAFETY: in place; it is the library's from now until it completes.
+    // SAFETY: the descriptor is valid; it belongs to the library from now until it completes.
     unsafe { status_of(descriptor) }.store(0, Ordering::Relaxed);
     outcome(if receive { vi.vi.post_receive(&read) } else { vi.vi.post_send(&read) })
 }
 
-// SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
+// SAFETY: the symbol is VIPL's and is defined only here. The crate documentation states the caller's obligations.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipPostSend(vi: Handle, descriptor: *mut CDescriptor, memory: u32) -> Return {
     VIS.with(vi, |vi| post(vi, descriptor, memory, false)).unwrap_or(Return::InvalidParameter)
 }
 
-// SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
+// SAFETY: the symbol is VIPL's and is defined only here. The crate documentation states the caller's obligations.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipPostRecv(vi: Handle, descriptor: *mut CDescriptor, memory: u32) -> Return {
     VIS.with(vi, |vi| post(vi, descriptor, memory, true)).unwrap_or(Return::InvalidParameter)
 }
 
-/// Gives a descriptor back whose completion was stored into it.
+/// Returns a descriptor whose completion has been stored into it.
 ///
 /// # Safety
-/// `to` must be null or the caller's to fill.
-unsafe fn give_back(completion: &Completion, to: *mut *mut CDescriptor) -> Return {
+/// `to` must be null or point to writable memory.
+unsafe fn return_descriptor(completion: &Completion, to: *mut *mut CDescriptor) -> Return {
     if !to.is_null() {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { to.write(completion.context as *mut CDescriptor) };
     }
     if completion.is_success() { Return::Success } else { Return::DescriptorError }
 }
 
 /// # Safety
-/// As the crate's head says.
+/// As stated in the crate documentation.
 unsafe fn done(vi: Handle, to: *mut *mut CDescriptor, receive: bool) -> Return {
     let done = VIS.with(vi, |vi| {
         let completion = if receive { vi.vi.receive_done() } else { vi.vi.send_done() };
-        // SAFETY: as the caller says.
-        completion.map_or(Return::NotDone, |completion| unsafe { give_back(&completion, to) })
+        // SAFETY: guaranteed by the caller.
+        completion.map_or(Return::NotDone, |completion| unsafe { return_descriptor(&completion, to) })
     });
     done.unwrap_or(Return::InvalidParameter)
 }
 
 /// # Safety
-/// As the crate's head says.
+/// As stated in the crate documentation.
 unsafe fn wait(vi: Handle, milliseconds: c_ulong, to: *mut *mut CDescriptor, receive: bool) -> Return {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let done = unsafe { done(vi, to, receive) };
     if done != Return::NotDone {
         return done;
@@ -174,52 +175,52 @@ unsafe fn wait(vi: Handle, milliseconds: c_ulong, to: *mut *mut CDescriptor, rec
     let completion = if receive { vi.vi.receive_wait(limit) } else { vi.vi.send_wait(limit) };
     vi.waiting.fetch_sub(1, Ordering::AcqRel);
     match completion {
-        // SAFETY: as the caller says.
-        Ok(completion) => unsafe { give_back(&completion, to) },
+        // SAFETY: guaranteed by the caller.
+        Ok(completion) => unsafe { return_descriptor(&completion, to) },
         Err(error) => Return::from(&error),
     }
 }
 
-// SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
+// SAFETY: the symbol is VIPL's and is defined only here. The crate documentation states the caller's obligations.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipSendDone(vi: Handle, descriptor: *mut *mut CDescriptor) -> Return {
-    // SAFETY: as the crate's head says.
+    // SAFETY: see the crate documentation.
     unsafe { done(vi, descriptor, false) }
 }
 
-// SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
+// SAFETY: the symbol is VIPL's and is defined only here. The crate documentation states the caller's obligations.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipRecvDone(vi: Handle, descriptor: *mut *mut CDescriptor) -> Return {
-    // SAFETY: as the crate's head says.
+    // SAFETY: see the crate documentation.
     unsafe { done(vi, descriptor, true) }
 }
 
-// SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
+// SAFETY: the symbol is VIPL's and is defined only here. The crate documentation states the caller's obligations.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipSendWait(
     vi: Handle,
     milliseconds: c_ulong,
     descriptor: *mut *mut CDescriptor,
 ) -> Return {
-    // SAFETY: as the crate's head says.
+    // SAFETY: see the crate documentation.
     unsafe { wait(vi, milliseconds, descriptor, false) }
 }
 
-// SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
+// SAFETY: the symbol is VIPL's and is defined only here. The crate documentation states the caller's obligations.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipRecvWait(
     vi: Handle,
     milliseconds: c_ulong,
     descriptor: *mut *mut CDescriptor,
 ) -> Return {
-    // SAFETY: as the crate's head says.
+    // SAFETY: see the crate documentation.
     unsafe { wait(vi, milliseconds, descriptor, true) }
 }
 
 type Notified = unsafe extern "C" fn(*mut c_void, Handle, Handle, *mut CDescriptor);
 
 /// # Safety
-/// As the crate's head says.
+/// As stated in the crate documentation.
 unsafe fn notify(handle: Handle, context: *mut c_void, handler: Option<Notified>, receive: bool) -> Return {
     let (Some(vi), Some(handler)) = (VIS.shared(handle), handler) else {
         return Return::InvalidParameter;
@@ -233,9 +234,10 @@ unsafe fn notify(handle: Handle, context: *mut c_void, handler: Option<Notified>
                 Ok(completion) => {
                     let mut descriptor = std::ptr::null_mut();
                     let of: fn(usize) -> Handle = std::ptr::without_provenance_mut;
-                    // SAFETY: the place is ours; the program gave the handler and its context for this.
+                    // SAFETY: the pointer is to a local variable; the program supplied the handler and its context for
+                    // this purpose.
                     unsafe {
-                        give_back(&completion, &raw mut descriptor);
+                        return_descriptor(&completion, &raw mut descriptor);
                         handler(context as *mut c_void, of(vi.nic_handle), of(handle), descriptor);
                     }
                     return;
@@ -251,16 +253,16 @@ unsafe fn notify(handle: Handle, context: *mut c_void, handler: Option<Notified>
     }
 }
 
-// SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
+// SAFETY: the symbol is VIPL's and is defined only here. The crate documentation states the caller's obligations.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipSendNotify(vi: Handle, context: *mut c_void, handler: Option<Notified>) -> Return {
-    // SAFETY: as the crate's head says.
+    // SAFETY: see the crate documentation.
     unsafe { notify(vi, context, handler, false) }
 }
 
-// SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
+// SAFETY: the symbol is VIPL's and is defined only here. The crate documentation states the caller's obligations.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipRecvNotify(vi: Handle, context: *mut c_void, handler: Option<Notified>) -> Return {
-    // SAFETY: as the crate's head says.
+    // SAFETY: see the crate documentation.
     unsafe { notify(vi, context, handler, true) }
 }

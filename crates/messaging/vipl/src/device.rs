@@ -1,5 +1,5 @@
-//! Device names: which NIC a program means by the name that it opens.
-//! Not the NICs, which are `longma-via`'s providers.
+//! Device names: selects the NIC that a program opens.
+//!
 //! Source: VIPL, VipOpenNic, which leaves the names to the provider.
 
 use crate::handles::lock;
@@ -9,25 +9,25 @@ use longma_via::{Error, Nic};
 use std::net::ToSocketAddrs;
 use std::sync::Mutex;
 
-/// Devices that another crate brings: a program opens them as `KIND:...`.
+/// A family of devices provided by another crate. A program opens them as `KIND:...`.
 #[derive(Clone, Copy)]
 pub struct Devices {
-    /// What their names begin with, before a colon.
+    /// The part of the name before the colon.
     pub kind: &'static str,
-    /// Their names, for messages.
+    /// A description of the names, for error messages.
     pub names: &'static str,
-    /// Opens the one that has this behind the colon.
+    /// Opens the device with the given name after the colon.
     pub open: fn(&str) -> Result<Nic, Error>,
 }
 
 static ADDED: Mutex<Vec<Devices>> = Mutex::new(Vec::new());
 
-/// Lets programs open these too, beside those that this crate knows.
+/// Registers additional devices.
 pub fn add_devices(devices: Devices) {
     lock(&ADDED).push(devices);
 }
 
-/// Opens the NIC of that name.
+/// Opens the NIC with the given name.
 pub(crate) fn open(name: &str) -> Result<Nic, Error> {
     if matches!(name, "" | "shm") {
         return Nic::open();
@@ -48,13 +48,13 @@ fn open_added(name: &str, kind: &str, at: &str) -> Result<Nic, Error> {
     }
     let more: String = added.iter().map(|devices| format!(", {}", devices.names)).collect();
     Err(Error::InvalidParameter(format!(
-        "\"{name}\" is none of shm, udp:ADDRESS:PORT, af_xdp:INTERFACE{more}"
+        "\"{name}\" is not a device name: give one of shm, udp:ADDRESS:PORT, af_xdp:INTERFACE{more}"
     )))
 }
 
 fn open_udp(at: &str) -> Result<Nic, Error> {
     let address = at.to_socket_addrs().ok().and_then(|mut all| all.next());
-    let unknown = || Error::InvalidParameter(format!("\"{at}\" is no address and port of this host"));
+    let unknown = || Error::InvalidParameter(format!("\"{at}\" is not an address and port of this host"));
     Ok(Nic::with_provider(Box::new(Udp::open(address.ok_or_else(unknown)?)?)))
 }
 
@@ -67,11 +67,11 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_none_is_refused_with_those_that_are() {
+    fn an_unknown_name_is_refused_with_a_list_of_the_valid_ones() {
         for name in ["eth0", "shm:", "af_xdp:", "udpx:1", ":", "SHM"] {
             assert!(refusal(name).contains("udp:ADDRESS:PORT"), "{name}");
         }
-        assert!(refusal("udp:nowhere").contains("no address and port"));
+        assert!(refusal("udp:nowhere").contains("not an address and port"));
         assert!(refusal("af_xdp:no-such-interface").contains("no-such-interface"));
     }
 
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn devices_that_another_crate_brings_open_by_their_names_and_are_told_of() {
+    fn devices_added_by_another_crate_open_by_name_and_are_listed() {
         let open_it = |at: &str| match at {
             "one" => Nic::open(),
             _ => Err(Error::InvalidParameter(format!("no {at} here"))),

@@ -1,7 +1,9 @@
-//! Handles: what a C program names objects by, checked in every call.
-//! Not pointers: a handle that was given back, one of another kind and any other number find nothing.
-//! Source: Michael, "Hazard pointers: safe memory reclamation for lock-free objects", IEEE TPDS 15 (2004), with the barrier on the
-//! side of those who give back, as in Dice, Huang and Yang, "Asymmetric Dekker synchronization" (2001).
+//! Handles, which identify objects for C programs and are validated in every call. Stale handles, handles of another
+//! kind and arbitrary numbers are detected.
+//!
+//! Source: Michael, "Hazard pointers: safe memory reclamation for lock-free objects", IEEE TPDS 15 (2004), with the
+//! barrier on the side of the thread that destroys an object, as in Dice, Huang and Yang, "Asymmetric Dekker
+//! synchronization" (2001).
 
 use crate::layout::{Handle, Return};
 use longma_via::barriers::{heavy_barrier, is_available, light_barrier};
@@ -10,7 +12,8 @@ use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A handle's lowest bits say where its object is, the next what kind it is of, the rest that it is this one: no number comes again.
+/// The lowest bits of a handle are the slot index of the object, the next ones its kind, and the rest a counter that
+/// makes handles unique.
 const INDEX_BITS: u32 = 20;
 const KIND_BITS: u32 = 4;
 const CHUNK: usize = 1024;
@@ -18,19 +21,19 @@ const CHUNKS: usize = (1 << INDEX_BITS) / CHUNK;
 
 const _: () = assert!(usize::BITS == 64, "the numbers of handles need 40 bits");
 
-/// How long giving back waits for calls of other threads. None takes so long, also on a machine so busy that a thread stands still for
-/// seconds; only one that is gone in the midst of a call does, and then the object stays for ever.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long destroying an object waits for calls by other threads. No call takes that long, even on a machine so busy
+/// that threads stop for seconds. Only a thread that disappears within a call does; the object is then leaked.
+const DESTROY_TIMEOUT: Duration = Duration::from_secs(10);
 
 struct Slot<T> {
-    /// The handle that finds this object now; 0: none.
+    /// The current handle of the object; 0 if the slot is empty.
     handle: AtomicUsize,
     /// From `Arc::into_raw`.
     object: AtomicPtr<T>,
 }
 
 #[derive(Default)]
-struct Places {
+struct Slots {
     free: Vec<usize>,
     used: usize,
     made: usize,
@@ -40,7 +43,7 @@ struct Places {
 pub(crate) struct Table<T> {
     kind: usize,
     chunks: [OnceLock<Box<[Slot<T>]>>; CHUNKS],
-    places: Mutex<Places>,
+    slots: Mutex<Slots>,
 }
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -48,10 +51,10 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl<T: Send + Sync + 'static> Table<T> {
-    /// A table of the kind of that number, 1 to 15.
+    /// Creates the table for a kind, 1 to 15.
     pub(crate) const fn new(kind: usize) -> Table<T> {
-        let places = Places { free: Vec::new(), used: 0, made: 0 };
-        Table { kind, chunks: [const { OnceLock::new() }; CHUNKS], places: Mutex::new(places) }
+        let slots = Slots { free: Vec::new(), used: 0, made: 0 };
+        Table { kind, chunks: [const { OnceLock::new() }; CHUNKS], slots: Mutex::new(slots) }
     }
 
     fn slot_at(&self, index: usize) -> &Slot<T> {
@@ -60,7 +63,7 @@ impl<T: Send + Sync + 'static> Table<T> {
         &chunk[index % CHUNK]
     }
 
-    /// Where `handle` would be, if it is of this kind.
+    /// The slot of `handle`, if it is of this kind.
     #[inline]
     fn slot(&self, handle: usize) -> Option<&Slot<T>> {
         if handle >> INDEX_BITS & ((1 << KIND_BITS) - 1) != self.kind {
@@ -70,39 +73,41 @@ impl<T: Send + Sync + 'static> Table<T> {
         Some(&self.chunks[index / CHUNK].get()?[index % CHUNK])
     }
 
-    /// Takes an object in, and says by which handle it is found. `None`: there are a million of them.
+    /// Inserts an object and returns its handle. `None` if there are a million objects.
     pub(crate) fn insert(&self, object: Arc<T>) -> Option<Handle> {
-        let mut places = lock(&self.places);
-        let index = match places.free.pop() {
+        let mut slots = lock(&self.slots);
+        let index = match slots.free.pop() {
             Some(index) => index,
-            None if places.used < CHUNK * CHUNKS => {
-                places.used += 1;
-                places.used - 1
+            None if slots.used < CHUNK * CHUNKS => {
+                slots.used += 1;
+                slots.used - 1
             }
             None => return None,
         };
-        places.made += 1;
-        let handle = places.made << (INDEX_BITS + KIND_BITS) | self.kind << INDEX_BITS | index;
+        slots.made += 1;
+        let handle = slots.made << (INDEX_BITS + KIND_BITS) | self.kind << INDEX_BITS | index;
         let slot = self.slot_at(index);
         slot.object.store(Arc::into_raw(object).cast_mut(), Ordering::Relaxed);
         slot.handle.store(handle, Ordering::Release);
         Some(std::ptr::without_provenance_mut(handle))
     }
 
-    /// A reference of its own to the object, for a call that may take long.
+    /// Returns a counted reference to the object, for calls that may take long.
     pub(crate) fn shared(&self, handle: Handle) -> Option<Arc<T>> {
         self.shared_after(handle, |_| {})
     }
 
-    /// As `shared`, after `note` has entered the call with the object: whoever gives the object back sees that, or is first.
+    /// Like `shared`, but calls `note` with the object while it is locked. A thread that destroys the object either
+    /// sees the effect of `note` or is first.
     pub(crate) fn shared_after(&self, handle: Handle, note: impl FnOnce(&T)) -> Option<Arc<T>> {
-        let _places = lock(&self.places);
+        let _places = lock(&self.slots);
         let slot = self.slot(handle.addr())?;
         if slot.handle.load(Ordering::Acquire) != handle.addr() {
             return None;
         }
         let object = slot.object.load(Ordering::Relaxed);
-        // SAFETY: from `Arc::into_raw`; with the lock held and the handle in place nobody takes the table's reference away.
+        // SAFETY: the pointer is from `Arc::into_raw`. The table's reference is released only under the lock, which is
+        // held, and only after the handle is cleared.
         let object = unsafe {
             Arc::increment_strong_count(object);
             Arc::from_raw(object)
@@ -111,25 +116,26 @@ impl<T: Send + Sync + 'static> Table<T> {
         Some(object)
     }
 
-    /// Does something short with the object, without a lock or any other atomic exchange. `None`: there is no such object.
+    /// Calls `act`, which must be short, with the object, without a lock or an atomic exchange. `None` if there is no
+    /// such object.
     #[inline]
     pub(crate) fn with<R>(&self, handle: Handle, act: impl FnOnce(&T) -> R) -> Option<R> {
         let (handle, slot) = (handle.addr(), self.slot(handle.addr())?);
         let mut act = Some(act);
-        let done = PLACE.try_with(|place| {
+        let done = THREAD_ENTRY.try_with(|place| {
             let place = place.try_borrow_mut().ok()?;
-            let _inside = Inside::of(&place.inside, handle);
+            let _inside = InUse::of(&place.inside, handle);
             if slot.handle.load(Ordering::Acquire) != handle {
                 return Some(None);
             }
-            // SAFETY: whoever takes the object away first empties `handle` and then waits for all who are inside with it; this
-            // thread said so before it saw that it was not emptied.
+            // SAFETY: a thread that removes the object first clears `handle` and then waits for all threads using it.
+            // This thread announced its use before it saw that `handle` was not cleared.
             let object = unsafe { &*slot.object.load(Ordering::Relaxed) };
             Some(act.take().map(|act| act(object)))
         });
         match done {
             Ok(Some(outcome)) => outcome,
-            // Called from within a call, or while the thread ends.
+            // Nested in another call, or during thread exit.
             _ => {
                 let object = self.shared(std::ptr::without_provenance_mut(handle))?;
                 act.take().map(|act| act(&object))
@@ -137,92 +143,94 @@ impl<T: Send + Sync + 'static> Table<T> {
         }
     }
 
-    /// Takes an object out if `allowed` finds nothing against it; its handle finds nothing any more.
+    /// Removes an object if `allowed` returns `Ok`. Its handle is invalid afterwards.
     pub(crate) fn remove(
         &self,
         handle: Handle,
         allowed: impl FnOnce(&T) -> Result<(), Return>,
     ) -> Result<Arc<T>, Return> {
         let handle = handle.addr();
-        let places = lock(&self.places);
+        let slots = lock(&self.slots);
         let slot = self.slot(handle).ok_or(Return::InvalidParameter)?;
         if slot.handle.load(Ordering::Acquire) != handle {
             return Err(Return::InvalidParameter);
         }
         let object = slot.object.load(Ordering::Relaxed);
-        // SAFETY: from `Arc::into_raw`, and the table's reference goes only under the lock that we have.
+        // SAFETY: the pointer is from `Arc::into_raw`, and the table's reference is released only under the lock, which
+        // is held.
         allowed(unsafe { &*object })?;
         slot.handle.store(0, Ordering::Release);
-        // Without the lock, for which others wait, and with them the call that this waits for, if a signal's handler makes one within it.
-        // The place is nobody else's until it is free.
-        drop(places);
-        if wait_until_nobody_uses(handle) {
-            lock(&self.places).free.push(handle & ((1 << INDEX_BITS) - 1));
+        // Release the lock before waiting: other threads need it, and so may the call that is being waited for, if a
+        // signal handler makes another call within it. The slot is not reused until it is marked free.
+        drop(slots);
+        if wait_until_unused(handle) {
+            lock(&self.slots).free.push(handle & ((1 << INDEX_BITS) - 1));
         } else {
-            // SAFETY: as above. The table's own reference and its place stay as they are, for whoever still uses them.
+            // SAFETY: as above. The table's reference and the slot are leaked for the threads that still use the
+            // object.
             unsafe { Arc::increment_strong_count(object) };
         }
-        // SAFETY: from `Arc::into_raw`, and no one finds it any more.
+        // SAFETY: the pointer is from `Arc::into_raw`, and the object can no longer be found.
         Ok(unsafe { Arc::from_raw(object) })
     }
 }
 
-// ---- who is inside ------------------------------------------------------------------------------------------------------
+// ---- threads using handles -----------------------------------------------------------------------------------------
 
-/// The handles that threads are using, one a thread; 0: none.
+/// The handle in use by each thread; 0 if none.
 static USED: Mutex<Vec<Arc<AtomicUsize>>> = Mutex::new(Vec::new());
 
-/// A thread's place in `USED`.
-struct Place {
+/// A thread's entry in `USED`.
+struct ThreadEntry {
     inside: Arc<AtomicUsize>,
 }
 
 thread_local! {
-    static PLACE: RefCell<Place> = RefCell::new(Place::take());
+    static THREAD_ENTRY: RefCell<ThreadEntry> = RefCell::new(ThreadEntry::take());
 }
 
-impl Place {
-    fn take() -> Place {
+impl ThreadEntry {
+    fn take() -> ThreadEntry {
         let inside = Arc::new(AtomicUsize::new(0));
         lock(&USED).push(inside.clone());
-        Place { inside }
+        ThreadEntry { inside }
     }
 }
 
-impl Drop for Place {
+impl Drop for ThreadEntry {
     fn drop(&mut self) {
         lock(&USED).retain(|other| !Arc::ptr_eq(other, &self.inside));
     }
 }
 
-/// A thread that is using a handle.
-struct Inside<'a>(&'a AtomicUsize);
+/// Marks a handle as in use by this thread.
+struct InUse<'a>(&'a AtomicUsize);
 
-impl Inside<'_> {
+impl InUse<'_> {
     #[inline]
-    fn of(place: &AtomicUsize, handle: usize) -> Inside<'_> {
+    fn of(place: &AtomicUsize, handle: usize) -> InUse<'_> {
         place.store(handle, Ordering::Relaxed);
         if is_available() {
             light_barrier();
         } else {
             fence(Ordering::SeqCst);
         }
-        Inside(place)
+        InUse(place)
     }
 }
 
-impl Drop for Inside<'_> {
+impl Drop for InUse<'_> {
     #[inline]
     fn drop(&mut self) {
         self.0.store(0, Ordering::Release);
     }
 }
 
-/// Waits for all who began to use `handle` before it was emptied. `false`: one did not end.
-fn wait_until_nobody_uses(handle: usize) -> bool {
-    let end = Instant::now() + PATIENCE;
+/// Waits for all threads that started to use `handle` before it was cleared. Returns `false` if one did not finish.
+fn wait_until_unused(handle: usize) -> bool {
+    let end = Instant::now() + DESTROY_TIMEOUT;
     if is_available() {
-        // It worked before; should it not now, nobody may be taken for being outside.
+        // The barrier worked before. If it fails now, no thread can be assumed to be outside.
         while !heavy_barrier() {
             if Instant::now() >= end {
                 return false;
@@ -246,7 +254,7 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicBool, AtomicU32};
 
-    /// Says, and remembers, when it is dropped.
+    /// Counts its drops, and detects a second one.
     struct Watched(Arc<AtomicU32>, AtomicBool);
 
     impl Drop for Watched {
@@ -261,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handle_finds_its_object_until_it_is_given_back_and_nothing_else_finds_it() {
+    fn a_handle_finds_its_object_until_it_is_released_and_no_other_handle_does() {
         static TABLE: Table<Watched> = Table::new(3);
         let dropped = Arc::new(AtomicU32::new(0));
         let handle = TABLE.insert(object(&dropped)).unwrap();
@@ -281,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_may_be_used_within_the_use_of_another() {
+    fn object_uses_can_be_nested() {
         static TABLE: Table<Watched> = Table::new(4);
         let dropped = Arc::new(AtomicU32::new(0));
         let (one, two) = (TABLE.insert(object(&dropped)).unwrap(), TABLE.insert(object(&dropped)).unwrap());
@@ -297,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn what_threads_use_is_not_dropped_under_them() {
+    fn objects_in_use_are_not_dropped() {
         static TABLE: Table<Watched> = Table::new(5);
         const THREADS: usize = 3;
         const ROUNDS: u32 = 2000;
@@ -316,7 +324,7 @@ mod tests {
                     }
                 });
             }
-            // Also where an assertion fails: nobody would end the threads then.
+            // Also when an assertion fails, because the threads would not end otherwise.
             let _end = Ends(&stop);
             for round in 0..ROUNDS {
                 let handle = TABLE.insert(object(&dropped)).unwrap();
@@ -332,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_call_uses_for_seconds_on_a_busy_machine_is_dropped_after_it_and_not_kept_for_ever() {
+    fn an_object_in_long_use_is_dropped_after_the_use() {
         static TABLE: Table<Watched> = Table::new(10);
         let dropped = Arc::new(AtomicU32::new(0));
         let handle = TABLE.insert(object(&dropped)).unwrap().addr();
@@ -342,7 +350,7 @@ mod tests {
             scope.spawn(move || {
                 TABLE.with(of(handle), |_| {
                     begun.send(()).unwrap();
-                    // As one that others do not let run meanwhile.
+                    // Simulates a thread that is not scheduled for a while.
                     std::thread::sleep(Duration::from_millis(1500));
                 })
             });
@@ -353,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn while_one_is_given_back_in_the_midst_of_a_call_all_other_handles_work() {
+    fn releasing_a_handle_in_use_does_not_block_other_handles() {
         static TABLE: Table<Watched> = Table::new(11);
         let dropped = Arc::new(AtomicU32::new(0));
         let [handle, other] = [(); 2].map(|()| TABLE.insert(object(&dropped)).unwrap().addr());
@@ -382,13 +390,13 @@ mod tests {
             assert_eq!(dropped.load(Ordering::SeqCst), 1);
             over.send(()).unwrap();
             gives_back.join().unwrap();
-            assert!(took < PATIENCE / 2, "{took:?}");
+            assert!(took < DESTROY_TIMEOUT / 2, "{took:?}");
             assert_eq!(dropped.load(Ordering::SeqCst), 2);
         });
     }
 
     #[test]
-    fn what_somebody_begins_to_wait_for_is_not_given_back_meanwhile() {
+    fn a_handle_with_a_waiter_is_not_released() {
         static TABLE: Table<AtomicUsize> = Table::new(9);
         let handle = TABLE.insert(Arc::new(AtomicUsize::new(0))).unwrap().addr();
         let of: fn(usize) -> Handle = std::ptr::without_provenance_mut;
@@ -403,7 +411,7 @@ mod tests {
         });
         let waited_for = TABLE.shared_after(of(handle), |users| {
             begun.send(()).unwrap();
-            // The other thread has the time to come between.
+            // Give the other thread time to run in between.
             std::thread::sleep(Duration::from_millis(200));
             users.fetch_add(1, Ordering::AcqRel);
         });

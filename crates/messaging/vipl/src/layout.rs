@@ -1,5 +1,5 @@
-//! The structures and numbers of `include/vipl.h`, as C lays them out.
-//! Not their meaning.
+//! The C layout of the structures and constants of `include/vipl.h`.
+//!
 //! Source: VIA, descriptor format; VIPL data structures.
 
 use longma_via::{Address, Error, Operation, ProtectionTag, Reliability, Status, ViAttributes};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 pub(crate) type Handle = *mut c_void;
 
-/// A call's outcome, `VIP_RETURN`.
+/// The return code of a call, `VIP_RETURN`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(C)]
 pub(crate) enum Return {
@@ -52,17 +52,17 @@ impl From<&Error> for Return {
     }
 }
 
-/// The outcome of a call that gives nothing.
+/// Converts the result of a call without a value.
 pub(crate) fn outcome(result: Result<(), Error>) -> Return {
     result.map_or_else(|error| Return::from(&error), |()| Return::Success)
 }
 
-/// When a timeout that begins now ends; `None` never does.
+/// The deadline of a timeout that starts now. `None` means no deadline.
 pub(crate) fn deadline(milliseconds: c_ulong) -> Option<Instant> {
     timeout(milliseconds).and_then(|timeout| Instant::now().checked_add(timeout))
 }
 
-/// A timeout in milliseconds; all ones never passes.
+/// Converts a timeout in milliseconds. All ones means no timeout.
 pub(crate) fn timeout(milliseconds: c_ulong) -> Option<Duration> {
     (milliseconds != c_ulong::MAX).then(|| Duration::from_millis(milliseconds))
 }
@@ -80,32 +80,32 @@ impl NetAddress {
     }
 
     /// # Safety
-    /// `address` must be null or an address with as many bytes as it says.
+    /// `address` must be null or point to an address with as many bytes as its lengths say.
     pub(crate) unsafe fn read(address: *const NetAddress) -> Option<Address> {
         if address.is_null() {
             return None;
         }
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let (host, discriminator) =
                 ((*address).host_length as usize, (*address).discriminator_length as usize);
             let bytes = std::slice::from_raw_parts(NetAddress::first_byte(address), host + discriminator);
-            // A host may be filled up with zeros, as those that we give out are.
+            // Ignore zero padding at the end of the host.
             let filled = bytes[..host].iter().rev().take_while(|byte| **byte == 0).count();
             Some(Address::new(&bytes[..host - filled], &bytes[host..]))
         }
     }
 
-    /// Writes an address whose host is `host`, as `NicObject::host_bytes` gives it.
+    /// Writes an address with the host `host`, as returned by `NicObject::host_bytes`.
     ///
     /// # Safety
-    /// `to` must be null or have room for the NIC's longest address, and the address must not be longer than that.
+    /// `to` must be null or have space for the NIC's longest address, which the address must not exceed.
     pub(crate) unsafe fn write(to: *mut NetAddress, host: &[u8], discriminator: &[u8]) {
         if to.is_null() {
             return;
         }
         let first = NetAddress::first_byte(to).cast_mut();
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             (*to).host_length = host.len() as u16;
             (*to).discriminator_length = discriminator.len() as u16;
@@ -153,7 +153,7 @@ impl CViAttributes {
     /// # Safety
     /// `attributes` must be null or valid.
     pub(crate) unsafe fn read(attributes: *const CViAttributes) -> Result<ViAttributes, Return> {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let Some(from) = (unsafe { attributes.as_ref() }) else { return Err(Return::InvalidParameter) };
         if !from.qos.is_null() {
             return Err(Return::InvalidQos);
@@ -182,13 +182,13 @@ impl CViAttributes {
             rdma_read: c_int::from(attributes.rdma_read),
         };
         if !to.is_null() {
-            // SAFETY: as the caller says.
+            // SAFETY: guaranteed by the caller.
             unsafe { to.write(value) };
         }
     }
 }
 
-/// A protection tag's number, as a handle.
+/// Converts the number of a protection tag to a handle.
 pub(crate) fn handle_of(tag: ProtectionTag) -> Handle {
     std::ptr::without_provenance_mut(tag.number() as usize)
 }
@@ -204,7 +204,7 @@ pub(crate) struct CMemoryAttributes {
     pub(crate) rdma_read: c_int,
 }
 
-/// A descriptor's control segment.
+/// The control segment of a descriptor.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct ControlSegment {
@@ -227,7 +227,7 @@ pub(crate) struct DataSegment {
     pub(crate) length: u32,
 }
 
-/// The fixed part of a descriptor. More segments may follow it.
+/// The fixed part of a descriptor. More segments may follow.
 #[repr(C)]
 pub(crate) struct CDescriptor {
     pub(crate) control: ControlSegment,
@@ -241,7 +241,7 @@ pub(crate) const CONTROL_IMMEDIATE: u16 = 0x4;
 pub(crate) const CONTROL_FENCE: u16 = 0x8;
 pub(crate) const CONTROL_RESERVED: u16 = 0xfff0;
 
-/// The status word that a program sees.
+/// The status word stored in a descriptor.
 pub(crate) fn status_word(operation: Operation, status: Status) -> u32 {
     let operation = match operation {
         Operation::Send => 0,

@@ -1,9 +1,10 @@
-//! VIPL for C programs: the calls of `include/vipl.h`, each a few lines on top of `longma-via`.
-//! Not the machinery: what a call means is said there. Not for Rust programs either, but for those that bring C programs more NICs.
-//! Source: VI Architecture Specification 1.0, and its VI Provider Library; `include/vipl.h` has the names and layouts.
+//! VIPL for C programs: implements the functions of `include/vipl.h` on top of `longma-via`. The Rust interface serves
+//! only to add NICs.
 //!
-//! Safety of every exported function: pointers must be null (which is an invalid parameter) or point to what the header says, which C
-//! has no way to check. Handles are checked: any number may be one (`handles.rs`).
+//! Source: VI Architecture Specification 1.0 and its VI Provider Library; `include/vipl.h` has the names and layouts.
+//!
+//! Safety of all exported functions: pointers must be null (which is an invalid parameter) or valid as described in the
+//! header; C offers no way to check that. Handles are checked, so any number may be passed (`handles.rs`).
 #![allow(clippy::missing_safety_doc)]
 
 mod completion;
@@ -20,7 +21,7 @@ mod vi;
 
 pub use device::{Devices, add_devices};
 
-/// The README's example is a test.
+/// Compiles and runs the example in the README.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -1,24 +1,24 @@
-//! The name service: the names of this host, and what a NIC that reaches others takes for one of theirs.
-//! Not DNS.
+//! The name service: names of this host, and host names that a NIC accepts in addresses. It does not query DNS itself.
+//!
 //! Source: VIPL, name service.
 
 use crate::layout::*;
 use crate::nic::{NICS, NicObject};
 use std::ffi::{CStr, c_char, c_ulong, c_void};
 
-// SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
+// SAFETY: the symbol is VIPL's and is defined only here. The crate documentation states the caller's obligations.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipNSInit(nic: Handle, _information: *mut c_void) -> Return {
     if NICS.shared(nic).is_none() { Return::InvalidParameter } else { Return::Success }
 }
 
-// SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
+// SAFETY: the symbol is VIPL's and is defined only here. The crate documentation states the caller's obligations.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipNSShutdown(nic: Handle) -> Return {
     if NICS.shared(nic).is_none() { Return::InvalidParameter } else { Return::Success }
 }
 
-/// Whether there are other hosts, with names that the NIC can tell from others.
+/// Whether the NIC reaches other hosts by name.
 fn is_network(object: &NicObject) -> bool {
     matches!(object.nic.attributes().name.split(':').next(), Some("udp" | "af_xdp"))
 }
@@ -27,7 +27,7 @@ fn own_name() -> String {
     std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_string()
 }
 
-// SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
+// SAFETY: the symbol is VIPL's and is defined only here. The crate documentation states the caller's obligations.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipNSGetHostByName(
     nic: Handle,
@@ -39,19 +39,19 @@ unsafe extern "C" fn VipNSGetHostByName(
     if name.is_null() || address.is_null() {
         return Return::InvalidParameter;
     }
-    // SAFETY: a name is a C string, as the header says.
+    // SAFETY: the name is a C string, as the header requires.
     let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
     let is_own = name == "localhost" || name == "local" || name == own_name();
-    // What a NIC takes for a host of its addresses, it knows by name: where hosts are sockets, a name and a port.
+    // A name is whatever the NIC accepts as the host part of an address; for UDP, a host name and a port.
     let asked = if is_own { b"" } else { name.as_bytes() };
     let found = object.nic.host(asked).ok().filter(|_| index == 0 && (is_own || is_network(&object)));
     let Some(host) = found.and_then(|host| object.host_bytes(&host)) else { return Return::ErrorNameService };
-    // SAFETY: the caller's to fill; the host is as long as all of this NIC's.
+    // SAFETY: writable memory of the caller; the host has the length of all hosts of this NIC.
     unsafe { NetAddress::write(address, &host, b"") };
     Return::Success
 }
 
-// SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
+// SAFETY: the symbol is VIPL's and is defined only here. The crate documentation states the caller's obligations.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipNSGetHostByAddr(
     nic: Handle,
@@ -59,7 +59,7 @@ unsafe extern "C" fn VipNSGetHostByAddr(
     name: *mut c_char,
     length: *mut c_ulong,
 ) -> Return {
-    // SAFETY: as the crate's head says.
+    // SAFETY: see the crate documentation.
     let (object, address) = unsafe { (NICS.shared(nic), NetAddress::read(address)) };
     let (Some(object), Some(address)) = (object, address) else { return Return::InvalidParameter };
     if name.is_null() || length.is_null() {
@@ -74,7 +74,7 @@ unsafe extern "C" fn VipNSGetHostByAddr(
         },
         false => return Return::ErrorNameService,
     };
-    // SAFETY: the length is what the caller's room holds.
+    // SAFETY: the length is the size of the caller's buffer.
     unsafe {
         let room = length.read() as usize;
         length.write(own.len() as c_ulong + 1);

@@ -1,5 +1,5 @@
 //! NICs, protection tags, memory and the error callback.
-//! Not VIs.
+//!
 //! Source: VIPL, hardware connection; memory management; error handling.
 
 use crate::device;
@@ -10,20 +10,20 @@ use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_int, c_ulong, c_void};
 use std::sync::{Arc, Mutex};
 
-/// What a `VIP_NIC_HANDLE` names.
+/// The object behind a `VIP_NIC_HANDLE`.
 pub(crate) struct NicObject {
     pub(crate) nic: Nic,
     regions: Mutex<BTreeMap<u32, MemoryRegion>>,
     /// VI handles by VI number, for completion queues and errors.
     pub(crate) vis: Mutex<BTreeMap<u32, usize>>,
-    /// The local address, as long as all of this NIC's addresses are given out.
+    /// The local address, padded to the common length of this NIC's addresses.
     local: Vec<u8>,
 }
 
 pub(crate) static NICS: Table<NicObject> = Table::new(1);
 
-/// Bytes of a host address where hosts' names differ in length: they are filled up with zeros, so that a program that leaves room for
-/// one leaves room for any.
+/// The minimum length of hosts where their lengths vary, bytes. Hosts are padded with zeros, so that a buffer for one
+/// host fits all.
 const HOST_BYTES: usize = 64;
 
 impl NicObject {
@@ -36,7 +36,7 @@ impl NicObject {
         NicObject { nic, regions: Mutex::default(), vis: Mutex::default(), local }
     }
 
-    /// `host` as it is given out. `None`: it is longer than any of this NIC's.
+    /// Pads `host` to the common length. `None` if it is too long.
     pub(crate) fn host_bytes(&self, host: &[u8]) -> Option<Vec<u8>> {
         let mut bytes = host.to_vec();
         bytes.resize(self.local.len().max(host.len()), 0);
@@ -50,30 +50,30 @@ impl NicObject {
     }
 }
 
-// SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
+// SAFETY: the symbol is VIPL's and is defined only here. The crate documentation states the caller's obligations.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipOpenNic(name: *const c_char, handle: *mut Handle) -> Return {
     if handle.is_null() {
         return Return::InvalidParameter;
     }
-    // SAFETY: a name is a C string, as the header says.
+    // SAFETY: the name is a C string, as the header requires.
     let name = if name.is_null() { c"" } else { unsafe { CStr::from_ptr(name) } };
     let Ok(name) = name.to_str() else { return Return::InvalidParameter };
     match device::open(name) {
-        Ok(nic) => give_out(&NICS, Arc::new(NicObject::new(nic)), handle),
+        Ok(nic) => return_handle(&NICS, Arc::new(NicObject::new(nic)), handle),
         Err(error) => Return::from(&error),
     }
 }
 
-/// Has a program know an object by a handle of `table`.
-pub(crate) fn give_out<T: Send + Sync + 'static>(
+/// Inserts an object into `table` and passes its handle to the program.
+pub(crate) fn return_handle<T: Send + Sync + 'static>(
     table: &Table<T>,
     object: Arc<T>,
     to: *mut Handle,
 ) -> Return {
     match table.insert(object) {
         Some(handle) => {
-            // SAFETY: the callers have seen that it is not null; it is the program's place for a handle.
+            // SAFETY: the callers have checked that it is not null; it points to the program's variable for the handle.
             unsafe { to.write(handle) };
             Return::Success
         }
@@ -81,12 +81,13 @@ pub(crate) fn give_out<T: Send + Sync + 'static>(
     }
 }
 
-// SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
+// SAFETY: the symbol is VIPL's and is defined only here. The crate documentation states the caller's obligations.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipCloseNic(handle: Handle) -> Return {
     match NICS.remove(handle, |_| Ok(())) {
         Ok(object) => {
-            // Taken out first: a region waits for the VIs' locks, in which the callback of an error may want these.
+            // Take them out of the mutex first: dropping a region waits for the locks of VIs, and an error callback
+            // that runs meanwhile may need the mutex.
             let regions = std::mem::take(&mut *lock(&object.regions));
             drop(regions);
             Return::Success
@@ -95,7 +96,7 @@ unsafe extern "C" fn VipCloseNic(handle: Handle) -> Return {
     }
 }
 
-// SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
+// SAFETY: the symbol is VIPL's and is defined only here. The crate documentation states the caller's obligations.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipQueryNic(handle: Handle, to: *mut NicAttributes) -> Return {
     let Some(object) = NICS.shared(handle) else { return Return::InvalidParameter };
@@ -130,14 +131,14 @@ unsafe extern "C" fn VipQueryNic(handle: Handle, to: *mut NicAttributes) -> Retu
         reliability_level_support: bits(&facts.reliability),
         rdma_read_support: bits(&facts.rdma_read),
     };
-    // SAFETY: not null, and the caller's to fill.
+    // SAFETY: not null, and points to writable memory of the caller.
     unsafe { to.write(value) };
     Return::Success
 }
 
 type ErrorHandler = unsafe extern "C" fn(*mut c_void, *mut ErrorDescriptor);
 
-// SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
+// SAFETY: the symbol is VIPL's and is defined only here. The crate documentation states the caller's obligations.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipErrorCallback(
     handle: Handle,
@@ -159,14 +160,14 @@ unsafe extern "C" fn VipErrorCallback(
             resource: error.resource as c_int,
             code: error.code as c_int,
         };
-        // SAFETY: the program gave the handler and its context for this.
+        // SAFETY: the program supplied the handler and its context for this purpose.
         unsafe { handler(context as *mut c_void, &raw mut descriptor) };
     }))
 }
 
 // ---- memory -----------------------------------------------------------------------------------------------------------
 
-// SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
+// SAFETY: the symbol is VIPL's and is defined only here. The crate documentation states the caller's obligations.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipCreatePtag(handle: Handle, tag: *mut Handle) -> Return {
     let Some(object) = NICS.shared(handle) else { return Return::InvalidParameter };
@@ -175,7 +176,7 @@ unsafe extern "C" fn VipCreatePtag(handle: Handle, tag: *mut Handle) -> Return {
     }
     match object.nic.create_protection_tag() {
         Ok(created) => {
-            // SAFETY: not null, and the caller's to fill.
+            // SAFETY: not null, and points to writable memory of the caller.
             unsafe { tag.write(handle_of(created)) };
             Return::Success
         }
@@ -183,7 +184,7 @@ unsafe extern "C" fn VipCreatePtag(handle: Handle, tag: *mut Handle) -> Return {
     }
 }
 
-// SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
+// SAFETY: the symbol is VIPL's and is defined only here. The crate documentation states the caller's obligations.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipDestroyPtag(handle: Handle, tag: Handle) -> Return {
     let Some(object) = NICS.shared(handle) else { return Return::InvalidParameter };
@@ -193,7 +194,7 @@ unsafe extern "C" fn VipDestroyPtag(handle: Handle, tag: Handle) -> Return {
 /// # Safety
 /// `attributes` must be null or valid.
 unsafe fn memory_attributes(attributes: *const CMemoryAttributes) -> Option<MemoryAttributes> {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let from = unsafe { attributes.as_ref() }?;
     Some(MemoryAttributes {
         tag: tag_of(from.ptag),
@@ -207,7 +208,7 @@ fn keep(object: &NicObject, region: Result<MemoryRegion, longma_via::Error>, mem
         Ok(region) => {
             let handle = region.handle().0;
             lock(&object.regions).insert(handle, region);
-            // SAFETY: the callers have seen that it is not null.
+            // SAFETY: the callers have checked that it is not null.
             unsafe { memory.write(handle) };
             Return::Success
         }
@@ -215,7 +216,7 @@ fn keep(object: &NicObject, region: Result<MemoryRegion, longma_via::Error>, mem
     }
 }
 
-// SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
+// SAFETY: the symbol is VIPL's and is defined only here. The crate documentation states the caller's obligations.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipRegisterMem(
     handle: Handle,
@@ -224,18 +225,18 @@ unsafe extern "C" fn VipRegisterMem(
     attributes: *const CMemoryAttributes,
     memory: *mut u32,
 ) -> Return {
-    // SAFETY: as the crate's head says.
+    // SAFETY: see the crate documentation.
     let (object, attributes) = unsafe { (NICS.shared(handle), memory_attributes(attributes)) };
     let (Some(object), Some(attributes)) = (object, attributes) else { return Return::InvalidParameter };
     if memory.is_null() {
         return Return::InvalidParameter;
     }
-    // SAFETY: the program registers memory of its own and leaves it mapped until it deregisters it, as VIPL asks.
+    // SAFETY: VIPL requires the program to keep registered memory mapped until it deregisters it.
     let region = unsafe { object.nic.register(address.cast(), length as usize, attributes) };
     keep(&object, region, memory)
 }
 
-// SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
+// SAFETY: the symbol is VIPL's and is defined only here. The crate documentation states the caller's obligations.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn LongmaVipAllocateMem(
     handle: Handle,
@@ -244,7 +245,7 @@ unsafe extern "C" fn LongmaVipAllocateMem(
     address: *mut *mut c_void,
     memory: *mut u32,
 ) -> Return {
-    // SAFETY: as the crate's head says.
+    // SAFETY: see the crate documentation.
     let (object, attributes) = unsafe { (NICS.shared(handle), memory_attributes(attributes)) };
     let (Some(object), Some(attributes)) = (object, attributes) else { return Return::InvalidParameter };
     if memory.is_null() || address.is_null() {
@@ -252,13 +253,13 @@ unsafe extern "C" fn LongmaVipAllocateMem(
     }
     let region = object.nic.allocate(length as usize, attributes);
     if let Ok(region) = &region {
-        // SAFETY: not null, and the caller's to fill.
+        // SAFETY: not null, and points to writable memory of the caller.
         unsafe { address.write(region.as_ptr().cast()) };
     }
     keep(&object, region, memory)
 }
 
-// SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
+// SAFETY: the symbol is VIPL's and is defined only here. The crate documentation states the caller's obligations.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipDeregisterMem(handle: Handle, address: *mut c_void, memory: u32) -> Return {
     let Some(object) = NICS.shared(handle) else { return Return::InvalidParameter };
@@ -272,12 +273,12 @@ unsafe extern "C" fn VipDeregisterMem(handle: Handle, address: *mut c_void, memo
     Return::Success
 }
 
-/// Whether the address that a call gives lies in the region that it names.
-fn lies_in(address: *mut c_void, region: &MemoryRegion) -> bool {
+/// Whether the address is inside the region.
+fn is_inside(address: *mut c_void, region: &MemoryRegion) -> bool {
     (address.addr() as u64).checked_sub(region.address()).is_some_and(|offset| offset < region.len() as u64)
 }
 
-// SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
+// SAFETY: the symbol is VIPL's and is defined only here. The crate documentation states the caller's obligations.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipSetMemAttributes(
     handle: Handle,
@@ -285,16 +286,16 @@ unsafe extern "C" fn VipSetMemAttributes(
     memory: u32,
     attributes: *const CMemoryAttributes,
 ) -> Return {
-    // SAFETY: as the crate's head says.
+    // SAFETY: see the crate documentation.
     let (object, attributes) = unsafe { (NICS.shared(handle), memory_attributes(attributes)) };
     let (Some(object), Some(attributes)) = (object, attributes) else { return Return::InvalidParameter };
-    match lock(&object.regions).get_mut(&memory).filter(|region| lies_in(address, region)) {
+    match lock(&object.regions).get_mut(&memory).filter(|region| is_inside(address, region)) {
         Some(region) => outcome(region.set_attributes(attributes)),
         None => Return::InvalidParameter,
     }
 }
 
-// SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
+// SAFETY: the symbol is VIPL's and is defined only here. The crate documentation states the caller's obligations.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipQueryMem(
     handle: Handle,
@@ -304,7 +305,7 @@ unsafe extern "C" fn VipQueryMem(
 ) -> Return {
     let Some(object) = NICS.shared(handle) else { return Return::InvalidParameter };
     let regions = lock(&object.regions);
-    let region = regions.get(&memory).filter(|region| lies_in(address, region));
+    let region = regions.get(&memory).filter(|region| is_inside(address, region));
     let Some(attributes) = region.map(MemoryRegion::attributes) else { return Return::InvalidParameter };
     drop(regions);
     if to.is_null() {
@@ -315,7 +316,7 @@ unsafe extern "C" fn VipQueryMem(
         rdma_write: c_int::from(attributes.rdma_write),
         rdma_read: c_int::from(attributes.rdma_read),
     };
-    // SAFETY: not null, and the caller's to fill.
+    // SAFETY: not null, and points to writable memory of the caller.
     unsafe { to.write(value) };
     Return::Success
 }

@@ -1,5 +1,5 @@
 //! Virtual interfaces.
-//! Not their connections and data.
+//!
 //! Source: VIPL, endpoint creation and destruction; querying information.
 
 use crate::completion::store_completion;
@@ -13,21 +13,21 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-/// What a `VIP_VI_HANDLE` names.
+/// The object behind a `VIP_VI_HANDLE`.
 pub(crate) struct ViObject {
     pub(crate) vi: Vi,
     pub(crate) nic: Arc<NicObject>,
     pub(crate) nic_handle: usize,
     pub(crate) destroyed: AtomicBool,
-    /// Threads of the program that wait for a completion.
+    /// The number of the program's threads waiting for a completion.
     pub(crate) waiting: AtomicU32,
-    /// A peer-to-peer connection being made.
+    /// The thread of a peer-to-peer connection attempt.
     pub(crate) connecting: Mutex<Option<JoinHandle<Result<ViAttributes, Error>>>>,
 }
 
 pub(crate) static VIS: Table<ViObject> = Table::new(2);
 
-// SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
+// SAFETY: the symbol is VIPL's and is defined only here. The crate documentation states the caller's obligations.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipCreateVi(
     nic_handle: Handle,
@@ -36,7 +36,7 @@ unsafe extern "C" fn VipCreateVi(
     receive: Handle,
     handle: *mut Handle,
 ) -> Return {
-    // SAFETY: as the crate's head says.
+    // SAFETY: see the crate documentation.
     let (nic, attributes) = unsafe { (NICS.shared(nic_handle), CViAttributes::read(attributes)) };
     let Some(nic) = nic else { return Return::InvalidParameter };
     let attributes = match attributes {
@@ -53,7 +53,7 @@ unsafe extern "C" fn VipCreateVi(
         Ok(vi) => vi,
         Err(error) => return Return::from(&error),
     };
-    vi.tell_completions(store_completion);
+    vi.on_completion(store_completion);
     let number = vi.number();
     let object = Arc::new(ViObject {
         vi,
@@ -65,13 +65,13 @@ unsafe extern "C" fn VipCreateVi(
     });
     let Some(made) = VIS.insert(object) else { return Return::ErrorResource };
     lock(&nic.vis).insert(number, made.addr());
-    // SAFETY: not null, and the caller's to fill.
+    // SAFETY: not null, and points to writable memory of the caller.
     unsafe { handle.write(made) };
     Return::Success
 }
 
-/// Only an idle VI that nobody waits for, with everything collected from its queues, may go.
-fn may_go(object: &ViObject) -> Result<(), Return> {
+/// Checks that a VI may be destroyed: it is idle, no thread waits for it, and its queues are empty.
+fn may_destroy(object: &ViObject) -> Result<(), Return> {
     if object.vi.state() != ViState::Idle {
         return Err(Return::InvalidState);
     }
@@ -81,10 +81,10 @@ fn may_go(object: &ViObject) -> Result<(), Return> {
     Ok(())
 }
 
-// SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
+// SAFETY: the symbol is VIPL's and is defined only here. The crate documentation states the caller's obligations.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipDestroyVi(handle: Handle) -> Return {
-    match VIS.remove(handle, may_go) {
+    match VIS.remove(handle, may_destroy) {
         Ok(object) => {
             object.destroyed.store(true, Ordering::Release);
             lock(&object.nic.vis).remove(&object.vi.number());
@@ -94,10 +94,10 @@ unsafe extern "C" fn VipDestroyVi(handle: Handle) -> Return {
     }
 }
 
-// SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
+// SAFETY: the symbol is VIPL's and is defined only here. The crate documentation states the caller's obligations.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipSetViAttributes(handle: Handle, attributes: *const CViAttributes) -> Return {
-    // SAFETY: as the crate's head says.
+    // SAFETY: see the crate documentation.
     let (object, attributes) = unsafe { (VIS.shared(handle), CViAttributes::read(attributes)) };
     match (object, attributes) {
         (Some(object), Ok(attributes)) => outcome(object.vi.set_attributes(attributes)),
@@ -106,7 +106,7 @@ unsafe extern "C" fn VipSetViAttributes(handle: Handle, attributes: *const CViAt
     }
 }
 
-// SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
+// SAFETY: the symbol is VIPL's and is defined only here. The crate documentation states the caller's obligations.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipQueryVi(
     handle: Handle,
@@ -119,14 +119,14 @@ unsafe extern "C" fn VipQueryVi(
     let (send, receive) = object.vi.queues_empty();
     let put = |place: *mut c_int, value: c_int| {
         if !place.is_null() {
-            // SAFETY: not null, and the caller's to fill.
+            // SAFETY: not null, and points to writable memory of the caller.
             unsafe { place.write(value) };
         }
     };
     put(state, object.vi.state() as c_int);
     put(send_empty, c_int::from(send));
     put(receive_empty, c_int::from(receive));
-    // SAFETY: null, or the caller's to fill.
+    // SAFETY: null, or points to writable memory of the caller.
     unsafe { CViAttributes::write(attributes, &object.vi.attributes()) };
     Return::Success
 }

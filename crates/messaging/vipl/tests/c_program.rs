@@ -1,14 +1,15 @@
-//! C programs written to VIPL compile with the system's compiler, link with the library, and do what they should.
-//! Not a test of what descriptors do; that is the conformance suite of `longma-via`.
-//! Source: VI Architecture Specification 1.0 and the Developer's Guide, for what `c/rules.c` holds the library to;
-//! `c/abuse.c` is ours.
+//! C programs written to VIPL compile with the system's compiler, link with the library, and work. The behaviour of
+//! descriptors is tested by the conformance suite of `longma-via`.
+//!
+//! Source: VI Architecture Specification 1.0 and the Developer's Guide for the cases in `c/rules.c`; those in
+//! `c/abuse.c` are our own.
 
 use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
-/// Where cargo put the library: beside this test.
+/// The directory with the library, next to this test program.
 fn library_folder() -> PathBuf {
     std::env::current_exe().expect("a path").parent().expect("a folder").to_path_buf()
 }
@@ -32,7 +33,7 @@ fn compile(source: &str, folder: &Path, link: &[&str]) -> PathBuf {
     program
 }
 
-/// Server and client, each with what comes after the number of rounds.
+/// Runs a server and a client, each with its device arguments after the number of rounds.
 fn plays(program: &Path, name: &str, rounds: u32, devices: [&[&str]; 2]) {
     let name = format!("vipl-{name}-{}", std::process::id());
     let start = |role: &str, devices: &[&str]| {
@@ -67,21 +68,21 @@ fn a_program_linked_with_the_static_library_plays_ping_pong_between_two_processe
 fn the_same_program_plays_over_udp_when_it_opens_that_device() {
     let folder = tempfile::tempdir().unwrap();
     let program = compile("examples/ping_pong.c", folder.path(), &["-lvipl"]);
-    // A port that was free just now.
+    // A port that was free a moment ago.
     let server = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let device = format!("udp:{server}");
     plays(&program, "udp", 300, [&[&device], &["udp:127.0.0.1:0", &server]]);
 }
 
-/// A program of cases, built once for all of them.
+/// A C program with test cases, built once.
 struct Cases {
     source: &'static str,
-    /// What it is linked with.
+    /// The library to link with.
     library: &'static str,
     built: OnceLock<(tempfile::TempDir, PathBuf)>,
 }
 
-/// Of the rules, with the library that has the modelled NICs too.
+/// Linked with the library that includes the modelled NICs.
 static RULES: Cases = Cases { source: "tests/c/rules.c", library: "-lvipl_myrinet", built: OnceLock::new() };
 static ABUSE: Cases = Cases { source: "tests/c/abuse.c", library: "-lvipl", built: OnceLock::new() };
 

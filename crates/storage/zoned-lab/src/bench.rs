@@ -1,6 +1,7 @@
-//! A map under one of YCSB's workloads: loaded, then worked, each phase timed and its device's work counted.
-//! Not a comparison with other maps, which `bench/zoned` is; and no value is checked, which `soak` does.
-//! Source: YCSB, whose benchmark has these two phases; time is the host's clock.
+//! Runs a YCSB workload on a map: a load phase and an operation phase, each timed and with the device's operations
+//! counted. Values are not verified; `soak` does that.
+//!
+//! Source: the two phases are those of the YCSB benchmark. Times are wall-clock times.
 
 use crate::ycsb::{Operation, Workload, scatter};
 use longma_zoned::device::{Counted, Counts, ZonedDevice};
@@ -9,56 +10,58 @@ use longma_zoned::map::KeyRange;
 use longma_zoned::store::{Batch, Store};
 use std::time::Instant;
 
-/// What a bench does.
+/// Benchmark options.
 #[derive(Clone, Copy, Debug)]
 pub struct BenchOptions {
-    /// What follows the load.
+    /// The workload that follows the load.
     pub workload: Workload,
-    /// Records that are loaded first, in the order of their numbers.
+    /// The number of records to load first, in order of their numbers.
     pub records: u64,
-    /// Operations that follow.
+    /// The number of operations after the load.
     pub operations: u64,
-    /// Changes that are written together, at least 1.
+    /// The number of changes per batch, at least 1.
     pub batch: usize,
-    /// How long values are, bytes.
+    /// The length of values, bytes.
     pub value_bytes: u32,
-    /// Chooses the operations.
+    /// The seed for choosing operations.
     pub seed: u64,
 }
 
-/// What a phase took.
+/// The results of a phase.
 #[derive(Clone, Copy, Debug)]
 pub struct Phase {
     /// `load`, or the workload's name.
     pub name: &'static str,
-    /// Operations done.
+    /// The number of operations completed.
     pub operations: u64,
-    /// How long they took, until all was safe.
+    /// The duration until all changes were durable, seconds.
     pub seconds: f64,
-    /// What the device did meanwhile.
+    /// The device operations during the phase.
     pub counts: Counts,
-    /// Bytes of keys and values that were put.
+    /// Bytes of keys and values written by puts.
     pub put_bytes: u64,
 }
 
 impl Phase {
-    /// Operations in a second.
+    /// Operations per second.
     pub fn rate(&self) -> f64 {
         self.operations as f64 / self.seconds
     }
 
-    /// Bytes that a device with blocks of `block_bytes` wrote for a byte that was put; nothing if none was.
+    /// Write amplification: bytes written to a device with blocks of `block_bytes` per byte put. `None` if nothing was
+    /// put.
     pub fn written_per_byte_put(&self, block_bytes: u32) -> Option<f64> {
         let written = self.counts.blocks_written() as f64 * f64::from(block_bytes);
         (self.put_bytes != 0).then(|| written / self.put_bytes as f64)
     }
 }
 
-/// Loads a map, which should be empty, and runs the workload on it until `stop` says so; `tick` is called after each operation. What was
-/// done is in the map then and safe, and the phases that were begun are returned, in order.
+/// Loads a map, which should be empty, and runs the workload on it until it ends or `stop` returns true. `tick` is
+/// called after each operation. All completed operations are durable when the function returns. It returns the phases
+/// that were started, in order.
 ///
 /// # Errors
-/// As the map's.
+/// Those of the map.
 pub fn bench<D: ZonedDevice>(
     store: &Store<Counted<D>>,
     options: &BenchOptions,
@@ -75,7 +78,7 @@ pub fn bench<D: ZonedDevice>(
     Ok(phases)
 }
 
-/// A phase under way. Changes wait for their batch; a read sees those before it.
+/// A phase in progress. A read first applies the pending batch.
 struct Run<'a, D> {
     store: &'a Store<Counted<D>>,
     options: &'a BenchOptions,
@@ -163,12 +166,12 @@ impl<'a, D: ZonedDevice> Run<'a, D> {
     }
 }
 
-/// The key of a record: such that neighbours in number are no neighbours in the map.
+/// The key of a record. It is hashed, so that records with adjacent numbers are not adjacent in the map.
 fn key(record: u64) -> [u8; 8] {
     scatter(record).to_be_bytes()
 }
 
-/// The value that a phase's operation `number`, counted from 1, gives a record: another one for each.
+/// The value that operation `number` of a phase, counted from 1, gives a record. It differs for each operation.
 fn value(record: u64, number: u64, bytes: u32) -> Vec<u8> {
     (0..bytes).map(|n| (record ^ number).wrapping_add(n.into()) as u8).collect()
 }
@@ -210,7 +213,7 @@ mod tests {
         }
     }
 
-    /// What is in a map after these operations of a phase, and the bytes that were put, by the words of the operations alone.
+    /// Applies the operations of a phase to a model and returns the bytes put.
     fn carry_out(map: &mut BTreeMap<[u8; 8], Vec<u8>>, operations: impl Iterator<Item = Operation>) -> u64 {
         let mut bytes = 0;
         for (number, operation) in (1..).zip(operations) {
@@ -256,7 +259,7 @@ mod tests {
     fn a_phase_counts_only_what_the_device_did_for_it() {
         let store = store();
         let phases = bench(&store, &options("C"), &|| false, &mut || ()).unwrap();
-        // 300 changes, 7 at a time, and each batch is safe before the next begins.
+        // 300 changes in batches of 7, each of which is flushed.
         assert!(phases[0].counts.flushes >= 43, "{:?}", phases[0].counts);
         assert!(phases[0].written_per_byte_put(4096).unwrap() >= 1.0);
         // Workload C only reads.
@@ -265,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bench_that_is_stopped_has_done_what_it_counted_and_begins_no_other_phase() {
+    fn a_stopped_bench_counts_only_completed_operations_and_starts_no_other_phase() {
         for after in [1, 100, RECORDS + 1, RECORDS + 500] {
             let (store, options, ticks) = (store(), options("W1"), Cell::new(0));
             let stop = || ticks.get() == after;

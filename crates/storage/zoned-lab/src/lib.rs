@@ -1,6 +1,5 @@
-//! What `longma-zoned` is studied with: the trees as published, a drive in simulated time, YCSB's workloads and
-//! what they cost, and a soak.
-//! Not for keeping data: the map is `longma-zoned`'s. Nothing here is needed to use it.
+//! Tools to study `longma-zoned`: the published trees, a drive model in simulated time, YCSB workloads with a
+//! benchmark, and a soak test. None of it is needed to use the map.
 
 pub mod bench;
 mod modelled;
@@ -10,7 +9,7 @@ pub mod ycsb;
 
 pub use modelled::{Emulated, Latencies, ModelledDevice, Parameters};
 
-/// The README's example is a test.
+/// Compiles and runs the example in the README.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

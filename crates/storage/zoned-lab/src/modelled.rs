@@ -1,7 +1,7 @@
-//! A zoned SSD in simulated time: what each operation on an emulated device would have taken on a drive with channels, flash dies and a
-//! write buffer, worn zones being slower.
-//! Not the data or the zone rules: those are the device's inside. No wall clock is read.
-//! Source: `parameters.rs` names that of every number.
+//! A model of a zoned SSD in simulated time. It computes how long each operation on an emulated device would take on a
+//! drive with channels, flash dies and write buffers, and slows down worn zones.
+//!
+//! Source: `parameters.rs` names the source of every parameter.
 
 mod dies;
 mod parameters;
@@ -11,12 +11,12 @@ pub use parameters::Parameters;
 use dies::Dies;
 use longma_sim::{Duration, Histogram, Time};
 use longma_zoned::device::{
-    BlankDevice, Block, Condition, DeviceError, FileDevice, Geometry, MemoryDevice, Operation, Read, Write,
+    Block, Condition, DeviceError, FileDevice, Geometry, MemoryDevice, NullDevice, Operation, Read, Write,
     Zone, ZoneNumber, ZonedDevice,
 };
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// A device whose zones a model may wear out.
+/// An emulated device whose zones can be worn out by the model.
 pub trait Emulated: ZonedDevice {
     /// Makes a sequential zone read-only or offline.
     ///
@@ -31,7 +31,7 @@ impl Emulated for MemoryDevice {
     }
 }
 
-impl Emulated for BlankDevice {
+impl Emulated for NullDevice {
     fn wear_out(&self, zone: ZoneNumber, condition: Condition) -> Result<(), DeviceError> {
         Self::wear_out(self, zone, condition)
     }
@@ -43,7 +43,7 @@ impl Emulated for FileDevice {
     }
 }
 
-/// How long the operations of one kind took, picoseconds.
+/// Latency histograms by type of operation, picoseconds.
 #[derive(Clone, Debug, Default)]
 pub struct Latencies {
     /// Reads.
@@ -52,14 +52,14 @@ pub struct Latencies {
     pub write: Histogram,
     /// Zone resets.
     pub reset: Histogram,
-    /// Zones finished.
+    /// Zone finishes.
     pub finish: Histogram,
     /// Flushes.
     pub flush: Histogram,
 }
 
-/// An emulated device in simulated time. Its clock starts at 0 and moves with every operation by as long as that takes; the host
-/// itself takes no time. Operations of [`ZonedDevice::read_many`] and [`ZonedDevice::write_many`] begin together.
+/// An emulated device in simulated time. Its clock starts at 0 and advances by the latency of each operation; the host
+/// takes no time. The operations of a [`ZonedDevice::read_many`] or [`ZonedDevice::write_many`] start together.
 pub struct ModelledDevice<D> {
     inner: D,
     parameters: Parameters,
@@ -81,24 +81,24 @@ impl<D: Clone> Clone for ModelledDevice<D> {
 }
 
 impl<D: Emulated> ModelledDevice<D> {
-    /// The model over `inner`, at time 0.
+    /// Creates a model of `inner`, at time 0.
     pub fn new(inner: D, parameters: Parameters) -> Self {
         let dies = Dies::new(&parameters, &inner.geometry());
         let clock = Mutex::new(Clock { now: Time::ZERO, dies, latencies: Latencies::default() });
         Self { inner, parameters, clock }
     }
 
-    /// The device inside.
+    /// The inner device.
     pub const fn inner(&self) -> &D {
         &self.inner
     }
 
-    /// The simulated time: when the last operation was complete.
+    /// The simulated time: the completion time of the last operation.
     pub fn now(&self) -> Time {
         self.clock().now
     }
 
-    /// How long the operations took so far.
+    /// The latencies so far.
     pub fn latencies(&self) -> Latencies {
         self.clock().latencies.clone()
     }
@@ -107,7 +107,7 @@ impl<D: Emulated> ModelledDevice<D> {
         self.clock.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How much slower a zone is than a new one: from 1 on, in proportion to its resets.
+    /// The wear factor of a zone's latencies: 1 for a new zone, increasing linearly with its resets.
     fn wear(&self, zone: ZoneNumber) -> f64 {
         let resets = self.inner.zone(zone).ok().and_then(|zone| zone.resets).unwrap_or(0);
         1.0 + self.parameters.worn_slowdown * resets as f64 / self.parameters.rated_resets as f64
@@ -117,7 +117,7 @@ impl<D: Emulated> ModelledDevice<D> {
         blocks * u64::from(self.inner.geometry().block_bytes)
     }
 
-    /// Where `block` is: its zone, and the bytes from there.
+    /// The zone that contains `block`, and the byte offset in it.
     fn place(&self, block: Block) -> (ZoneNumber, u64) {
         let geometry = self.inner.geometry();
         let zone = geometry.zone_of(block);

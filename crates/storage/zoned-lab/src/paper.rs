@@ -1,21 +1,22 @@
-//! The trees as published, for counting: 8-byte keys and values, every node read from and written to the device at once.
-//! Not for keeping data: nothing here survives a power cut or even a close; `store` is the map for that.
+//! The published trees, for counting operations. Keys and values have 8 bytes, and every node is read from and written
+//! to the device immediately. The trees survive neither a power cut nor a close; `longma-zoned` has the durable map.
+//!
 //! Source: Liu Yang, Jin Peiquan, "ZB+-tree: a ZNS-SSD-aware index".
 
 mod body;
+mod cached_nodes;
 mod counts;
 mod cow;
 mod fanout;
 mod head;
-mod kept;
 mod map;
 mod published;
 mod record;
 mod space;
 mod zb;
 
+pub use cached_nodes::CachedNodes;
 pub use counts::{Counts, NodeKind, PaperCounts};
 pub use cow::CowTree;
 pub use fanout::Fanout;
-pub use kept::Kept;
 pub use zb::{State, ZbTree};

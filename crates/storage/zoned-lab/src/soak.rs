@@ -1,7 +1,7 @@
-//! A mixed load on a nearly full map for as long as wanted, with every value checked: does it go on as fast as it began?
-//! Not a benchmark against others.
+//! Soak test: a mixed load on a nearly full map, with every value verified. It measures whether the throughput stays
+//! constant.
 
-use crate::ycsb::{Chance, scatter};
+use crate::ycsb::{Rng, scatter};
 use longma_zoned::device::ZonedDevice;
 use longma_zoned::error::{Error, Result};
 use longma_zoned::map::KeyRange;
@@ -9,34 +9,37 @@ use longma_zoned::store::{Batch, Statistics, Store};
 use serde::Serialize;
 use std::time::{Duration, Instant};
 
-/// What a soak does.
+/// Soak options.
 #[derive(Clone, Copy, Debug)]
 pub struct SoakOptions {
-    /// How much of the device's blocks is in use before the load begins, 0 to 1; never more than 95 % of what a map can use.
+    /// The fraction of the device's blocks to fill before the load, 0 to 1. It is limited to 95 % of what a map can
+    /// use.
     pub fill: f64,
-    /// How long the load lasts at least; it ends with a window.
+    /// The minimum duration of the load. The load ends at the end of a window.
     pub duration: Duration,
-    /// How many windows it lasts at least.
+    /// The minimum number of windows.
     pub windows: usize,
-    /// How many operations a window has at least: throughput is measured window by window.
+    /// The minimum number of operations in a window. Throughput is measured for each window.
     pub window_operations: u64,
-    /// How long a window lasts at least.
+    /// The minimum duration of a window.
     pub window: Duration,
-    /// After how many windows the whole map is checked.
+    /// The number of windows between checks of the whole map.
     pub check_every: usize,
-    /// How many changes a batch has.
+    /// The number of changes per batch.
     pub batch: u64,
-    /// How many operations are to begin in a second, evenly and whether those before them are done or not; as many as can be done without.
-    /// A window then has as many as belong to its time, and takes longer if the map does not keep up.
+    /// The rate at which operations are due, per second, independent of the completion of earlier ones. `None` runs
+    /// them as fast as possible. With a rate, a window contains the operations due in its duration, and takes longer if
+    /// the map cannot keep up.
     pub rate: Option<f64>,
-    /// How long values are, bytes, at least 12.
+    /// The length of values, bytes, at least 12.
     pub value_bytes: usize,
-    /// All that is by chance depends on it.
+    /// The random seed.
     pub seed: u64,
 }
 
 impl Default for SoakOptions {
-    /// 90 % full, one minute, windows of 100 000 operations with a check after each, batches of 1000, values of 100 bytes.
+    /// 90 % full, one minute, windows of 100 000 operations with a check after each, batches of 1000, values of 100
+    /// bytes.
     fn default() -> Self {
         Self {
             fill: 0.9,
@@ -53,71 +56,72 @@ impl Default for SoakOptions {
     }
 }
 
-/// A part of a soak.
+/// The measurements of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Window {
     /// Operations.
     pub operations: u64,
-    /// Operations in a second.
+    /// Operations per second.
     pub operations_per_second: f64,
-    /// Operations in a second of processor time, where the kernel says it: on a machine that others use, too, it is the steadier figure.
+    /// Operations per second of processor time, if the kernel reports it. On a shared machine this varies less.
     pub operations_per_processor_second: Option<f64>,
     /// Blocks written, of all kinds.
     pub blocks_written: u64,
-    /// The longest batch, seconds.
+    /// The longest duration of a batch, seconds.
     pub longest_batch: f64,
-    /// The longest that a put or deletion took until it was safe, from when it was to begin, seconds; at a constant rate only.
+    /// The longest time from when a put or deletion was due until it was durable, seconds. Only at a constant rate.
     pub longest_put: Option<f64>,
-    /// The part of the device's blocks in use at its end.
+    /// The fraction of the device's blocks in use at the end of the window.
     pub fill: f64,
-    /// Zones reset, those of the journal included.
+    /// Zones reset, including journal zones.
     pub zones_reset: u64,
-    /// Sequential zones that are empty at its end.
+    /// Empty sequential zones at the end of the window.
     pub empty_zones: u64,
-    /// Nodes that a check after it found in order; nothing if there was none.
+    /// The number of nodes checked after the window. `None` if there was no check.
     pub checked_nodes: Option<u64>,
 }
 
-/// What a soak found.
+/// The results of a soak.
 #[derive(Clone, Debug, Serialize)]
 pub struct SoakReport {
-    /// Records when the load began.
+    /// The number of records when the load began.
     pub records: u64,
-    /// The part of the device's blocks in use then, and at the end.
+    /// The fraction of the device's blocks in use when the load began and at the end.
     pub fill: [f64; 2],
     /// The windows, in order.
     pub windows: Vec<Window>,
-    /// The mean throughput, operations in a second, and the lowest of a window.
+    /// The mean throughput, operations per second.
     pub mean: f64,
-    /// The lowest of a window.
+    /// The lowest throughput of a window.
     pub lowest: f64,
-    /// The same by processor time.
+    /// The mean throughput per second of processor time.
     pub processor_mean: Option<f64>,
-    /// The lowest of a window by processor time.
+    /// The lowest throughput of a window per second of processor time.
     pub processor_lowest: Option<f64>,
-    /// The longest batch during the load, seconds.
+    /// The longest duration of a batch during the load, seconds.
     pub longest_batch: f64,
-    /// The longest put or deletion during the load, as in [`Window::longest_put`].
+    /// The longest latency of a put or deletion during the load, as in [`Window::longest_put`].
     pub longest_put: Option<f64>,
-    /// Zones reset during the load, those of the journal included.
+    /// Zones reset during the load, including journal zones.
     pub zones_reset: u64,
-    /// Checks of the whole map.
+    /// The number of checks of the whole map.
     pub checks: u64,
-    /// Problems that a check found: it is the last one then.
+    /// Problems found by a check. The soak ends at the first check that finds any.
     pub problems: Vec<String>,
-    /// The map's statistics at the end.
+    /// The statistics of the map at the end.
     pub statistics: Statistics,
 }
 
-/// The largest part of the device's blocks that is filled: a map at its limit takes updates, but waits for each.
-fn most_fill<D: ZonedDevice>(store: &Store<D>) -> f64 {
+/// The maximum fraction of the device's blocks to fill. A map at its very limit still accepts updates, but each of them
+/// has to wait for garbage collection.
+fn max_fill<D: ZonedDevice>(store: &Store<D>) -> f64 {
     let (statistics, geometry) = (store.statistics(), store.device().geometry());
     let capacity = u64::from(geometry.sequential_zones) * geometry.zone_capacity_blocks;
-    // Conventional slots come on top of what the map says that it can use.
+    // Conventional slots are not included in the usable blocks.
     0.95 * statistics.usable_blocks as f64 / capacity as f64
 }
 
-/// The part of the device's blocks that is in use.
+/// The fraction of the device's blocks in use.
 pub fn fill<D: ZonedDevice>(store: &Store<D>) -> f64 {
     let (statistics, geometry) = (store.statistics(), store.device().geometry());
     let capacity = u64::from(geometry.sequential_zones) * geometry.zone_capacity_blocks;
@@ -129,14 +133,14 @@ pub fn fill<D: ZonedDevice>(store: &Store<D>) -> f64 {
 struct Soak<'a, D> {
     store: &'a Store<D>,
     options: SoakOptions,
-    chance: Chance,
-    /// Each record's version; 0 if it is not there.
+    rng: Rng,
+    /// The version of each record; 0 if it is deleted.
     versions: Vec<u32>,
     batch: Batch,
-    /// The records that the batch changes.
+    /// The records changed by the current batch.
     pending: Vec<u64>,
     longest_batch: Duration,
-    /// At a constant rate: when this operation was to begin, and when the first one of the batch was.
+    /// At a constant rate: when the current operation was due, and when the first one of the batch was.
     due: Option<Instant>,
     first_due: Option<Instant>,
     longest_put: Duration,
@@ -171,19 +175,21 @@ impl<D: ZonedDevice> Soak<'_, D> {
         Ok(())
     }
 
-    /// Half of it at once in order, the rest as it comes: the leaves are not full then, and lie in no order.
+    /// Bulk-loads half of the records, then inserts the rest in random order, so that leaves are partly full and
+    /// scattered.
     fn load(&mut self) -> Result<()> {
         let statistics = self.store.statistics();
         let geometry = self.store.device().geometry();
         let bytes = statistics.zones * geometry.zone_capacity_blocks * u64::from(geometry.block_bytes);
-        let target = self.options.fill.min(most_fill(self.store));
+        let target = self.options.fill.min(max_fill(self.store));
         let records = bytes as f64 * target / 2.0 / (8 + self.options.value_bytes.max(12)) as f64;
         self.versions = vec![1; records as usize];
         let mut order: Vec<u64> = (0..self.versions.len() as u64).collect();
         order.sort_unstable_by_key(|&record| scatter(record));
         self.store
             .load(order.iter().map(|&record| (scatter(record).to_be_bytes(), self.value(record, 1))))?;
-        // Filling is not what is measured: one change at a time would take hours. But a batch has to fit into what is left.
+        // The fill phase is not measured, and batches of one change would take hours. A batch must still fit into the
+        // remaining space.
         let batch =
             self.options.batch.max((statistics.zones * geometry.zone_capacity_blocks / 1000).min(1000));
         for batches in 1_u64.. {
@@ -202,7 +208,8 @@ impl<D: ZonedDevice> Soak<'_, D> {
         self.store.checkpoint()
     }
 
-    /// Half updates, a fifth deletions and inserts, a quarter gets, and scans; says how many.
+    /// Runs a window: half updates, a fifth deletions and inserts, a quarter gets, and scans. Returns the number of
+    /// operations.
     fn window(&mut self) -> Result<u64> {
         if let Some(rate) = self.options.rate {
             return self.window_at(rate);
@@ -218,7 +225,7 @@ impl<D: ZonedDevice> Soak<'_, D> {
         Ok(done)
     }
 
-    /// The same, each operation when it is due, or at once if that is over.
+    /// Like `window`, but starts each operation when it is due, or at once if it is late.
     fn window_at(&mut self, rate: f64) -> Result<u64> {
         let all = ((rate * self.options.window.as_secs_f64()) as u64).max(self.options.window_operations);
         let begin = Instant::now();
@@ -234,10 +241,10 @@ impl<D: ZonedDevice> Soak<'_, D> {
     }
 
     fn operation(&mut self) -> Result<()> {
-        let record = self.chance.below(self.versions.len() as u64);
-        match self.chance.below(20) {
+        let record = self.rng.below(self.versions.len() as u64);
+        match self.rng.below(20) {
             0..10 => self.put(record),
-            // As many come back as go: each record that is gone is put again when it is drawn.
+            // A deleted record is inserted again when it is drawn, so the numbers of deletions and inserts balance.
             10..14 if self.versions[record as usize] != 0 => {
                 self.batch.delete(&scatter(record).to_be_bytes());
                 self.pending.push(record);
@@ -266,7 +273,7 @@ impl<D: ZonedDevice> Soak<'_, D> {
         if found == expected {
             return Ok(());
         }
-        let what = format!("record {record} is not what was put last");
+        let what = format!("record {record} does not have its last value");
         Err(Error::Damaged { block: longma_zoned::device::Block(0), what })
     }
 
@@ -289,11 +296,11 @@ impl<D: ZonedDevice> Soak<'_, D> {
     }
 }
 
-/// Fills a map, which should be empty, and runs a mixed load on it until `stop` says so or its time is over; `tick` is called after
-/// each window.
+/// Fills a map, which should be empty, and runs a mixed load on it until `stop` returns true or the duration is over.
+/// `tick` is called after each window.
 ///
 /// # Errors
-/// As the map's; [`Error::Damaged`] if a value is not what was put.
+/// Those of the map; [`Error::Damaged`] if a value is wrong.
 pub fn soak<D: ZonedDevice>(
     store: &Store<D>,
     options: SoakOptions,
@@ -303,7 +310,7 @@ pub fn soak<D: ZonedDevice>(
     let mut soak = Soak {
         store,
         options,
-        chance: Chance::new(options.seed),
+        rng: Rng::new(options.seed),
         versions: Vec::new(),
         batch: Batch::new(),
         pending: Vec::new(),
@@ -364,7 +371,7 @@ pub fn soak<D: ZonedDevice>(
     })
 }
 
-/// How long this thread has had a processor, seconds: the first field of proc(5)'s schedstat, nanoseconds.
+/// The processor time of this thread, seconds: the first field of schedstat in proc(5), in nanoseconds.
 fn processor_seconds() -> Option<f64> {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     text.split(' ').next()?.parse::<f64>().ok().map(|nanoseconds| nanoseconds / 1e9)

@@ -1,19 +1,20 @@
-//! YCSB's workloads with its exact distributions, as streams of operations on record numbers.
-//! Not a client of a server, and no timing: who runs a stream measures.
-//! Source: Cooper et al., "Benchmarking Cloud Serving Systems with YCSB", SoCC 2010, and the generators of YCSB 0.17 (site.ycsb.generator);
-//! Gray et al., "Quickly Generating Billion-Record Synthetic Databases", SIGMOD 1994.
+//! The YCSB workloads with their exact distributions, as streams of operations on record numbers.
+//!
+//! Source: Cooper et al., "Benchmarking Cloud Serving Systems with YCSB", SoCC 2010, and the generators of YCSB 0.17
+//! (site.ycsb.generator); Gray et al., "Quickly Generating Billion-Record Synthetic Databases", SIGMOD 1994.
 
-mod chance;
 mod distribution;
+mod rng;
 mod workload;
 mod zipfian;
 
-pub use chance::Chance;
 pub use distribution::{Chooser, Distribution};
+pub use rng::Rng;
 pub use workload::{Mix, Operation, Stream, Workload};
 pub use zipfian::{ScrambledZipfian, Zipfian};
 
-/// FNV-1a of the eight bytes of a number, the lowest first, without its sign: how YCSB scatters record numbers over the keys.
+/// Hashes a record number as YCSB does, to spread records over the key space: the absolute value of the FNV-1a hash of
+/// its eight bytes, least significant first.
 pub fn scatter(number: u64) -> u64 {
     const BASIS: u64 = 0xCBF2_9CE4_8422_2325;
     const PRIME: u64 = 1_099_511_628_211;
@@ -28,7 +29,7 @@ mod tests {
 
     #[test]
     fn scattering_is_fnv_1a() {
-        // The reference vectors of FNV-1a 64 are for byte strings: eight zero bytes, and "foobar" with two zero bytes.
+        // The reference vectors of 64-bit FNV-1a: eight zero bytes, and "foobar" with two zero bytes appended.
         assert_eq!(scatter(0), 0xA8C7_F832_281A_39C5_u64.cast_signed().unsigned_abs());
         let foobar = u64::from_le_bytes(*b"foobar\0\0");
         let by_hand = 0x8594_4171_F739_67E8_u64; // FNV-1a of "foobar"

@@ -1,7 +1,8 @@
-//! The modelled drive beside the figures published for the Western Digital ZN540, which it was not fitted to: how far it may be
-//! from each is written here, as it was found.
-//! Not the zone rules: `zone_rules.rs` has those.
-//! Source: fio's results in the artifact of Doekemeijer et al., "Exploring I/O Management Performance in ZNS with ConfZNS++", SYSTOR 2024.
+//! Compares the modelled drive with measurements of the Western Digital ZN540, to which it was not fitted. Each
+//! tolerance is the deviation found.
+//!
+//! Source: fio results in the artifact of Doekemeijer et al., "Exploring I/O Management Performance in ZNS with
+//! ConfZNS++", SYSTOR 2024.
 
 use longma_zoned::device::{
     Block, Condition, DeviceError, Geometry, MemoryDevice, Read, ZoneNumber, ZonedDevice,
@@ -10,7 +11,7 @@ use longma_zoned_lab::{ModelledDevice, Parameters};
 
 const KIB: usize = 1024;
 
-/// Some zones of the ZN540: 2 GiB apart, 1077 MiB each.
+/// A few zones of the ZN540: 2 GiB apart, 1077 MiB each.
 fn drive(parameters: Parameters) -> ModelledDevice<MemoryDevice> {
     let geometry = Geometry {
         block_bytes: 4096,
@@ -24,7 +25,7 @@ fn drive(parameters: Parameters) -> ModelledDevice<MemoryDevice> {
     ModelledDevice::new(MemoryDevice::new(geometry).unwrap(), parameters)
 }
 
-/// How long `work` takes in simulated time, microseconds.
+/// The simulated duration of `work`, microseconds.
 fn us(drive: &ModelledDevice<MemoryDevice>, work: impl FnOnce()) -> f64 {
     let before = drive.now().ps();
     work();
@@ -38,7 +39,7 @@ fn fill(drive: &ModelledDevice<MemoryDevice>, zone: u32, bytes: usize) {
     }
 }
 
-/// Whether `ours` is within `percent` of `published`.
+/// Asserts that `ours` is within `percent` of `published`.
 fn near(name: &str, ours: f64, published: f64, percent: f64) {
     let off = (ours / published - 1.0) * 100.0;
     println!("{name}: {ours:.1}, published {published:.1}, {off:+.0} %");
@@ -52,7 +53,7 @@ fn single_operations_take_about_what_was_measured() {
     near("append of 8 KiB, us", us(&drive, || fill_one(&drive, 8)), 17.3, 20.0);
     near("write of 64 KiB, us", us(&drive, || fill_one(&drive, 64)), 47.0, 15.0);
     fill(&drive, 1, 64 << 20);
-    // Until all is programmed: 2 ms.
+    // Wait until everything is programmed: 2 ms.
     (0..400).for_each(|_| drive.flush().unwrap());
     near("read of 4 KiB, us", us(&drive, || read(&drive, 4)), 73.0, 20.0);
     near("read of 8 KiB, us", us(&drive, || read(&drive, 8)), 84.0, 20.0);
@@ -83,7 +84,8 @@ fn many_reads_at_once_are_limited_by_the_drive_and_not_by_one_die() {
             drive.read_many(&mut reads).unwrap();
         }
     });
-    // Batches of 128 instead of 128 always under way, so that the last of a batch is waited for.
+    // The test submits batches of 128 instead of keeping 128 reads in flight, so it waits for the last read of each
+    // batch.
     near(
         "reads of 8 KiB, 128 at once, thousands a second",
         128_000.0 * f64::from(rounds) / took,

@@ -1,18 +1,19 @@
-//! The published counts: fewer reads and writes than copy-on-write, and hardly any of the sequential zones taken.
-//! Not the published tables at their sizes: those are experiments.
+//! The published counts: fewer reads and writes than copy-on-write, and few blocks of the sequential zones used. The
+//! sizes are smaller than in the paper's tables.
+//!
 //! Source: the ZB+-tree paper's evaluation.
 
-use longma_zoned::device::{BlankDevice, Geometry};
-use longma_zoned_lab::paper::{CowTree, Fanout, Kept, NodeKind, ZbTree};
+use longma_zoned::device::{Geometry, NullDevice};
+use longma_zoned_lab::paper::{CachedNodes, CowTree, Fanout, NodeKind, ZbTree};
 use longma_zoned_lab::ycsb::{Operation, Workload, scatter};
 
-/// How many pairs are loaded, and how many operations follow: `LONGMA_ZONED_PAIRS`, or few enough for a test.
+/// The number of pairs loaded and of operations after that: `LONGMA_ZONED_PAIRS`, or a number small enough for a test.
 fn pairs() -> u64 {
     std::env::var("LONGMA_ZONED_PAIRS").ok().and_then(|text| text.parse().ok()).unwrap_or(30_000)
 }
 
-/// The paper's device: 40 sequential zones and a conventional one, 2 GiB each, blocks of 4 KiB.
-fn device() -> BlankDevice {
+/// The paper's device: 40 sequential zones and one conventional zone of 2 GiB each, blocks of 4 KiB.
+fn device() -> NullDevice {
     let geometry = Geometry {
         block_bytes: 4096,
         zone_blocks: 524_288,
@@ -22,7 +23,7 @@ fn device() -> BlankDevice {
         max_open_zones: 0,
         max_active_zones: 0,
     };
-    BlankDevice::new(geometry).unwrap()
+    NullDevice::new(geometry).unwrap()
 }
 
 #[test]
@@ -30,8 +31,8 @@ fn the_zb_tree_writes_a_third_or_less_of_what_copy_on_write_does() {
     let pairs = pairs();
     for workload in ["W1", "W2", "W3", "W4", "W5"].map(|name| Workload::named(name).unwrap()) {
         let fanout = Fanout::of(&longma_zoned::ZonedDevice::geometry(&device())).at_most(128, 128);
-        let mut zb = ZbTree::counting(device(), fanout, Kept::Nothing).unwrap();
-        let mut cow = CowTree::counting(device(), fanout, Kept::Nothing).unwrap();
+        let mut zb = ZbTree::counting(device(), fanout, CachedNodes::Nothing).unwrap();
+        let mut cow = CowTree::counting(device(), fanout, CachedNodes::Nothing).unwrap();
         let load = (0..pairs).map(Operation::Insert);
         for operation in load.chain(workload.stream(pairs, pairs, 1)) {
             match operation {

@@ -1,16 +1,15 @@
-//! The published trees do what a `BTreeMap` does, whatever their nodes' size, through all states and both ways of Sync.
-//! Not their counts: see `paper_counts`.
+//! The published trees behave like a `BTreeMap`, with any node size, in all states and with both kinds of Sync.
 
-use longma_zoned::device::{BlankDevice, Counted, Geometry, MemoryDevice};
+use longma_zoned::device::{Counted, Geometry, MemoryDevice, NullDevice};
 use longma_zoned::{Direction, KeyRange, NodeStates, OrderedMap};
-use longma_zoned_lab::paper::{CowTree, Fanout, Kept, NodeKind, PaperCounts, ZbTree};
+use longma_zoned_lab::paper::{CachedNodes, CowTree, Fanout, NodeKind, PaperCounts, ZbTree};
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
 
 /// SplitMix64 (Steele, Lea, Flood 2014).
-struct Chance(u64);
+struct Rng(u64);
 
-impl Chance {
+impl Rng {
     fn below(&mut self, end: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
@@ -20,7 +19,7 @@ impl Chance {
     }
 }
 
-/// How many operations one run does: `LONGMA_ZONED_OPERATIONS` of all runs together, or about 200 thousand.
+/// The number of operations per run: a tenth of `LONGMA_ZONED_OPERATIONS`, or of 200,000 if it is not set.
 fn operations() -> u64 {
     let all = std::env::var("LONGMA_ZONED_OPERATIONS").ok().and_then(|text| text.parse().ok());
     all.unwrap_or(200_000_u64) / 10
@@ -52,34 +51,34 @@ fn scanned(tree: &mut dyn OrderedMap, first: u64, last: u64, direction: Directio
     rows
 }
 
-/// Random operations whose mixture changes, so that the tree grows, is updated a lot, shrinks and is emptied.
+/// Random operations whose mix changes, so that the tree grows, is updated, shrinks and becomes empty.
 fn behaves_like_a_btree_map(tree: &mut dyn OrderedMap, check: fn(&mut dyn OrderedMap), keys: u64, seed: u64) {
-    let mut chance = Chance(seed);
+    let mut rng = Rng(seed);
     let mut model = BTreeMap::new();
     let operations = operations();
     let phase = (operations / 12).max(1);
     for number in 0..operations {
-        // Of a hundred operations: so many puts of any key, puts of a key that is there, deletions of one that is there.
+        // Percentages: puts of any key, puts of a present key, deletions of a present key.
         let (put, update, delete) =
             [(70, 10, 5), (5, 80, 5), (5, 30, 50), (30, 30, 30), (5, 5, 85), (20, 40, 35)]
                 [(number / phase % 6) as usize];
-        let any = chance.below(keys);
+        let any = rng.below(keys);
         let near = model.range(any..).next().map_or(any, |(&key, _): (&u64, &u64)| key);
-        let kind = chance.below(100);
-        let value = chance.below(u64::MAX);
+        let kind = rng.below(100);
+        let value = rng.below(u64::MAX);
         if kind < put + update {
             let key = if kind < put { any } else { near };
             let new = tree.put(&key.to_be_bytes(), &value.to_be_bytes()).unwrap();
             assert_eq!(new, model.insert(key, value).is_none(), "put {key}, operation {number}");
         } else if kind < put + update + delete {
-            let key = if chance.below(10) == 0 { any } else { near };
+            let key = if rng.below(10) == 0 { any } else { near };
             assert_eq!(
                 tree.delete(&key.to_be_bytes()).unwrap(),
                 model.remove(&key).is_some(),
                 "delete {key}"
             );
         } else {
-            let key = if chance.below(2) == 0 { any } else { near };
+            let key = if rng.below(2) == 0 { any } else { near };
             let found = tree.get(&key.to_be_bytes()).unwrap();
             assert_eq!(
                 found,
@@ -88,7 +87,7 @@ fn behaves_like_a_btree_map(tree: &mut dyn OrderedMap, check: fn(&mut dyn Ordere
             );
         }
         if number % 997 == 0 {
-            let (first, last) = (chance.below(keys), chance.below(keys));
+            let (first, last) = (rng.below(keys), rng.below(keys));
             let mut expected: Vec<_> = match first < last {
                 true => model.range(first..last).map(|(&key, &value)| (key, value)).collect(),
                 false => Vec::new(),
@@ -104,11 +103,11 @@ fn behaves_like_a_btree_map(tree: &mut dyn OrderedMap, check: fn(&mut dyn Ordere
     assert_eq!(scanned(tree, 0, u64::MAX, Direction::Ascending), all);
 }
 
-/// A ZB+-tree that is checked while it works.
+/// A ZB+-tree that is checked at intervals.
 struct Checked {
     tree: ZbTree<MemoryDevice>,
     puts: u64,
-    /// The nodes that the checks found, by state.
+    /// The nodes found by the checks, by state.
     states: NodeStates,
 }
 
@@ -145,7 +144,7 @@ impl OrderedMap for Checked {
     }
 }
 
-/// What a run is to have gone through: its name, how often it happened, and whether nodes of any size come to it.
+/// The events that a run must cover: name, number of occurrences, and whether they must occur with every node size.
 fn coverage(counts: &PaperCounts, states: &NodeStates) -> [(&'static str, u64, bool); 21] {
     [
         ("leaves in state change", states.change_leaves, true),
@@ -175,7 +174,7 @@ fn coverage(counts: &PaperCounts, states: &NodeStates) -> [(&'static str, u64, b
 #[test]
 fn a_zb_tree_behaves_like_a_btree_map_in_every_state_and_by_both_ways_of_sync() {
     let mut all: Vec<(&str, [u64; 6])> = Vec::new();
-    // The smallest nodes come to everything.
+    // The smallest nodes cover all events.
     let runs = [
         (4, 4, 300, 2),
         (4, 4, 6_000, 12),
@@ -248,7 +247,7 @@ fn a_tree_of_tiny_nodes_grows_two_layers_at_a_time_and_shrinks_again() {
 }
 
 #[test]
-fn a_full_device_is_said_to_be_full() {
+fn a_full_device_is_reported_as_full() {
     let device = device(512, 8, 2);
     let fanout = Fanout::of(&longma_zoned::ZonedDevice::geometry(&device)).at_most(4, 4);
     let mut tree = ZbTree::new(device, fanout).unwrap();
@@ -256,13 +255,13 @@ fn a_full_device_is_said_to_be_full() {
     assert!(matches!(error, longma_zoned::Error::Full { .. }), "{error}");
 }
 
-/// Does random operations to two trees, which must answer alike.
+/// Applies random operations to two trees, which must give the same results.
 fn both(trees: [&mut dyn OrderedMap; 2]) {
-    let mut chance = Chance(11);
+    let mut rng = Rng(11);
     let [one, other] = trees;
     for number in 0..operations() {
-        let key = chance.below(3_000).to_be_bytes();
-        match chance.below(10) {
+        let key = rng.below(3_000).to_be_bytes();
+        match rng.below(10) {
             0..6 => {
                 let value = number.to_be_bytes();
                 assert_eq!(one.put(&key, &value).unwrap(), other.put(&key, &value).unwrap());
@@ -277,20 +276,20 @@ fn both(trees: [&mut dyn OrderedMap; 2]) {
 #[test]
 fn counting_without_bytes_counts_what_is_done_with_bytes() {
     let bytes = |zones| Counted::new(device(512, 256, zones));
-    let blank = |zones| {
+    let null = |zones| {
         let geometry = longma_zoned::ZonedDevice::geometry(&bytes(zones));
-        Counted::new(BlankDevice::new(geometry).unwrap())
+        Counted::new(NullDevice::new(geometry).unwrap())
     };
     let fanout = Fanout { body: 5, head: 7 };
     let mut with = ZbTree::new(bytes(3), fanout).unwrap();
-    let mut without = ZbTree::counting(blank(3), fanout, Kept::Nothing).unwrap();
+    let mut without = ZbTree::counting(null(3), fanout, CachedNodes::Nothing).unwrap();
     both([&mut with, &mut without]);
     assert!(with.counts().resets > 0, "no zone was reset");
     assert_eq!(with.counts(), without.counts());
     assert_eq!(with.device().counts(), without.device().counts());
     without.check().unwrap();
     let mut with = CowTree::new(bytes(16), fanout).unwrap();
-    let mut without = CowTree::counting(blank(16), fanout, Kept::Nothing).unwrap();
+    let mut without = CowTree::counting(null(16), fanout, CachedNodes::Nothing).unwrap();
     both([&mut with, &mut without]);
     assert!(with.counts().resets > 0);
     assert_eq!(with.counts(), without.counts());
@@ -298,21 +297,21 @@ fn counting_without_bytes_counts_what_is_done_with_bytes() {
 }
 
 #[test]
-fn nodes_that_the_host_keeps_are_written_but_not_read() {
-    let blank = || {
+fn cached_nodes_are_written_but_not_read() {
+    let null = || {
         let geometry = longma_zoned::ZonedDevice::geometry(&device(512, 4096, 6));
-        Counted::new(BlankDevice::new(geometry).unwrap())
+        Counted::new(NullDevice::new(geometry).unwrap())
     };
     let fanout = Fanout { body: 8, head: 8 };
     let run = |kept| {
-        let mut zb = ZbTree::counting(blank(), fanout, kept).unwrap();
-        let mut cow = CowTree::counting(blank(), fanout, kept).unwrap();
+        let mut zb = ZbTree::counting(null(), fanout, kept).unwrap();
+        let mut cow = CowTree::counting(null(), fanout, kept).unwrap();
         both([&mut zb, &mut cow]);
         assert_eq!(zb.device().counts().blocks_read, zb.counts().reads.total());
         (*zb.counts(), *cow.counts(), zb.layers())
     };
     let ((all, all_cow, layers), (no_root, no_root_cow, _), (leaves, leaves_cow, _)) =
-        (run(Kept::Nothing), run(Kept::Root), run(Kept::Inner));
+        (run(CachedNodes::Nothing), run(CachedNodes::Root), run(CachedNodes::Inner));
     for (kept, kept_cow) in [(no_root, no_root_cow), (leaves, leaves_cow)] {
         assert_eq!((kept.writes(), kept_cow.writes()), (all.writes(), all_cow.writes()));
     }

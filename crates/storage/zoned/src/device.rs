@@ -1,9 +1,9 @@
-//! What a zoned device is: zones, their states and limits, and the few things that can be done with them. The one boundary
-//! between the index and any hardware.
-//! Not a device: those are in `device/`. Not a layout of the zones' contents: that is the index's.
-//! Source: NVMe Zoned Namespace Command Set 1.1, section 2 (zones); the Linux kernel's Documentation/block (zoned devices).
+//! The interface of a zoned device: zones, their conditions and limits, and the operations on them. All hardware access
+//! goes through [`ZonedDevice`]; the implementations are in `device/`.
+//!
+//! Source: NVMe Zoned Namespace Command Set 1.1, section 2 (zones); the Linux kernel's Documentation/block (zoned
+//! devices).
 
-mod blank;
 mod buffer;
 mod counted;
 mod error;
@@ -11,10 +11,10 @@ mod faulty;
 mod file;
 mod kernel;
 mod memory;
+mod null;
 mod power_cut;
 mod zones;
 
-pub use blank::BlankDevice;
 pub use buffer::AlignedBuffer;
 pub use counted::{Counted, Counts};
 pub use error::{DeviceError, Operation};
@@ -22,18 +22,19 @@ pub use faulty::{Fault, FaultyDevice};
 pub use file::{FileDevice, StatesRepair};
 pub use kernel::KernelDevice;
 pub use memory::MemoryDevice;
+pub use null::NullDevice;
 pub use power_cut::{Change, Cut, Fate, Recording};
 pub use zones::{Span, ZoneTable};
 
 use serde::Serialize;
 use std::fmt;
 
-/// The number of a block on a device: zones follow each other without gaps, each `zone_blocks` long, conventional ones first.
+/// A block number on a device. Zones are contiguous, each `zone_blocks` long, and conventional zones come first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(transparent)]
 pub struct Block(pub u64);
 
-/// The number of a zone on a device, from 0; conventional zones come first.
+/// A zone number on a device, from 0. Conventional zones come first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(transparent)]
 pub struct ZoneNumber(pub u32);
@@ -50,53 +51,53 @@ impl fmt::Display for ZoneNumber {
     }
 }
 
-/// What a device is made of. It may be one device, or a pair: a conventional part (zones `0..conventional_zones`) and a
-/// sequential part, as drives that only have sequential zones need.
+/// The layout and the limits of a device. The device may be a pair of a conventional part (zones
+/// `0..conventional_zones`) and a sequential part, for drives that have only sequential zones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Geometry {
-    /// The unit of reading and writing, bytes: a power of two from 512 to 65536.
+    /// The unit of reads and writes, bytes: a power of two from 512 to 65536.
     pub block_bytes: u32,
-    /// How far apart zones begin, blocks.
+    /// The distance between the starts of two adjacent zones, blocks.
     pub zone_blocks: u64,
-    /// How much of a sequential zone can be written, blocks: at most `zone_blocks`.
+    /// The writable size of a sequential zone, blocks: at most `zone_blocks`.
     pub zone_capacity_blocks: u64,
-    /// Zones that are written in place.
+    /// The number of zones that can be overwritten in place.
     pub conventional_zones: u32,
-    /// Zones that are written at their write pointer only.
+    /// The number of zones that can be written only at their write pointer.
     pub sequential_zones: u32,
-    /// How many sequential zones may be open at once; 0 for any number.
+    /// The maximum number of open sequential zones; 0 means unlimited.
     pub max_open_zones: u32,
-    /// How many may be open or closed (partly written) at once; 0 for any number.
+    /// The maximum number of active (open or closed, that is, partly written) sequential zones; 0 means unlimited.
     pub max_active_zones: u32,
 }
 
 impl Geometry {
-    /// How many zones there are.
+    /// The number of zones.
     pub const fn zones(&self) -> u32 {
         self.conventional_zones + self.sequential_zones
     }
 
-    /// How many blocks there are, those beyond a zone's capacity included.
+    /// The number of blocks, including those beyond the capacity of a zone.
     pub const fn blocks(&self) -> u64 {
         self.zones() as u64 * self.zone_blocks
     }
 
-    /// Where `zone` begins.
+    /// The first block of `zone`.
     pub const fn start(&self, zone: ZoneNumber) -> Block {
         Block(zone.0 as u64 * self.zone_blocks)
     }
 
-    /// The zone that `block` is in; it may be beyond the device.
+    /// The zone that contains `block`. It may be beyond the end of the device.
     pub const fn zone_of(&self, block: Block) -> ZoneNumber {
         ZoneNumber((block.0 / self.zone_blocks) as u32)
     }
 
-    /// Whether `zone` is written in place.
+    /// Whether `zone` is conventional, that is, can be overwritten in place.
     pub const fn is_conventional(&self, zone: ZoneNumber) -> bool {
         zone.0 < self.conventional_zones
     }
 
-    /// How much of `zone` can be used, blocks.
+    /// The usable size of `zone`, blocks.
     pub const fn capacity_blocks(&self, zone: ZoneNumber) -> u64 {
         if self.is_conventional(zone) { self.zone_blocks } else { self.zone_capacity_blocks }
     }
@@ -106,10 +107,10 @@ impl Geometry {
         (self.conventional_zones..self.zones()).map(ZoneNumber)
     }
 
-    /// Whether this can be a device at all.
+    /// Checks that the geometry is valid.
     ///
     /// # Errors
-    /// [`DeviceError::Geometry`] says what is wrong.
+    /// [`DeviceError::Geometry`] with the reason.
     pub fn check(&self) -> Result<(), DeviceError> {
         let wrong = |what: String| Err(DeviceError::Geometry { what });
         if !self.block_bytes.is_power_of_two() || !(512..=65536).contains(&self.block_bytes) {
@@ -119,11 +120,11 @@ impl Geometry {
             ));
         }
         if self.zone_blocks == 0 || self.zone_capacity_blocks == 0 {
-            return wrong("zones without blocks".into());
+            return wrong("zones must have at least one block".into());
         }
         if self.zone_capacity_blocks > self.zone_blocks {
             return wrong(format!(
-                "a zone capacity of {} blocks in zones of {}",
+                "a zone capacity of {} blocks is not possible in zones of {}",
                 self.zone_capacity_blocks, self.zone_blocks
             ));
         }
@@ -133,12 +134,12 @@ impl Geometry {
         }
         let bytes = zones.checked_mul(self.zone_blocks).and_then(|b| b.checked_mul(self.block_bytes.into()));
         if bytes.is_none_or(|bytes| bytes > i64::MAX as u64) {
-            return wrong("more bytes than a file offset can count".into());
+            return wrong("the device is larger than the largest file offset".into());
         }
         if self.max_open_zones > 0 && self.max_active_zones > 0 && self.max_open_zones > self.max_active_zones
         {
             return wrong(format!(
-                "{} zones may be open but only {} active",
+                "the limit of {} open zones is greater than the limit of {} active zones",
                 self.max_open_zones, self.max_active_zones
             ));
         }
@@ -150,36 +151,36 @@ impl Geometry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Condition {
-    /// A conventional zone: it has no write pointer.
+    /// A conventional zone, which has no write pointer.
     Conventional,
-    /// Nothing was written since the last reset.
+    /// Nothing has been written since the last reset.
     Empty,
-    /// Opened by a write; the device may close it to open another.
+    /// Opened by a write. The device may close it to open another zone.
     ImplicitlyOpen,
-    /// Opened by [`ZonedDevice::open`]; only the host closes it.
+    /// Opened by [`ZonedDevice::open`]. Only the host closes it.
     ExplicitlyOpen,
-    /// Partly written, and not open.
+    /// Partly written and not open.
     Closed,
     /// Written to its capacity, or finished.
     Full,
-    /// Worn out: it can be read only.
+    /// Worn out: reads still work, writes fail.
     ReadOnly,
-    /// Worn out: it can be neither read nor written.
+    /// Worn out: reads and writes fail.
     Offline,
 }
 
 impl Condition {
-    /// Whether it counts against the limit on open zones.
+    /// Whether the zone counts against the limit on open zones.
     pub const fn is_open(self) -> bool {
         matches!(self, Self::ImplicitlyOpen | Self::ExplicitlyOpen)
     }
 
-    /// Whether it counts against the limit on active zones.
+    /// Whether the zone counts against the limit on active zones.
     pub const fn is_active(self) -> bool {
         self.is_open() || matches!(self, Self::Closed)
     }
 
-    /// Its name, as messages and reports give it.
+    /// The name of the condition in messages and reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Conventional => "conventional",
@@ -200,26 +201,26 @@ impl fmt::Display for Condition {
     }
 }
 
-/// A zone as the device reports it.
+/// A zone report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Zone {
-    /// Which one.
+    /// The zone number.
     pub number: ZoneNumber,
-    /// Where it begins.
+    /// The first block of the zone.
     pub start: Block,
-    /// How much of it can be used, blocks.
+    /// The usable size of the zone, blocks.
     pub capacity_blocks: u64,
-    /// Its condition.
+    /// The condition of the zone.
     pub condition: Condition,
-    /// Where the next write must go, blocks from `start`. Of a full zone it is `capacity_blocks`, whatever the device says, of a
-    /// conventional one 0; of a read-only or offline zone it means nothing.
+    /// The position of the next write, blocks from `start`. For a full zone this is `capacity_blocks`, whatever the
+    /// device reports, and for a conventional zone 0. It is meaningless for a read-only or offline zone.
     pub write_pointer: u64,
-    /// How often it was reset, where the device counts that.
+    /// The number of resets, if the device counts them.
     pub resets: Option<u64>,
 }
 
 impl Zone {
-    /// Blocks that can still be written.
+    /// The number of blocks that can still be written.
     pub const fn room_blocks(&self) -> u64 {
         match self.condition {
             Condition::Conventional => self.capacity_blocks,
@@ -229,40 +230,40 @@ impl Zone {
     }
 }
 
-/// One of several reads that may be done at once.
+/// A read that can be submitted together with others.
 pub struct Read<'a> {
     /// The first block.
     pub block: Block,
-    /// Where the bytes go; a whole number of blocks.
+    /// The destination; a whole number of blocks.
     pub buffer: &'a mut [u8],
 }
 
-/// One of several writes that may be done at once.
+/// A write that can be submitted together with others.
 pub struct Write<'a> {
     /// The first block.
     pub block: Block,
-    /// The bytes; a whole number of blocks.
+    /// The data; a whole number of blocks.
     pub data: &'a [u8],
 }
 
 /// A zoned device.
 ///
-/// What holds for all of them:
-/// - A read or write is a whole number of blocks inside one zone, at least one.
-/// - Blocks at or beyond a sequential zone's write pointer can be read; what they hold means nothing.
-/// - A write that returned is seen by every later read. It is sure to outlast a power cut only when a [`ZonedDevice::flush`]
-///   that began after it has returned. Before that, of the conventional writes any may be lost, whole or in parts of 512 bytes, and of
-///   each sequential zone the last ones, so that its write pointer after the cut is where the first lost one was. Different zones are
-///   independent.
-/// - A [`ZonedDevice::reset`] or [`ZonedDevice::finish`] that returned outlasts a power cut, and with a finish the zone's content.
-///   After a power cut no zone is open.
-/// - After an error nothing was written, except that of a write with [`DeviceError::Media`] or [`DeviceError::Host`] a part may
-///   have been: ask [`ZonedDevice::zone`] where the write pointer is.
+/// All implementations guarantee:
+/// - A read or write is a whole number of blocks, at least one, inside one zone.
+/// - Blocks at or beyond the write pointer of a sequential zone can be read, but their contents are undefined.
+/// - Once a write has returned, every later read sees it. It survives a power cut only if a [`ZonedDevice::flush`] that
+///   began after it has returned. Until then, a power cut may lose any conventional write, completely or in units of
+///   512 bytes, and in each sequential zone the last writes, so that the write pointer afterwards is at the first lost
+///   block. Zones are independent of each other.
+/// - A [`ZonedDevice::reset`] or [`ZonedDevice::finish`] that has returned survives a power cut; a finish also makes
+///   the contents of its zone durable. After a power cut no zone is open.
+/// - After an error nothing has been written, except that a write that failed with [`DeviceError::Media`] or
+///   [`DeviceError::Host`] may have been written in part; [`ZonedDevice::zone`] reports the write pointer.
 ///
-/// It is used by several threads at once; two writes to one sequential zone at the same time come in either order, so the
-/// second may fail: [`ZonedDevice::append`] does not.
+/// Several threads may use a device concurrently. Two concurrent writes to the same sequential zone take effect in
+/// either order, so the second may fail. Concurrent calls of [`ZonedDevice::append`] both succeed.
 pub trait ZonedDevice: Send + Sync {
-    /// What it is made of.
+    /// The geometry of the device.
     fn geometry(&self) -> Geometry;
 
     /// Reports one zone.
@@ -279,79 +280,81 @@ pub trait ZonedDevice: Send + Sync {
         (0..self.geometry().zones()).map(|number| self.zone(ZoneNumber(number))).collect()
     }
 
-    /// Fills `buffer`, a whole number of blocks, from `block` on.
+    /// Reads from `block` on until `buffer`, a whole number of blocks, is full.
     ///
     /// # Errors
-    /// [`DeviceError::Unaligned`], [`DeviceError::OutOfRange`], [`DeviceError::AcrossZones`], [`DeviceError::Unusable`] for an offline
-    /// zone, [`DeviceError::Media`].
+    /// [`DeviceError::Unaligned`], [`DeviceError::OutOfRange`], [`DeviceError::AcrossZones`], [`DeviceError::Unusable`]
+    /// for an offline zone, [`DeviceError::Media`].
     fn read(&self, block: Block, buffer: &mut [u8]) -> Result<(), DeviceError>;
 
-    /// Writes `data`, a whole number of blocks, at `block`: anywhere in a conventional zone, at the write pointer of a sequential
-    /// one, which it opens implicitly.
+    /// Writes `data`, a whole number of blocks, at `block`. In a conventional zone that may be any block; in a
+    /// sequential zone it must be the write pointer, and the write opens the zone implicitly.
     ///
     /// # Errors
-    /// As [`ZonedDevice::read`], and [`DeviceError::NotAtWritePointer`], [`DeviceError::ZoneFull`], [`DeviceError::BeyondCapacity`],
-    /// [`DeviceError::TooManyOpen`], [`DeviceError::TooManyActive`], [`DeviceError::Unusable`].
+    /// Those of [`ZonedDevice::read`], and [`DeviceError::NotAtWritePointer`], [`DeviceError::ZoneFull`],
+    /// [`DeviceError::BeyondCapacity`], [`DeviceError::TooManyOpen`], [`DeviceError::TooManyActive`],
+    /// [`DeviceError::Unusable`].
     fn write(&self, block: Block, data: &[u8]) -> Result<(), DeviceError>;
 
-    /// Writes `data` at the write pointer of a sequential zone, and says where that was.
+    /// Writes `data` at the write pointer of a sequential zone and returns the first block written.
     ///
     /// # Errors
-    /// As [`ZonedDevice::write`]; [`DeviceError::NotSequential`].
+    /// Those of [`ZonedDevice::write`]; [`DeviceError::NotSequential`].
     fn append(&self, zone: ZoneNumber, data: &[u8]) -> Result<Block, DeviceError>;
 
-    /// Empties a sequential zone: its write pointer goes back to its start.
+    /// Resets a sequential zone: it becomes empty, and its write pointer returns to its start.
     ///
     /// # Errors
     /// [`DeviceError::NoSuchZone`], [`DeviceError::NotSequential`], [`DeviceError::Unusable`], [`DeviceError::Media`].
     fn reset(&self, zone: ZoneNumber) -> Result<(), DeviceError>;
 
-    /// Makes a sequential zone full; it is then neither open nor active.
+    /// Finishes a sequential zone: it becomes full, and is neither open nor active then.
     ///
     /// # Errors
-    /// As [`ZonedDevice::reset`]; an empty or closed zone must be opened for it: [`DeviceError::TooManyOpen`],
+    /// Those of [`ZonedDevice::reset`]. Finishing an empty or closed zone opens it first: [`DeviceError::TooManyOpen`],
     /// [`DeviceError::TooManyActive`].
     fn finish(&self, zone: ZoneNumber) -> Result<(), DeviceError>;
 
-    /// Opens a sequential zone explicitly: it stays open until closed, finished, full or reset.
+    /// Opens a sequential zone explicitly. It stays open until it is closed, finished, filled or reset.
     ///
     /// # Errors
-    /// As [`ZonedDevice::finish`]; [`DeviceError::ZoneFull`].
+    /// Those of [`ZonedDevice::finish`]; [`DeviceError::ZoneFull`].
     fn open(&self, zone: ZoneNumber) -> Result<(), DeviceError>;
 
-    /// Closes an open sequential zone; without content it becomes empty.
+    /// Closes an open sequential zone. If nothing has been written to it, it becomes empty.
     ///
     /// # Errors
-    /// As [`ZonedDevice::reset`]; [`DeviceError::NotOpen`] for an empty or full zone.
+    /// Those of [`ZonedDevice::reset`]; [`DeviceError::NotOpen`] for an empty or full zone.
     fn close(&self, zone: ZoneNumber) -> Result<(), DeviceError>;
 
-    /// Makes all that was written before it began outlast a power cut.
+    /// Makes everything that was written before this call durable.
     ///
     /// # Errors
-    /// [`DeviceError::Host`]: what was written since the last flush may be lost, and stays so even if a later flush succeeds.
+    /// [`DeviceError::Host`]: data written since the last flush may be lost, even if a later flush succeeds.
     fn flush(&self) -> Result<(), DeviceError>;
 
-    /// Says that nobody will read these blocks again before they are written or their zone is reset. A device in memory gives their
-    /// memory back; for others it is nothing. What they hold means nothing from then on.
+    /// Hints that the blocks will not be read before they are rewritten or their zone is reset; their contents are
+    /// undefined from then on. A device in memory frees their memory. Other devices ignore the hint.
     fn forget(&self, _block: Block, _blocks: u64) {}
 
-    /// Does several reads, at once where the device can.
+    /// Performs several reads, concurrently if the device supports it.
     ///
     /// # Errors
-    /// The first error of [`ZonedDevice::read`], in the order given; the other buffers may be filled or not.
+    /// The first error of [`ZonedDevice::read`] in the given order; the contents of the other buffers are undefined.
     fn read_many(&self, reads: &mut [Read<'_>]) -> Result<(), DeviceError> {
         reads.iter_mut().try_for_each(|read| self.read(read.block, read.buffer))
     }
 
-    /// Does several writes, at once where the device can; those to one sequential zone in the order given.
+    /// Performs several writes, concurrently if the device supports it. Writes to the same sequential zone happen in
+    /// the given order.
     ///
     /// # Errors
-    /// The first error of [`ZonedDevice::write`], in the order given; writes after it may be done or not.
+    /// The first error of [`ZonedDevice::write`] in the given order; later writes may or may not have been performed.
     fn write_many(&self, writes: &[Write<'_>]) -> Result<(), DeviceError> {
         writes.iter().try_for_each(|write| self.write(write.block, write.data))
     }
 
-    /// What it is called in messages: a path, for instance.
+    /// The name of the device in messages, for example its path.
     fn name(&self) -> String;
 }
 

@@ -1,124 +1,124 @@
-//! What can go wrong with a map on a zoned device, each with what, where and what to do.
-//! Not what a device can say by itself: that is `device::DeviceError`, carried along here.
+//! Errors of a map on a zoned device. Device errors are wrapped in [`Error::Device`].
 
 use crate::device::{Block, DeviceError};
 use serde::Serialize;
 use std::fmt;
 
-/// Why a map did not do what was asked.
+/// An error of an operation on a map.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The device said so.
+    /// The device reported an error.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// The device has no room left.
+    /// The device has no free space left.
     #[error(
         "{device} is full: {needed} blocks are needed and {free} are free; delete something, or load into a larger device"
     )]
     Full {
         /// The device's name.
         device: String,
-        /// Blocks that are needed.
+        /// Blocks the operation needs.
         needed: u64,
-        /// Blocks that could be used.
+        /// Blocks that are free.
         free: u64,
     },
-    /// A key of a length that this map cannot hold.
-    #[error("a key of {bytes} bytes: this map takes {shortest} to {longest}")]
+    /// The key length is outside the range that this map supports.
+    #[error("a key of {bytes} bytes: keys of this map have {shortest} to {longest} bytes")]
     KeyLength {
-        /// What was given.
+        /// The length of the key, bytes.
         bytes: usize,
-        /// The shortest key there may be.
+        /// The shortest key that the map supports.
         shortest: usize,
-        /// The longest key there may be.
+        /// The longest key that the map supports.
         longest: usize,
     },
-    /// A value of a length that this map cannot hold.
-    #[error("a value of {bytes} bytes: this map takes {shortest} to {longest}")]
+    /// The value length is outside the range that this map supports.
+    #[error("a value of {bytes} bytes: values of this map have {shortest} to {longest} bytes")]
     ValueLength {
-        /// What was given.
+        /// The length of the value, bytes.
         bytes: usize,
-        /// The shortest value there may be.
+        /// The shortest value that the map supports.
         shortest: usize,
-        /// The longest value there may be.
+        /// The longest value that the map supports.
         longest: usize,
     },
-    /// A block that does not hold what it must.
+    /// A block is corrupt.
     #[error("{block} is damaged: {what}; run a check, and a repair if it finds more")]
     Damaged {
-        /// Where.
+        /// The corrupt block.
         block: Block,
         /// What is wrong with it.
         what: String,
     },
-    /// The device cannot hold a map, or not with these settings.
+    /// The device cannot hold a map, or cannot hold one with these settings.
     #[error("{device} cannot hold this map: {what}")]
     Unsuitable {
         /// The device's name.
         device: String,
-        /// Why, and what would do.
+        /// The reason, and what would work.
         what: String,
     },
-    /// There is no map on the device.
+    /// The device holds no map.
     #[error("{device} holds no map: {what}")]
     NotFormatted {
         /// The device's name.
         device: String,
-        /// What was found instead, and what to do.
+        /// What the device holds instead, and what to do.
         what: String,
     },
-    /// The input to a bulk load must be in ascending order of the keys.
+    /// The input of a bulk load is not in ascending key order.
     #[error(
-        "the key of record {record} is not greater than the one before it: sort the records and remove doubles"
+        "the key of record {record} is not greater than the one before it: sort the records and remove duplicates"
     )]
     Unsorted {
-        /// Which record, from 0.
+        /// The index of the first record out of order, from 0.
         record: u64,
     },
-    /// The map was opened for reading.
+    /// The map is open for reading only.
     #[error("the map on {device} is open for reading only: open it for writing to change it")]
     ReadOnly {
         /// The device's name.
         device: String,
     },
-    /// What is in memory is not what it must be: an error of this program.
+    /// The state in memory violates an invariant. This is a bug in this crate.
     #[error(
-        "{what}: this is an error of the program, please report it; open the map again, which brings back all that was acknowledged"
+        "{what}: this is a bug, please report it; reopen the map, which restores all acknowledged changes"
     )]
     Inconsistent {
-        /// What is not as it must be.
+        /// The violated invariant.
         what: String,
     },
-    /// A part of the journal that had been written whole cannot be read: batches are lost with it.
+    /// A journal part that was completely written can no longer be read, so its batches are lost.
     #[error("{}", journal_damaged(*block, what, lost, *later))]
     JournalDamaged {
-        /// Where the journal is damaged first.
+        /// The first damaged block of the journal.
         block: Block,
-        /// What is wrong there.
+        /// What is wrong with that block.
         what: String,
-        /// The batches that are lost, all damage taken together.
+        /// The lost batches, for all damage together.
         lost: Vec<LostBatches>,
-        /// How many batches after the damage are whole.
+        /// The number of intact batches after the damage.
         later: u64,
     },
-    /// An earlier write failed, so that it is not known what the device holds.
+    /// An earlier write failed, so the state of the device is unknown.
     #[error(
-        "an earlier write to {device} failed ({what}): open it again, which brings back all that was acknowledged"
+        "an earlier write to {device} failed ({what}): reopen the map, which restores all acknowledged changes"
     )]
     Stopped {
         /// The device's name.
         device: String,
-        /// The earlier failure.
+        /// The error message of the earlier failure.
         what: String,
     },
 }
 
-/// Batches of the journal that cannot be brought back. Batches are numbered from 1 since the map was formatted.
+/// A run of journal batches that cannot be recovered. Batches are numbered from 1 since the map was formatted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LostBatches {
-    /// The first one.
+    /// The first lost batch.
     pub first: u64,
-    /// The last one. Without, nothing of the journal is left that would tell: all from the first one on.
+    /// The last lost batch. `None` if the journal does not show where the loss ends: all batches from `first` on are
+    /// lost.
     pub last: Option<u64>,
     /// The block where the damage begins.
     pub block: u64,
@@ -131,7 +131,7 @@ impl fmt::Display for LostBatches {
         match self.last {
             Some(last) if last == self.first => write!(f, "batch {last}"),
             Some(last) => write!(f, "batches {} to {last}", self.first),
-            None => write!(f, "batch {} and what came after it, if anything did", self.first),
+            None => write!(f, "batch {} and all later ones, if there are any", self.first),
         }
     }
 }
@@ -139,16 +139,16 @@ impl fmt::Display for LostBatches {
 fn journal_damaged(block: Block, what: &str, lost: &[LostBatches], later: u64) -> String {
     let lost: Vec<_> = lost.iter().map(ToString::to_string).collect();
     format!(
-        "{block} of the journal is damaged: {what}. It had been written whole, so that batches are lost with it: {}; {later} batches after the \
-         damage are whole. Nothing was changed. A check lists all damage; a repair goes on without the lost batches",
+        "{block} of the journal is damaged: {what}. It had been written completely, so batches are lost: {}; {later} batches after the damage \
+         are intact. Nothing was changed. A check lists all damage; a repair continues without the lost batches",
         lost.join(", ")
     )
 }
 
-/// Makes what must hold an error where it does not.
+/// Returns [`Error::Inconsistent`] with `what` unless `holds` is true.
 pub(crate) fn ensure(holds: bool, what: &str) -> Result<()> {
     if holds { Ok(()) } else { Err(Error::Inconsistent { what: what.into() }) }
 }
 
-/// A result with [`Error`].
+/// A result whose error is [`enum@Error`].
 pub type Result<T> = std::result::Result<T, Error>;

@@ -1,6 +1,7 @@
-//! An ordered map for zoned flash, and the zoned devices it runs on: emulated, faulty, and the kernel's.
-//! Not a file system: a device belongs to one map.
-//! Source: Liu Yang, Jin Peiquan, "ZB+-tree: a ZNS-SSD-aware index"; NVMe Zoned Namespace Command Set 1.1.
+//! An ordered, crash-safe key-value map for zoned flash, and the zoned devices it runs on: in memory, in a file, or a
+//! Linux zoned block device.
+//!
+//! Sources: Liu Yang, Jin Peiquan, "ZB+-tree: a ZNS-SSD-aware index"; NVMe Zoned Namespace Command Set 1.1.
 
 pub mod device;
 pub mod error;
@@ -9,10 +10,10 @@ mod node;
 mod states;
 pub mod store;
 
-/// The bytes of nodes, for tests that damage them; no program needs it.
+/// Node encoding, exposed for tests that corrupt nodes. Not part of the public interface.
 #[doc(hidden)]
 pub mod testing {
-    pub use crate::node::{HEADER_BYTES, Header, InnerRecord, Kind, Pointer, proof};
+    pub use crate::node::{HEADER_BYTES, Header, InnerRecord, Kind, Pointer, checksum};
 }
 
 pub use device::ZonedDevice;
@@ -21,7 +22,7 @@ pub use map::{Direction, KeyRange, OrderedMap};
 pub use states::NodeStates;
 pub use store::{Batch, Durability, Iter, Options, Record, Snapshot, Store};
 
-/// The README's example is a test.
+/// Compiles and runs the example in the README.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -1,24 +1,23 @@
-//! The ordered map that every tree here is, so that one workload, test or benchmark drives them all.
-//! Not the whole interface of the durable map: snapshots and checkpoints are `store`'s own.
+//! The ordered-map trait that every tree implements, so that one workload, test or benchmark can drive all of them.
 
 use crate::error::Result;
 use std::ops::{Bound, ControlFlow};
 
-/// Which way a scan goes.
+/// The direction of a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
-    /// From small keys to great ones.
+    /// From the smallest key to the greatest.
     Ascending,
-    /// From great keys to small ones.
+    /// From the greatest key to the smallest.
     Descending,
 }
 
-/// The keys of a scan: between two bounds.
+/// A range of keys, given by two bounds.
 #[derive(Clone, Copy, Debug)]
 pub struct KeyRange<'a> {
-    /// Where the keys begin.
+    /// The lower bound.
     pub start: Bound<&'a [u8]>,
-    /// Where they end.
+    /// The upper bound.
     pub end: Bound<&'a [u8]>,
 }
 
@@ -26,17 +25,17 @@ impl<'a> KeyRange<'a> {
     /// All keys.
     pub const ALL: KeyRange<'static> = KeyRange { start: Bound::Unbounded, end: Bound::Unbounded };
 
-    /// The keys from `key` on, itself included.
+    /// All keys greater than or equal to `key`.
     pub const fn from(key: &'a [u8]) -> Self {
         KeyRange { start: Bound::Included(key), end: Bound::Unbounded }
     }
 
-    /// The keys that begin with `prefix`; `after` is what [`after_prefix`] says of it.
+    /// All keys that begin with `prefix`. `after` must be the result of [`after_prefix`].
     pub(crate) fn of_prefix(prefix: &'a [u8], after: Option<&'a [u8]>) -> Self {
         KeyRange { start: Bound::Included(prefix), end: after.map_or(Bound::Unbounded, Bound::Excluded) }
     }
 
-    /// Whether the range begins at or before `key`.
+    /// Whether `key` satisfies the lower bound.
     pub fn begins_before(&self, key: &[u8]) -> bool {
         match self.start {
             Bound::Unbounded => true,
@@ -45,7 +44,7 @@ impl<'a> KeyRange<'a> {
         }
     }
 
-    /// Whether the range ends at or after `key`.
+    /// Whether `key` satisfies the upper bound.
     pub fn ends_after(&self, key: &[u8]) -> bool {
         match self.end {
             Bound::Unbounded => true,
@@ -55,7 +54,7 @@ impl<'a> KeyRange<'a> {
     }
 }
 
-/// The least key that is greater than all that begin with `prefix`; nothing, if none is.
+/// The smallest key greater than every key that begins with `prefix`, or `None` if there is none.
 pub(crate) fn after_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
     let last = prefix.iter().rposition(|&byte| byte != u8::MAX)?;
     let mut after = prefix[..=last].to_vec();
@@ -63,47 +62,49 @@ pub(crate) fn after_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
     Some(after)
 }
 
-/// What a scan calls with each key and value; `Break` ends it.
+/// The callback of a scan. It gets each key and value; returning `Break` ends the scan.
 pub type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'a;
 
-/// A map from byte strings to byte strings, ordered by the keys' bytes.
+/// A map from byte strings to byte strings, ordered bytewise by key.
 pub trait OrderedMap {
-    /// What it is called in tables.
+    /// The name of the implementation in result tables.
     fn name(&self) -> &'static str;
 
-    /// The value of `key`.
+    /// Returns the value of `key`.
     ///
     /// # Errors
-    /// [`crate::Error::Device`], [`crate::Error::Damaged`]; [`crate::Error::KeyLength`] where the length is fixed.
+    /// [`crate::Error::Device`], [`crate::Error::Damaged`]; [`crate::Error::KeyLength`] if the map has a fixed key
+    /// length.
     fn get(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>>;
 
-    /// Gives `key` a value, whether it has one or not; true if it had none.
+    /// Inserts `key` or replaces its value. Returns true if the key is new.
     ///
     /// # Errors
-    /// As [`OrderedMap::get`], and [`crate::Error::Full`], [`crate::Error::KeyLength`], [`crate::Error::ValueLength`].
+    /// Those of [`OrderedMap::get`], and [`crate::Error::Full`], [`crate::Error::KeyLength`],
+    /// [`crate::Error::ValueLength`].
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<bool>;
 
-    /// Takes `key` and its value away; true if it was there.
+    /// Removes `key` and its value. Returns true if the key was present.
     ///
     /// # Errors
-    /// As [`OrderedMap::put`].
+    /// Those of [`OrderedMap::put`].
     fn delete(&mut self, key: &[u8]) -> Result<bool>;
 
-    /// Calls `visit` with the keys in `range` and their values, in order.
+    /// Calls `visit` with each key in `range` and its value, in the given direction.
     ///
     /// # Errors
-    /// As [`OrderedMap::get`].
+    /// Those of [`OrderedMap::get`].
     fn scan(&mut self, range: KeyRange<'_>, direction: Direction, visit: &mut Visit<'_>) -> Result<()>;
 
-    /// How many keys there are.
+    /// The number of keys.
     fn len(&self) -> u64;
 
-    /// Whether there is no key.
+    /// Whether the map has no keys.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Makes all that was done outlast a power cut, where the map can.
+    /// Makes all earlier changes durable, if the map supports it.
     ///
     /// # Errors
     /// [`crate::Error::Device`].

@@ -1,28 +1,30 @@
-//! How many leaves and interior nodes a checker found in which of the paper's states.
-//! Not the states themselves: `State` of `longma-zoned-lab`'s trees, and where a node of the durable map lies.
+//! Node counts by state, as reported by a checker.
+//!
 //! Source: the ZB+-tree paper's states `change`, `steady-hot`, `steady-cold` and `after`.
 
 use serde::Serialize;
 
-/// Leaves and interior nodes by state. The durable map has no interior nodes in `after`, as they have no logs there.
+/// The number of leaves and interior nodes in each state. Interior nodes of the durable map have no logs, so its
+/// `after_interiors` is always 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct NodeStates {
-    /// Leaves that are changed in place.
+    /// Leaves that are updated in place.
     pub change_leaves: u64,
-    /// Interior nodes that are changed in place.
+    /// Interior nodes that are updated in place.
     pub change_interiors: u64,
-    /// Leaves in sequential zones, without deletions in their logs.
+    /// Leaves in sequential zones that have no deletions in their logs.
     pub steady_hot: u64,
-    /// Interior nodes in sequential zones, without deletions in their logs.
+    /// Interior nodes in sequential zones that have no deletions in their logs.
     pub steady_cold: u64,
-    /// Leaves in sequential zones with deletions in their logs.
+    /// Leaves in sequential zones that have deletions in their logs.
     pub after_leaves: u64,
-    /// Interior nodes in sequential zones with deletions in their logs.
+    /// Interior nodes in sequential zones that have deletions in their logs.
     pub after_interiors: u64,
-    /// Heads.
+    /// Head nodes.
     pub heads: u64,
-    /// Of these, heads with neighbours that are less than half full: they got so while they were alone under their interior node, which has
-    /// merged with another since. In the paper's tree only.
+    /// Heads that are less than half full although they have neighbours. A head can shrink below half while it is the
+    /// only child of its interior node; when that node later merges with another one, the head gets neighbours. Only
+    /// the paper's tree has such heads.
     pub small_heads: u64,
 }
 

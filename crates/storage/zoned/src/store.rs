@@ -1,11 +1,11 @@
 //! The durable ordered map on a zoned device: a ZB+-tree with a journal, checkpoints, snapshots and garbage collection.
-//! Not the published algorithm bit for bit: that is `paper`; the design page says where and why this one departs.
-//! Source: Liu Yang, Jin Peiquan, "ZB+-tree: a ZNS-SSD-aware index", and what each file names.
+//! The design page of the book lists where it departs from the published algorithm, and why.
+//!
+//! Source: Liu Yang, Jin Peiquan, "ZB+-tree: a ZNS-SSD-aware index". Each module names its further sources.
 
 mod balance;
 mod batch;
 mod cache;
-mod cached;
 mod changes;
 mod check;
 mod checkpoint;
@@ -15,14 +15,15 @@ mod iter;
 mod journal;
 mod keys;
 mod leaf;
+mod leaf_cell;
 mod load;
-mod newest;
 mod open;
 mod output;
+mod published;
 mod reclaim;
 mod repair;
 mod replay;
-mod room;
+mod reservation;
 mod snapshot;
 mod space;
 mod statistics;
@@ -47,223 +48,228 @@ use crate::error::Result;
 use crate::map::{Direction, KeyRange, OrderedMap, Visit};
 use crate::node::{Page, Value};
 use io::Io;
-use load::Loading;
-use newest::Newest;
+use load::BulkLoad;
+use published::Published;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use writer::Writer;
 
-/// When a change is safe.
+/// When a change becomes durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
-    /// When the call that made it returned: each batch ends with a flush.
+    /// When the call that made it returns: each batch ends with a flush.
     EachBatch,
-    /// After the next [`Store::sync`] or checkpoint. A power cut loses the newest batches, never one without all after it.
+    /// At the next [`Store::sync`] or checkpoint. A power cut loses a suffix of the batch sequence: if a batch is lost,
+    /// all later batches are lost too.
     Relaxed,
 }
 
-/// How a map is run. Nothing here is kept on the device.
+/// Runtime settings of a map. None of them is stored on the device.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// How much memory leaves may take, bytes. Inner nodes, a hundredth or so of the data, come on top, and so does what must stay of
-    /// leaves that have changed: mostly the changes only. The latter bring a checkpoint about when they take half of this.
+    /// Memory for cached leaves, bytes. Inner nodes, about 1 % of the data, come on top. So does the part of changed
+    /// leaves that cannot be evicted, usually only their changes; when it reaches half of this value, a checkpoint
+    /// starts.
     pub cache_bytes: u64,
-    /// How long the journal gets before a checkpoint shortens it, bytes: a longer one means fewer bytes written, and a longer time
-    /// to open after a power cut.
+    /// The journal size at which a checkpoint truncates it, bytes. A longer journal means fewer bytes written, but
+    /// recovery after a power cut takes longer.
     pub journal_bytes: u64,
-    /// When a change is safe.
+    /// When a change becomes durable.
     pub durability: Durability,
 }
 
 impl Options {
-    /// So much memory for leaves, a journal of a quarter of it, each batch safe.
+    /// Settings with `cache_bytes` of leaf cache, a journal of a quarter of that, and durability with each batch.
     ///
-    /// The more leaves stay in memory, the longer may changes gather in them, if the journal has room for as many: each leaf is then
-    /// written for more of them.
+    /// A larger cache lets more changes accumulate in a leaf before a checkpoint writes it, provided that the journal
+    /// has room for them.
     pub const fn with_cache(cache_bytes: u64) -> Self {
         Self { cache_bytes, journal_bytes: cache_bytes / 4, durability: Durability::EachBatch }
     }
 }
 
 impl Default for Options {
-    /// 256 MiB of leaves, 64 MiB of journal, each batch safe.
+    /// 256 MiB of leaf cache, 64 MiB of journal, durability with each batch.
     fn default() -> Self {
         Self::with_cache(256 << 20)
     }
 }
 
-/// How many changes a batch made.
+/// The changes that a batch made, by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Applied {
-    /// Keys that were new.
+    /// Keys that were inserted.
     pub inserted: u64,
-    /// Keys that had a value before.
+    /// Keys whose value was replaced.
     pub updated: u64,
-    /// Keys that were there and are gone.
+    /// Keys that were deleted.
     pub deleted: u64,
 }
 
-/// What readers and the writer share.
+/// State shared by the readers and the writer.
 struct Shared<D> {
     io: Io<D>,
     options: Options,
-    newest: Newest,
+    published: Published,
     writer: Mutex<Writer>,
-    /// Where the cache's hand is: the key it goes on from. Whoever has it may drop leaves from memory.
-    hand: Mutex<Vec<u8>>,
-    /// Whether every leaf is in memory: then nothing has to be read before a batch.
+    /// The clock hand of the leaf cache: the key at which the next sweep starts. Leaves may be evicted only while this
+    /// lock is held.
+    clock_hand: Mutex<Vec<u8>>,
+    /// Whether every leaf is in memory, so that a batch never has to read leaves first.
     all_resident: AtomicBool,
-    /// From how many bytes of leaves in memory on it is worth looking for some to drop, if that is more than the cache may take.
+    /// The number of resident bytes at which the next eviction sweep is worthwhile. It applies if it is greater than
+    /// the cache limit.
     shrink_from: AtomicU64,
 }
 
 /// An ordered map from byte strings to byte strings on a zoned device.
 ///
-/// Any number of threads may use it at once: reads see the last batch that was applied, [`Store::snapshot`] keeps one moment. Writes
-/// wait for each other, never for readers.
+/// Any number of threads may use it concurrently. Reads see the last applied batch; [`Store::snapshot`] pins one
+/// version. Writers wait for each other but never for readers.
 pub struct Store<D> {
     shared: Arc<Shared<D>>,
 }
 
 impl<D> Clone for Store<D> {
-    /// Another handle of the same map.
+    /// Another handle to the same map.
     fn clone(&self) -> Self {
         Self { shared: Arc::clone(&self.shared) }
     }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Where a panic matters `Shared::writer` sees it.
+    // Poisoning is ignored here. `Shared::writer` handles it where a panic matters.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<D> Shared<D> {
-    /// The writer, for as long as nobody else has it. After a panic in it a batch may be half applied: then it is stopped, as after a
-    /// failed write.
+    /// Locks the writer. If a thread panicked while it held the lock, a batch may be half applied: the writer is then
+    /// stopped, as after a failed write.
     fn writer(&self) -> MutexGuard<'_, Writer> {
         self.writer.lock().unwrap_or_else(|poisoned| {
             let mut writer = poisoned.into_inner();
-            writer.stopped.get_or_insert_with(|| "an operation panicked in the middle of a change".into());
+            writer.stopped.get_or_insert_with(|| "an operation panicked during a change".into());
             writer
         })
     }
 }
 
 impl<D: ZonedDevice> Store<D> {
-    /// The value of `key`.
+    /// Returns the value of `key`.
     ///
     /// # Errors
     /// [`crate::Error::Device`], [`crate::Error::Damaged`].
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        snapshot::get(&self.shared, &self.shared.newest.load().tree, key)
+        snapshot::get(&self.shared, &self.shared.published.load().tree, key)
     }
 
-    /// Gives `key` a value; true if it had none.
+    /// Inserts `key` or replaces its value. Returns true if the key is new.
     ///
     /// # Errors
-    /// As [`Store::apply`].
+    /// Those of [`Store::apply`].
     pub fn put(&self, key: &[u8], value: &[u8]) -> Result<bool> {
         let mut batch = Batch::new();
         batch.put(key, value);
         Ok(self.apply(&batch)?.inserted == 1)
     }
 
-    /// Takes `key` away; true if it was there.
+    /// Removes `key`. Returns true if it was present.
     ///
     /// # Errors
-    /// As [`Store::apply`].
+    /// Those of [`Store::apply`].
     pub fn delete(&self, key: &[u8]) -> Result<bool> {
         let mut batch = Batch::new();
         batch.delete(key);
         Ok(self.apply(&batch)?.deleted == 1)
     }
 
-    /// Makes all changes of a batch, or none. With [`Durability::EachBatch`] they are safe when it returns.
+    /// Applies all changes of a batch atomically. With [`Durability::EachBatch`] the batch is durable when the call
+    /// returns.
     ///
     /// # Errors
-    /// [`crate::Error::KeyLength`], [`crate::Error::ValueLength`], [`crate::Error::Full`] and errors of reading: nothing was changed.
-    /// After an error of writing the map only reads, [`crate::Error::Stopped`], until it is opened again; whether the batch is then
-    /// there is not known.
+    /// [`crate::Error::KeyLength`], [`crate::Error::ValueLength`], [`crate::Error::Full`] and read errors leave the map
+    /// unchanged. After a write error the map accepts no more changes ([`crate::Error::Stopped`]) until it is opened
+    /// again; the failed batch may or may not be present then.
     pub fn apply(&self, batch: &Batch) -> Result<Applied> {
         let applied = self.shared.writer().apply(&self.shared, batch)?;
         self.shared.shrink_cache();
         Ok(applied)
     }
 
-    /// The map as it is now, for as long as the snapshot lives.
+    /// Returns a snapshot of the current state. It stays readable as long as it lives.
     pub fn snapshot(&self) -> Snapshot<D> {
         Snapshot::new(&self.shared)
     }
 
-    /// All keys and values as they are now, in order, from either end.
+    /// Iterates over all current keys and values in key order, from either end.
     pub fn iter(&self) -> Iter<D> {
         self.snapshot().iter()
     }
 
-    /// The keys in `range` and their values as they are now, in order, from either end.
+    /// Iterates over the current keys in `range` and their values in key order, from either end.
     pub fn range(&self, range: KeyRange<'_>) -> Iter<D> {
         self.snapshot().range(range)
     }
 
-    /// The keys that begin with `prefix` and their values as they are now, in order, from either end.
+    /// Iterates over the current keys that begin with `prefix` and their values in key order, from either end.
     pub fn prefix(&self, prefix: &[u8]) -> Iter<D> {
         self.snapshot().prefix(prefix)
     }
 
-    /// How many keys there are.
+    /// The number of keys.
     pub fn len(&self) -> u64 {
-        self.shared.newest.load().tree.len
+        self.shared.published.load().tree.len
     }
 
-    /// Whether there is no key.
+    /// Whether the map has no keys.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The longest key and the longest value that this map takes, bytes.
+    /// The maximum length of a key and of a value, bytes.
     pub fn limits(&self) -> (usize, usize) {
         let key = Page::limits(self.shared.io.node_bytes).0;
         (key, self.shared.longest_value())
     }
 
-    /// Makes all changes so far safe.
+    /// Makes all changes so far durable.
     ///
     /// # Errors
-    /// [`crate::Error::Device`], and then the map is stopped.
+    /// [`crate::Error::Device`]; the map is stopped then.
     pub fn sync(&self) -> Result<()> {
         self.shared.writer().sync(&self.shared)
     }
 
-    /// Writes a whole checkpoint: opening the map again then replays nothing.
+    /// Writes a complete checkpoint, so that opening the map again replays nothing.
     ///
     /// # Errors
-    /// [`crate::Error::Device`], and then the map is stopped.
+    /// [`crate::Error::Device`]; the map is stopped then.
     pub fn checkpoint(&self) -> Result<()> {
         self.shared.writer().checkpoint_now(&self.shared)
     }
 
-    /// Writes a checkpoint, unless the map was opened for reading, and lets the map go. Without it nothing is lost, but opening again
-    /// replays the journal.
+    /// Writes a checkpoint, unless the map is open for reading only, and drops this handle. Skipping `close` loses no
+    /// data, but the next open has to replay the journal.
     ///
     /// # Errors
-    /// As [`Store::checkpoint`].
+    /// Those of [`Store::checkpoint`].
     pub fn close(self) -> Result<()> {
         let mut writer = self.shared.writer();
         if writer.is_read_only { Ok(()) } else { writer.checkpoint_now(&self.shared) }
     }
 
-    /// Loads records in ascending order of their keys, faster than by batches: they do not go through the journal, and leave full
-    /// leaves behind. All of them are there and safe when it returns, and none before. Keys that are there already get the new
-    /// values. Others read and write meanwhile, as `records` may itself.
+    /// Bulk-loads records in ascending key order. This is faster than batches: the records bypass the journal and fill
+    /// leaves completely. The load is atomic, and durable when the call returns. Existing keys get the new values.
+    /// Other threads may read and write during the load, and so may the `records` iterator.
     ///
     /// # Errors
-    /// [`crate::Error::Unsorted`], and as [`Store::apply`]; nothing was loaded then. After an error of writing the map only reads, and
-    /// whether the records are there when it is opened again is not known: all of them or none.
+    /// [`crate::Error::Unsorted`] and the errors of [`Store::apply`]; nothing is loaded then. After a write error the
+    /// map accepts no more changes, and when it is opened again either all records are present or none.
     pub fn load<K: AsRef<[u8]>, V: AsRef<[u8]>>(
         &self,
         records: impl IntoIterator<Item = (K, V)>,
     ) -> Result<u64> {
-        let mut loading = Loading::begin(&self.shared)?;
+        let mut loading = BulkLoad::begin(&self.shared)?;
         let (mut count, mut last): (u64, Option<Vec<u8>>) = (0, None);
         for (key, value) in records {
             let key = key.as_ref();
@@ -281,7 +287,7 @@ impl<D: ZonedDevice> Store<D> {
         Ok(count)
     }
 
-    /// The device.
+    /// The device that holds the map.
     pub fn device(&self) -> &D {
         &self.shared.io.device
     }
@@ -327,7 +333,7 @@ impl<D: ZonedDevice> OrderedMap for Store<D> {
     }
 }
 
-/// The value itself, wherever it is.
+/// Returns the bytes of a value, reading an out-of-line value from the device.
 fn load_value<D: ZonedDevice>(io: &Io<D>, key: &[u8], value: Value<'_>) -> Result<Option<Vec<u8>>> {
     match value {
         Value::Inline(value) => Ok(Some(value.to_vec())),

@@ -1,6 +1,4 @@
-//! What a power cut leaves of a device: exactly what the contract allows.
-//! Not the index's recovery from it.
-//! Source: the contract of `ZonedDevice`.
+//! Tests of power-cut images: they contain what the contract of `ZonedDevice` guarantees, and cover what it allows.
 
 use longma_zoned::device::{
     Block, Condition, DeviceError, Fate, Fault, FaultyDevice, Geometry, MemoryDevice, ZoneNumber, ZonedDevice,
@@ -39,13 +37,13 @@ fn first_byte(device: &MemoryDevice, block: Block) -> u8 {
 }
 
 #[test]
-fn what_was_flushed_is_there_and_what_was_not_may_be() {
+fn flushed_data_survives_and_unflushed_data_may() {
     let device = device();
     device.write(CONVENTIONAL, &block(1)).unwrap();
     device.flush().unwrap();
     device.write(CONVENTIONAL, &block(2)).unwrap();
     let cut = device.cut();
-    assert_eq!(cut.unsafe_writes(), 1);
+    assert_eq!(cut.pending_writes(), 1);
     assert_eq!(first_byte(&cut.image_with_none(), CONVENTIONAL), 1);
     assert_eq!(first_byte(&cut.image_with_all(), CONVENTIONAL), 2);
 }
@@ -111,7 +109,7 @@ fn a_reset_and_a_finish_outlast_the_cut() {
 }
 
 #[test]
-fn power_that_is_off_stays_off() {
+fn operations_fail_after_a_power_cut() {
     let device = device();
     device.inject(Fault::PowerCut { after: 1 });
     device.append(ZONE, &block(1)).unwrap();
@@ -123,7 +121,7 @@ fn power_that_is_off_stays_off() {
 }
 
 #[test]
-fn faults_come_when_they_are_due() {
+fn faults_occur_when_they_are_due() {
     let device = device();
     device.append(ZONE, &[block(1), block(2)].concat()).unwrap();
     device.inject(Fault::ReadError { block: Block(9) });
@@ -143,7 +141,7 @@ fn faults_come_when_they_are_due() {
 }
 
 #[test]
-fn a_failed_flush_is_not_made_good_by_the_next() {
+fn a_later_flush_does_not_undo_a_failed_one() {
     let device = device();
     device.write(CONVENTIONAL, &block(1)).unwrap();
     device.inject(Fault::FlushError { after: 0 });
@@ -152,7 +150,7 @@ fn a_failed_flush_is_not_made_good_by_the_next() {
     assert_eq!(first_byte(&device.cut().image_with_all(), CONVENTIONAL), 0);
 }
 
-/// What a random test does.
+/// A step of a random test.
 #[derive(Clone, Debug)]
 enum Step {
     Write(u64, u8),
@@ -184,7 +182,7 @@ proptest! {
         let device = device();
         device.record();
         for step in steps {
-            // Those that the zone rules refuse change nothing.
+            // Steps rejected by the zone rules change nothing.
             let _ = match step {
                 Step::Write(at, byte) => device.write(Block(at), &block(byte)),
                 Step::Append(zone, byte) => device.append(ZoneNumber(zone), &block(byte)).map(|_| ()),
@@ -198,7 +196,7 @@ proptest! {
         let mut last = None;
         for (number, cut) in device.recording().unwrap().cuts() {
             let (all, none) = (cut.image_with_all(), cut.image_with_none());
-            let (limit, pending) = (geometry().max_active_zones as usize, cut.unsafe_writes());
+            let (limit, pending) = (geometry().max_active_zones as usize, cut.pending_writes());
             for image in cut.images(12, seed ^ number) {
                 let zones = image.zones().unwrap();
                 prop_assert!(zones.iter().filter(|zone| zone.condition.is_active()).count() <= limit);

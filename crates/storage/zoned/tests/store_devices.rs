@@ -1,15 +1,17 @@
-//! The maps on every kind of device: the durable one under random batches against a `BTreeMap`, garbage collection, reopening and the
-//! checker; the published trees under the paper's workloads. With LONGMA_ZONED_DEVICE, which names a zoned block device whose
-//! content does not matter, on that one too; with LONGMA_ZONED_PAIRS, the trees with so many pairs.
-//! Not in depth: `store_model.rs` and `store_power_cuts.rs` do that in memory.
+//! The maps on every type of device: the durable map with random batches against a `BTreeMap`, garbage collection,
+//! reopening and checking; the published trees with the paper's workloads. The tests in `durable_map/` go deeper, on
+//! devices in memory.
+//!
+//! LONGMA_ZONED_DEVICE adds a zoned block device, whose contents are overwritten. LONGMA_ZONED_PAIRS sets the number of
+//! pairs for the trees.
 
 mod support;
 
-use longma_zoned::device::{BlankDevice, FileDevice, Geometry, KernelDevice, MemoryDevice};
+use longma_zoned::device::{FileDevice, Geometry, KernelDevice, MemoryDevice, NullDevice};
 use longma_zoned::store::Statistics;
 use longma_zoned::{Batch, Options, Store, ZonedDevice};
 use longma_zoned_lab::paper::{CowTree, Fanout, ZbTree};
-use longma_zoned_lab::ycsb::{Chance, Operation, Workload, scatter};
+use longma_zoned_lab::ycsb::{Operation, Rng, Workload, scatter};
 use longma_zoned_lab::{ModelledDevice, Parameters};
 use std::sync::Arc;
 use support::{Model, Records, assert_same, batch};
@@ -28,7 +30,7 @@ fn geometry() -> Geometry {
     }
 }
 
-/// Does `test` with an opener of every kind of device: called again, it opens the same device again.
+/// Runs `test` on every type of device. The argument of `test` is a function that reopens the same device on each call.
 fn on_every_device(test: impl Fn(&dyn Fn() -> Device)) {
     let memory: Device = Arc::new(MemoryDevice::new(geometry()).unwrap());
     test(&|| memory.clone());
@@ -58,16 +60,16 @@ fn sound(device: Device) {
 fn the_map_behaves_like_a_btree_map_on_every_device() {
     on_every_device(|device| {
         drop(Store::format(device(), None, 7).unwrap());
-        let (mut chance, mut model) = (Chance::new(3), Model::new());
+        let (mut rng, mut model) = (Rng::new(3), Model::new());
         for round in 0..4 {
             let store = open(device());
             assert_same(&store.snapshot(), &model, "after opening");
             for _ in 0..40 {
-                let changes = batch(&mut chance, Records::Large, 2_000, 60, 30, &mut model);
+                let changes = batch(&mut rng, Records::Large, 2_000, 60, 30, &mut model);
                 store.apply(&changes).unwrap();
             }
             assert_same(&store.snapshot(), &model, "after batches");
-            // Closed properly every other time.
+            // Closed properly in every other round.
             if round % 2 == 0 {
                 store.close().unwrap();
             }
@@ -85,10 +87,10 @@ fn garbage_is_collected_on_every_device() {
             * geometry.zone_capacity_blocks
             * u64::from(geometry.block_bytes);
         let store = open(Store::format(here, None, 8).unwrap());
-        // A third of the device, written over until twice the device was written.
-        let (value_bytes, mut chance) = (20_000, Chance::new(5));
+        // Fill a third of the device, then overwrite until twice the size of the device has been written.
+        let (value_bytes, mut rng) = (20_000, Rng::new(5));
         let keys = all / 3 / value_bytes;
-        let versions = (0..all * 2 / value_bytes).map(|n| (chance.below(keys), n));
+        let versions = (0..all * 2 / value_bytes).map(|n| (rng.below(keys), n));
         let mut newest = vec![None; keys as usize];
         for (key, version) in versions {
             let value: Vec<u8> = (0..value_bytes).map(|n| (n * 7 + version) as u8).collect();
@@ -148,7 +150,8 @@ fn the_published_trees_do_the_papers_workloads_on_every_device_alike() {
                 cow.counts().reads.total(),
                 cow.counts().writes()
             );
-            // So few pairs make lower trees than the published sizes, and a copy-on-write tree pays for its height.
+            // With so few pairs the trees are lower than in the paper, and the copy-on-write tree's cost grows with its
+            // height.
             assert!(
                 writes * 3 < cow.counts().writes() * 2,
                 "{name}: {writes} against {}",
@@ -158,11 +161,11 @@ fn the_published_trees_do_the_papers_workloads_on_every_device_alike() {
     });
 }
 
-/// What is kept of every place for a node must fit into memory.
+/// The bitmap of all node slots must fit into memory.
 #[test]
 fn a_device_with_too_many_places_for_nodes_is_refused() {
     let geometry =
         Geometry { block_bytes: 4096, zone_blocks: 1 << 32, zone_capacity_blocks: 1 << 32, ..geometry() };
-    let refused = Store::format(BlankDevice::new(geometry).unwrap(), None, 1).err().unwrap().to_string();
-    assert!(refused.contains("are the most: give it fewer or smaller conventional zones"), "{refused}");
+    let refused = Store::format(NullDevice::new(geometry).unwrap(), None, 1).err().unwrap().to_string();
+    assert!(refused.contains(": give it fewer or smaller"), "{refused}");
 }

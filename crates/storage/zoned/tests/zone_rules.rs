@@ -1,6 +1,6 @@
-//! The zone rules, on every kind of device: each must do exactly the same. With LONGMA_ZONED_DEVICE, which names a zoned block
-//! device whose content does not matter, on that one too.
-//! Not power cuts: `power_cut.rs` has those.
+//! The zone rules on every type of device, which must all behave alike. LONGMA_ZONED_DEVICE adds a zoned block device,
+//! whose contents are overwritten.
+//!
 //! Source: NVMe Zoned Namespace Command Set 1.1, section 2.1.1; null_blk of the Linux kernel.
 
 use longma_zoned::device::{
@@ -20,7 +20,7 @@ fn geometry() -> Geometry {
     }
 }
 
-/// Does `test` with a fresh device of every kind.
+/// Runs `test` with a new device of every type.
 fn on_every_device(test: impl Fn(&dyn ZonedDevice)) {
     test(&MemoryDevice::new(geometry()).unwrap());
     test(&FaultyDevice::new(geometry()).unwrap());
@@ -41,7 +41,7 @@ fn blocks(device: &dyn ZonedDevice, count: u64, byte: u8) -> AlignedBuffer {
     buffer
 }
 
-/// Sequential zone `index`, counted from 0.
+/// The sequential zone with the given index, counted from 0.
 fn zone(device: &dyn ZonedDevice, index: u32) -> ZoneNumber {
     ZoneNumber(device.geometry().conventional_zones + index)
 }

@@ -5,9 +5,9 @@
 use super::drive::Drive;
 use longma_lab::{Failure, Kind, Measure, Metrics, Parameter, Point, Rehearsal, Setting, Stop, Workload};
 use longma_topology::units::Size;
-use longma_zoned::device::{BlankDevice, Geometry};
+use longma_zoned::device::{Geometry, NullDevice};
 use longma_zoned::{Error, OrderedMap};
-use longma_zoned_lab::paper::{CowTree, Fanout, Kept, PaperCounts, ZbTree};
+use longma_zoned_lab::paper::{CachedNodes, CowTree, Fanout, PaperCounts, ZbTree};
 use longma_zoned_lab::ycsb::{self, Distribution, Operation, scatter};
 use longma_zoned_lab::{ModelledDevice, Parameters};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,7 +18,8 @@ const LOOK_EVERY: u64 = 4096;
 
 const TREES: &[&str] = &["zb", "cow"];
 const KEYS: &[&str] = &["hashed", "ordered"];
-const KEPT: &[(&str, Kept)] = &[("nothing", Kept::Nothing), ("root", Kept::Root), ("inner", Kept::Inner)];
+const KEPT: &[(&str, CachedNodes)] =
+    &[("nothing", CachedNodes::Nothing), ("root", CachedNodes::Root), ("inner", CachedNodes::Inner)];
 const KEPT_NAMES: &[&str] = &["nothing", "root", "inner"];
 const WORKLOADS: &[&str] = &["A", "B", "C", "D", "E", "F", "W1", "W2", "W3", "W4", "W5"];
 const DISTRIBUTIONS: &[(&str, Distribution)] = &[
@@ -47,7 +48,7 @@ const MEASURES: [(&str, &str, &str); 12] = [
 ];
 
 /// The device that the trees run on: counted and timed, its contents beside it.
-type Device = ModelledDevice<BlankDevice>;
+type Device = ModelledDevice<NullDevice>;
 
 /// How many pairs loaded trees may hold together that are kept for other points: some hundred megabytes.
 const MOST_LOADED_PAIRS: u64 = 12_000_000;
@@ -174,7 +175,7 @@ impl Workload for PaperTrees {
 
     fn rehearse(&self, point: &Point) -> Result<Rehearsal, Failure> {
         let geometry = Setup::of(point)?.load.geometry;
-        BlankDevice::new(geometry).map_err(|error| Failure::refused(error.to_string()))?;
+        NullDevice::new(geometry).map_err(|error| Failure::refused(error.to_string()))?;
         let measures = MEASURES.map(|(name, unit, about)| Measure::new(name, unit, about));
         Ok(Rehearsal { measures: Some(measures.to_vec()), ..Rehearsal::default() })
     }
@@ -182,7 +183,7 @@ impl Workload for PaperTrees {
     fn run(&self, point: &Point, stop: &Stop) -> Result<Metrics, Failure> {
         let setup = Setup::of(point)?;
         let Load { geometry, parameters, entries, kept, .. } = setup.load;
-        let device = BlankDevice::new(geometry).map_err(|error| Failure::refused(error.to_string()))?;
+        let device = NullDevice::new(geometry).map_err(|error| Failure::refused(error.to_string()))?;
         let device = ModelledDevice::new(device, parameters);
         let fanout = Fanout::of(&geometry).at_most(entries, entries);
         match point.text("tree") {
@@ -207,7 +208,7 @@ struct Load {
     parameters: Parameters,
     pairs: u64,
     entries: usize,
-    kept: Kept,
+    kept: CachedNodes,
     hashed: bool,
 }
 

@@ -1,15 +1,16 @@
-//! The PCI bus between host and NIC: one transfer at a time; programmed I/O cuts into a DMA at the latency timer.
-//! Not the host's memory behind the bridge: the sustained rates hold it.
+//! The PCI bus between host and NIC, which carries one transfer at a time. Programmed I/O interrupts a DMA when its
+//! latency timer expires. The sustained rates include the host's memory.
+//!
 //! Source: PCI Local Bus Specification 2.2, 3.5 (latency timer).
 
 use super::Parameters;
 use longma_sim::{Duration, Time};
 use longma_topology::units::Frequency;
 
-/// Bus clocks after which a DMA gives the bus to somebody who waits: the usual setting of the latency timer.
+/// The latency timer, bus clocks: when it expires, a DMA yields the bus to a waiting access. This is the usual setting.
 const LATENCY_TIMER_CLOCKS: u64 = 64;
 
-/// Which way a DMA goes.
+/// The direction of a DMA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// The NIC writes to host memory.
@@ -18,7 +19,7 @@ pub enum Direction {
     FromHost,
 }
 
-/// The bus of one host.
+/// The bus of a host.
 #[derive(Clone, Debug)]
 pub struct Bus {
     write_rate: u64,
@@ -27,14 +28,14 @@ pub struct Bus {
     slice: Duration,
     alignment: u32,
     dma: Option<(Time, Time)>,
-    /// When the last programmed access is through.
+    /// When the last programmed access ends.
     accesses_until: Time,
     bytes: u64,
     accesses: u64,
 }
 
 impl Bus {
-    /// The bus of a host as the machine file describes it.
+    /// Creates the bus described by the machine file.
     pub fn new(parameters: &Parameters) -> Self {
         let slice = Frequency::new(parameters.bus_hz).ps_of_cycles(LATENCY_TIMER_CLOCKS);
         Self {
@@ -50,11 +51,11 @@ impl Bus {
         }
     }
 
-    /// Begins a DMA of `bytes`; [`Bus::dma_end`] says when it ends, which an access in between puts off.
+    /// Starts a DMA of `bytes`. [`Bus::dma_end`] returns its end, which accesses in between delay.
     pub fn begin_dma(&mut self, at: Time, bytes: u32, direction: Direction) {
         let start = at.max(self.accesses_until);
         let rate = if direction == Direction::ToHost { self.write_rate } else { self.read_rate };
-        // A read waits for the first word to come through the bridge; a write is posted.
+        // A read waits for the first word to cross the bridge; a write is posted.
         let first = if direction == Direction::FromHost { 2 * self.latency.ps() } else { self.latency.ps() };
         let whole = u64::from(bytes.next_multiple_of(self.alignment.max(1)));
         let took = whole * 1_000_000_000_000 / rate.max(1) + first;
@@ -62,12 +63,12 @@ impl Bus {
         self.bytes += whole;
     }
 
-    /// When the DMA ends that was begun last.
+    /// The end of the last DMA started.
     pub fn dma_end(&self) -> Time {
         self.dma.map_or(Time::ZERO, |dma| dma.1)
     }
 
-    /// An access by the host's processor that holds the bus for `held`: when it is through.
+    /// An access by the host's processor that holds the bus for `held`. Returns its end.
     pub fn access(&mut self, at: Time, held: Duration) -> Time {
         let mut start = at.max(self.accesses_until);
         if let Some((began, ends)) = &mut self.dma
@@ -85,12 +86,12 @@ impl Bus {
         self.accesses_until
     }
 
-    /// Bytes moved by DMA so far.
+    /// Bytes moved by DMA.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Programmed accesses so far.
+    /// Programmed accesses.
     pub fn accesses(&self) -> u64 {
         self.accesses
     }
@@ -120,13 +121,13 @@ mod tests {
     }
 
     #[test]
-    fn an_access_waits_for_the_latency_timer_and_puts_the_dma_off() {
+    fn an_access_waits_for_the_latency_timer_and_delays_the_dma() {
         let mut bus = Bus::new(&piii());
         bus.begin_dma(us(0), 126_000, Direction::ToHost);
         let before = bus.dma_end();
         let held = Duration::from_ps(200_000);
         let through = bus.access(us(100), held);
-        // 64 clocks of 33 MHz are 1.94 us.
+        // 64 clocks at 33 MHz are 1.94 us.
         assert!(through > us(100) && through < us(103), "{through}");
         assert_eq!(bus.dma_end().ps(), before.ps() + held.ps());
         let alone = bus.access(us(5000), held);

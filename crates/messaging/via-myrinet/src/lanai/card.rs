@@ -1,23 +1,26 @@
-//! The NIC: its processor, whose memory cycles the DMA engines take, the three engines, and the interrupt line.
-//! Not the firmware that uses them.
-//! Source: Myricom, "LANai 4.X", 0.3 and 1 to 3; Dubnicki et al. (IPPS 1997): the memory runs at twice the processor's clock.
+//! The NIC: its processor, which loses memory cycles to the DMA engines, the three engines, and the interrupt line.
+//!
+//! Source: Myricom, "LANai 4.X", 0.3 and 1 to 3; Dubnicki et al. (IPPS 1997): the memory runs at twice the processor's
+//! clock.
 
 use super::{Bus, Direction, Parameters};
 use longma_sim::{Duration, Time};
 
-/// Memory accesses of one processor cycle: the SRAM runs at twice the clock.
+/// Memory accesses per processor cycle. The SRAM runs at twice the clock.
 const ACCESSES_PER_CYCLE: f64 = 2.0;
 
-/// Accesses that the processor wants in a cycle: its instruction, and every fourth instruction loads or stores.
+/// Accesses that the processor needs per cycle: one for the instruction, and one for each fourth instruction, which is
+/// a load or store.
 const WANTED_PER_CYCLE: f64 = 1.25;
 
-/// What is left to the processor when both kinds of engines run. Estimate: the engines have FIFOs and leave gaps; 0.1 to 0.5.
-const LEAST_SHARE: f64 = 0.25;
+/// The processor's minimum share when engines of both types run. Estimate (0.1 to 0.5): the engines have FIFOs and
+/// leave gaps.
+const MIN_SHARE: f64 = 0.25;
 
-/// The engines of a NIC.
+/// The DMA engines of a NIC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Engine {
-    /// Between host memory and SRAM: one transfer, one direction at a time.
+    /// Between host memory and SRAM; one transfer in one direction at a time.
     Host,
     /// From SRAM to the wire.
     Send,
@@ -43,7 +46,7 @@ pub struct Card {
 }
 
 impl Card {
-    /// A NIC as the machine file describes it.
+    /// Creates the NIC described by the machine file.
     pub fn new(parameters: &Parameters) -> Self {
         Self {
             clock_hz: parameters.clock_hz,
@@ -61,19 +64,19 @@ impl Card {
         }
     }
 
-    /// How long the processor takes for `cycles` of its own, beside the engines that run now.
+    /// The time that the processor takes for `cycles` while the current engines run. The cycles are counted as work.
     pub fn compute(&mut self, cycles: u32) -> Duration {
         self.busy_cycles += u64::from(cycles);
         self.cycles(cycles)
     }
 
-    /// As [`Card::compute`], for cycles that are not counted as work.
+    /// Like [`Card::compute`], for cycles that are not counted as work.
     pub fn cycles(&self, cycles: u32) -> Duration {
         let exact = f64::from(cycles) * 1e12 / self.clock_hz as f64;
         Duration::from_ps((exact / self.processor_share()).round() as u64)
     }
 
-    /// The part of its speed that the engines leave to the processor.
+    /// The fraction of its speed that the engines leave to the processor.
     pub fn processor_share(&self) -> f64 {
         let link = self.link_rate * (u64::from(self.sending) + u64::from(self.receiving));
         let host = match self.host {
@@ -82,10 +85,10 @@ impl Card {
             None => 0,
         };
         let taken = (link + host) as f64 / (self.word_bytes * self.clock_hz) as f64;
-        ((ACCESSES_PER_CYCLE - taken) / WANTED_PER_CYCLE).clamp(LEAST_SHARE, 1.0)
+        ((ACCESSES_PER_CYCLE - taken) / WANTED_PER_CYCLE).clamp(MIN_SHARE, 1.0)
     }
 
-    /// Whether the engine moves bytes.
+    /// Whether an engine is busy.
     pub fn is_busy(&self, engine: Engine) -> bool {
         match engine {
             Engine::Host => self.host.is_some(),
@@ -94,7 +97,7 @@ impl Card {
         }
     }
 
-    /// Starts the host engine, which is idle; the bus says when it ends.
+    /// Starts the host engine, which must be idle. The bus determines when it ends.
     pub fn begin_host(&mut self, now: Time, bytes: u32, direction: Direction, bus: &mut Bus) {
         debug_assert!(self.host.is_none(), "one transfer at a time");
         self.host = Some(direction);
@@ -102,12 +105,12 @@ impl Card {
         bus.begin_dma(at, bytes, direction);
     }
 
-    /// The host engine is done.
+    /// Marks the host engine as idle.
     pub fn end_host(&mut self) {
         self.host = None;
     }
 
-    /// The send or receive engine begins or ends.
+    /// Marks the send or receive engine as busy or idle.
     pub fn set_link(&mut self, engine: Engine, busy: bool) {
         match engine {
             Engine::Send => self.sending = busy,
@@ -116,7 +119,7 @@ impl Card {
         }
     }
 
-    /// Interrupts the host, if the last time was long enough ago.
+    /// Interrupts the host, if the minimum interval has passed.
     pub fn interrupt(&mut self, now: Time) -> bool {
         let allowed = self.interrupt_allowed_at().is_none_or(|at| at <= now);
         if allowed {
@@ -126,17 +129,17 @@ impl Card {
         allowed
     }
 
-    /// When the next interrupt is allowed; `None` at any time.
+    /// When the next interrupt is permitted; `None` means at any time.
     pub fn interrupt_allowed_at(&self) -> Option<Time> {
         self.last_interrupt.map(|at| Time::from_ps(at.ps() + self.interrupt_interval.ps()))
     }
 
-    /// Cycles of work so far.
+    /// The cycles of work so far.
     pub fn busy_cycles(&self) -> u64 {
         self.busy_cycles
     }
 
-    /// Interrupts so far.
+    /// The number of interrupts so far.
     pub fn interrupts(&self) -> u64 {
         self.interrupts
     }
@@ -156,7 +159,7 @@ mod tests {
         assert!(with_link < 1.0 && with_link > 0.5, "{with_link}");
         let mut bus = Bus::new(&piii());
         card.begin_host(Time::ZERO, 4096, Direction::FromHost, &mut bus);
-        assert_eq!(card.processor_share(), LEAST_SHARE);
+        assert_eq!(card.processor_share(), MIN_SHARE);
         card.set_link(Engine::Send, false);
         card.end_host();
         assert_eq!(card.compute(33).ps(), 1_000_000);

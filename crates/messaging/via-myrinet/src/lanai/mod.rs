@@ -1,7 +1,8 @@
-//! A Myrinet NIC with a LANai 4 processor, the PCI bus it sits on, and the switch: who may move bytes when.
-//! Not firmware: a program decides what the engines do. Not an event loop: parts say when things end, the owner comes back then.
-//! Source: Myricom, "LANai 4.X" (1996); Dubnicki et al., "Design and Implementation of Virtual Memory-Mapped Communication on
-//! Myrinet" (IPPS 1997); PCI Local Bus Specification 2.2.
+//! The hardware of a Myrinet NIC with a LANai 4 processor, its PCI bus, and the switch: which unit may move data when.
+//! The components compute times; the caller runs the firmware and the event loop.
+//!
+//! Source: Myricom, "LANai 4.X" (1996); Dubnicki et al., "Design and Implementation of Virtual Memory-Mapped
+//! Communication on Myrinet" (IPPS 1997); PCI Local Bus Specification 2.2.
 
 mod bus;
 mod card;

@@ -1,79 +1,78 @@
-//! What the model needs of a machine: clocks, rates and latencies of NIC, bus, host and switch.
-//! Not where they come from: the machine file cites that for each.
-//! Source: the machine file's `myrinet` device, its bus, the hosts' operating system, and the Myrinet switch.
+//! The parameters that the model takes from a machine file: clocks, rates and latencies of NIC, bus, host and switch.
+//! The machine file cites their sources.
 
 use longma_sim::Duration;
 use longma_topology::parts::{Network, Protocol};
 use longma_topology::units::Frequency;
 use longma_topology::{Machine, parts};
 
-/// The numbers of one machine. Rates are bytes a second.
+/// The parameters of a machine. Rates are in bytes per second.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parameters {
-    /// Hosts with such a NIC, each at a port of the switch.
+    /// The number of hosts with such a NIC, each at a port of the switch.
     pub hosts: u32,
-    /// Clock of the NIC's processor.
+    /// The clock of the NIC's processor, Hz.
     pub clock_hz: u64,
-    /// Memory on the NIC.
+    /// The memory of the NIC, bytes.
     pub sram_bytes: u64,
-    /// A word of the NIC's memory and of the bus.
+    /// The word size of the NIC's memory and of the bus, bytes.
     pub word_bytes: u32,
-    /// Rate of the link, each way.
+    /// The rate of the link in each direction.
     pub link_rate: u64,
-    /// The longest packet.
+    /// The maximum packet size, bytes.
     pub mtu: u32,
     /// Send buffers in SRAM.
     pub send_buffers: u32,
     /// Receive buffers in SRAM.
     pub receive_buffers: u32,
-    /// From the order to the first byte of a DMA.
+    /// The time from starting a DMA to its first byte.
     pub dma_start: Duration,
-    /// A word written to SRAM by the host's processor.
+    /// The time of a word write to SRAM by the host's processor.
     pub pio_write: Duration,
-    /// A word read from SRAM by the host's processor.
+    /// The time of a word read from SRAM by the host's processor.
     pub pio_read: Duration,
-    /// Least time between two interrupts.
+    /// The minimum time between two interrupts.
     pub interrupt_interval: Duration,
-    /// Multiple that a host DMA is rounded up to.
+    /// The size of a host DMA is rounded up to a multiple of this, bytes.
     pub host_alignment: u32,
-    /// Multiple that a packet is rounded up to.
+    /// The size of a packet is rounded up to a multiple of this, bytes.
     pub send_alignment: u32,
-    /// Clock of the bus.
+    /// The clock of the bus, Hz.
     pub bus_hz: u64,
-    /// What the NIC's writes to host memory sustain.
+    /// The sustained rate of the NIC's writes to host memory.
     pub bus_write: u64,
-    /// What the NIC's reads of host memory sustain.
+    /// The sustained rate of the NIC's reads from host memory.
     pub bus_read: u64,
-    /// Once through bus and bridge.
+    /// The latency of bus and bridge in one direction.
     pub bus_latency: Duration,
-    /// From the interrupt to its handler.
+    /// The time from an interrupt to its handler.
     pub interrupt: Duration,
-    /// A page of host memory.
+    /// The page size of host memory, bytes.
     pub page_bytes: u32,
-    /// Clock of the host's processors.
+    /// The clock of the host's processors, Hz.
     pub host_hz: u64,
-    /// A host processor's miss to memory: what seeing a fresh completion costs.
+    /// The latency of a cache miss on the host, paid when it sees a new completion.
     pub memory_latency: Duration,
-    /// Through the switch and both cables.
+    /// The latency of the switch and both cables.
     pub path_latency: Duration,
-    /// What a port of the switch carries each way, bytes a second.
+    /// The rate of a switch port in each direction.
     pub port_rate: u64,
-    /// Whether the switch forwards a packet before its end has come.
+    /// Whether the switch forwards a packet before it has been received completely.
     pub cut_through: bool,
 }
 
-/// Why a machine has no Myrinet to model.
+/// The error for a machine without a complete Myrinet description.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("machine {machine}: {missing}; `longma machine show piii-myrinet` shows one that has it all")]
+#[error("machine {machine}: {missing}; `longma machine show piii-myrinet` shows a complete one")]
 pub struct ParametersError {
-    /// The machine.
+    /// The name of the machine.
     pub machine: String,
     /// What is missing.
     pub missing: String,
 }
 
 impl Parameters {
-    /// Takes the numbers out of a machine.
+    /// Extracts the parameters from a machine.
     ///
     /// # Errors
     /// What the machine lacks.
@@ -88,9 +87,9 @@ impl Parameters {
             return Err(lack("it needs two hosts with a Myrinet NIC"));
         }
         let bus = host.buses.iter().find(|bus| *bus.name == *placed.on);
-        let bus = bus.ok_or_else(|| lack("the NIC must hang on one of the host's buses"))?;
+        let bus = bus.ok_or_else(|| lack("the NIC must be on one of the host's buses"))?;
         if bus.protocol != Protocol::Pci {
-            return Err(lack("the NIC's bus must speak PCI"));
+            return Err(lack("the NIC's bus must be PCI"));
         }
         let (width, rate) =
             bus.width.zip(bus.rate).ok_or_else(|| lack("the bus needs `width` and `rate`"))?;
@@ -137,10 +136,10 @@ impl Parameters {
         })
     }
 
-    /// Whether the buffers fit the NIC's memory; firmware and tables take what is left.
+    /// Checks that the buffers fit into the NIC's memory, next to the firmware and `tables` bytes of tables.
     ///
     /// # Errors
-    /// With how much is needed.
+    /// The number of bytes needed.
     pub fn check_memory(&self, tables: u64) -> Result<(), String> {
         let buffers = u64::from(self.send_buffers + self.receive_buffers) * u64::from(self.mtu);
         let firmware = 64 << 10;
@@ -149,7 +148,7 @@ impl Parameters {
             return Ok(());
         }
         let sram = self.sram_bytes;
-        Err(format!("buffers, rings and firmware take {needed} bytes of SRAM, and the NIC has {sram}"))
+        Err(format!("buffers, rings and firmware need {needed} bytes of SRAM, but the NIC has {sram}"))
     }
 }
 
@@ -189,7 +188,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_machine_without_myrinet_is_refused_with_what_it_lacks() {
+    fn a_machine_without_myrinet_is_refused_and_the_missing_part_named() {
         let error = Parameters::of(&Machine::open("loongson-3a5000").unwrap()).unwrap_err();
         assert!(error.to_string().contains("no host with a Myrinet NIC"), "{error}");
     }

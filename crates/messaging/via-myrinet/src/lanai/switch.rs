@@ -1,12 +1,14 @@
-//! The Myrinet switch and its cables: which packet may use which output port when.
-//! A switch that cuts through does not buffer: a packet that finds its way blocked waits on the wire, as worms do. One that does not
-//! takes each packet whole before it sends it on, and has room for all that come.
+//! The Myrinet switch and its cables: determines when a packet can use an output port.
+//!
+//! A cut-through switch does not buffer: a blocked packet waits on the wire (wormhole routing). A store-and-forward
+//! switch receives each packet completely before sending it on, with unlimited buffers.
+//!
 //! Source: Boden et al., "Myrinet: A Gigabit-per-Second Local Area Network", IEEE Micro 1995.
 
 use super::Parameters;
 use longma_sim::{Duration, Time};
 
-/// One switch with a port for each host.
+/// A switch with a port for each host.
 #[derive(Clone, Debug)]
 pub struct Switch {
     link_rate: u64,
@@ -16,17 +18,17 @@ pub struct Switch {
     free_at: Vec<Time>,
 }
 
-/// When a packet is where.
+/// The times of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Passage {
-    /// Its last byte has left the sender.
+    /// When its last byte has left the sender.
     pub sent: Time,
-    /// Its last byte has come.
+    /// When its last byte has arrived.
     pub arrived: Time,
 }
 
 impl Switch {
-    /// The switch of a machine.
+    /// Creates the switch of a machine.
     pub fn new(parameters: &Parameters) -> Self {
         Self {
             link_rate: parameters.link_rate,
@@ -37,7 +39,8 @@ impl Switch {
         }
     }
 
-    /// A packet of `bytes` that is offered at `offered` to the host at `port`, whose receive engine takes bytes from `ready` on.
+    /// Passes a packet of `bytes`, offered at `offered`, to the host at `port`, whose receive engine is ready at
+    /// `ready`.
     pub fn pass(&mut self, offered: Time, ready: Time, port: usize, bytes: u32) -> Passage {
         let takes = |rate: u64| u64::from(bytes) * 1_000_000_000_000 / rate.max(1);
         let slowest = self.link_rate.min(self.port_rate);
@@ -46,7 +49,7 @@ impl Switch {
         let begins = head.max(ready).max(self.free_at[port]);
         let arrived = Time::from_ps(begins.ps() + takes(slowest));
         self.free_at[port] = arrived;
-        // What is blocked fills the path; the sender is done when the path has drained behind the last byte.
+        // A blocked packet fills the path; the sender is done when its last byte enters the path.
         let sent = if self.cut_through { arrived.ps() - self.latency.ps() } else { offered.ps() + came };
         Passage { sent: Time::from_ps(sent), arrived }
     }
@@ -84,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_switch_that_stores_and_forwards_sends_when_it_has_all_and_frees_the_sender_then() {
+    fn a_store_and_forward_switch_forwards_whole_packets_and_then_frees_the_sender() {
         let parameters = Parameters { cut_through: false, ..piii() };
         let mut switch = Switch::new(&parameters);
         let passage = switch.pass(Time::ZERO, Time::from_ps(90_000_000), 0, 1600);

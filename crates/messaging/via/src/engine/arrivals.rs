@@ -1,5 +1,6 @@
-//! What comes from the peer: every header is checked here, against the VI, its tag and its receive queue, before a byte is stored.
-//! Not trusting: a header may hold anything.
+//! Incoming messages. Every header is validated here against the VI, its tag and its receive queue before any byte is
+//! stored; headers are untrusted.
+//!
 //! Source: VIA, descriptor processing model, memory protection, reliability levels.
 
 use super::queues::{Arrival, Queues, Side};
@@ -10,7 +11,7 @@ use crate::provider::{Header, Refusal, Request, Slice, Target};
 use crate::shared_bytes::{copy_from_own, store_word};
 
 impl Queues {
-    /// The oldest receive descriptor fails with `status`, and the message with `refusal`.
+    /// Completes the oldest receive descriptor with the error `status`, and refuses the message with `refusal`.
     fn refuse_receive(&mut self, status: Status, refusal: Refusal) -> Refusal {
         self.receive.advance(Stage::Done, |entry| {
             entry.status = status.with(Status::DONE);
@@ -20,13 +21,13 @@ impl Queues {
         refusal
     }
 
-    /// The oldest receive descriptor is complete, with this message.
+    /// Completes the oldest receive descriptor with a message.
     #[inline]
     fn fill_receive(&mut self, operation: Operation, header: &Header, status: Status) {
         self.receive.advance(Stage::Done, |entry| {
             entry.operation = operation;
             entry.status = status.with(Status::DONE);
-            // An RDMA write's data went elsewhere, but its length is told (VIA, length field).
+            // The data of an RDMA write is stored elsewhere, but its length is reported (VIA, length field).
             entry.length = if status.is_error() { 0 } else { header.length };
             entry.immediate = header.immediate;
             if header.immediate.is_some() && !status.is_error() {
@@ -36,7 +37,7 @@ impl Queues {
         self.receive_used();
     }
 
-    /// The oldest receive is complete, and the next one's turn has come.
+    /// Called after the oldest receive has completed.
     #[inline]
     fn receive_used(&mut self) {
         self.completed(Side::Receive, 1);
@@ -45,7 +46,7 @@ impl Queues {
         }
     }
 
-    /// Whether a receive descriptor is there; if not, what that means.
+    /// Checks that a receive descriptor is queued.
     #[inline]
     fn need_receive(&mut self) -> Result<(), Refusal> {
         if self.receive.has_queued() {
@@ -109,7 +110,7 @@ impl Target for Queues {
             }
             Request::RdmaRead(_) => return Err(Refusal::Malformed),
         };
-        // Slices beyond the message's end are not the provider's to touch.
+        // Clip the slices to the length of the message.
         let mut left = header.length;
         for slice in &mut self.incoming {
             slice.length = slice.length.min(left);
@@ -164,7 +165,7 @@ impl Target for Queues {
 
     #[inline]
     fn deliver(&mut self, header: &Header, bytes: &[u8]) -> Result<(), Refusal> {
-        // What nearly every small message is: a send that fits the one segment of the oldest receive. All else goes the long way.
+        // The fast path for most small messages: a send that fits into the single segment of the oldest receive.
         if header.request == Request::Send
             && header.length <= self.max_transfer_bytes
             && let [segment] = self.receive.queued_segments()
@@ -212,13 +213,14 @@ impl Target for Queues {
     }
 }
 
-/// Stores `bytes`, which begin at `offset` of a message, into the slices of its receiver. What does not fit is dropped.
+/// Copies `bytes`, which start at `offset` of a message, to the slices of the receiver. Bytes that do not fit are
+/// dropped.
 #[inline]
 fn scatter(slices: &[Slice], offset: u32, bytes: &[u8]) {
     if let ([slice], 0, Ok(word)) = (slices, offset, <[u8; 8]>::try_from(bytes))
         && slice.length >= 8
     {
-        // SAFETY: as below, with the eight bytes that the slice has room for.
+        // SAFETY: as below; the slice has room for the eight bytes.
         unsafe { store_word(slice.address, u64::from_ne_bytes(word)) };
         return;
     }
@@ -231,8 +233,8 @@ fn scatter(slices: &[Slice], offset: u32, bytes: &[u8]) {
             continue;
         }
         let count = rest.len().min(length - skip);
-        // SAFETY: the slice was checked to lie in registered memory, which its registration keeps mapped and writable;
-        // `skip + count` is at most its length; `bytes` is not registered memory lent out as a slice.
+        // SAFETY: the slice was validated to be in registered memory, which is mapped and writable as long as it is
+        // registered; `skip + count` is at most its length; `bytes` is not registered memory.
         unsafe { copy_from_own(&rest[..count], slice.address.add(skip)) };
         rest = &rest[count..];
         skip = 0;

@@ -1,6 +1,7 @@
-//! Barriers for two sides of which one passes often and the other seldom: the seldom one pays for both.
-//! Not between processes; that barrier is the shared-memory provider's.
-//! Source: membarrier(2), MEMBARRIER_CMD_PRIVATE_EXPEDITED; Dice, Huang and Yang, "Asymmetric Dekker synchronization" (2001).
+//! Asymmetric barriers between a frequent and a rare side of one process: the rare side bears the cost for both.
+//!
+//! Source: membarrier(2), MEMBARRIER_CMD_PRIVATE_EXPEDITED; Dice, Huang and Yang, "Asymmetric Dekker synchronization"
+//! (2001).
 
 pub(super) use std::cell::UnsafeCell;
 pub(super) use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -14,32 +15,34 @@ pub fn is_available() -> bool {
     *AVAILABLE.get_or_init(|| membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) && heavy_barrier())
 }
 
-/// The often side's: keeps the compiler from moving a load before a store. The processor is kept by the other side.
+/// The barrier of the frequent side. It keeps only the compiler from moving a load before a store; the heavy barrier
+/// takes care of the processor.
 #[inline]
 pub fn light_barrier() {
     compiler_fence(Ordering::SeqCst);
 }
 
-/// The seldom side's: a full barrier on every core that runs a thread of this process. `false`: it did not happen.
+/// The barrier of the rare side: a full barrier on every core that runs a thread of this process. Returns `false` if it
+/// failed.
 pub fn heavy_barrier() -> bool {
     membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED)
 }
 
 fn membarrier(command: i32) -> bool {
-    // SAFETY: takes numbers only and touches no memory.
+    // SAFETY: the call takes only integers and accesses no memory.
     unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
 }
 
-/// A number that no other living thread has; never 0.
+/// A nonzero identifier of the current thread, unique among living threads.
 #[inline]
 pub(super) fn this_thread() -> usize {
     thread_local! { static PLACE: u8 = const { 0 } }
     PLACE.with(|place| std::ptr::from_ref(place).addr())
 }
 
-/// A moment's wait for another thread.
+/// Backs off briefly while waiting for another thread.
 pub(super) fn pause(spins: u32) {
-    /// How often a thread looks again before it lets others run.
+    /// The number of spins before the thread yields.
     const SPINS_BEFORE_YIELD: u32 = 200;
     if spins > SPINS_BEFORE_YIELD { std::thread::yield_now() } else { std::hint::spin_loop() }
 }

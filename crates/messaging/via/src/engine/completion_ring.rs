@@ -1,6 +1,6 @@
-//! The notifications of a completion queue, and the VIs whose links it has to look at to get more.
-//! Not the completions: they stay in their work queues. Nor all VIs that are tied to it: of thousands it looks at those for which something
-//! came lately, and the others are parked (`parking.rs`).
+//! The notifications of a completion queue, and the VIs that it polls. The completions themselves stay in their work
+//! queues. A completion queue polls only VIs with recent traffic; the others are parked (`parking.rs`).
+//!
 //! Source: VIA, completion queues.
 
 use super::endpoint::Endpoint;
@@ -14,17 +14,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Waker;
 use std::time::Duration;
 
-/// VIs that are looked at, and slept on, however long nothing came for them. More cost more than the provider's thread takes to tell.
-const KEPT: usize = 8;
-/// How often beyond those a VI is looked at in vain before it is parked.
-const VAIN_LOOKS: u32 = 512;
+/// The number of VIs that are polled and slept on however long they are quiet. Beyond this number, polling costs more
+/// than a notification by the provider's thread.
+const MIN_POLLED: usize = 8;
+/// The number of unsuccessful polls after which any further VI is parked.
+const MAX_EMPTY_POLLS: u32 = 512;
 
-/// Which queue of a VI.
+/// A work queue of a VI.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Queue {
-    /// Its send queue.
+    /// The send queue.
     Send,
-    /// Its receive queue.
+    /// The receive queue.
     Receive,
 }
 
@@ -35,13 +36,13 @@ struct Contents {
     sleepers: u32,
 }
 
-/// The VIs tied to a queue, by their numbers.
+/// The VIs attached to a completion queue, by number.
 #[derive(Default)]
-struct Tied {
+struct AttachedVis {
     all: BTreeSet<u32>,
-    /// Those to look at.
+    /// The VIs to be polled.
     hot: BTreeMap<u32, Weak<Endpoint>>,
-    /// The one looked at last. It goes round: who always has something holds up nobody else.
+    /// The VI polled last. Polling is round-robin, so that a busy VI cannot starve the others.
     last: u32,
 }
 
@@ -49,7 +50,7 @@ pub(crate) struct CompletionRing {
     most: usize,
     contents: Mutex<Contents>,
     has_some: AtomicBool,
-    tied: Mutex<Tied>,
+    attached: Mutex<AttachedVis>,
     bell: LocalBell,
     spin: AdaptiveSpin,
 }
@@ -66,7 +67,7 @@ impl CompletionRing {
             most,
             contents: Mutex::new(contents),
             has_some: AtomicBool::new(false),
-            tied: Mutex::default(),
+            attached: Mutex::default(),
             bell: LocalBell::new(),
             spin: AdaptiveSpin::new(),
         })
@@ -76,8 +77,8 @@ impl CompletionRing {
         self.contents.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn tied(&self) -> MutexGuard<'_, Tied> {
-        self.tied.lock().unwrap_or_else(PoisonError::into_inner)
+    fn attached(&self) -> MutexGuard<'_, AttachedVis> {
+        self.attached.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn capacity(&self) -> usize {
@@ -90,7 +91,7 @@ impl CompletionRing {
         let held = contents.notifications.len();
         if capacity < held {
             return Err(Error::Resource(format!(
-                "{held} notifications are in the queue, {capacity} would be its size"
+                "the queue holds {held} notifications, more than the requested size {capacity}"
             )));
         }
         contents.notifications.reserve(capacity - held);
@@ -98,43 +99,43 @@ impl CompletionRing {
         Ok(())
     }
 
-    pub(super) fn tie(&self, number: u32) {
-        self.tied().all.insert(number);
+    pub(super) fn attach_vi(&self, number: u32) {
+        self.attached().all.insert(number);
     }
 
     pub(crate) fn is_tied(&self) -> bool {
-        !self.tied().all.is_empty()
+        !self.attached().all.is_empty()
     }
 
-    /// A VI is gone, and with it what was notified of it.
-    pub(super) fn untie(&self, number: u32) {
-        let mut tied = self.tied();
-        tied.all.remove(&number);
-        tied.hot.remove(&number);
-        drop(tied);
+    /// Detaches a VI and removes its notifications.
+    pub(super) fn detach_vi(&self, number: u32) {
+        let mut attached = self.attached();
+        attached.all.remove(&number);
+        attached.hot.remove(&number);
+        drop(attached);
         self.contents().notifications.retain(|(other, _)| *other != number);
     }
 
-    /// Looks at that VI from now on. Under the VI's lock, as `cool`.
-    pub(super) fn heat(&self, number: u32, endpoint: &Weak<Endpoint>) {
-        let mut tied = self.tied();
-        if tied.all.contains(&number) {
-            tied.hot.entry(number).or_insert_with(|| endpoint.clone());
+    /// Starts polling a VI. Called under the VI's lock, like `stop_polling`.
+    pub(super) fn start_polling(&self, number: u32, endpoint: &Weak<Endpoint>) {
+        let mut attached = self.attached();
+        if attached.all.contains(&number) {
+            attached.hot.entry(number).or_insert_with(|| endpoint.clone());
         }
     }
 
-    /// Looks at it no more.
-    pub(super) fn cool(&self, number: u32) {
-        self.tied().hot.remove(&number);
+    /// Stops polling a VI.
+    pub(super) fn stop_polling(&self, number: u32) {
+        self.attached().hot.remove(&number);
     }
 
-    /// Whether somebody sleeps, or a future waits, until there is something in the queue.
+    /// Whether a thread or a future waits for a notification.
     pub(super) fn is_awaited(&self) -> bool {
         let contents = self.contents();
         contents.sleepers > 0 || contents.waker.is_some()
     }
 
-    /// Has whoever waits look again.
+    /// Makes all waiters check again.
     pub(super) fn rouse(&self) {
         let (sleepers, waker) = {
             let mut contents = self.contents();
@@ -146,7 +147,7 @@ impl CompletionRing {
         waker.into_iter().for_each(Waker::wake);
     }
 
-    /// Adds `count` notifications. Says whether all had room, and whom to wake.
+    /// Adds `count` notifications. Returns whether all of them fitted, and the waker to call.
     pub(super) fn push(&self, number: u32, queue: Queue, count: u32) -> (bool, Option<Waker>) {
         let mut contents = self.contents();
         let room = contents.capacity - contents.notifications.len();
@@ -175,32 +176,32 @@ impl CompletionRing {
         if let Some(notification) = self.pop() {
             return Some(notification);
         }
-        // One round of the VIs. The lock of the list is not held while a VI is looked at.
-        let count = self.tied().hot.len();
+        // Poll each VI once. The lock of the list is not held while a VI is polled.
+        let count = self.attached().hot.len();
         for _ in 0..count {
             let Some(endpoint) = self.next_hot()? else { continue };
-            endpoint.look_for_queue();
+            endpoint.poll_for_queue();
             if let Some(notification) = self.pop() {
-                endpoint.quiet_looks.store(0, Ordering::Relaxed);
+                endpoint.empty_polls.store(0, Ordering::Relaxed);
                 return Some(notification);
             }
-            // Two threads may count one look between them.
-            let quiet = endpoint.quiet_looks.load(Ordering::Relaxed).saturating_add(1);
-            endpoint.quiet_looks.store(quiet, Ordering::Relaxed);
-            if count > KEPT && quiet > VAIN_LOOKS {
+            // The counter is not exact: two threads may count one poll between them.
+            let quiet = endpoint.empty_polls.load(Ordering::Relaxed).saturating_add(1);
+            endpoint.empty_polls.store(quiet, Ordering::Relaxed);
+            if count > MIN_POLLED && quiet > MAX_EMPTY_POLLS {
                 endpoint.park();
             }
         }
         self.pop()
     }
 
-    /// The VI whose turn it is. `None`: there is none to look at.
+    /// The next VI in turn. `None` if there is none to poll.
     fn next_hot(&self) -> Option<Option<Arc<Endpoint>>> {
-        let mut tied = self.tied();
-        let after = (Bound::Excluded(tied.last), Bound::Unbounded);
-        let next = tied.hot.range(after).next().or_else(|| tied.hot.first_key_value());
+        let mut attached = self.attached();
+        let after = (Bound::Excluded(attached.last), Bound::Unbounded);
+        let next = attached.hot.range(after).next().or_else(|| attached.hot.first_key_value());
         let (number, endpoint) = next.map(|(number, endpoint)| (*number, endpoint.upgrade()))?;
-        tied.last = number;
+        attached.last = number;
         Some(endpoint)
     }
 
@@ -213,7 +214,7 @@ impl CompletionRing {
     }
 
     pub(crate) fn poll_done(&self, waker: &Waker) -> Option<(u32, Queue)> {
-        // The end of a waker is the program's code, which may call for the queue: none is dropped under the lock.
+        // Dropping a waker runs code of the program, which may call this queue, so no waker is dropped under the lock.
         let waker = waker.clone();
         let before = self.contents().waker.replace(waker);
         drop(before);
@@ -229,13 +230,14 @@ impl CompletionRing {
         self.contents().waker.is_some()
     }
 
-    /// Parks what can be parked, but for those for which something came last. Gives the rest, which have to be waited for.
+    /// Parks the VIs that can be parked, except those with the most recent traffic. Returns the others, which must be
+    /// waited for.
     pub(crate) fn unparked(&self) -> Vec<Arc<Endpoint>> {
-        let mut hot: Vec<_> = self.tied().hot.values().filter_map(Weak::upgrade).collect();
-        if hot.len() > KEPT {
-            // Cached: others count meanwhile.
-            hot.sort_by_cached_key(|endpoint| endpoint.quiet_looks.load(Ordering::Relaxed));
-            let rest = hot.split_off(KEPT);
+        let mut hot: Vec<_> = self.attached().hot.values().filter_map(Weak::upgrade).collect();
+        if hot.len() > MIN_POLLED {
+            // Cached keys, because the counters change concurrently.
+            hot.sort_by_cached_key(|endpoint| endpoint.empty_polls.load(Ordering::Relaxed));
+            let rest = hot.split_off(MIN_POLLED);
             hot.extend(rest.into_iter().filter(|endpoint| !endpoint.park()));
         }
         hot
@@ -244,7 +246,7 @@ impl CompletionRing {
 
 fn checked(capacity: usize, most: usize) -> Result<usize, Error> {
     if capacity == 0 {
-        return Err(Error::InvalidParameter("a completion queue of no entries".into()));
+        return Err(Error::InvalidParameter("a completion queue needs at least one entry".into()));
     }
     if capacity > most {
         return Err(Error::Resource(format!(
@@ -254,7 +256,7 @@ fn checked(capacity: usize, most: usize) -> Result<usize, Error> {
     Ok(capacity)
 }
 
-/// Somebody asleep on a completion queue.
+/// A thread that sleeps on a completion queue.
 struct RingSleeper<'a> {
     ring: &'a CompletionRing,
     armed: Vec<Arc<Endpoint>>,
@@ -268,7 +270,8 @@ impl Sleeper for RingSleeper<'_> {
     fn arm(&mut self, bells: &mut Vec<Bell>) {
         self.ring.contents().sleepers += 1;
         for endpoint in self.ring.unparked() {
-            // More words than the kernel waits for at once are looked at every now and then: those VIs need not hear that we sleep.
+            // The kernel cannot wait for more words at once. The remaining VIs are polled at intervals and need not be
+            // armed.
             if has_too_many(bells) {
                 return;
             }

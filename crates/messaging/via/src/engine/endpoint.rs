@@ -1,5 +1,6 @@
-//! A VI at work: its states, its queues under one lock, its link to the peer, and everybody who waits for it.
-//! Not the queues' own rules, which are in `queues.rs`, `work_queue.rs` and `arrivals.rs`; nor how it is connected (`meeting.rs`).
+//! The implementation of a VI: its state machine, its queues under one lock, its link to the peer, and its waiters. The
+//! rules of the queues are in `queues.rs`, `work_queue.rs` and `arrivals.rs`, and connecting is in `connect.rs`.
+//!
 //! Source: VIA, VI states; VI connection and disconnection; error handling.
 
 use super::completion_ring::CompletionRing;
@@ -7,7 +8,7 @@ use super::lock::{Guard, Lock};
 use super::memory_table::Region;
 use super::nic::NicShared;
 pub(crate) use super::queues::Side;
-use super::queues::{News, Queues};
+use super::queues::{Notifications, Queues};
 use super::waiting::{AdaptiveSpin, LocalBell, Sleeper, deadline_after, wait};
 use super::work_queue::{Stage, WorkQueue};
 use crate::address::Credentials;
@@ -20,16 +21,16 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// How many messages one look at the link may bring.
+/// The maximum number of messages handled by one poll.
 const POLL_BUDGET: u32 = 16;
-/// How many if the provider asks for the look: all that can be there.
+/// The maximum number if the provider requested the poll: everything that can be pending.
 const LONG_POLL_BUDGET: u32 = 1024;
 
 pub(super) struct Inner {
     pub(super) link: Option<Box<dyn Link>>,
-    /// The link wants to know of posted receives.
+    /// Whether the link must be informed of posted receives.
     tells_receives: bool,
-    /// How often it was tried to connect.
+    /// The number of connection attempts.
     attempts: u32,
     pub(super) queues: Queues,
 }
@@ -40,10 +41,10 @@ impl Inner {
     }
 }
 
-/// An attempt to connect, which the VI is pending for.
+/// A connection attempt, during which the VI is connect pending.
 pub(crate) struct Attempt {
     number: u32,
-    /// What the VI is like meanwhile.
+    /// The attributes of the VI during the attempt.
     pub(crate) attributes: ViAttributes,
 }
 
@@ -52,17 +53,18 @@ pub(crate) struct Endpoint {
     pub(super) number: u32,
     pub(super) nic: Arc<NicShared>,
     pub(super) inner: Lock<Inner>,
-    /// A copy of the state for those who only look.
+    /// A copy of the state that can be read without the lock.
     state: AtomicU8,
-    /// The roster's thread looks after it while the program does not, for which it has to know how often the program called.
+    /// Whether the registry's thread polls this VI when the program does not, and a counter of the program's calls that
+    /// tells it so.
     pub(super) attended: AtomicBool,
     pub(super) calls: AtomicU32,
-    /// Threads of the program that sleep until this VI has news.
+    /// The number of the program's threads that sleep on this VI.
     pub(super) waiters: AtomicU32,
-    /// A copy of `Queues::parked` for those who only look.
+    /// A copy of `Queues::parked` that can be read without the lock.
     pub(super) is_parked: AtomicBool,
-    /// How often in a row a completion queue has looked here and found nothing.
-    pub(super) quiet_looks: AtomicU32,
+    /// The number of consecutive polls by a completion queue that found nothing.
+    pub(super) empty_polls: AtomicU32,
     bell: LocalBell,
     spin: AdaptiveSpin,
 }
@@ -76,7 +78,7 @@ impl Endpoint {
     ) -> Result<Arc<Endpoint>, Error> {
         let attributes = checked(nic, attributes)?;
         nic.memory.take_tag(attributes.tag)?;
-        let made = nic.roster.enter(|number| {
+        let made = nic.vi_registry.enter(|number| {
             let queues = Queues::new(number, nic, attributes, [send.cloned(), receive.cloned()]);
             Arc::new_cyclic(|itself| Endpoint {
                 itself: itself.clone(),
@@ -88,7 +90,7 @@ impl Endpoint {
                 calls: AtomicU32::new(0),
                 waiters: AtomicU32::new(0),
                 is_parked: AtomicBool::new(false),
-                quiet_looks: AtomicU32::new(0),
+                empty_polls: AtomicU32::new(0),
                 bell: LocalBell::new(),
                 spin: AdaptiveSpin::new(),
             })
@@ -101,7 +103,7 @@ impl Endpoint {
             }
         };
         for ring in [send, receive].into_iter().flatten() {
-            ring.tie(endpoint.number);
+            ring.attach_vi(endpoint.number);
         }
         Ok(endpoint)
     }
@@ -137,7 +139,7 @@ impl Endpoint {
         let mut inner = self.inner.lock();
         if inner.queues.state != ViState::Idle {
             return Err(Error::InvalidState(format!(
-                "attributes change only while idle, not {:?}",
+                "attributes can be changed only while idle, not {:?}",
                 inner.queues.state
             )));
         }
@@ -155,7 +157,7 @@ impl Endpoint {
         self.state.store(state as u8, Ordering::Release);
     }
 
-    /// The VI is connect pending from now on: until this attempt succeeds, fails, or somebody disconnects.
+    /// Enters the connect-pending state, until this attempt succeeds or fails or the VI is disconnected.
     pub(super) fn enter_pending(&self) -> Result<Attempt, Error> {
         let mut inner = self.inner.lock();
         if inner.queues.state != ViState::Idle {
@@ -169,7 +171,7 @@ impl Endpoint {
         Ok(Attempt { number: inner.attempts, attributes: inner.queues.attributes })
     }
 
-    /// Whether that attempt is still the VI's.
+    /// Whether the attempt is still current.
     pub(super) fn is_pending(&self, attempt: &Attempt) -> bool {
         self.inner.lock().is_pending(attempt)
     }
@@ -177,7 +179,7 @@ impl Endpoint {
     pub(super) fn enter_connected(&self, attempt: &Attempt, link: Box<dyn Link>, remote: &ViAttributes) {
         let mut inner = self.inner.lock();
         if !inner.is_pending(attempt) {
-            // Disconnected meanwhile: the link goes as it came.
+            // The VI was disconnected meanwhile: drop the link.
             return;
         }
         inner.queues.max_transfer_bytes =
@@ -186,7 +188,7 @@ impl Endpoint {
         inner.tells_receives = link.holds_receives();
         inner.link = Some(link);
         self.enter(&mut inner, ViState::Connected);
-        self.have_polled(&inner);
+        self.poll_by_queues(&inner);
         if inner.tells_receives {
             let Inner { link, queues, .. } = &mut *inner;
             for segments in queues.receive.all_queued_segments() {
@@ -196,14 +198,14 @@ impl Endpoint {
         if inner.queues.malformed > 0 {
             inner.queues.fail_malformed();
         }
-        // What the peer did before the link was in place is seen now.
+        // Handle what the peer sent before the link was in place.
         self.progress(&mut inner);
-        // Whoever waits already has to wait for the link too.
+        // Threads that are waiting already must include the link in their wait.
         (inner.queues.news.any, inner.queues.news.ring) = (true, true);
         let rings: Vec<_> = inner.queues.rings().cloned().collect();
         self.unlock(inner);
         rings.iter().for_each(|ring| ring.rouse());
-        self.nic.roster.look_around();
+        self.nic.vi_registry.wake();
     }
 
     pub(super) fn leave_pending(&self, attempt: &Attempt) {
@@ -218,12 +220,12 @@ impl Endpoint {
     }
 
     pub(crate) fn disconnect(&self) -> Result<(), Error> {
-        if self.nic.is_a_childs() {
+        if self.nic.is_forked_child() {
             return Err(Error::InvalidState("the VI belongs to the process that opened its NIC".into()));
         }
         let mut inner = self.inner.lock();
         if let Some(mut link) = inner.link.take() {
-            // Completions that have come count still.
+            // Completions that have arrived still count.
             let _ = link.poll(&mut inner.queues, POLL_BUDGET);
             link.disconnect();
         }
@@ -235,15 +237,15 @@ impl Endpoint {
     }
 
     pub(crate) fn destroy(&self) {
-        // What is told of being flushed may panic: the VI goes all the same.
+        // A completion callback may panic while descriptors are flushed. The VI is destroyed nevertheless.
         let _ = catch_unwind(AssertUnwindSafe(|| self.disconnect()));
-        self.nic.roster.leave(self.number);
+        self.nic.vi_registry.leave(self.number);
         let mut inner = self.inner.lock();
         let rings = [inner.queues.send_ring.take(), inner.queues.receive_ring.take()];
         let tag = inner.queues.attributes.tag;
         drop(inner);
         for ring in rings.into_iter().flatten() {
-            ring.untie(self.number);
+            ring.detach_vi(self.number);
         }
         self.nic.memory.release_tag(tag);
     }
@@ -252,14 +254,15 @@ impl Endpoint {
         inner.queues.held.clear();
         inner.queues.arrival = None;
         inner.queues.malformed = 0;
-        self.end_parking(inner);
+        self.stop_parking(inner);
         let sent = inner.queues.send.flush(posted);
         let received = inner.queues.receive.flush(Status::FLUSHED);
         inner.queues.completed(Side::Send, sent);
         inner.queues.completed(Side::Receive, received);
     }
 
-    /// The connection is over: the VI goes to the error state, everything posted is flushed, the callback hears `code`.
+    /// Breaks the connection: the VI enters the error state, all posted descriptors are flushed, and the error callback
+    /// is called with `code`.
     #[cold]
     fn break_connection(&self, inner: &mut Inner, code: ErrorCode, posted: Status) {
         inner.queues.fault = None;
@@ -317,7 +320,7 @@ impl Endpoint {
                     (stage, status, length)
                 }
             },
-            // Not connected: flushed (VIA, VI states).
+            // A send on an unconnected VI is flushed (VIA, VI states).
             None => (Stage::Done, Status::FLUSHED, 0),
         };
         let status = if stage == Stage::Done { status.with(Status::DONE) } else { status };
@@ -344,7 +347,7 @@ impl Endpoint {
         let mut inner = self.inner.lock();
         self.note_call(&mut inner);
         let queues = &mut inner.queues;
-        // Whether it is held, and whether a message can go to it.
+        // Whether the descriptor is queued, and whether a message can use it.
         let (held, taken) = match queues.check(descriptor) {
             _ if queues.state == ViState::Error => {
                 let flushed = Status::FLUSHED.with(Status::DONE);
@@ -356,7 +359,7 @@ impl Endpoint {
                 let held = queues.receive.push(descriptor, length, Stage::Queued, Status(0));
                 (held, held)
             }
-            // It stands behind those posted before it, and fails when its turn comes.
+            // The descriptor is queued behind earlier ones and fails when it is used.
             Err(Status::PROTECTION_ERROR) => {
                 let held = queues.receive.push(descriptor, u32::MAX, Stage::Queued, Status(0));
                 (held, held)
@@ -385,7 +388,7 @@ impl Endpoint {
 
     // ---- progress ---------------------------------------------------------------------------------------------------
 
-    /// Polls the link, and hands over what waited for room.
+    /// Polls the link and posts the descriptors that were waiting for space.
     #[inline]
     pub(super) fn progress(&self, inner: &mut Inner) {
         self.progress_by(inner, POLL_BUDGET);
@@ -410,7 +413,7 @@ impl Endpoint {
         }
     }
 
-    /// A region is being deregistered: its memory stays as long as the provider may be using it for this VI.
+    /// Keeps the memory of a region that is being deregistered as long as the provider may be using it for this VI.
     pub(super) fn hold(&self, region: &Arc<Region>) {
         let mut inner = self.inner.lock();
         if inner.queues.send.has_posted() {
@@ -453,7 +456,7 @@ impl Endpoint {
         }
     }
 
-    /// Gives the lock back, and then tells others what happened under it.
+    /// Releases the lock and then delivers the notifications collected under it.
     #[inline]
     pub(super) fn unlock(&self, mut inner: Guard<'_, Inner>) {
         if inner.queues.fault.is_some() {
@@ -469,7 +472,7 @@ impl Endpoint {
     }
 
     #[cold]
-    fn tell(&self, news: News) {
+    fn tell(&self, news: Notifications) {
         if news.ring {
             self.bell.ring();
         }
@@ -488,7 +491,7 @@ impl Endpoint {
         }
     }
 
-    /// Polls once, for the program.
+    /// Polls once on behalf of the program.
     #[inline]
     pub(crate) fn look(&self) {
         let mut inner = self.inner.lock();
@@ -497,21 +500,21 @@ impl Endpoint {
         self.unlock(inner);
     }
 
-    /// Polls once for the roster's thread.
+    /// Polls once on behalf of the registry's thread.
     #[inline]
-    pub(super) fn look_for_others(&self) {
+    pub(super) fn poll_for_registry(&self) {
         let mut inner = self.inner.lock();
         self.progress(&mut inner);
         self.unlock(inner);
     }
 
-    /// Polls for the provider's own thread.
-    pub(super) fn look_long(&self) {
+    /// Polls on behalf of the provider's thread.
+    pub(super) fn poll_for_provider(&self) {
         let mut inner = self.inner.lock();
         self.progress_by(&mut inner, LONG_POLL_BUDGET);
         if inner.queues.parked && inner.queues.news.any {
-            // Where something has come, more may: its completion queues look themselves for a while.
-            self.have_polled(&inner);
+            // More messages are likely to follow, so the completion queues poll this VI for a while.
+            self.poll_by_queues(&inner);
         }
         self.unlock(inner);
     }
@@ -536,7 +539,7 @@ impl Endpoint {
         wait(&self.spin, deadline_after(timeout), || self.done(side), self).ok_or(Error::Timeout)
     }
 
-    /// Registers a future's waker; says whether a completion was there already.
+    /// Registers a future's waker. Returns a completion if there is one already.
     pub(crate) fn poll_done(&self, side: Side, waker: &std::task::Waker) -> Option<Completion> {
         let mut inner = self.inner.lock();
         let mut completion = inner.queues.collect(side);
@@ -544,7 +547,7 @@ impl Endpoint {
             self.progress(&mut inner);
             completion = inner.queues.collect(side);
         }
-        // Dropped without the lock: the end of a waker is the program's code too, and may call the VI.
+        // Dropped outside the lock, because dropping a waker runs code of the program, which may call the VI.
         let mut before = None;
         if completion.is_none() {
             let place = match side {
@@ -560,7 +563,7 @@ impl Endpoint {
         completion
     }
 
-    /// Has the futures that wait for this VI poll again.
+    /// Wakes the futures that wait for this VI.
     pub(crate) fn wake_futures(&self) {
         let mut inner = self.inner.lock();
         let wakers = [inner.queues.send_waker.take(), inner.queues.receive_waker.take()];
@@ -577,7 +580,7 @@ impl Endpoint {
             || !queues.parked && queues.rings().any(|ring| ring.has_waker())
     }
 
-    /// Says to the peer that a thread of the program is about to sleep, and adds what it has to sleep on.
+    /// Announces to the peer that a thread of the program is about to sleep, and adds the bells to sleep on.
     pub(crate) fn arm(&self, bells: &mut Vec<Bell>) {
         self.waiters.fetch_add(1, Ordering::Relaxed);
         self.arm_for_others(bells);
@@ -588,7 +591,7 @@ impl Endpoint {
         self.disarm_for_others();
     }
 
-    /// As `arm`, for the roster's thread.
+    /// Like `arm`, for the registry's thread.
     pub(super) fn arm_for_others(&self, bells: &mut Vec<Bell>) {
         let mut inner = self.inner.lock();
         inner.queues.sleepers += 1;
@@ -643,18 +646,21 @@ fn full(queue: &WorkQueue) -> Error {
     Error::Resource(format!("the work queue holds no more than {} descriptors", queue.capacity()))
 }
 
-/// The attributes as this NIC can have them, or why it cannot.
+/// Adjusts the attributes to the NIC.
+///
+/// # Errors
+/// If the NIC does not support them.
 fn checked(nic: &NicShared, attributes: ViAttributes) -> Result<ViAttributes, Error> {
     let facts = nic.provider.attributes();
     if !facts.reliability.contains(&attributes.reliability) {
         return Err(Error::InvalidReliability(format!(
-            "this NIC does not have {:?}",
+            "this NIC does not support {:?}",
             attributes.reliability
         )));
     }
     if attributes.rdma_read && !facts.rdma_read.contains(&attributes.reliability) {
         return Err(Error::InvalidRdmaRead(format!(
-            "this NIC does not have it at {:?}",
+            "this NIC does not support it at {:?}",
             attributes.reliability
         )));
     }
@@ -663,7 +669,7 @@ fn checked(nic: &NicShared, attributes: ViAttributes) -> Result<ViAttributes, Er
         if attributes.max_transfer_bytes == u32::MAX { most } else { attributes.max_transfer_bytes };
     if max_transfer_bytes > most {
         return Err(Error::InvalidTransferSize(format!(
-            "{max_transfer_bytes} bytes, and this NIC takes {most}"
+            "{max_transfer_bytes} bytes, but the maximum of this NIC is {most}"
         )));
     }
     Ok(ViAttributes { max_transfer_bytes, ..attributes })

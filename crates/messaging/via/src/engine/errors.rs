@@ -1,5 +1,5 @@
-//! The error callback, called on a thread of its own, so that no lock of the NIC is held while the program's code runs.
-//! Not for errors that a call returns or a descriptor carries.
+//! The error callback. It runs on its own thread, so that no lock of the NIC is held while code of the program runs.
+//!
 //! Source: VIA, asynchronous errors; VIPL, VipErrorCallback.
 
 use crate::error::{AsynchronousError, Error};
@@ -12,7 +12,7 @@ type Callback = Box<dyn FnMut(&AsynchronousError) + Send>;
 #[derive(Default)]
 pub(crate) struct ErrorDispatch {
     callback: Arc<Mutex<Option<Callback>>>,
-    /// To the thread, which begins with the first callback and ends with the NIC.
+    /// The channel to the thread, which starts with the first callback and ends with the NIC.
     sender: Mutex<Option<Sender<AsynchronousError>>>,
 }
 
@@ -30,10 +30,10 @@ impl ErrorDispatch {
             .name("via-errors".into())
             .spawn(move || {
                 for error in receive {
-                    // Not under the lock: it may set another.
+                    // Called outside the lock, because the callback may set another one.
                     let place = || callback.lock().unwrap_or_else(PoisonError::into_inner);
                     let Some(mut current) = place().take() else { continue };
-                    // One that panics has said so, and hears of the next error nevertheless.
+                    // A panicking callback stays registered for the next error.
                     let _ = catch_unwind(AssertUnwindSafe(|| current(&error)));
                     let mut next = place();
                     if next.is_none() {

@@ -1,5 +1,4 @@
-//! Completions as futures, for any executor.
-//! Not an executor; a thread of the NIC wakes the futures while nobody polls.
+//! Futures for completions, for any executor. A thread of the NIC wakes them.
 
 use super::completion_ring::{CompletionRing, Queue};
 use super::endpoint::{Endpoint, Side};
@@ -9,7 +8,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-/// The next completion of a work queue. Of several futures on one queue only the one polled last is woken.
+/// The next completion of a work queue. If several futures wait on one queue, only the one polled last is woken.
 pub struct CompletionFuture<'a> {
     endpoint: &'a Arc<Endpoint>,
     side: Side,
@@ -28,7 +27,7 @@ impl Future for CompletionFuture<'_> {
         if let Some(completion) = self.endpoint.poll_done(self.side, context.waker()) {
             return Poll::Ready(completion);
         }
-        self.endpoint.nic().roster.watch(self.endpoint);
+        self.endpoint.nic().vi_registry.watch(self.endpoint);
         Poll::Pending
     }
 }
@@ -52,7 +51,7 @@ impl Future for NotificationFuture<'_> {
             return Poll::Ready(notification);
         }
         for endpoint in self.ring.unparked() {
-            endpoint.nic().roster.watch(&endpoint);
+            endpoint.nic().vi_registry.watch(&endpoint);
         }
         Poll::Pending
     }

@@ -1,14 +1,16 @@
-//! The lock around a VI. The thread that uses the VI takes it by a plain store; another thread pays a barrier on all cores.
-//! Not fair, and not for long holding: what is done under it is a bounded number of copies. Nor to be taken twice by one thread, which
-//! panics: what the program gives the VI to be called under the lock (`Vi::tell_completions`) must not call the VI.
-//! Source: Dice, Moir and Scherer, "Quickly reacquirable locks" (2003); test-and-set with a delay as in Anderson, "The performance of
-//! spin lock alternatives", IEEE TPDS 1 (1990).
+//! The lock of a VI, biased to the thread that uses the VI: that thread takes it with a plain store, and any other
+//! thread pays for a barrier on all cores. The lock is unfair and held only for a bounded number of copies. Taking it
+//! twice in one thread panics; callbacks that run under the lock (`Vi::on_completion`) must not call the VI.
 //!
-//! An atomic exchange waits until all stores before it have left the core. After a post one of them is the message, in a cache line
-//! that the peer holds, so that the exchange of the next call would cost half a hand-over. So a lock has an owner, who sits in a
-//! seat: it stores `inside` and then looks whether the seat is still the current one. Another thread takes `held` by exchange, makes
-//! the next seat current and its own, has a barrier run on all cores, and waits until nobody is inside the old seat: either the
-//! owner saw the new seat, or its `inside` is seen. A seat is never used again. When all are used up, everybody takes `held`.
+//! Source: Dice, Moir and Scherer, "Quickly reacquirable locks" (2003); test-and-set with a delay as in Anderson, "The
+//! performance of spin lock alternatives", IEEE TPDS 1 (1990).
+//!
+//! An atomic exchange waits until all earlier stores have left the core. After a post, one of these stores is the
+//! message, in a cache line held by the peer, so an exchange in the next call would cost half a hand-over. Therefore
+//! the lock has an owner, which occupies a seat: it stores `inside` and then checks that its seat is still current.
+//! Another thread acquires `held` by exchange, makes the next seat current and its own, runs a barrier on all cores,
+//! and waits until the old seat is not `inside`. Either the owner sees that the seat has changed, or the other thread
+//! sees `inside`. Seats are never reused. When all are used up, every thread acquires `held`.
 
 use super::asymmetric::{
     AtomicBool, AtomicUsize, Ordering, UnsafeCell, heavy_barrier, is_available, light_barrier, pause,
@@ -16,36 +18,37 @@ use super::asymmetric::{
 };
 use std::ops::{Deref, DerefMut};
 
-/// How often a lock changes its owner before it does without.
-pub(super) const SEATS: usize = 8;
-/// Nobody sits there yet.
+/// The number of ownership changes after which the lock is no longer biased.
+pub(super) const MAX_OWNERS: usize = 8;
+/// The owner of a seat that is not occupied.
 const VACANT: usize = 0;
 
 struct Seat {
     owner: AtomicUsize,
-    /// Stored by the owner only.
+    /// Stored only by the owner.
     inside: AtomicBool,
 }
 
 pub(crate) struct Lock<T> {
-    /// The seat whose owner may enter without `held`; `SEATS`: none. Stored under `held` only.
+    /// The index of the seat whose owner may enter without `held`; `MAX_OWNERS` if there is none. Stored only under `held`.
     current: AtomicUsize,
-    /// The thread that came in by exchange and is still inside; `VACANT`: none.
+    /// The thread that entered by exchange and is still inside; `VACANT` if there is none.
     holder: AtomicUsize,
-    seats: [Seat; SEATS],
+    seats: [Seat; MAX_OWNERS],
     held: AtomicBool,
     value: UnsafeCell<T>,
 }
 
-// SAFETY: one thread at a time reaches the value: who has `held` has waited for the owner of the seat before, and an owner comes in
-// only while its seat is current, that is, while nobody else has had the lock since it took the seat.
+// SAFETY: only one thread at a time accesses the value. A thread that holds `held` has waited until the owner of the
+// previous seat was outside, and an owner enters only while its seat is current, that is, while no other thread has
+// taken the lock since.
 unsafe impl<T: Send> Sync for Lock<T> {}
 
 impl<T> Lock<T> {
     pub(crate) fn new(value: T) -> Lock<T> {
         let seat = |_| Seat { owner: AtomicUsize::new(VACANT), inside: AtomicBool::new(false) };
         Lock {
-            current: AtomicUsize::new(if is_available() { 0 } else { SEATS }),
+            current: AtomicUsize::new(if is_available() { 0 } else { MAX_OWNERS }),
             holder: AtomicUsize::new(VACANT),
             seats: std::array::from_fn(seat),
             held: AtomicBool::new(false),
@@ -61,7 +64,7 @@ impl<T> Lock<T> {
         }
     }
 
-    /// Comes in without an exchange, if this thread has the current seat.
+    /// Enters without an exchange if this thread owns the current seat.
     #[inline]
     pub(super) fn enter_as_owner(&self) -> Option<Guard<'_, T>> {
         let current = self.current.load(Ordering::Relaxed);
@@ -70,7 +73,7 @@ impl<T> Lock<T> {
         if seat.owner.load(Ordering::Relaxed) != thread {
             return None;
         }
-        // What this thread itself stored last: two guards at once would be two exclusive references.
+        // These were last stored by this thread itself. Two guards at once would be two exclusive references.
         if seat.inside.load(Ordering::Relaxed) || self.holder.load(Ordering::Relaxed) == thread {
             taken_twice();
         }
@@ -88,7 +91,7 @@ impl<T> Lock<T> {
     fn lock_by_exchange(&self) -> Guard<'_, T> {
         let (mut spins, thread) = (0, this_thread());
         while self.held.swap(true, Ordering::Acquire) {
-            // Whether this thread is inside does not change while it waits.
+            // Whether this thread is inside does not change while it waits, so one check suffices.
             if spins == 0 && self.has_inside(thread) {
                 taken_twice();
             }
@@ -105,16 +108,16 @@ impl<T> Lock<T> {
         Guard { lock: self, entered: &self.held }
     }
 
-    /// Whether `thread`, which asks, is inside: then it would wait for itself. It may sit in a seat that is no longer current, for
-    /// whose end the thread that has `held` waits.
+    /// Whether the calling thread is already inside, so that it would wait for itself. Its seat may no longer be
+    /// current; the thread that holds `held` then waits for it to leave.
     fn has_inside(&self, thread: usize) -> bool {
         let sits =
             |seat: &Seat| seat.owner.load(Ordering::Relaxed) == thread && seat.inside.load(Ordering::Relaxed);
         self.holder.load(Ordering::Relaxed) == thread || self.seats.iter().any(sits)
     }
 
-    /// With `held`, by a thread that is not the owner. What it gives has to be seen false before the value is touched: whoever sat
-    /// there until now may still be inside, but cannot come in again.
+    /// Moves the bias to the calling thread, which must hold `held` and not be the owner. The value must not be
+    /// accessed before the returned flag is false: the previous owner may still be inside, but cannot enter again.
     pub(super) fn take_next_seat(&self) -> Option<&AtomicBool> {
         let current = self.current.load(Ordering::Relaxed);
         let seat = self.seats.get(current)?;
@@ -127,7 +130,7 @@ impl<T> Lock<T> {
         }
         self.current.store(current + 1, Ordering::Relaxed);
         while !heavy_barrier() {
-            // It worked before, and nothing else keeps the owner out.
+            // Retry until the barrier succeeds: it has worked before, and nothing else keeps the owner out.
             pause(u32::MAX);
         }
         Some(&seat.inside)
@@ -138,19 +141,19 @@ impl<T> Lock<T> {
 #[inline(never)]
 fn taken_twice() -> ! {
     panic!(
-        "a VI was called from within itself: what it tells of completions, and what wakes a future, must not call it"
+        "a VI was called from within its own callback: completion callbacks and wakers must not call the VI"
     );
 }
 
 pub(crate) struct Guard<'a, T> {
     lock: &'a Lock<T>,
-    /// What says that somebody is inside: the seat's word or `held`.
+    /// The flag that marks the lock as taken: `inside` of the seat, or `held`.
     entered: &'a AtomicBool,
 }
 
 #[cfg(test)]
 impl<T> Guard<'_, T> {
-    /// Whether the owner came in without an exchange.
+    /// Whether the owner entered without an exchange.
     pub(super) fn by_owner(&self) -> bool {
         !std::ptr::eq(self.entered, &raw const self.lock.held)
     }
@@ -168,7 +171,7 @@ impl<T> Deref for Guard<'_, T> {
 impl<T> DerefMut for Guard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: as above, and the guard is borrowed exclusively.
+        // SAFETY: as in `deref`; in addition the guard is borrowed exclusively.
         unsafe { &mut *self.lock.value.get() }
     }
 }

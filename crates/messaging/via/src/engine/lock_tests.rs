@@ -1,5 +1,4 @@
-//! The lock with real threads. Every interleaving of a few steps is checked in `tests/ring_model.rs`.
-//! Not its speed.
+//! Tests of the lock with real threads. `tests/ring_model.rs` checks all interleavings of a few steps.
 
 use super::asymmetric::is_available;
 use super::lock::Lock;
@@ -23,12 +22,12 @@ fn threads_that_count_under_the_lock_lose_nothing() {
 
 #[test]
 fn threads_that_take_the_lock_from_its_owner_lose_nothing() {
-    // Short lives, so that most of the counting is done while a lock still has an owner.
+    // Short-lived threads, so that most of the counting happens while the lock still has an owner.
     (0..300).for_each(|_| count(3, 20));
 }
 
 #[test]
-fn who_uses_a_lock_alone_owns_it_after_its_first_use() {
+fn the_only_user_of_a_lock_owns_it_after_the_first_use() {
     let lock = Lock::new(0);
     assert!(!lock.lock().by_owner());
     assert_eq!(lock.lock().by_owner(), is_available());
@@ -40,35 +39,35 @@ fn who_uses_a_lock_alone_owns_it_after_its_first_use() {
     });
 }
 
-/// Whether a thread that has the lock is kept from taking it again.
+/// Whether taking the lock again in the thread that holds it panics.
 fn panics_within(lock: &Lock<u32>) -> bool {
     let _guard = lock.lock();
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| *lock.lock() += 1)).is_err()
 }
 
 #[test]
-fn a_thread_that_has_the_lock_cannot_take_it_again_however_it_came_in() {
+fn the_lock_is_not_reentrant_however_it_was_acquired() {
     let lock = Lock::new(0);
-    // By exchange, as the first; then as the owner.
+    // First entered by exchange, then as the owner.
     assert!(panics_within(&lock) && panics_within(&lock));
-    for _ in 0..2 * super::lock::SEATS {
-        // As one who takes the owner's seat; and without seats, when they are used up.
+    for _ in 0..2 * super::lock::MAX_OWNERS {
+        // First as a thread that takes over ownership; when the seats are used up, without one.
         std::thread::scope(|scope| _ = scope.spawn(|| assert!(panics_within(&lock) && panics_within(&lock))));
     }
     assert_eq!(*lock.lock(), 0);
 }
 
 #[test]
-fn a_thread_that_has_the_lock_cannot_take_it_again_while_another_waits_for_it() {
+fn the_lock_is_not_reentrant_while_another_thread_waits() {
     let (done, ends) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let lock = Lock::new(0);
-        // From the second time on it is this thread's own.
+        // From the second acquisition on, this thread is the owner.
         drop(lock.lock());
         std::thread::scope(|scope| {
             let guard = lock.lock();
             let other = scope.spawn(|| *lock.lock() += 1);
-            // The other has the time to make the next seat its own.
+            // Give the other thread time to take over ownership.
             std::thread::sleep(Duration::from_millis(100));
             let again = || _ = lock.lock();
             let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(again)).is_err();

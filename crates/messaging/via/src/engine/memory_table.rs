@@ -1,19 +1,19 @@
-//! The table of registered memory, and each VI's small cache of it.
-//! Not the memory: a region that the program owns is only described here.
+//! The table of registered memory, and the region cache of each VI.
+//!
 //! Source: VIA, memory registration and memory protection.
 
 use crate::attributes::NicAttributes;
 use crate::descriptor::{RemoteSegment, Segment, Status};
 use crate::error::Error;
 use crate::protection::{MemoryAttributes, MemoryHandle, ProtectionTag};
-use crate::provider::{Memory, Refusal, RegionFacts, Slice};
+use crate::provider::{Memory, Refusal, RegionInfo, Slice};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A registration. Replaced as a whole when its attributes change.
+/// A registered region. Changing its attributes replaces it.
 pub(crate) struct Region {
-    pub(crate) facts: RegionFacts,
+    pub(crate) facts: RegionInfo,
 }
 
 impl Region {
@@ -31,19 +31,19 @@ impl Region {
 struct Contents {
     /// By handle.
     regions: BTreeMap<u32, Arc<Region>>,
-    /// The handle that was given out last. A handle comes again only when all others, some four thousand million, were given out
-    /// after it: what still has an old one names nothing until then.
+    /// The handle allocated last. A handle is reused only after all others, about four thousand million, so a stale
+    /// handle stays invalid until then.
     last_handle: u32,
     bytes: u64,
-    /// Live tags with the number of VIs and regions that have them.
+    /// The existing tags, each with the number of VIs and regions that use it.
     tags: BTreeMap<u32, u32>,
     next_tag: u32,
 }
 
-/// All registrations and tags of a NIC.
+/// All regions and tags of a NIC.
 pub(crate) struct MemoryTable {
     contents: Mutex<Contents>,
-    /// Counts changes: a cache filled at another count is stale.
+    /// The number of changes to the table. A cache filled at another value is stale.
     changes: AtomicU64,
     max_bytes: u64,
     max_regions: u32,
@@ -91,19 +91,19 @@ impl MemoryTable {
                 Ok(())
             }
             Some(uses) => Err(Error::InvalidProtectionTag(format!(
-                "tag {} still has {uses} VIs and memory regions",
+                "tag {} is still used by {uses} VIs and memory regions",
                 tag.0
             ))),
         }
     }
 
-    /// Counts a user of `tag`.
+    /// Increments the use count of `tag`.
     pub(crate) fn take_tag(&self, tag: ProtectionTag) -> Result<(), Error> {
         *self.contents().tags.get_mut(&tag.0).ok_or_else(|| unknown_tag(tag))? += 1;
         Ok(())
     }
 
-    /// Counts a user of `tag` less.
+    /// Decrements the use count of `tag`.
     pub(crate) fn release_tag(&self, tag: ProtectionTag) {
         if let Some(uses) = self.contents().tags.get_mut(&tag.0) {
             *uses = uses.saturating_sub(1);
@@ -131,7 +131,7 @@ impl MemoryTable {
             return Err(Error::Resource(format!("all {} memory regions are in use", self.max_regions)));
         }
         let handle = contents.fresh_handle();
-        let facts = RegionFacts {
+        let facts = RegionInfo {
             handle,
             address,
             length,
@@ -159,7 +159,7 @@ impl MemoryTable {
         }
         let slot = contents.regions.get_mut(&handle.0).ok_or_else(|| unknown_region(handle))?;
         let old = slot.clone();
-        let facts = RegionFacts {
+        let facts = RegionInfo {
             tag: attributes.tag.0,
             rdma_write: attributes.rdma_write,
             rdma_read: attributes.rdma_read,
@@ -195,7 +195,7 @@ impl MemoryTable {
 }
 
 impl Contents {
-    /// A handle that no region has, and that none has had for the longest time. Never 0.
+    /// Allocates the handle that has been unused for the longest time. Never 0.
     fn fresh_handle(&mut self) -> MemoryHandle {
         loop {
             self.last_handle = self.last_handle.wrapping_add(1);
@@ -207,16 +207,16 @@ impl Contents {
 }
 
 fn unknown_tag(tag: ProtectionTag) -> Error {
-    Error::InvalidProtectionTag(format!("{} is no protection tag of this NIC", tag.0))
+    Error::InvalidProtectionTag(format!("{} is not a protection tag of this NIC", tag.0))
 }
 
 fn unknown_region(handle: MemoryHandle) -> Error {
-    Error::InvalidParameter(format!("{:#x} is no memory handle of this NIC", handle.0))
+    Error::InvalidParameter(format!("{:#x} is not a memory handle of this NIC", handle.0))
 }
 
 const CACHED: usize = 8;
 
-/// What a transfer is checked against, in one cache line.
+/// A cached region: the fields needed for validation, in one cache line.
 #[derive(Default)]
 struct Cached {
     handle: MemoryHandle,
@@ -226,7 +226,7 @@ struct Cached {
     rdma_write: bool,
     rdma_read: bool,
     readable_by_peer: bool,
-    /// Keeps the memory. `None`: this place is empty.
+    /// Keeps the memory alive. `None` if the cache entry is empty.
     region: Option<Arc<Region>>,
 }
 
@@ -245,11 +245,11 @@ impl Cached {
         }
     }
 
-    /// Whether `length` bytes at `address` lie inside.
+    /// Whether `length` bytes at `address` are inside the region.
     #[inline]
     fn covers(&self, address: u64, length: u32) -> bool {
         let offset = address.wrapping_sub(self.address);
-        // Addresses below the region wrap round to offsets beyond any length.
+        // Addresses below the region wrap around to offsets beyond any length.
         offset <= self.length && u64::from(length) <= self.length - offset
     }
 
@@ -260,7 +260,7 @@ impl Cached {
     }
 }
 
-/// The regions that a VI used last, so that its path takes no lock of the NIC. Keeps them alive while they are in it.
+/// The regions that a VI used last, so that the data path takes no lock of the NIC. Cached regions are kept alive.
 pub(crate) struct RegionCache {
     seen_changes: u64,
     regions: [Cached; CACHED],
@@ -294,13 +294,13 @@ impl RegionCache {
         Some(())
     }
 
-    /// Whether a segment lies in registered memory, under whatever tag.
+    /// Whether a segment is in registered memory, with any tag.
     #[inline]
     pub(crate) fn is_registered(&mut self, table: &MemoryTable, segment: &Segment) -> bool {
         self.find(table, segment.handle).is_some_and(|region| region.covers(segment.address, segment.length))
     }
 
-    /// A descriptor's segment, checked.
+    /// Validates a segment of a descriptor.
     #[inline]
     pub(crate) fn local(
         &mut self,
@@ -315,7 +315,7 @@ impl RegionCache {
         Ok(region.slice(segment.address, segment.length))
     }
 
-    /// Memory of ours that the peer names, checked for writing (or else reading).
+    /// Validates local memory named by the peer, for writing if `write`, otherwise for reading.
     pub(crate) fn remote(
         &mut self,
         table: &MemoryTable,

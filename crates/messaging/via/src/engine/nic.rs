@@ -1,48 +1,48 @@
-//! What all handles of one open NIC share: its provider, its memory, its VIs, its error callback.
-//! Not the handle that programs have, which is `crate::nic`.
+//! The state shared by all handles of an open NIC.
+//!
 //! Source: VIA, accessing a VI NIC; fork(2).
 
 use super::errors::ErrorDispatch;
 use super::memory_table::MemoryTable;
-use super::roster::Roster;
+use super::vi_registry::ViRegistry;
 use crate::provider::Provider;
 use std::mem::ManuallyDrop;
 use std::sync::{Arc, Weak};
 
-/// What all handles of one open NIC share.
+/// The state shared by all handles of an open NIC.
 pub(crate) struct NicShared {
     pub(crate) provider: ManuallyDrop<Box<dyn Provider>>,
     pub(crate) memory: MemoryTable,
-    pub(crate) roster: Arc<Roster>,
+    pub(crate) vi_registry: Arc<ViRegistry>,
     pub(crate) errors: ErrorDispatch,
-    /// The process that opened it.
+    /// The process that opened the NIC.
     home: u32,
 }
 
 impl NicShared {
-    /// A NIC of that kind is open in this process, and the provider's threads have its attention.
+    /// Opens a NIC and gives the provider's threads access to the engine.
     pub(crate) fn new(provider: Box<dyn Provider>) -> NicShared {
         let attributes = provider.attributes();
-        let roster = Arc::new(Roster::new(attributes.max_vis));
+        let vi_registry = Arc::new(ViRegistry::new(attributes.max_vis));
         let memory = MemoryTable::new(attributes);
-        let attention: Weak<Roster> = Arc::downgrade(&roster);
+        let attention: Weak<ViRegistry> = Arc::downgrade(&vi_registry);
         provider.attach(attention);
         let (provider, errors, home) =
             (ManuallyDrop::new(provider), ErrorDispatch::default(), std::process::id());
-        NicShared { provider, memory, roster, errors, home }
+        NicShared { provider, memory, vi_registry, errors, home }
     }
 
-    /// Whether this is a copy in another process, a child of the one that opened it (fork(2)). What it would close, it would close for
-    /// that one: sockets, names and segments are the same.
-    pub(crate) fn is_a_childs(&self) -> bool {
+    /// Whether this process is a forked child of the one that opened the NIC (fork(2)). The child must not close
+    /// anything, because sockets, names and segments are shared with the parent.
+    pub(crate) fn is_forked_child(&self) -> bool {
         std::process::id() != self.home
     }
 }
 
 impl Drop for NicShared {
     fn drop(&mut self) {
-        if !self.is_a_childs() {
-            // SAFETY: dropped here and nowhere else.
+        if !self.is_forked_child() {
+            // SAFETY: dropped only here.
             unsafe { ManuallyDrop::drop(&mut self.provider) }
         }
     }

@@ -1,5 +1,6 @@
-//! Both work queues of a VI with what its descriptors are checked against: all that the VI's lock protects but the link.
-//! Not the state machine, which is `endpoint.rs`.
+//! Both work queues of a VI and the state needed to validate descriptors: everything under the VI's lock except the
+//! link.
+//!
 //! Source: VIA, descriptor processing model; memory protection.
 
 use super::completion_ring::{CompletionRing, Queue};
@@ -16,44 +17,44 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::Waker;
 
-/// Which work queue.
+/// A work queue of a VI.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
     Send,
     Receive,
 }
 
-/// An arriving message of which the head was checked and the end has not come.
+/// A message whose header has been validated and whose end has not arrived.
 pub(super) struct Arrival {
     pub(super) header: Header,
-    /// It uses up the oldest receive descriptor.
+    /// Whether the message consumes the oldest receive descriptor.
     pub(super) uses_receive: bool,
 }
 
-/// What has to be told to others once the lock is free.
+/// Notifications to be delivered after the lock is released.
 #[derive(Default)]
-pub(super) struct News {
+pub(super) struct Notifications {
     pub(super) any: bool,
     pub(super) wakers: [Option<Waker>; 4],
     pub(super) error: Option<(ErrorCode, Option<u64>)>,
-    /// Sleepers on this VI look again.
+    /// Whether threads that sleep on this VI must be woken.
     pub(super) ring: bool,
-    /// What the program gave to be called panicked with this.
+    /// The payload of a panic in a callback of the program.
     pub(super) panic: Option<Box<dyn Any + Send>>,
 }
 
-/// Is told of each completion, under the VI's lock.
-pub(crate) type Tell = Box<dyn Fn(&Completion) + Send>;
+/// The completion callback, called under the VI's lock.
+pub(crate) type CompletionCallback = Box<dyn Fn(&Completion) + Send>;
 
-/// What of a descriptor's home has to be registered for its completion to be told there: the control segment.
-const HOME_BYTES: u32 = 32;
+/// The part of a descriptor's home that must be registered for the completion callback, bytes: the control segment.
+const CONTROL_SEGMENT_BYTES: u32 = 32;
 
 pub(super) struct Queues {
     pub(super) number: u32,
     pub(super) nic: Arc<NicShared>,
     pub(super) attributes: ViAttributes,
     pub(super) state: ViState,
-    /// The smaller of both ends' largest transfers, bytes.
+    /// The smaller of the two ends' maximum transfer sizes, bytes.
     pub(super) max_transfer_bytes: u32,
     pub(super) max_segments: usize,
     pub(super) send: WorkQueue,
@@ -62,31 +63,33 @@ pub(super) struct Queues {
     pub(super) receive_ring: Option<Arc<CompletionRing>>,
     pub(super) send_waker: Option<Waker>,
     pub(super) receive_waker: Option<Waker>,
-    pub(super) tell: Option<Tell>,
-    /// Queued receives that contradict themselves.
+    pub(super) tell: Option<CompletionCallback>,
+    /// The number of queued receives with an invalid format.
     pub(super) malformed: u32,
-    /// Nobody polls the link: the provider has the engine look when something comes.
+    /// Whether the link is parked: it is not polled, and the provider reports arrivals.
     pub(super) parked: bool,
-    /// Whether completions are told, a receive contradicts itself or the VI is parked: what the usual way has to look at.
+    /// Whether there is a completion callback or a malformed receive, or the VI is parked. The fast path checks only
+    /// this flag.
     pub(super) is_special: bool,
-    /// Threads asleep on this VI.
+    /// The number of threads that sleep on this VI.
     pub(super) sleepers: u32,
     pub(super) cache: RegionCache,
-    /// Regions deregistered while the provider had descriptors of this VI, which may name them: kept until it has none.
+    /// Deregistered regions that descriptors held by the provider may still name. They are kept until the provider has
+    /// no descriptor of this VI.
     pub(super) held: Vec<Arc<Region>>,
-    /// Slices of the descriptor being posted.
+    /// The slices of the descriptor being posted.
     pub(super) outgoing: Vec<Slice>,
-    /// Slices of the message arriving.
+    /// The slices of the message being received.
     pub(super) incoming: Vec<Slice>,
     pub(super) arrival: Option<Arrival>,
     pub(super) next_token: u32,
-    pub(super) news: News,
-    /// Set by an arrival that ends the connection: what to report.
+    pub(super) news: Notifications,
+    /// Set by an arrival that breaks the connection: the error to report.
     pub(super) fault: Option<ErrorCode>,
 }
 
 impl Queues {
-    /// Empty ones of an idle VI, which notify those rings.
+    /// Creates the empty queues of an idle VI, attached to the given rings.
     pub(super) fn new(
         number: u32,
         nic: &Arc<NicShared>,
@@ -119,12 +122,12 @@ impl Queues {
             incoming: Vec::with_capacity(segments as usize),
             arrival: None,
             next_token: 0,
-            news: News::default(),
+            news: Notifications::default(),
             fault: None,
         }
     }
 
-    /// The completion queues that are told of this VI.
+    /// The completion queues attached to this VI.
     pub(super) fn rings(&self) -> impl Iterator<Item = &Arc<CompletionRing>> {
         self.send_ring.iter().chain(&self.receive_ring)
     }
@@ -133,7 +136,10 @@ impl Queues {
         self.attributes.tag
     }
 
-    /// Fills `outgoing` from a descriptor's segments; gives their sum, or the status that it fails with.
+    /// Validates a descriptor and fills `outgoing` with its slices. Returns their total length.
+    ///
+    /// # Errors
+    /// The status with which the descriptor fails.
     #[inline]
     pub(super) fn check(&mut self, descriptor: &Descriptor<'_>) -> Result<u32, Status> {
         let tag = self.tag();
@@ -164,11 +170,11 @@ impl Queues {
         if length > u64::from(self.max_transfer_bytes) && descriptor.operation != Operation::Receive {
             return Err(Status::LENGTH_ERROR);
         }
-        // A receive may offer more room than a message can fill.
+        // A receive may offer more space than the largest message needs.
         Ok(u32::try_from(length).unwrap_or(u32::MAX))
     }
 
-    /// Fills `slices` from segments that were checked when they were posted, and may not hold any more.
+    /// Fills `slices` from segments that were validated when they were posted; they may have become invalid since.
     pub(super) fn slices_again(
         cache: &mut RegionCache,
         nic: &NicShared,
@@ -191,8 +197,8 @@ impl Queues {
         }
     }
 
-    /// Tells everybody who cares that `count` descriptors of `side` became complete. Every message comes through here twice, and
-    /// mostly nobody cares: that much is made part of the callers, where a call would cost a small message as much as its copy.
+    /// Notifies all observers that `count` descriptors of `side` completed. Every message passes here twice, mostly
+    /// without any observer, so the check is inlined: a call would cost as much as copying a small message.
     #[inline(always)]
     pub(super) fn completed(&mut self, side: Side, count: u32) {
         let watched = match side {
@@ -200,14 +206,14 @@ impl Queues {
             Side::Receive => self.receive_ring.is_some() || self.receive_waker.is_some(),
         };
         if watched || self.is_special || self.sleepers > 0 {
-            self.tell_whom_it_concerns(side, count);
+            self.notify_observers(side, count);
         }
     }
 
     #[inline(never)]
-    fn tell_whom_it_concerns(&mut self, side: Side, count: u32) {
+    fn notify_observers(&mut self, side: Side, count: u32) {
         if self.is_special {
-            self.tell_of(side);
+            self.call_callback(side);
         }
         let (ring, waker) = match side {
             Side::Send => (&self.send_ring, &mut self.send_waker),
@@ -234,15 +240,15 @@ impl Queues {
         }
     }
 
-    /// Tells of what has become complete in `side`, before anybody can collect it.
+    /// Calls the completion callback for newly completed descriptors of `side`, before they can be collected.
     #[inline(never)]
-    fn tell_of(&mut self, side: Side) {
+    fn call_callback(&mut self, side: Side) {
         let Queues { tell: Some(tell), send, receive, cache, nic, news, .. } = self else { return };
         let queue = if side == Side::Send { send } else { receive };
-        while let Some((completion, handle)) = queue.take_untold() {
-            let home = Segment { address: completion.context, handle, length: HOME_BYTES };
+        while let Some((completion, handle)) = queue.take_unreported() {
+            let home = Segment { address: completion.context, handle, length: CONTROL_SEGMENT_BYTES };
             if cache.is_registered(&nic.memory, &home) {
-                // The message that it is told of is taken whole before the program's panic goes on.
+                // The message is received completely before the panic of the callback propagates.
                 if let Err(panic) = catch_unwind(AssertUnwindSafe(|| tell(&completion))) {
                     news.any = true;
                     news.panic.get_or_insert(panic);
@@ -254,7 +260,7 @@ impl Queues {
         }
     }
 
-    /// A receive that contradicts itself is complete as soon as no message can go to one before it (VIA, format error).
+    /// Completes malformed receives once no message can use an earlier one (VIA, format error).
     #[cold]
     pub(super) fn fail_malformed(&mut self) {
         while let Some(entry) = self.receive.queued()
@@ -277,7 +283,7 @@ impl Queues {
         }
     }
 
-    /// Whether an error of one message ends the connection (VIA, reliability levels).
+    /// Whether an error in one message breaks the connection (VIA, reliability levels).
     pub(super) fn is_reliable(&self) -> bool {
         self.attributes.reliability != Reliability::Unreliable
     }

@@ -1,5 +1,5 @@
-//! Waiting without burning a core: a short spin whose length learns from what it brought, then sleep until a bell rings.
-//! Not a scheduler: whoever waits sleeps in its own thread.
+//! Adaptive waiting: spins for a short time learned from earlier waits, then sleeps until a bell rings.
+//!
 //! Source: futex(2), futex_waitv (Linux 5.16, Documentation/userspace-api/futex2.rst), poll(2); adaptive spinning as in
 //! Karlin et al., "Empirical studies of competitive spinning for a shared-memory multiprocessor", SOSP 1991.
 
@@ -10,28 +10,28 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// The longest spin, ns: about what falling asleep and being woken costs.
-const MOST_SPIN_NS: u32 = 30_000;
-/// The shortest, ns: one round of looking.
-const LEAST_SPIN_NS: u32 = 500;
-/// How long a sleeper sleeps at most where the system cannot wake it for everything that it waits for.
-const BLIND_SLEEP: Duration = Duration::from_millis(1);
-/// The kernel waits for at most 128 futexes at once; one is ours.
-const MOST_WORDS: usize = 127;
+/// The longest spin, ns: about the cost of going to sleep and waking up.
+const MAX_SPIN_NS: u32 = 30_000;
+/// The shortest spin, ns: one round of polling.
+const MIN_SPIN_NS: u32 = 500;
+/// The maximum sleep where the kernel cannot wake the thread for everything that it waits for.
+const MAX_BLIND_SLEEP: Duration = Duration::from_millis(1);
+/// The kernel waits for at most 128 futexes at once; one is the local bell.
+const MAX_WORDS: usize = 127;
 
-/// When a timeout that begins now ends; `None` never does.
+/// The deadline of a timeout that starts now. `None` means no deadline.
 pub(crate) fn deadline_after(timeout: Option<Duration>) -> Option<Instant> {
     timeout.and_then(|timeout| Instant::now().checked_add(timeout))
 }
 
-/// How long to spin before sleeping, learnt from the last waits.
+/// The spin time before sleeping, learned from previous waits.
 pub(crate) struct AdaptiveSpin {
     ns: AtomicU32,
 }
 
 impl AdaptiveSpin {
     pub(crate) fn new() -> AdaptiveSpin {
-        AdaptiveSpin { ns: AtomicU32::new(MOST_SPIN_NS) }
+        AdaptiveSpin { ns: AtomicU32::new(MAX_SPIN_NS) }
     }
 
     fn limit(&self) -> Duration {
@@ -40,15 +40,15 @@ impl AdaptiveSpin {
 
     fn learn(&self, spinning_was_enough: bool) {
         let ns = self.ns.load(Ordering::Relaxed);
-        let ns = if spinning_was_enough { (ns * 2).min(MOST_SPIN_NS) } else { (ns / 2).max(LEAST_SPIN_NS) };
+        let ns = if spinning_was_enough { (ns * 2).min(MAX_SPIN_NS) } else { (ns / 2).max(MIN_SPIN_NS) };
         self.ns.store(ns, Ordering::Relaxed);
     }
 }
 
-/// Rings inside this process: other threads and the provider's own wake a sleeper with it.
+/// A bell within this process. Other threads and the provider's threads wake a sleeper with it.
 pub(crate) struct LocalBell {
     word: AtomicU32,
-    /// For sleepers that sleep on file descriptors.
+    /// An eventfd, for sleepers that wait on file descriptors.
     event: OnceLock<OwnedFd>,
 }
 
@@ -66,17 +66,17 @@ impl LocalBell {
         wake_all(&self.word, true);
         if let Some(event) = self.event.get() {
             let one = 1u64.to_ne_bytes();
-            // SAFETY: eight bytes of our own, to an event descriptor of our own.
+            // SAFETY: writes eight bytes of a local array to an event descriptor owned by `self`.
             unsafe { libc::write(event.as_raw_fd(), one.as_ptr().cast(), one.len()) };
         }
     }
 
     fn event(&self) -> Option<&OwnedFd> {
         if self.event.get().is_none() {
-            // SAFETY: makes a new descriptor; nothing else.
+            // SAFETY: only creates a new descriptor.
             let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
             if fd >= 0 {
-                // SAFETY: just opened, and nobody else has it.
+                // SAFETY: the descriptor was just opened and has no other owner.
                 let _ = self.event.set(unsafe { OwnedFd::from_raw_fd(fd) });
             }
         }
@@ -84,16 +84,16 @@ impl LocalBell {
     }
 }
 
-/// Somebody who can say what it sleeps on.
+/// A waiter that can announce its sleep.
 pub(crate) trait Sleeper {
     fn bell(&self) -> &LocalBell;
-    /// Announces the sleep and adds what to sleep on.
+    /// Announces the sleep and adds the bells to sleep on.
     fn arm(&mut self, bells: &mut Vec<Bell>);
-    /// Takes the announcement back.
+    /// Withdraws the announcement.
     fn disarm(&mut self);
 }
 
-/// Waits until `ready` gives something or the deadline passes: spins, then sleeps.
+/// Waits until `ready` returns a value or the deadline passes: spins first, then sleeps.
 pub(crate) fn wait<T>(
     spin: &AdaptiveSpin,
     deadline: Option<Instant>,
@@ -136,12 +136,13 @@ pub(crate) fn wait<T>(
     }
 }
 
-/// Whether these are words, and more than the kernel waits for at once: whatever else is to be waited for can only be looked at.
+/// Whether there are more futex words than the kernel can wait for at once. Further words can only be polled.
 pub(crate) fn has_too_many(bells: &[Bell]) -> bool {
-    bells.len() > MOST_WORDS && matches!(bells.last(), Some(Bell::Word { .. }))
+    bells.len() > MAX_WORDS && matches!(bells.last(), Some(Bell::Word { .. }))
 }
 
-/// Sleeps until one of the bells rings, the local bell no longer has the value `heard`, or the deadline passes. May end early.
+/// Sleeps until one of the bells rings, the local bell's value differs from `heard`, or the deadline passes. May return
+/// early.
 pub(crate) fn sleep(local: &LocalBell, heard: u32, bells: &[Bell], deadline: Option<Instant>) {
     if bells.iter().any(|bell| matches!(bell, Bell::None)) {
         return;
@@ -153,10 +154,10 @@ pub(crate) fn sleep(local: &LocalBell, heard: u32, bells: &[Bell], deadline: Opt
         Bell::Word { word, value } => Some((*word, *value)),
         _ => None,
     });
-    sleep_on_words(local, heard, words, bells.len() > MOST_WORDS, deadline);
+    sleep_on_words(local, heard, words, bells.len() > MAX_WORDS, deadline);
 }
 
-/// As the kernel's `struct futex_waitv`.
+/// The kernel's `struct futex_waitv`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct FutexWait {
@@ -176,7 +177,7 @@ fn sleep_on_words(
     too_many: bool,
     deadline: Option<Instant>,
 ) {
-    let mut waits = Vec::with_capacity(MOST_WORDS + 1);
+    let mut waits = Vec::with_capacity(MAX_WORDS + 1);
     let own = FutexWait {
         value: u64::from(heard),
         address: local.word.as_ptr() as u64,
@@ -184,17 +185,17 @@ fn sleep_on_words(
         reserved: 0,
     };
     waits.push(own);
-    waits.extend(words.take(MOST_WORDS).map(|(word, value)| FutexWait {
+    waits.extend(words.take(MAX_WORDS).map(|(word, value)| FutexWait {
         value: u64::from(value),
         address: word as u64,
         flags: FUTEX2_SIZE_U32,
         reserved: 0,
     }));
-    let deadline = if too_many { earlier(deadline, Instant::now() + BLIND_SLEEP) } else { deadline };
+    let deadline = if too_many { earlier(deadline, Instant::now() + MAX_BLIND_SLEEP) } else { deadline };
     let until = deadline.map(monotonic);
     let timeout = until.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-    // SAFETY: the kernel only reads the array and compares the words; a word whose memory was unmapped meanwhile is an error
-    // that it returns, and then we simply look again.
+    // SAFETY: the kernel only reads the array and compares the words. If the memory of a word was unmapped meanwhile,
+    // the call fails and the caller polls again.
     let outcome = unsafe {
         libc::syscall(libc::SYS_futex_waitv, waits.as_ptr(), waits.len(), 0, timeout, libc::CLOCK_MONOTONIC)
     };
@@ -203,12 +204,13 @@ fn sleep_on_words(
     }
 }
 
-/// For kernels without futex_waitv: sleeps on one word, and looks at the others every now and then.
+/// For kernels without futex_waitv: sleeps on one word with a short timeout, so that the others are polled.
 fn sleep_on_one(wait: &FutexWait, deadline: Option<Instant>) {
-    let pause = deadline
-        .map_or(BLIND_SLEEP, |deadline| deadline.saturating_duration_since(Instant::now()).min(BLIND_SLEEP));
+    let pause = deadline.map_or(MAX_BLIND_SLEEP, |deadline| {
+        deadline.saturating_duration_since(Instant::now()).min(MAX_BLIND_SLEEP)
+    });
     let pause = libc::timespec { tv_sec: 0, tv_nsec: i64::from(pause.subsec_nanos()) };
-    // SAFETY: the kernel only compares the word; see above.
+    // SAFETY: the kernel only compares the word, as above.
     unsafe {
         libc::syscall(
             libc::SYS_futex,
@@ -233,7 +235,7 @@ fn sleep_on_files(local: &LocalBell, heard: u32, bells: &[Bell], deadline: Optio
     let mut limit = deadline;
     match local.event() {
         Some(event) => files.push(libc::pollfd { fd: event.as_raw_fd(), events: libc::POLLIN, revents: 0 }),
-        None => limit = earlier(limit, Instant::now() + BLIND_SLEEP),
+        None => limit = earlier(limit, Instant::now() + MAX_BLIND_SLEEP),
     }
     if local.value() != heard {
         return;
@@ -244,11 +246,11 @@ fn sleep_on_files(local: &LocalBell, heard: u32, bells: &[Bell], deadline: Optio
         tv_nsec: i64::from(left.subsec_nanos()),
     });
     let timeout = timeout.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-    // SAFETY: the array is ours and as long as said; a descriptor closed meanwhile is reported in its entry.
+    // SAFETY: the array is valid for the given length; a descriptor closed meanwhile is reported in its entry.
     unsafe { libc::ppoll(files.as_mut_ptr(), files.len() as libc::nfds_t, timeout, std::ptr::null()) };
     if let Some(event) = local.event.get() {
         let mut count = [0u8; 8];
-        // SAFETY: eight bytes of our own; the descriptor does not block.
+        // SAFETY: reads eight bytes into a local array; the descriptor is nonblocking.
         unsafe { libc::read(event.as_raw_fd(), count.as_mut_ptr().cast(), count.len()) };
     }
 }
@@ -260,7 +262,7 @@ fn earlier(deadline: Option<Instant>, other: Instant) -> Option<Instant> {
 /// The deadline on the kernel's monotonic clock.
 fn monotonic(deadline: Instant) -> libc::timespec {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: writes to the structure given.
+    // SAFETY: writes to the given structure.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
     let left = deadline.saturating_duration_since(Instant::now());
     let ns = now.tv_nsec + i64::from(left.subsec_nanos());

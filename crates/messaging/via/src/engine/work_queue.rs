@@ -1,18 +1,19 @@
-//! A work queue: the descriptors posted to one side of a VI, in order, from post to collection.
-//! Not a shared structure: it is private to the process, under the VI's lock.
+//! A work queue: the descriptors posted to one side of a VI, in order, from posting to collection. It is private to the
+//! process and protected by the VI's lock.
+//!
 //! Source: VIA, descriptor processing model.
 
 use crate::descriptor::{Completion, Descriptor, Operation, RemoteSegment, Segment, Status};
 use crate::protection::MemoryHandle;
 
-/// How far an entry has come.
+/// The progress of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stage {
-    /// Not handed to the provider (send), not used by a message (receive).
+    /// Not yet passed to the provider (send), or not yet used by a message (receive).
     Queued,
-    /// Handed to the provider under a token.
+    /// Passed to the provider with this token.
     Posted(u32),
-    /// Complete, not collected.
+    /// Complete but not collected.
     Done,
 }
 
@@ -23,14 +24,14 @@ pub(crate) struct Entry {
     pub(crate) status: Status,
     pub(crate) fence: bool,
     pub(crate) immediate: Option<u32>,
-    /// Bytes asked for; once done, bytes moved.
+    /// The requested length, bytes; when done, the number of bytes moved.
     pub(crate) length: u32,
     pub(crate) context: u64,
     pub(crate) remote: RemoteSegment,
-    /// Where its segments are in the arena, as running numbers.
+    /// The range of its segments in the arena, as wrapping positions.
     first_segment: u32,
     end_segment: u32,
-    /// Where the program's own form of it lies, if its completion is told there.
+    /// The memory region with the program's own form of the descriptor, if there is a completion callback.
     home: MemoryHandle,
 }
 
@@ -61,45 +62,45 @@ const EMPTY: Entry = Entry {
     home: MemoryHandle(0),
 };
 
-/// Positions run over the whole range of `u32` and are taken modulo the room that there is now, a power of two. A queue begins
-/// small and doubles when it has to, so that one that is seldom deep stays in the first-level cache.
+/// Positions cover the whole range of `u32` and are taken modulo the current capacity, a power of two. A queue starts
+/// small and doubles on demand, so that a queue that is rarely deep stays in the L1 cache.
 pub(crate) struct WorkQueue {
     entries: Box<[Entry]>,
-    /// Oldest entry not collected.
+    /// The oldest entry not collected.
     head: u32,
-    /// Oldest entry that is queued.
+    /// The oldest queued entry.
     next: u32,
-    /// Where the next post goes.
+    /// The position of the next post.
     tail: u32,
-    /// Oldest entry that nobody was told of, if completions are told.
-    told: u32,
+    /// The oldest entry for which the completion callback has not been called.
+    reported: u32,
     segments: Box<[Segment]>,
     segments_head: u32,
     segments_tail: u32,
-    /// The most descriptors, and the most segments of one.
+    /// The maximum number of descriptors, and of segments per descriptor.
     depth: usize,
-    most_segments: usize,
+    max_segments: usize,
 }
 
-/// Descriptors that a queue has room for at first.
-const FIRST_ROOM: usize = 64;
+/// The initial capacity, descriptors.
+const INITIAL_CAPACITY: usize = 64;
 const NO_SEGMENT: Segment = Segment { address: 0, handle: MemoryHandle(0), length: 0 };
 
 impl WorkQueue {
-    /// A queue of `depth` descriptors (rounded up to a power of two) with up to `most_segments` segments each.
-    pub(crate) fn new(depth: u32, most_segments: u32) -> WorkQueue {
-        let (depth, most_segments) = (depth.next_power_of_two() as usize, most_segments as usize);
+    /// Creates a queue of `depth` descriptors (rounded up to a power of two) with up to `max_segments` segments each.
+    pub(crate) fn new(depth: u32, max_segments: u32) -> WorkQueue {
+        let (depth, max_segments) = (depth.next_power_of_two() as usize, max_segments as usize);
         WorkQueue {
-            entries: vec![EMPTY; depth.min(FIRST_ROOM)].into_boxed_slice(),
+            entries: vec![EMPTY; depth.min(INITIAL_CAPACITY)].into_boxed_slice(),
             head: 0,
             next: 0,
             tail: 0,
-            told: 0,
-            segments: vec![NO_SEGMENT; 2 * FIRST_ROOM].into_boxed_slice(),
+            reported: 0,
+            segments: vec![NO_SEGMENT; 2 * INITIAL_CAPACITY].into_boxed_slice(),
             segments_head: 0,
             segments_tail: 0,
             depth,
-            most_segments,
+            max_segments,
         }
     }
 
@@ -114,7 +115,7 @@ impl WorkQueue {
         self.entries = grown;
     }
 
-    /// Doubles the arena. What was in one piece stays so, since the old size divides the new one.
+    /// Doubles the arena. Contiguous segments stay contiguous, because the new size is a multiple of the old one.
     #[cold]
     fn grow_segments(&mut self) {
         let (old, room) = (self.segments.len(), self.segments.len() * 2);
@@ -127,9 +128,9 @@ impl WorkQueue {
         self.segments = grown;
     }
 
-    /// The most segments that all descriptors of a full queue may have between them.
-    fn most_arena(&self) -> usize {
-        (self.depth * 2 + self.most_segments * 2).next_power_of_two()
+    /// The maximum size of the arena, segments.
+    fn max_arena(&self) -> usize {
+        (self.depth * 2 + self.max_segments * 2).next_power_of_two()
     }
 
     #[inline]
@@ -137,12 +138,12 @@ impl WorkQueue {
         position as usize & (self.entries.len() - 1)
     }
 
-    /// Nothing posted that is not collected.
+    /// Whether there is no posted descriptor left to collect.
     pub(crate) fn is_empty(&self) -> bool {
         self.head == self.tail
     }
 
-    /// Whether there is room for another descriptor with that many segments.
+    /// Whether there is room for another descriptor with `segments` segments. Grows the queue if necessary.
     #[inline]
     pub(crate) fn has_room(&mut self, segments: usize) -> bool {
         let held = self.tail.wrapping_sub(self.head) as usize;
@@ -153,9 +154,9 @@ impl WorkQueue {
             self.grow_entries();
         }
         let used = self.segments_tail.wrapping_sub(self.segments_head) as usize;
-        // Twice: the segments stay in one piece, and may have to skip what is left before the arena's end.
+        // Twice the number, because segments are stored contiguously and may have to skip the end of the arena.
         while used + 2 * segments > self.segments.len() {
-            if self.segments.len() >= self.most_arena() {
+            if self.segments.len() >= self.max_arena() {
                 return false;
             }
             self.grow_segments();
@@ -163,7 +164,7 @@ impl WorkQueue {
         true
     }
 
-    /// How many descriptors it holds.
+    /// The maximum number of descriptors.
     pub(crate) fn capacity(&self) -> usize {
         self.depth
     }
@@ -174,7 +175,7 @@ impl WorkQueue {
         self.next != self.tail
     }
 
-    /// Whether something was handed to the provider and is not complete.
+    /// Whether the provider has an incomplete entry.
     pub(crate) fn has_posted(&self) -> bool {
         let mut position = self.head;
         while position != self.next {
@@ -186,7 +187,7 @@ impl WorkQueue {
         false
     }
 
-    /// Whether an RDMA read was handed to the provider and is not complete.
+    /// Whether the provider has an incomplete RDMA read.
     pub(crate) fn has_posted_read(&self) -> bool {
         let mut position = self.head;
         while position != self.next {
@@ -199,7 +200,8 @@ impl WorkQueue {
         false
     }
 
-    /// Adds a descriptor at `stage` (queued ones must not be followed by others). `false`: no room.
+    /// Appends a descriptor at `stage`. If an entry is queued, all later ones must be too. Returns `false` if there is
+    /// no room.
     #[inline]
     pub(crate) fn push(
         &mut self,
@@ -211,7 +213,7 @@ impl WorkQueue {
         self.has_room(descriptor.segments.len()) && self.push_in_room(descriptor, length, stage, status)
     }
 
-    /// As `push`, when `has_room` has just said yes.
+    /// Like `push`, if `has_room` has just returned true.
     #[inline]
     pub(crate) fn push_in_room(
         &mut self,
@@ -221,7 +223,7 @@ impl WorkQueue {
         status: Status,
     ) -> bool {
         let (first, end) = match stage {
-            // Nobody asks for the segments of a complete entry.
+            // The segments of a complete entry are never read.
             Stage::Done => (self.segments_tail, self.segments_tail),
             _ => match self.store_segments(descriptor.segments) {
                 Some(stored) => stored,
@@ -240,7 +242,7 @@ impl WorkQueue {
         entry.immediate = descriptor.immediate;
         entry.home = descriptor.home;
         if stage != Stage::Done {
-            // Only what has still to be done asks for these.
+            // Only incomplete entries need these fields.
             entry.fence = descriptor.fence;
             entry.remote = descriptor.remote;
         }
@@ -257,10 +259,10 @@ impl WorkQueue {
         let room = self.segments.len() as u32;
         let count = segments.len() as u32;
         let mut first = self.segments_tail;
-        // The room is a power of two; a division would take longer than all the rest.
+        // The size is a power of two; a division would take longer than the rest of this function.
         let place = first & (room - 1);
         if place + count > room {
-            // They stay in one piece: skip what is left before the end.
+            // Segments are stored contiguously: skip the end of the arena.
             first = first.wrapping_add(room - place);
         }
         let end = first.wrapping_add(count);
@@ -282,7 +284,7 @@ impl WorkQueue {
         self.has_queued().then(|| &self.entries[self.place(self.next)])
     }
 
-    /// Its segments.
+    /// The segments of the oldest queued entry.
     #[inline]
     pub(crate) fn queued_segments(&self) -> &[Segment] {
         match self.queued() {
@@ -291,7 +293,7 @@ impl WorkQueue {
         }
     }
 
-    /// The segments of every queued entry that a message can go to, oldest first.
+    /// The segments of all queued entries that a message can use, the oldest first.
     pub(crate) fn all_queued_segments(&self) -> impl Iterator<Item = &[Segment]> {
         let count = self.tail.wrapping_sub(self.next);
         (0..count)
@@ -307,7 +309,7 @@ impl WorkQueue {
         &self.segments[place..place + count]
     }
 
-    /// The entry posted under `token`, if it is not complete, and its segments.
+    /// The incomplete entry posted with `token`, and its segments.
     pub(crate) fn posted(&self, token: u32) -> Option<(&Entry, &[Segment])> {
         let mut position = self.head;
         while position != self.next {
@@ -320,7 +322,7 @@ impl WorkQueue {
         None
     }
 
-    /// The oldest queued entry moves on to `stage`.
+    /// Moves the oldest queued entry to `stage`.
     #[inline]
     pub(crate) fn advance(&mut self, stage: Stage, change: impl FnOnce(&mut Entry)) {
         debug_assert!(self.has_queued() && stage != Stage::Queued);
@@ -331,7 +333,8 @@ impl WorkQueue {
         self.next = self.next.wrapping_add(1);
     }
 
-    /// All entries posted up to `token` are complete, that one with `status`. Says how many became complete.
+    /// Completes all posted entries up to `token`: `token` with `status`, the others successfully. Returns the number
+    /// of completed entries.
     pub(crate) fn complete_to(&mut self, token: u32, status: Status) -> u32 {
         let mut count = 0;
         let mut position = self.head;
@@ -354,7 +357,8 @@ impl WorkQueue {
         count
     }
 
-    /// Completes everything: what the provider had with `posted`, what was queued as flushed. Says how many became complete.
+    /// Completes all entries: posted ones with `posted`, queued ones as flushed. Returns the number of completed
+    /// entries.
     pub(crate) fn flush(&mut self, posted: Status) -> u32 {
         let mut count = 0;
         let mut position = self.head;
@@ -376,24 +380,25 @@ impl WorkQueue {
         count
     }
 
-    /// From now on complete entries are told of: those that are posted later.
-    pub(crate) fn begin_telling(&mut self) {
-        self.told = self.tail;
+    /// Starts calling the completion callback, for entries posted from now on.
+    pub(crate) fn begin_reporting(&mut self) {
+        self.reported = self.tail;
     }
 
-    /// The oldest complete entry that was not told of, and where. Entries are told of in their order, each once.
+    /// The oldest complete entry for which the callback has not been called, and its home. Each entry is returned once,
+    /// in order.
     #[inline]
-    pub(crate) fn take_untold(&mut self) -> Option<(Completion, MemoryHandle)> {
-        let entry = &self.entries[self.place(self.told)];
-        if self.told == self.tail || entry.stage != Stage::Done {
+    pub(crate) fn take_unreported(&mut self) -> Option<(Completion, MemoryHandle)> {
+        let entry = &self.entries[self.place(self.reported)];
+        if self.reported == self.tail || entry.stage != Stage::Done {
             return None;
         }
         let untold = (entry.completion(), entry.home);
-        self.told = self.told.wrapping_add(1);
+        self.reported = self.reported.wrapping_add(1);
         Some(untold)
     }
 
-    /// Takes the oldest entry out, if it is complete.
+    /// Removes the oldest entry if it is complete.
     #[inline]
     pub(crate) fn collect(&mut self) -> Option<Completion> {
         if self.head == self.next {
@@ -420,7 +425,8 @@ mod tests {
         let segments: Vec<Segment> =
             (0..252).map(|index| Segment { address: index, handle: MemoryHandle(1), length: 1 }).collect();
         let (mut posted, mut collected) = (0u64, 0u64);
-        // Far ahead and nearly empty by turns, so that growth comes at every place of the ring. Miri is slow at it.
+        // Alternately deep and nearly empty, so that the queue grows at every position of the ring. Fewer bursts for
+        // Miri, which is slow.
         let bursts: &[u32] = if cfg!(miri) { &[3, 70, 1, 40] } else { &[3, 70, 500, 1, 1000, 64, 900] };
         for burst in bursts {
             for _ in 0..*burst {
@@ -452,11 +458,11 @@ mod tests {
         assert!((0..1024).all(|_| push()) && !push());
     }
 
-    /// A queue that has seen so many descriptors, and as many segments, and holds none.
+    /// An empty queue whose positions have advanced by `count`.
     fn queue_after(count: u32) -> WorkQueue {
         let queue = WorkQueue::new(1024, 4);
-        let (head, next, tail, told) = (count, count, count, count);
-        WorkQueue { head, next, tail, told, segments_head: count, segments_tail: count, ..queue }
+        let (head, next, tail, reported) = (count, count, count, count);
+        WorkQueue { head, next, tail, reported, segments_head: count, segments_tail: count, ..queue }
     }
 
     #[test]
@@ -464,7 +470,7 @@ mod tests {
         for edge in [1u32 << 31, 0] {
             let first = edge.wrapping_sub(100);
             let mut queue = queue_after(first);
-            // Deep enough that it grows with the edge inside.
+            // Deep enough to grow while the positions wrap.
             for index in 0..200u32 {
                 let segments =
                     vec![Segment { address: u64::from(index), handle: MemoryHandle(1), length: 1 }; 3];

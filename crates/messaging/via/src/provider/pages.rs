@@ -1,30 +1,30 @@
-//! Plain pages as memory, for a provider that needs nothing of its own of it.
-//! Not shared with a peer.
+//! Anonymous pages, for providers without a preferred type of memory.
+//!
 //! Source: mmap(2).
 
 use super::Memory;
 use crate::error::Error;
 
-/// Zeroed pages of this process only: memory for a provider that needs nothing of its own of it.
+/// Zeroed, private pages of this process.
 pub struct Pages {
     base: *mut u8,
     length: usize,
 }
 
-// SAFETY: a mapping belongs to the whole process; nothing about it is tied to a thread.
+// SAFETY: a mapping belongs to the process and is not tied to a thread.
 unsafe impl Send for Pages {}
-// SAFETY: as above; only its address and length are read.
+// SAFETY: as above; only the address and the length are read.
 unsafe impl Sync for Pages {}
 
 impl Pages {
-    /// So many bytes, more than none.
+    /// Maps `bytes` bytes; `bytes` must not be 0.
     ///
     /// # Errors
-    /// If the system has no room.
+    /// If the system has no memory.
     pub fn new(bytes: usize) -> Result<Pages, Error> {
         let (protection, flags) =
             (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-        // SAFETY: a new anonymous mapping where the kernel likes; it touches no existing memory.
+        // SAFETY: creates an anonymous mapping at an address chosen by the kernel; no existing memory is affected.
         let base = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, -1, 0) };
         if base == libc::MAP_FAILED {
             return Err(Error::last_system("mapping memory"));
@@ -49,7 +49,7 @@ impl Memory for Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: our own mapping, and the last reference to it.
+        // SAFETY: the mapping is owned by `self` and not referenced elsewhere.
         unsafe { libc::munmap(self.base.cast(), self.length) };
     }
 }

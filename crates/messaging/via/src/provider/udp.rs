@@ -1,6 +1,7 @@
-//! UDP as a NIC: VIs of processes on any hosts that reach each other by IP; no privilege, no special hardware.
-//! Not fast: a system call a packet. Not secret: anybody on the path can read, and can break a connection; anybody else would have to
-//! guess two tags of 64 bits.
+//! The UDP provider: connects processes on any hosts that reach each other by IP, without privileges or special
+//! hardware. It costs a system call per packet and does not encrypt. An attacker on the path can read data and break
+//! connections; an attacker elsewhere would have to guess two 64-bit tags.
+//!
 //! Source: udp(7), ip(7).
 
 use super::datagram::medium::{Medium, Peer, Resolve};
@@ -13,25 +14,25 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::{Mutex, PoisonError};
 
-/// Bytes asked for to hold datagrams until they are received.
+/// The requested size of the socket's receive buffer, bytes.
 const RECEIVE_BUFFER: i32 = 4 << 20;
 
-/// IP and UDP headers (IPv6's are the longer).
+/// The size of the IP and UDP headers, for IPv6, which has the longer header.
 const HEADERS: u32 = 40 + 8;
 
-/// More than this in a datagram costs more, when one is lost, than it saves.
+/// The maximum datagram size, bytes. With longer datagrams, losses would cost more than fewer packets save.
 const LARGEST_DATAGRAM: u32 = 16 << 10;
 
-/// A NIC over a UDP socket.
+/// A NIC that uses a UDP socket.
 pub struct Udp {
     nic: DatagramNic,
 }
 
 impl Udp {
-    /// Binds a socket to `address`; port 0 takes any that is free.
+    /// Binds a socket to `address`. Port 0 selects any free port.
     ///
     /// # Errors
-    /// If the address is not one of this host's, or the port is taken.
+    /// If the address does not belong to this host, or the port is in use.
     pub fn open(address: SocketAddr) -> Result<Self, Error> {
         let failed = |error| Error::system("binding the UDP socket", error);
         let socket = UdpSocket::bind(address).map_err(failed)?;
@@ -46,33 +47,33 @@ impl Udp {
     }
 }
 
-/// Asks for a large receive buffer; says how large it is.
+/// Requests a large receive buffer and returns its usable size.
 fn widen(socket: &UdpSocket) -> usize {
     let wanted = RECEIVE_BUFFER;
     let mut got = 0i32;
     let mut length = size_of::<i32>() as libc::socklen_t;
     let (fd, level) = (socket.as_raw_fd(), libc::SOL_SOCKET);
-    // SAFETY: the pointers are to integers of our own, of the length said.
+    // SAFETY: the pointers refer to local integers of the given length.
     unsafe {
         for option in [libc::SO_RCVBUF, libc::SO_RCVBUFFORCE] {
             libc::setsockopt(fd, level, option, (&raw const wanted).cast(), length);
         }
         libc::getsockopt(fd, level, libc::SO_RCVBUF, (&raw mut got).cast(), &raw mut length);
     }
-    // The kernel counts its own bookkeeping too.
+    // The kernel's value includes its bookkeeping.
     (got.max(0) as usize) / 4
 }
 
 struct UdpMedium {
     socket: UdpSocket,
     room: usize,
-    /// The largest datagram to each host that was asked about.
+    /// The maximum datagram size for each known host.
     datagrams: Mutex<BTreeMap<IpAddr, u16>>,
     buffer: Vec<u8>,
 }
 
 impl UdpMedium {
-    /// What the route to `address` takes in one packet, by the kernel's knowledge.
+    /// The datagram size that the route to `address` supports, according to the kernel.
     fn measure(address: SocketAddr) -> u16 {
         let any: SocketAddr = match address {
             SocketAddr::V4(_) => (std::net::Ipv4Addr::UNSPECIFIED, 0).into(),
@@ -86,7 +87,7 @@ impl UdpMedium {
             };
             let (mut mtu, mut length) = (0i32, size_of::<i32>() as libc::socklen_t);
             let fd = probe.as_raw_fd();
-            // SAFETY: the pointers are to integers of our own.
+            // SAFETY: the pointers refer to local integers.
             let status =
                 unsafe { libc::getsockopt(fd, level, option, (&raw mut mtu).cast(), &raw mut length) };
             if status < 0 { Err(io::Error::last_os_error()) } else { Ok(mtu) }
@@ -103,7 +104,7 @@ impl UdpMedium {
 impl Medium for UdpMedium {
     fn send(&mut self, to: Peer, datagram: &[u8]) {
         if let Peer::Socket(address) = to {
-            // What cannot be sent now is as good as lost, and comes again.
+            // A datagram that cannot be sent counts as lost and is retransmitted.
             let _ = self.socket.send_to(datagram, address);
         }
     }
@@ -116,7 +117,7 @@ impl Medium for UdpMedium {
                     datagram.extend_from_slice(&self.buffer[..bytes]);
                     return Some(Peer::Socket(from));
                 }
-                // A peer's port that is closed is reported by the next call; the datagrams behind it count.
+                // An ICMP error of an earlier datagram is reported once; later datagrams are unaffected.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
                 Err(_) => return None,
             }
@@ -142,7 +143,7 @@ impl Medium for UdpMedium {
             let text = String::from_utf8_lossy(host);
             let found = text.to_socket_addrs().ok().and_then(|mut all| all.next());
             let why =
-                || format!("\"{text}\" is no address and port, such as 192.168.0.7:7471 or server:7471");
+                || format!("\"{text}\" is not an address and port such as 192.168.0.7:7471 or server:7471");
             found.map(Peer::Socket).ok_or_else(|| Error::NotReachable(why()))
         }
     }

@@ -1,5 +1,5 @@
-//! The ground that cases stand on: a provider, a reliability level, pairs of connected VIs, patient looking.
-//! Not a case.
+//! The test bed of the conformance cases: a provider at a reliability level, connected pairs of VIs, and polling with a
+//! timeout.
 
 use longma_via::*;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-/// How long anything may take.
+/// The timeout of every operation.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 pub const SOON: Option<Duration> = Some(PATIENCE);
 
@@ -35,7 +35,8 @@ pub struct Side {
 pub const MEMORY_BYTES: usize = 256 * 1024;
 
 impl Bed {
-    /// A provider: how a NIC of it is opened (two of them must reach each other), and how a NIC's address is made.
+    /// Creates a test bed from a function that opens a NIC (any two must reach each other) and one that makes the
+    /// address of a NIC.
     pub fn new(
         name: &'static str,
         open: impl Fn() -> Nic + Send + Sync + 'static,
@@ -65,7 +66,7 @@ impl Bed {
         (self.address_of)(nic, discriminator)
     }
 
-    /// A discriminator that nobody else uses.
+    /// A unique discriminator.
     pub fn fresh(&self) -> String {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         format!("conf-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
@@ -75,12 +76,12 @@ impl Bed {
         ViAttributes::new(tag).with_reliability(self.level)
     }
 
-    /// A side that is not connected, whose VI is like the attributes say.
+    /// An unconnected side whose VI has modified attributes.
     pub fn side_like(&self, change: impl FnOnce(ViAttributes) -> ViAttributes) -> Side {
         self.side_on(self.open(), change)
     }
 
-    /// As many sides as the array has, on one NIC: an Ethernet NIC does not reach itself, so a server's clients share the other end.
+    /// Several sides on one NIC. An Ethernet NIC does not reach itself, so a server's clients share the other NIC.
     pub fn sides_of_one_nic<const N: usize>(&self) -> [Side; N] {
         let nic = self.open();
         std::array::from_fn(|_| self.side_on(nic.clone(), |attributes| attributes))
@@ -102,7 +103,7 @@ impl Bed {
         self.side_like(|attributes| attributes)
     }
 
-    /// Connects `client` to `server`, a NIC and a VI of it each.
+    /// Connects `client` to `server`, given as a NIC and a VI of it.
     pub fn connect(&self, server: (&Nic, &Vi), client: &Vi) {
         let name = self.fresh();
         let (local, remote) = (Address::local(&name), self.address(server.0, &name));
@@ -114,12 +115,12 @@ impl Bed {
         });
     }
 
-    /// A server and a client, connected.
+    /// A connected server and client.
     pub fn pair(&self) -> (Side, Side) {
         self.pair_like(|attributes| attributes)
     }
 
-    /// A pair whose server's VI is like the attributes say.
+    /// A pair whose server VI has modified attributes.
     pub fn pair_like(&self, change: impl FnOnce(ViAttributes) -> ViAttributes) -> (Side, Side) {
         let (server, client) = (self.side_like(change), self.side());
         self.connect((&server.nic, &server.vi), &client.vi);
@@ -127,7 +128,7 @@ impl Bed {
     }
 }
 
-/// Asks until somebody waits there.
+/// Requests a connection until a VI is waiting there.
 pub fn connect_patiently(vi: &Vi, remote: &Address) -> Result<ViAttributes, Error> {
     let end = Instant::now() + PATIENCE;
     loop {
@@ -138,12 +139,12 @@ pub fn connect_patiently(vi: &Vi, remote: &Address) -> Result<ViAttributes, Erro
     }
 }
 
-/// Looks until `found` gives something. Both sides are looked after meanwhile.
+/// Polls until `found` returns a value. Both sides make progress meanwhile.
 pub fn until<T>(sides: [&Vi; 2], what: &str, mut found: impl FnMut() -> Option<T>) -> T {
     let end = Instant::now() + PATIENCE;
     loop {
-        // On a modelled NIC a look takes some 30 ns of simulated time, and a message a thousand looks: on a busy machine, where each
-        // yield may cost tens of milliseconds, one look a yield would use up the patience.
+        // On a modelled NIC a poll takes about 30 ns of simulated time and a message about a thousand polls. On a busy
+        // machine, where a yield may take tens of milliseconds, one poll per yield would exceed the timeout.
         for _ in 0..500 {
             if let Some(found) = found() {
                 return found;
@@ -170,7 +171,7 @@ impl Side {
         self.vi.post_receive(&Descriptor::receive(&[self.memory.segment(offset, length)])).unwrap();
     }
 
-    /// Posts to the send queue, and looks until it is complete.
+    /// Posts to the send queue and polls until the completion.
     pub fn post_and_collect(&self, other: &Side, descriptor: &Descriptor<'_>) -> Completion {
         self.vi.post_send(descriptor).unwrap();
         until([&self.vi, &other.vi], "the completion of a send", || self.vi.send_done())
@@ -180,7 +181,7 @@ impl Side {
         until([&self.vi, &other.vi], "the completion of a receive", || self.vi.receive_done())
     }
 
-    /// The next error that the callback was told.
+    /// The next error delivered to the callback.
     pub fn error(&self, other: &Side) -> AsynchronousError {
         until([&self.vi, &other.vi], "an asynchronous error", || self.errors.try_recv().ok())
     }
@@ -192,7 +193,7 @@ impl Side {
     }
 }
 
-/// Bytes that tell where they are.
+/// Bytes whose values depend on their position.
 pub fn pattern(length: usize, seed: usize) -> Vec<u8> {
     (0..length).map(|i| (i * 31 + i / 253 + seed * 17) as u8).collect()
 }

@@ -18,7 +18,7 @@ impl Wake for Unpark {
     }
 }
 
-/// The smallest executor.
+/// A minimal executor.
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
     let mut future = pin!(future);
@@ -27,7 +27,7 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
         if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
             return value;
         }
-        assert!(Instant::now() < end, "nobody woke the future");
+        assert!(Instant::now() < end, "the future was not woken");
         std::thread::park_timeout(PATIENCE);
     }
 }
@@ -35,7 +35,7 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
 pub const CASES: &[Case] = &[
     Case {
         section: "Completing Descriptors: polling",
-        claim: "polling a queue without completions returns nothing and removes nothing",
+        claim: "polling a queue without completed descriptors returns nothing and removes nothing",
         levels: Levels::All,
         check: |bed| {
             let (server, client) = bed.pair();
@@ -51,7 +51,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "Completing Descriptors: waiting",
-        claim: "waiting returns when a message arrives and times out otherwise",
+        claim: "waiting returns when a message arrives, and times out otherwise",
         levels: Levels::All,
         check: |bed| {
             let (server, client) = bed.pair();
@@ -72,7 +72,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "Completing Descriptors: waiting",
-        claim: "a waiter is notified when the peer disconnects",
+        claim: "a waiting thread returns when the peer disconnects",
         levels: Levels::All,
         check: |bed| {
             let (server, client) = bed.pair();
@@ -87,7 +87,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "Completing Descriptors: notification",
-        claim: "a message wakes a future of a completion",
+        claim: "a message wakes the future of a completion",
         levels: Levels::All,
         check: |bed| {
             let (server, client) = bed.pair();
@@ -104,7 +104,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "Completion Queues",
-        claim: "a completion queue reports completions of both work queues of several VIs, and which VI and queue",
+        claim: "a queue receives the completions of both work queues of several VIs, and identifies the work queue",
         levels: Levels::All,
         check: |bed| {
             let server = bed.side();
@@ -135,7 +135,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "Completion Queues",
-        claim: "waiting on a completion queue returns for any of its VIs or times out; its futures are woken",
+        claim: "waiting on a queue returns for any of its VIs, and times out otherwise; its futures are woken",
         levels: Levels::All,
         check: |bed| {
             let server = bed.side();
@@ -167,7 +167,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "Completion Queues",
-        claim: "a completion queue can be resized, but not below its content",
+        claim: "a queue can be resized, but not below the number of its entries",
         levels: Levels::Once,
         check: |bed| {
             let nic = bed.open();

@@ -1,5 +1,5 @@
-//! VIs, their states, how they are connected and parted.
-//! Source: VIA, "Creating and Destroying VIs", "VI States", "VI Connection and Disconnection".
+//! VIs, their states, connecting and disconnecting. Source: VIA, "Creating and Destroying VIs", "VI States", "VI
+//! Connection and Disconnection".
 
 use crate::bed::*;
 use crate::{Case, Levels};
@@ -21,7 +21,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "Creating and Destroying VIs",
-        claim: "unsupported attributes are refused by name",
+        claim: "attributes that the NIC does not support are refused, and the error names them",
         levels: Levels::All,
         check: |bed| {
             let nic = bed.open();
@@ -37,7 +37,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "Creating and Destroying VIs",
-        claim: "attributes can be changed only while idle",
+        claim: "attributes can be changed only in the idle state",
         levels: Levels::All,
         check: |bed| {
             let (server, client) = bed.pair();
@@ -77,7 +77,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "VI States: Connected",
-        claim: "a VI connects only from the idle state",
+        claim: "a VI can connect only from the idle state",
         levels: Levels::All,
         check: |bed| {
             let (server, client) = bed.pair();
@@ -89,7 +89,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "VI States: Error",
-        claim: "in the error state every posted descriptor is flushed; after disconnecting the VI is idle and can connect again",
+        claim: "in the error state all posted descriptors are flushed; after a disconnect the VI is idle and can connect again",
         levels: Levels::All,
         check: |bed| {
             let (server, client) = bed.pair();
@@ -110,7 +110,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "VI Connection: client and server",
-        claim: "each side learns the attributes of the other's VI, and the server the client's address",
+        claim: "each side learns the attributes of the other's VI, and the server learns the client's address",
         levels: Levels::All,
         check: |bed| {
             let server = bed.side_like(|attributes| ViAttributes { max_transfer_bytes: 8192, ..attributes });
@@ -146,7 +146,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "VI Connection: client and server",
-        claim: "connecting without a waiting server reports no match; waiting without a client times out",
+        claim: "a connection request without a waiting server fails with no match, and waiting without a client times out",
         levels: Levels::Once,
         check: |bed| {
             let (server, client) = (bed.side(), bed.side());
@@ -169,7 +169,7 @@ pub const CASES: &[Case] = &[
         check: |bed| {
             let (server, client) = (bed.side(), bed.side());
             let name = bed.fresh();
-            // Listens, but takes nobody.
+            // The server listens but does not accept.
             let _ = server.nic.connect_wait(&Address::local(&name), Some(Duration::from_millis(1)));
             let remote = bed.address(&server.nic, &name);
             let asked =
@@ -180,7 +180,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "VI Connection: reliability",
-        claim: "VIs of different reliability levels are not connected",
+        claim: "VIs of different reliability levels cannot connect",
         levels: Levels::Once,
         check: |bed| {
             let [one, .., other] = bed.open().attributes().reliability.clone()[..] else { return };
@@ -217,11 +217,11 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "VI Connection: peer to peer",
-        claim: "a VI with a peer request is connect pending, rejects other peers, and its request can be cancelled",
+        claim: "a VI that requests a peer is in the connect-pending state, refuses other peers, and its request can be cancelled",
         levels: Levels::Once,
         check: |bed| {
             let (one, two, stranger) = (bed.side(), bed.side(), bed.side());
-            // An Ethernet NIC does not reach itself: the stranger's has to be the peer's.
+            // An Ethernet NIC does not reach itself, so the third VI has to be on the peer's NIC.
             let stranger_vi = two.nic.create_vi(bed.attributes(two.tag), None, None).unwrap();
             let (first, second) = (format!("a-{}", bed.fresh()), format!("b-{}", bed.fresh()));
             let (to_one, to_two) = (bed.address(&one.nic, &first), bed.address(&two.nic, &second));
@@ -243,7 +243,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "VI Disconnection",
-        claim: "disconnecting flushes the local queues and leads to the idle state",
+        claim: "disconnecting flushes the local descriptors and makes the VI idle",
         levels: Levels::All,
         check: |bed| {
             let (server, client) = bed.pair();
@@ -260,7 +260,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "VI Disconnection",
-        claim: "when a VI disconnects, its peer enters the error state, is flushed, and reports a lost connection",
+        claim: "when a VI disconnects, its peer enters the error state, its descriptors are flushed, and a lost connection is reported",
         levels: Levels::All,
         check: |bed| {
             let (server, client) = bed.pair();
@@ -274,7 +274,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "VI Disconnection",
-        claim: "messages sent before a disconnection arrive before it",
+        claim: "messages sent before a disconnect arrive before it",
         levels: Levels::Reliable,
         check: |bed| {
             let (server, client) = bed.pair();

@@ -46,7 +46,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "Send/Receive",
-        claim: "messages arrive and complete in posting order on both sides",
+        claim: "messages arrive and complete on both sides in the order in which they were posted",
         levels: Levels::Reliable,
         check: |bed| {
             let (server, client) = bed.pair();
@@ -95,7 +95,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "Format of a Descriptor: data segments",
-        claim: "segments are gathered and scattered in order",
+        claim: "several segments are gathered and scattered in order",
         levels: Levels::All,
         check: |bed| {
             let (server, client) = bed.pair();
@@ -125,7 +125,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "Format of a Descriptor: data segments",
-        claim: "a descriptor with more segments than the NIC reports is a format error",
+        claim: "a descriptor can have the NIC's maximum number of segments, and one more is a format error",
         levels: Levels::All,
         check: |bed| {
             let (server, client) = bed.pair();
@@ -144,7 +144,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "Format of a Descriptor: data segments",
-        claim: "a malformed receive completes in turn with a format error and breaks the connection",
+        claim: "an inconsistent receive descriptor completes with a format error when it is processed, and breaks the connection",
         levels: Levels::Reliable,
         check: |bed| {
             let (server, client) = bed.pair();
@@ -164,7 +164,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "Format of a Descriptor: immediate data",
-        claim: "immediate data arrives in the completion of its receive only",
+        claim: "immediate data arrives in the receive's completion, and only for messages that carry it",
         levels: Levels::All,
         check: |bed| {
             let (server, client) = bed.pair();
@@ -182,7 +182,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "Format of a Descriptor: length",
-        claim: "a send longer than the connection's transfer size is a length error and is not sent",
+        claim: "a send longer than the connection's maximum transfer size is a length error and is not sent",
         levels: Levels::All,
         check: |bed| {
             let (server, client) =
@@ -197,7 +197,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "Descriptor Processing Model: posting",
-        claim: "a work queue holds as many descriptors as the NIC reports, then reports that it is full",
+        claim: "a work queue holds the NIC's maximum number of descriptors, and refuses more",
         levels: Levels::Once,
         check: |bed| {
             let side = bed.side();
@@ -211,7 +211,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "Descriptor Processing Model: posting",
-        claim: "a work queue refuses descriptors of the other queue",
+        claim: "a send descriptor is refused by the receive queue, and a receive descriptor by the send queue",
         levels: Levels::Once,
         check: |bed| {
             let side = bed.side();
@@ -224,7 +224,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "Reliability Levels: unreliable delivery",
-        claim: "a message without a receive descriptor is lost; the connection persists",
+        claim: "a message without a receive descriptor is lost, and the connection stays open",
         levels: Levels::Only(Reliability::Unreliable),
         check: |bed| {
             let (server, client) = bed.pair();
@@ -245,7 +245,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "Reliability Levels: unreliable delivery",
-        claim: "a message longer than its receive is a length error at the receiver; the connection persists",
+        claim: "a message longer than its receive descriptor is a length error at the receiver, and the connection stays open",
         levels: Levels::Only(Reliability::Unreliable),
         check: |bed| {
             let (server, client) = bed.pair();
@@ -260,7 +260,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "Reliability Levels: reliable delivery",
-        claim: "a message longer than its receive is a length error at the receiver and breaks the connection",
+        claim: "a message longer than its receive descriptor is a length error at the receiver, and the connection breaks on both sides",
         levels: Levels::Reliable,
         check: |bed| {
             let (server, client) = bed.pair();
@@ -287,7 +287,7 @@ pub const CASES: &[Case] = &[
                 let sent =
                     client.post_and_collect(&server, &Descriptor::send(&[client.memory.segment(0, size)]));
                 assert!(sent.is_success());
-                // Without another look of the receiver's.
+                // Without any further poll by the receiver.
                 assert!(server.bytes(0, size) == bytes, "{size}");
                 server.collect_receive(&client);
             }
@@ -295,7 +295,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "Reliability Levels: reliable reception",
-        claim: "a send that the receiver cannot accept completes with a remote descriptor error",
+        claim: "a send that the receiver could not accept completes with a remote descriptor error",
         levels: Levels::Only(Reliability::ReliableReception),
         check: |bed| {
             let (server, client) = bed.pair();

@@ -1,5 +1,4 @@
-//! Errors that belong to no call.
-//! Source: VIA, "Error Handling", asynchronous errors; VIPL, VipErrorCallback.
+//! Asynchronous errors. Source: VIA, "Error Handling", asynchronous errors; VIPL, VipErrorCallback.
 
 use crate::bed::*;
 use crate::{Case, Levels};
@@ -8,7 +7,7 @@ use longma_via::*;
 pub const CASES: &[Case] = &[
     Case {
         section: "Error Handling: asynchronous errors",
-        claim: "a message without a receive descriptor breaks a reliable connection; both sides get an error",
+        claim: "a message without a receive descriptor breaks a reliable connection, and both sides get an error",
         levels: Levels::Reliable,
         check: |bed| {
             let (server, client) = bed.pair();
@@ -61,7 +60,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "Error Handling: flushing",
-        claim: "descriptors after a failed one are flushed, those before it are not",
+        claim: "descriptors after a failed one are flushed, and earlier ones are not",
         levels: Levels::Reliable,
         check: |bed| {
             let (server, client) = bed.pair();

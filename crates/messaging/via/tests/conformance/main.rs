@@ -1,8 +1,8 @@
-//! The conformance suite: what the specification says of a VI provider, section by section, against every provider there is.
-//! Not a test of how a provider does it, nor of how fast.
-//! Source: VI Architecture Specification 1.0 (1997), by the titles of its sections; VIPL where a call is meant.
+//! The conformance suite: the requirements of the specification, section by section, checked for every provider.
 //!
-//! A provider takes part by an entry in `providers.rs`. `LONGMA_UPDATE=1` renews the book's table.
+//! Source: VI Architecture Specification 1.0 (1997), by section titles; VIPL for individual calls.
+//!
+//! Providers are listed in `providers.rs`. `LONGMA_UPDATE=1` regenerates the table in the book.
 
 mod bed;
 mod completion;
@@ -20,30 +20,30 @@ use std::fmt::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
-/// At which reliability levels a case is run.
+/// The reliability levels at which a case runs.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Levels {
-    /// Once; the level does not matter.
+    /// Once, because the level does not matter.
     Once,
-    /// At each that the provider has.
+    /// At every level that the provider supports.
     All,
-    /// At each but unreliable.
+    /// At every level except unreliable.
     Reliable,
-    /// At each that has RDMA read.
+    /// At every level that supports RDMA read.
     RdmaRead,
-    /// At this one, if the provider has it.
+    /// At this level, if the provider supports it.
     Only(Reliability),
 }
 
-/// One thing that the specification says.
+/// A requirement of the specification.
 pub struct Case {
-    /// The title of its section.
+    /// The title of the section.
     pub section: &'static str,
-    /// What has to hold.
+    /// The requirement.
     pub claim: &'static str,
-    /// Where it has to.
+    /// The levels at which it applies.
     pub levels: Levels,
-    /// Panics if it does not.
+    /// Panics if the requirement is violated.
     pub check: fn(&Bed),
 }
 
@@ -68,7 +68,7 @@ fn levels_of(case: &Case, bed: &Bed) -> Vec<Reliability> {
     }
 }
 
-/// The table's word for a case: "yes", "n/a", or what went wrong.
+/// The entry of a case in the table: "yes", "n/a", or the failure.
 fn verdict(case: &Case, bed: &Bed) -> Result<&'static str, String> {
     let levels = levels_of(case, bed);
     if levels.is_empty() {
@@ -131,7 +131,7 @@ fn every_provider_does_what_the_specification_says() {
         std::fs::write(&page, table).unwrap();
     } else {
         let book = std::fs::read_to_string(&page).unwrap_or_default();
-        // Providers that this machine cannot run leave their column in the book.
+        // Providers that this machine cannot run keep their column in the book.
         let rows = |text: &str| text.lines().filter(|line| line.starts_with("| ")).count();
         assert_eq!(rows(&book), rows(&table), "the book's page is out of date: LONGMA_UPDATE=1 renews it");
     }

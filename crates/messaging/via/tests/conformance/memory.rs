@@ -21,7 +21,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "Accessing a VI NIC",
-        claim: "a NIC can be opened more than once; objects of one handle are invalid with another",
+        claim: "a NIC can be opened more than once, and objects of one handle are refused by another",
         levels: Levels::Once,
         check: |bed| {
             let (first, second) = (bed.open(), bed.open());
@@ -37,7 +37,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "Memory Protection",
-        claim: "a protection tag cannot be destroyed while a VI or memory uses it",
+        claim: "a protection tag cannot be destroyed while a VI or memory uses it, and can be afterwards",
         levels: Levels::Once,
         check: |bed| {
             let Side { nic, tag, vi, memory, .. } = bed.side();
@@ -51,7 +51,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "Memory Registration",
-        claim: "memory is registered under an existing tag; registering zero bytes fails",
+        claim: "registering memory needs a valid tag and at least one byte",
         levels: Levels::Once,
         check: |bed| {
             let side = bed.side();
@@ -68,7 +68,7 @@ pub const CASES: &[Case] = &[
         check: |bed| {
             let (server, client) = bed.pair();
             let base = client.memory.as_ptr();
-            // SAFETY: the region outlives both registrations, and nothing in Rust refers to its bytes.
+            // SAFETY: the memory outlives both registrations, and no Rust reference to it exists.
             let first =
                 unsafe { client.nic.register(base, 4096, MemoryAttributes::local(client.tag)) }.unwrap();
             // SAFETY: as above.
@@ -86,7 +86,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "Memory Registration",
-        claim: "attributes of memory can be queried and changed",
+        claim: "memory attributes can be queried and changed",
         levels: Levels::Once,
         check: |bed| {
             let mut side = bed.side();
@@ -101,7 +101,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "Memory Protection",
-        claim: "a send from memory under another tag fails with a protection error, enters the error state and sends nothing",
+        claim: "a send from memory with another tag is a protection error, sends nothing, and puts the VI into the error state",
         levels: Levels::All,
         check: |bed| {
             let (server, client) = bed.pair();
@@ -140,7 +140,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "Memory Protection",
-        claim: "a message is never placed in receive memory under another tag",
+        claim: "a message is never stored into receive memory with another tag",
         levels: Levels::All,
         check: |bed| {
             let (server, client) = bed.pair();

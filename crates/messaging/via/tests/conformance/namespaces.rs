@@ -1,5 +1,6 @@
-//! Two network namespaces joined by a veth pair, with an AF_XDP NIC at each end.
-//! Not a bridge to the host's own network: nothing leaves the pair.
+//! Two network namespaces connected by a veth pair, with an AF_XDP NIC at each end. They are not connected to the
+//! host's network.
+//!
 //! Source: veth(4), network_namespaces(7), ip-netns(8).
 
 use longma_via::provider::af_xdp::AfXdp;
@@ -7,7 +8,7 @@ use longma_via::{Error, Nic};
 use std::os::fd::AsRawFd;
 use std::process::Command;
 
-/// Two namespaces with an end of a veth pair each; gone when dropped.
+/// Two namespaces with one end of a veth pair each. Dropping removes them.
 pub struct Namespaces {
     names: [String; 2],
 }
@@ -37,7 +38,7 @@ impl Namespaces {
         worked.then_some(made)
     }
 
-    /// Opens the NIC of a side, in a thread that goes there.
+    /// Opens the NIC of a side, in a thread that enters its namespace.
     fn nic(&self, side: usize) -> Result<Nic, Error> {
         let path = format!("/var/run/netns/{}", self.names[side]);
         std::thread::spawn(move || {
@@ -51,12 +52,12 @@ impl Namespaces {
         .unwrap()
     }
 
-    /// Both NICs, or `None` with a word where AF_XDP is not permitted.
+    /// Both NICs, or `None` with a message where AF_XDP is not permitted.
     pub fn nics(&self) -> Option<[Nic; 2]> {
         match (self.nic(0), self.nic(1)) {
             (Ok(left), Ok(right)) => Some([left, right]),
             (Err(error), _) | (_, Err(error)) => {
-                assert!(error.to_string().contains("the provider `udp` needs no privilege"), "{error}");
+                assert!(error.to_string().contains("the provider `udp` needs no privileges"), "{error}");
                 eprintln!("left out: {error}");
                 None
             }

@@ -1,5 +1,4 @@
 //! The providers that the suite runs against.
-//! Not their set-up beyond opening two NICs that reach each other.
 
 use crate::bed::Bed;
 use crate::namespaces::Namespaces;
@@ -17,14 +16,14 @@ pub fn all() -> Vec<Bed> {
     beds
 }
 
-/// A NIC at each end of a veth pair between two network namespaces, which all cases share. `None`, with a word, where the system
-/// does not permit that.
+/// A NIC at each end of a veth pair between two network namespaces, shared by all cases. `None` with a message where
+/// the system does not permit it.
 fn af_xdp() -> Option<Bed> {
     let namespaces = Namespaces::new("conf")?;
     let ends = namespaces.nics()?;
     let opened = AtomicUsize::new(0);
     let open = move || {
-        // They live as long as the bed.
+        // Keep the namespaces as long as the test bed.
         let _ = &namespaces;
         ends[opened.fetch_add(1, Ordering::Relaxed) % 2].clone()
     };
@@ -38,7 +37,8 @@ fn udp() -> Bed {
     Bed::new("UDP", open, |nic, discriminator| Address::new(&nic.attributes().local_address, discriminator))
 }
 
-/// One modelled network for all cases, with a host for each port of the switch; each NIC opened is the next host's.
+/// One modelled network for all cases, with a host at each port of the switch. Each NIC opened is that of the next
+/// host.
 fn myrinet(name: &'static str, kind: Kind) -> Bed {
     const HOSTS: usize = 16;
     let machine = Machine::open("piii-myrinet").unwrap();

@@ -1,11 +1,11 @@
-//! Remote memory: written, read, and not touched where it may not be.
-//! Source: VIA, "Remote Direct Memory Access", "Memory Protection".
+//! Remote memory access: writes, reads, and protection. Source: VIA, "Remote Direct Memory Access", "Memory
+//! Protection".
 
 use crate::bed::*;
 use crate::{Case, Levels};
 use longma_via::*;
 
-/// A region of `server` with the given rights.
+/// A region of `server` with the given access rights.
 fn region(server: &Side, rdma_write: bool, rdma_read: bool) -> MemoryRegion {
     let region =
         server.nic.allocate(4096, MemoryAttributes { tag: server.tag, rdma_write, rdma_read }).unwrap();
@@ -19,7 +19,8 @@ fn untouched(region: &MemoryRegion) {
     assert!(bytes == [0x33; 4096], "memory was written that should not be");
 }
 
-/// Posts and looks until the status is known, or the connection has broken (at levels where the poster is not told more).
+/// Posts a descriptor and polls until its status is known or the connection has broken (at levels that report nothing
+/// else to the sender).
 fn refused(server: &Side, client: &Side, descriptor: &Descriptor<'_>) {
     client.vi.post_send(descriptor).unwrap();
     server.await_state(client, ViState::Error);
@@ -33,7 +34,7 @@ fn refused(server: &Side, client: &Side, descriptor: &Descriptor<'_>) {
 pub const CASES: &[Case] = &[
     Case {
         section: "RDMA Write",
-        claim: "bytes are stored at the writer's address; no receive descriptor is consumed",
+        claim: "data is stored at the address that the writer gives, and no receive descriptor is consumed",
         levels: Levels::Reliable,
         check: |bed| {
             let (server, client) = bed.pair();
@@ -58,12 +59,12 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "RDMA Write",
-        claim: "bytes can be written to memory that the target's program registered",
+        claim: "data reaches memory that the target program allocated and registered",
         levels: Levels::Reliable,
         check: |bed| {
             let (server, client) = bed.pair();
             let mut own = vec![0u8; 70_000];
-            // SAFETY: `own` outlives the region and is looked at only when that is gone.
+            // SAFETY: `own` outlives the region and is accessed only after the region is dropped.
             let region = unsafe {
                 server.nic.register(own.as_mut_ptr(), own.len(), MemoryAttributes::remote(server.tag))
             };
@@ -85,7 +86,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "RDMA Write",
-        claim: "with immediate data, a receive descriptor completes after the data is placed and reports its length",
+        claim: "with immediate data a receive descriptor is consumed; it completes after the data is stored and reports its length",
         levels: Levels::Reliable,
         check: |bed| {
             let (server, client) = bed.pair();
@@ -107,7 +108,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "RDMA Write",
-        claim: "a message sent after a write arrives after the written bytes",
+        claim: "a message sent after a write arrives after the written data",
         levels: Levels::Reliable,
         check: |bed| {
             let (server, client) = bed.pair();
@@ -127,7 +128,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "RDMA Write",
-        claim: "segments are gathered",
+        claim: "several segments are gathered into one write",
         levels: Levels::Reliable,
         check: |bed| {
             let (server, client) = bed.pair();
@@ -140,7 +141,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "RDMA Read",
-        claim: "bytes are read from the reader's address into several segments without the target's program",
+        claim: "data is read from the address that the reader gives, into several segments, without calls at the target",
         levels: Levels::RdmaRead,
         check: |bed| {
             let (server, client) = bed.pair();
@@ -161,12 +162,12 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "RDMA Read",
-        claim: "an empty read completes, and the connection persists",
+        claim: "an empty read completes for any kind of memory, and the connection stays open",
         levels: Levels::RdmaRead,
         check: |bed| {
             let (server, client) = bed.pair();
             let mut own = vec![0u8; 4096];
-            // SAFETY: the vector outlives the region, and nobody refers to its bytes meanwhile.
+            // SAFETY: the vector outlives the region, and no reference to its bytes exists meanwhile.
             let region = unsafe {
                 server.nic.register(own.as_mut_ptr(), own.len(), MemoryAttributes::remote(server.tag))
             }
@@ -176,7 +177,7 @@ pub const CASES: &[Case] = &[
                     let read = client.post_and_collect(&server, &Descriptor::rdma_read(segments, remote));
                     assert!(read.is_success() && read.length == 0, "{read:?}");
                 }
-                // There and back, so that everything before has come.
+                // A message in each direction, so that everything before has arrived.
                 for (from, to) in [(&client, &server), (&server, &client)] {
                     to.receive_into(0, 64);
                     let sent = from.post_and_collect(to, &Descriptor::send(&[from.memory.segment(0, 8)]));
@@ -199,7 +200,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "RDMA Read",
-        claim: "a read at a reliability level without RDMA read is a format error",
+        claim: "a read at a level without RDMA read is a format error",
         levels: Levels::Only(Reliability::Unreliable),
         check: |bed| {
             let (server, client) = bed.pair();
@@ -210,7 +211,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "Format of a Descriptor: queue fence",
-        claim: "a fenced send is sent after earlier reads have completed",
+        claim: "a fenced send is transmitted after all earlier reads have completed",
         levels: Levels::RdmaRead,
         check: |bed| {
             let (server, client) = bed.pair();
@@ -225,7 +226,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "Memory Protection: RDMA",
-        claim: "a write to memory not enabled for writing changes nothing and breaks the connection; with reliable reception the writer gets an error",
+        claim: "a write to memory without write permission changes nothing and breaks the connection; with reliable reception the writer gets an error",
         levels: Levels::Reliable,
         check: |bed| {
             for size in [8, 3000] {
@@ -239,7 +240,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "Memory Protection: RDMA",
-        claim: "a write beyond the region, under another tag, or to deregistered memory changes nothing",
+        claim: "a write beyond the region, with another tag, or to deregistered memory changes nothing",
         levels: Levels::Reliable,
         check: |bed| {
             let segment_of = |client: &Side| [client.memory.segment(0, 16)];
@@ -265,7 +266,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "Memory Protection: RDMA",
-        claim: "a VI that does not permit RDMA writes receives none, even if its memory permits them",
+        claim: "a write through a VI without write permission changes nothing, whatever the memory's attributes",
         levels: Levels::Reliable,
         check: |bed| {
             let (server, client) =
@@ -278,7 +279,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "Memory Protection: RDMA",
-        claim: "after a right is revoked, a write changes nothing",
+        claim: "after write permission is revoked, a write changes nothing",
         levels: Levels::Reliable,
         check: |bed| {
             let (server, client) = bed.pair();
@@ -291,7 +292,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "Memory Protection: RDMA",
-        claim: "a read of memory not enabled for reading returns nothing and breaks the connection",
+        claim: "a read of memory without read permission returns no data and breaks the connection",
         levels: Levels::RdmaRead,
         check: |bed| {
             for size in [8, 3000] {

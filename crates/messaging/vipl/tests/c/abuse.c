@@ -1,6 +1,6 @@
-/* What a careless program does: null pointers in every place, one object destroyed by several threads at once or under those who use it,
- * calls from within callbacks, a child that closes what is its parent's, signals in every wait.
- * Usage: abuse CASE. Exits 0 and says "CASE: kept" only if the library refused or did it, and went on. */
+/* Careless programs: null pointers in every argument, objects destroyed by several threads at once or while in use, calls from within
+ * callbacks, a forked child that closes its parent's objects, signals during every wait.
+ * Usage: abuse CASE. Exits with 0 and prints "CASE: kept" only if the library rejected or performed each call and kept working. */
 #include "common.h"
 #include <pthread.h>
 #include <signal.h>
@@ -46,7 +46,7 @@ static void talk(void) {
     collect_send(&two);
 }
 
-/* Null wherever a pointer is asked for. */
+/* Null for every pointer argument. */
 static void nulls(void) {
     VIP_CQ_HANDLE cq;
     VIP_VI_HANDLE vi;
@@ -95,7 +95,7 @@ static void nulls(void) {
     CHECK(VipNSGetHostByAddr(one.nic, at, NULL, &(VIP_ULONG){0}), VIP_INVALID_PARAMETER);
     CHECK(VipNSGetHostByAddr(one.nic, at, (char *)at, NULL), VIP_INVALID_PARAMETER);
     CHECK(VipErrorCallback(one.nic, NULL, NULL), VIP_SUCCESS);
-    /* Places that may be null. */
+    /* Arguments that may be null. */
     post_receive(&one);
     post_send(&two, 8);
     CHECK(VipCQWait(cq, 10000, NULL, NULL), VIP_SUCCESS);
@@ -128,7 +128,7 @@ static void *close_nic(void *unused) {
     return NULL;
 }
 
-/* Of several threads that give one thing back, one succeeds. */
+/* If several threads destroy the same object, exactly one succeeds. */
 static void destroyed_at_once(void) {
     pthread_t made[4];
     one = open_side("shm", 0, NULL);
@@ -165,7 +165,7 @@ static void *wait_for_vi(void *unused) {
     return (void *)(long)VipRecvWait(one.vi, 1000, &done);
 }
 
-/* What somebody waits for is not destroyed; its NIC may be closed, and the wait ends in its time. */
+/* An object that a thread waits for cannot be destroyed. Its NIC can be closed, and the wait ends at its timeout. */
 static void destroyed_under_a_wait(void) {
     pthread_t waits[2];
     void *answer;
@@ -195,7 +195,7 @@ static void second_callback(void *context, VIP_ERROR_DESCRIPTOR *error) {
     called += 100;
 }
 
-/* In a callback everything may be called, the calls that change the callback and close its NIC too. */
+/* Callbacks may make any call, including those that replace the callback and close its NIC. */
 static void first_callback(void *context, VIP_ERROR_DESCRIPTOR *error) {
     VIP_DESCRIPTOR *done;
     (void)context;
@@ -236,7 +236,7 @@ static void within_callbacks(void) {
     CHECK(called, 1);
 }
 
-/* A child that closes everything, and one that only ends: the parent goes on. */
+/* A forked child closes everything or just exits: the parent is not affected. */
 static void forked(void) {
     open_and_connect(NULL);
     talk();
@@ -282,7 +282,7 @@ static double now(void) {
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* Signals come in every wait: none ends early, none late. */
+/* Signals arrive during every wait: no wait ends early or late. */
 static void signals(void) {
     VIP_CQ_HANDLE cq;
     VIP_CONN_HANDLE request;

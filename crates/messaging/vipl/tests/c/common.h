@@ -1,4 +1,4 @@
-/* What the test programs share: a check that says where it failed, addresses, and a side with everything that a VI needs. */
+/* Shared by the test programs: a check that reports its location, addresses, and a side with all objects that a VI needs. */
 #ifndef COMMON_H
 #define COMMON_H 1
 
@@ -32,7 +32,7 @@ struct side {
     struct room *room;
 };
 
-/* An address with room for any. No host: this NIC's own. */
+/* An address with space for any address. An empty host is this NIC's own. */
 static inline VIP_NET_ADDRESS *address(const char *host, const char *name) {
     size_t hosts = strlen(host), names = strlen(name);
     VIP_NET_ADDRESS *made = calloc(1, sizeof *made + 1024);
@@ -43,7 +43,7 @@ static inline VIP_NET_ADDRESS *address(const char *host, const char *name) {
     return made;
 }
 
-/* A name that no other run of these tests uses. */
+/* A name unique to this run of the tests. */
 static inline const char *fresh(const char *name) {
     static char names[16][64];
     static int next;
@@ -57,7 +57,7 @@ static inline VIP_VI_ATTRIBUTES attributes_at(const struct side *side, VIP_RELIA
     return made;
 }
 
-/* A NIC of that name with registered memory; with a VI if `level` is not 0. */
+/* Opens a NIC and registers memory; creates a VI if `level` is not 0. */
 static inline struct side open_side(const char *device, VIP_RELIABILITY_LEVEL level, VIP_CQ_HANDLE *cq) {
     struct side made = {0};
     CHECK(VipOpenNic(device, &made.nic), VIP_SUCCESS);
@@ -104,7 +104,7 @@ static inline VIP_VI_STATE state_of(VIP_VI_HANDLE vi) {
     return state;
 }
 
-/* Asks until somebody waits there. */
+/* Requests a connection until a VI is waiting at the address. */
 static inline VIP_RETURN ask(VIP_VI_HANDLE vi, VIP_NET_ADDRESS *local, VIP_NET_ADDRESS *remote) {
     VIP_RETURN got;
     VIP_VI_ATTRIBUTES theirs;

@@ -1,5 +1,5 @@
-/* What VIPL says a call does when a program does not keep to the rules, and the corners of those that do.
- * Usage: rules CASE. Exits 0 and says "CASE: kept" only if the library did as it should. */
+/* The behaviour of VIPL calls for invalid use, and corner cases of valid use.
+ * Usage: rules CASE. Exits with 0 and prints "CASE: kept" only if the library behaved correctly. */
 #include "common.h"
 #include <pthread.h>
 #include <stdatomic.h>
@@ -18,7 +18,7 @@ static void *ask_in_thread(void *given) {
     return NULL;
 }
 
-/* `two` asks `one` under `name`; gives the request that `one` gets. */
+/* `two` requests a connection to `one` under `name`. Returns the request received by `one`. */
 static VIP_CONN_HANDLE request_of_two(const char *name, struct asking *asking, pthread_t *thread) {
     VIP_NET_ADDRESS *remote = address("", "");
     VIP_CONN_HANDLE request = NULL;
@@ -43,7 +43,7 @@ static void open_both(VIP_CQ_HANDLE *cq) {
     two = open_side("shm", VIP_SERVICE_RELIABLE_DELIVERY, NULL);
 }
 
-/* An accept that fails leaves the request as it is: another VI can have it. */
+/* A failed accept leaves the request valid for another VI. */
 static void accept_again(void) {
     struct asking asking;
     pthread_t thread;
@@ -64,7 +64,7 @@ static void accept_again(void) {
     CHECK(state_of(one.vi), VIP_STATE_CONNECTED);
     CHECK(VipConnectAccept(request, other), VIP_INVALID_PARAMETER);
     CHECK(VipConnectReject(request), VIP_INVALID_PARAMETER);
-    /* Rejected after an accept that failed: the other side hears of it, once. */
+    /* Rejected after a failed accept: the other side is informed once. */
     CHECK(VipDisconnect(two.vi), VIP_SUCCESS);
     request = request_of_two(fresh("rejected"), &asking, &thread);
     CHECK(VipConnectAccept(request, one.vi), VIP_INVALID_STATE);
@@ -74,7 +74,7 @@ static void accept_again(void) {
     CHECK(asking.got, VIP_REJECT);
 }
 
-/* Connect pending from the request on, until it succeeds, times out or is taken back. */
+/* Connect pending from the request on, until it succeeds, times out or is aborted. */
 static void peers(void) {
     VIP_VI_ATTRIBUTES theirs;
     VIP_NET_ADDRESS *a = address("", fresh("peer-a")), *b = address("", fresh("peer-b"));
@@ -94,25 +94,25 @@ static void peers(void) {
     CHECK(VipConnectPeerRequest(one.vi, a, b, 10), VIP_INVALID_STATE);
     CHECK(VipDisconnect(one.vi), VIP_SUCCESS);
     CHECK(VipDisconnect(two.vi), VIP_SUCCESS);
-    /* Nobody comes, whichever of the two waits. */
+    /* No peer connects, whichever side would wait. */
     CHECK(VipConnectPeerRequest(one.vi, a, address("", fresh("peer-z")), 100), VIP_SUCCESS);
     CHECK(VipConnectPeerRequest(two.vi, b, address("", fresh("peer-a")), 100), VIP_SUCCESS);
     CHECK(VipConnectPeerWait(one.vi, &theirs), VIP_TIMEOUT);
     CHECK(VipConnectPeerWait(two.vi, &theirs), VIP_TIMEOUT);
     CHECK(state_of(one.vi), VIP_STATE_IDLE);
     CHECK(state_of(two.vi), VIP_STATE_IDLE);
-    /* Taken back. */
+    /* Aborted. */
     CHECK(VipConnectPeerRequest(one.vi, a, b, VIP_INFINITE), VIP_SUCCESS);
     CHECK(VipDisconnect(one.vi), VIP_SUCCESS);
     CHECK(state_of(one.vi), VIP_STATE_IDLE);
     CHECK(VipConnectPeerWait(one.vi, &theirs), VIP_INVALID_STATE);
-    /* No VI is its own peer. */
+    /* A VI cannot be its own peer. */
     CHECK(VipConnectPeerRequest(one.vi, a, a, 10), VIP_INVALID_PARAMETER);
     CHECK(VipConnectPeerRequest(one.vi, a, address("local", fresh("peer-a")), 10), VIP_INVALID_PARAMETER);
     CHECK(state_of(one.vi), VIP_STATE_IDLE);
 }
 
-/* Who asks for the address of a VI that waits for its peer, and is not that peer, is refused; the peer comes later. */
+/* A request to a VI that waits for its peer is rejected if it is from another address; the peer connects later. */
 static void stranger(void) {
     VIP_VI_ATTRIBUTES theirs;
     struct side third = open_side("shm", VIP_SERVICE_RELIABLE_DELIVERY, NULL);
@@ -127,7 +127,7 @@ static void stranger(void) {
     CHECK(VipConnectPeerWait(two.vi, &theirs), VIP_SUCCESS);
 }
 
-/* Peers of the same discriminator on two hosts, here two sockets. */
+/* Peers with the same discriminator on two hosts, here two sockets. */
 static void same_name(void) {
     VIP_VI_ATTRIBUTES theirs;
     VIP_NIC_ATTRIBUTES facts[2];
@@ -155,14 +155,14 @@ static void same_name(void) {
     CHECK(memcmp(one.room->in, "hello", 5), 0);
 }
 
-/* The status of a descriptor, looked at without any call, for up to ten seconds. */
+/* Polls the status of a descriptor without any call, for up to ten seconds. */
 static VIP_UINT32 await_status(VIP_DESCRIPTOR *d) {
     volatile VIP_UINT32 *status = &d->CS.Status;
     for (int tries = 0; tries < 100000 && !(*status & VIP_STATUS_DONE); tries++) usleep(100);
     return *status;
 }
 
-/* A program may look at the status in its descriptor, and at nothing else. */
+/* A program may poll only the status in its descriptor. */
 static void status_word(const char *device, const char *host) {
     struct asking asking;
     pthread_t thread;
@@ -189,7 +189,7 @@ static void status_word(const char *device, const char *host) {
         two.room->send.CS.Control |= VIP_CONTROL_IMMEDIATE;
         two.room->send.CS.ImmediateData = round;
         CHECK(VipPostSend(two.vi, &two.room->send, two.memory), VIP_SUCCESS);
-        /* Neither side calls: not the receiver, and not the sender, whose send is complete when the message is in place. */
+        /* Neither side makes a call: the receiver does not, nor the sender, whose send completes when the message has been received. */
         CHECK(await_status(&one.room->receive), VIP_STATUS_DONE | VIP_STATUS_OP_RECEIVE | VIP_STATUS_IMMEDIATE);
         CHECK(one.room->receive.CS.Length, round);
         CHECK(one.room->receive.CS.ImmediateData, round);
@@ -199,12 +199,12 @@ static void status_word(const char *device, const char *host) {
         CHECK(VipSendDone(two.vi, &done), VIP_SUCCESS);
         post_receive(&one);
     }
-    /* What is flushed says so, too. */
+    /* A flushed descriptor gets its status too. */
     CHECK(VipDisconnect(two.vi), VIP_SUCCESS);
     CHECK(await_status(&one.room->receive), VIP_STATUS_DONE | VIP_STATUS_OP_RECEIVE | VIP_STATUS_DESC_FLUSHED_ERROR);
 }
 
-/* Objects in use are not destroyed. */
+/* Objects in use cannot be destroyed. */
 static void destroy(void) {
     VIP_CQ_HANDLE cq, other;
     VIP_DESCRIPTOR *done;
@@ -235,7 +235,7 @@ static void destroy(void) {
     CHECK(VipDestroyVi(two.vi), VIP_SUCCESS);
 }
 
-/* What contradicts itself completes in its turn, with a format error, and ends a reliable connection. */
+/* An invalid descriptor completes in order with a format error, and breaks a reliable connection. */
 static void malformed(void) {
     VIP_DESCRIPTOR *done, *bad = &one.room->more[0];
     open_both(NULL);
@@ -256,7 +256,7 @@ static void malformed(void) {
     CHECK(VipDisconnect(one.vi), VIP_SUCCESS);
     CHECK(VipDisconnect(two.vi), VIP_SUCCESS);
     while (VipSendDone(two.vi, &done) != VIP_NOT_DONE) {}
-    /* Reserved bits, more segments than any descriptor has, and an idle VI, which looks at nothing until it is connected. */
+    /* Reserved bits, too many segments, and an idle VI, which checks nothing until it is connected. */
     fill(&one, bad, one.room->in, SIZE);
     bad->CS.Control = VIP_CONTROL_RESERVED;
     CHECK(VipPostRecv(one.vi, bad, one.memory), VIP_SUCCESS);
@@ -272,7 +272,7 @@ static void malformed(void) {
     CHECK(VipPostSend(two.vi, &two.room->send, two.memory), VIP_SUCCESS);
     CHECK(VipSendWait(two.vi, 10000, &done), VIP_DESCRIPTOR_ERROR);
     CHECK(done->CS.Status, VIP_STATUS_DONE | VIP_STATUS_OP_SEND | VIP_STATUS_FORMAT_ERROR);
-    /* Not in registered memory, not all of it, not aligned. */
+    /* Not in registered memory, only partly in it, not aligned. */
     VIP_DESCRIPTOR *elsewhere;
     if (posix_memalign((void **)&elsewhere, 64, sizeof *elsewhere)) exit(1);
     memset(elsewhere, 0, sizeof *elsewhere);
@@ -291,7 +291,7 @@ static void on_error(void *context, VIP_ERROR_DESCRIPTOR *error) {
     if (context == &one && error->ErrorCode == VIP_ERROR_COMP_PROT) lost_completions++;
 }
 
-/* A descriptor whose memory is no longer registered is not written to; the error callback hears of it. */
+/* A descriptor whose memory is no longer registered is not written to; the error callback is called. */
 static void gone_memory(void) {
     VIP_DESCRIPTOR *done;
     open_both(NULL);
@@ -372,7 +372,7 @@ static void names(void) {
     CHECK(VipCloseNic(nic), VIP_SUCCESS);
 }
 
-/* Every call with every handle that is none: nothing, rubbish, of another kind, given back. */
+/* Every call with invalid handles: null, garbage, another type, destroyed. */
 static void wrong_handles(void) {
     VIP_CQ_HANDLE cq;
     open_both(&cq);
@@ -438,13 +438,13 @@ static void wrong_handles(void) {
     CHECK(VipSetMemAttributes(one.nic, one.room, one.memory + 9, NULL), VIP_INVALID_PARAMETER);
     CHECK(VipDestroyPtag(one.nic, (void *)99L), VIP_INVALID_PTAG);
     CHECK(VipRecvWait(one.vi, 1, &d), VIP_TIMEOUT);
-    /* The NIC is closed, its VI not: that can still go. */
+    /* The NIC is closed but its VI is not: the VI can still be destroyed. */
     CHECK(VipCloseNic(two.nic), VIP_SUCCESS);
     CHECK(state_of(two.vi), VIP_STATE_IDLE);
     CHECK(VipDestroyVi(two.vi), VIP_SUCCESS);
 }
 
-/* A client whose name is longer than any NIC's does not write beyond the server's room for it. */
+/* A client whose address is longer than the NIC's maximum does not overflow the server's buffer. */
 static void long_name(void) {
     char name[201] = {0};
     VIP_NIC_ATTRIBUTES facts;
@@ -487,7 +487,7 @@ static void *use(void *unused) {
     return NULL;
 }
 
-/* Some threads use a VI while others destroy it and make new ones. */
+/* Some threads use a VI while others destroy it and create new ones. */
 static void threads(void) {
     pthread_t made[4];
     int turns = 0;
@@ -517,7 +517,7 @@ static void threads(void) {
     CHECK(used > 0 && turns >= 1000, 1);
 }
 
-/* Both queues of both sides, since on a modelled NIC time passes only while programs look. */
+/* Polls both queues of both sides, because on a modelled NIC time advances only while programs poll. */
 static void move_on(int *sent, int *received) {
     VIP_DESCRIPTOR *done;
     VIP_RETURN got = VipSendDone(two.vi, &done);
@@ -529,7 +529,7 @@ static void move_on(int *sent, int *received) {
     VipRecvDone(two.vi, &done);
 }
 
-/* The same program on each kind of NIC: a message, and an RDMA write with immediate data. */
+/* The same program on each type of NIC: a message, and an RDMA write with immediate data. */
 static void devices(void) {
     const char *names[] = {"shm", "udp:127.0.0.1:0", "myrinet:bvia", "myrinet:myvia"};
     for (unsigned i = 0; i < 4; i++) {

@@ -1,34 +1,35 @@
-//! The flash of a modelled SSD: when its dies, channels and link are free, and what still is in its write buffers.
-//! Not what is stored, and not in which zone a write is allowed.
-//! Source: the structure of NVMeVirt's zoned drives (FAST 2023): a zone is striped over all dies; a write is complete in the buffer and
-//! programmed once enough for one programming is there. Programs are not suspended for reads.
+//! The flash of the modelled SSD: when its dies, channels and link are free, and which data is in its write buffers.
+//!
+//! Source: the structure of NVMeVirt's zoned drives (FAST 2023). A zone is striped over all dies. A write completes
+//! when it is in the buffer, and is programmed when a full program unit is buffered. Programs are not suspended for
+//! reads.
 
 use super::parameters::Parameters;
 use longma_sim::{Duration, Resource, Time};
 use longma_zoned::device::{Geometry, ZoneNumber};
 use std::collections::VecDeque;
 
-/// The unit of the firmware's costs, bytes.
+/// The unit of the firmware latencies, bytes.
 const FIRMWARE_UNIT: u64 = 4096;
 
-/// The dies and what leads to them.
+/// The timing state of the dies, channels, link and buffers.
 #[derive(Clone)]
 pub struct Dies {
     parameters: Parameters,
     link: Resource,
-    /// When each channel is free.
+    /// When each channel becomes free.
     channels: Vec<Time>,
-    /// When each die is free.
+    /// When each die becomes free.
     dies: Vec<Time>,
     buffers: Vec<Buffer>,
 }
 
-/// A zone's write buffer.
+/// The write buffer of a zone.
 #[derive(Clone, Default)]
 struct Buffer {
-    /// Parts of the zone, first byte and length, that wait until there is enough to be programmed.
+    /// Ranges (offset, length) that wait for a full program unit.
     waiting: Vec<(u64, u64)>,
-    /// What is being programmed, and when it leaves the buffer.
+    /// Ranges being programmed, with the time when they leave the buffer.
     leaving: VecDeque<(Time, Vec<(u64, u64)>)>,
 }
 
@@ -37,7 +38,7 @@ impl Dies {
         let count = (parameters.channels * parameters.dies_per_channel) as usize;
         Self {
             parameters: *parameters,
-            // The link's calendar needs buckets about as long as a transfer: 4 KiB take 1.3 us.
+            // Calendar buckets of about the length of a transfer: 4 KiB take 1.3 us.
             link: Resource::new(parameters.link_bytes_per_second, Duration::from_ps(8_000_000)),
             channels: vec![Time::ZERO; parameters.channels as usize],
             dies: vec![Time::ZERO; count],
@@ -45,12 +46,12 @@ impl Dies {
         }
     }
 
-    /// When a command that moves no data is complete.
+    /// The completion time of a command without a data transfer.
     pub fn command(&self, at: Time) -> Time {
         after(at, self.parameters.host)
     }
 
-    /// When a read of `bytes` at `byte` of a zone is complete.
+    /// The completion time of a read of `bytes` at offset `byte` of a zone.
     pub fn read(&mut self, at: Time, zone: ZoneNumber, byte: u64, bytes: u64, wear: f64) -> Time {
         let p = self.parameters;
         let small = bytes <= FIRMWARE_UNIT;
@@ -71,7 +72,7 @@ impl Dies {
         after(arrived, p.host)
     }
 
-    /// When a write of `bytes` at `byte` of a zone is complete: in the buffer.
+    /// The completion time of a write of `bytes` at offset `byte` of a zone, that is, when it is in the buffer.
     pub fn write(&mut self, at: Time, zone: ZoneNumber, byte: u64, bytes: u64, wear: f64) -> Time {
         let p = self.parameters;
         let units = bytes.div_ceil(FIRMWARE_UNIT);
@@ -93,7 +94,7 @@ impl Dies {
         after(stored, p.host)
     }
 
-    /// When the erasing of the `bytes` written of a zone is complete.
+    /// The completion time of an erase of a zone of which `bytes` were written.
     pub fn erase(&mut self, at: Time, zone: ZoneNumber, bytes: u64) -> Time {
         self.buffers[zone.0 as usize] = Buffer::default();
         let touched = bytes.div_ceil(self.parameters.program_bytes).min(self.dies.len() as u64);
@@ -105,7 +106,7 @@ impl Dies {
         after(end, self.parameters.host)
     }
 
-    /// When a zone that was written up to `byte` is filled with `bytes` more, as a finish does.
+    /// The completion time of a finish that fills `bytes` of a zone from offset `byte` on.
     pub fn fill(&mut self, at: Time, zone: ZoneNumber, byte: u64, bytes: u64) -> Time {
         self.buffers[zone.0 as usize] = Buffer::default();
         let (mut end, mut from) = (at, byte);
@@ -116,20 +117,20 @@ impl Dies {
         after(end, self.parameters.host)
     }
 
-    /// When what is programmed at `byte` of a zone, and is in the buffer at `at`, is on the flash.
+    /// When the program unit at offset `byte` of a zone, which is in the buffer at time `at`, is on the flash.
     fn program(&mut self, at: Time, zone: ZoneNumber, byte: u64, wear: f64) -> Time {
         let die = self.die_of(zone, byte);
         let moved = self.cross_channel(die, at.max(self.dies[die]), self.parameters.program_bytes);
         take(&mut self.dies[die], moved, stretched(self.parameters.program, wear))
     }
 
-    /// The die that a byte of a zone is on. Zones begin on different dies.
+    /// The die that holds a byte of a zone. Different zones start on different dies.
     fn die_of(&self, zone: ZoneNumber, byte: u64) -> usize {
         let page = byte / self.parameters.program_bytes + u64::from(zone.0);
         (page % self.dies.len() as u64) as usize
     }
 
-    /// When `bytes` from or to a die are across its channel.
+    /// When `bytes` from or to a die have crossed its channel.
     fn cross_channel(&mut self, die: usize, at: Time, bytes: u64) -> Time {
         let ps = u128::from(bytes) * 1_000_000_000_000 / u128::from(self.parameters.channel_bytes_per_second);
         let channel = die % self.channels.len();
@@ -138,14 +139,14 @@ impl Dies {
 }
 
 impl Buffer {
-    /// Whether what is at `byte` can be read from the buffer.
+    /// Whether a byte can be read from the buffer.
     fn holds(&mut self, at: Time, byte: u64) -> bool {
         self.leave(at);
         let parts = self.leaving.iter().flat_map(|(_, parts)| parts).chain(&self.waiting);
         parts.into_iter().any(|(from, bytes)| (*from..from + bytes).contains(&byte))
     }
 
-    /// When there is room for `bytes` more, from `at` on.
+    /// The earliest time, from `at` on, when the buffer has room for `bytes` more.
     fn room_for(&mut self, at: Time, bytes: u64, parameters: &Parameters) -> Time {
         self.leave(at);
         let mut used = sum(&self.waiting) + self.leaving.iter().map(|(_, parts)| sum(parts)).sum::<u64>();
@@ -168,7 +169,7 @@ fn sum(parts: &[(u64, u64)]) -> u64 {
     parts.iter().map(|(_, bytes)| bytes).sum()
 }
 
-/// Takes `work` of a server's time, first come, first served; when it is done.
+/// Occupies a first-come, first-served resource for `work`. Returns the completion time.
 fn take(free: &mut Time, at: Time, work: Duration) -> Time {
     *free = after(at.max(*free), work);
     *free

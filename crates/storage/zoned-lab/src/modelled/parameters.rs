@@ -1,7 +1,8 @@
-//! The numbers of a modelled zoned SSD, each with where it is from.
-//! Not what is made of them: `dies.rs`. None was fitted to a result of this model.
-//! Source: NVMeVirt (Kim et al., "NVMeVirt: A Versatile Software-defined Virtual NVMe Device", FAST 2023), its configuration for the Western
-//! Digital Ultrastar DC ZN540; Doekemeijer et al., "Exploring I/O Management Performance in ZNS with ConfZNS++", SYSTOR 2024.
+//! The parameters of the modelled zoned SSD, each with its source. None of them was fitted to results of this model.
+//!
+//! Source: NVMeVirt (Kim et al., "NVMeVirt: A Versatile Software-defined Virtual NVMe Device", FAST 2023), its
+//! configuration for the Western Digital Ultrastar DC ZN540; Doekemeijer et al., "Exploring I/O Management Performance
+//! in ZNS with ConfZNS++", SYSTOR 2024.
 
 use longma_sim::Duration;
 use serde::Serialize;
@@ -14,46 +15,47 @@ const fn ns(ns: u64) -> Duration {
     Duration::from_ps(ns * 1000)
 }
 
-/// What a modelled SSD is made of.
+/// The parameters of a modelled SSD.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Parameters {
     /// Buses between the controller and the flash dies.
     pub channels: u32,
-    /// Dies on each channel; a zone lies across all dies of all channels.
+    /// Dies per channel. A zone is striped over all dies of all channels.
     pub dies_per_channel: u32,
-    /// What a die reads at once, bytes.
+    /// The unit that a die reads, bytes.
     pub page_bytes: u64,
-    /// What a die programs at once, bytes.
+    /// The unit that a die programs, bytes.
     pub program_bytes: u64,
-    /// What one channel moves, bytes a second.
+    /// The bandwidth of a channel, bytes per second.
     pub channel_bytes_per_second: u64,
-    /// What the PCIe link moves, bytes a second.
+    /// The bandwidth of the PCIe link, bytes per second.
     pub link_bytes_per_second: u64,
-    /// Reading at most 4 KiB of a page.
+    /// The time to read at most 4 KiB of a page.
     pub read_4k: Duration,
-    /// Reading more of a page.
+    /// The time to read more of a page.
     pub read_page: Duration,
-    /// Programming [`Parameters::program_bytes`].
+    /// The time to program [`Parameters::program_bytes`].
     pub program: Duration,
-    /// Erasing a die's part of a zone.
+    /// The time to erase a die's part of a zone.
     pub erase: Duration,
-    /// The firmware's part of a read of at most 4 KiB.
+    /// The firmware latency of a read of at most 4 KiB.
     pub firmware_read_4k: Duration,
-    /// The firmware's part of a longer read.
+    /// The firmware latency of a longer read.
     pub firmware_read: Duration,
-    /// The firmware's part of a write into the buffer, whatever its length.
+    /// The fixed firmware latency of a write to the buffer.
     pub firmware_write: Duration,
-    /// The same, for each 4 KiB.
+    /// The additional firmware latency of a write for each 4 KiB.
     pub firmware_write_4k: Duration,
-    /// A zone's write buffer: a write is complete when it is in there. It outlasts a power cut, so a flush costs a command only.
+    /// The size of a zone's write buffer, bytes. A write completes when it is in the buffer. The buffer survives a
+    /// power cut, so a flush costs only a command.
     pub buffer_bytes: u64,
-    /// The host's block layer, driver and interrupt, for each command.
+    /// The latency of the host's block layer, driver and interrupt, per command.
     pub host: Duration,
-    /// After this many resets a zone is as slow as [`Parameters::worn_slowdown`] says.
+    /// The number of resets after which a zone is slowed down by [`Parameters::worn_slowdown`].
     pub rated_resets: u64,
-    /// By how much a read, program or erase is longer then, as a part of what it takes on a new zone.
+    /// The relative increase of read, program and erase times after [`Parameters::rated_resets`].
     pub worn_slowdown: f64,
-    /// The reset at which a zone becomes read-only.
+    /// The number of resets at which a zone becomes read-only.
     pub last_reset: u64,
 }
 
@@ -69,19 +71,19 @@ impl Parameters {
         read_4k: us(50),                       // NVMeVirt: NAND_4KB_READ_LATENCY
         read_page: us(58),                     // NVMeVirt: NAND_READ_LATENCY
         program: us(561),                      // NVMeVirt: NAND_PROG_LATENCY
-        erase: us(5000), // an estimate: data sheets of flash with three bits a cell give 3 to 10 ms
-        firmware_read_4k: us(20), // NVMeVirt: FW_4KB_READ_LATENCY
-        firmware_read: us(13), // NVMeVirt: FW_READ_LATENCY
-        firmware_write: ns(5600), // NVMeVirt: FW_WBUF_LATENCY0
-        firmware_write_4k: ns(600), // NVMeVirt: FW_WBUF_LATENCY1
-        buffer_bytes: 960 << 10, // NVMeVirt: ZONE_WB_SIZE
-        host: us(6), // an estimate: 3 us of Linux's block layer and driver, as much again until the thread runs after the interrupt
-        rated_resets: 3000, // an estimate: usual for flash with three bits a cell
-        worn_slowdown: 1.0, // an estimate: at the end of its life a cell is read about twice on the average
-        last_reset: u64::MAX, // not modelled unless it is asked for
+        erase: us(5000),                       // estimate: data sheets of TLC flash give 3 to 10 ms
+        firmware_read_4k: us(20),              // NVMeVirt: FW_4KB_READ_LATENCY
+        firmware_read: us(13),                 // NVMeVirt: FW_READ_LATENCY
+        firmware_write: ns(5600),              // NVMeVirt: FW_WBUF_LATENCY0
+        firmware_write_4k: ns(600),            // NVMeVirt: FW_WBUF_LATENCY1
+        buffer_bytes: 960 << 10,               // NVMeVirt: ZONE_WB_SIZE
+        host: us(6), // estimate: 3 us for the block layer and driver, 3 us from the interrupt until the thread runs
+        rated_resets: 3000, // estimate: typical of TLC flash
+        worn_slowdown: 1.0, // estimate: near the end of life, a cell is read about twice on average
+        last_reset: u64::MAX, // wear-out is off by default
     };
 
-    /// A device that answers each command after a constant time, such as the kernel's null_blk: no flash, no buffer, no wear.
+    /// A device with a constant latency per command, such as the kernel's null_blk: no flash, buffer or wear.
     pub const fn answering(read: Duration, write: Duration, reset: Duration) -> Self {
         Self {
             channels: 1,

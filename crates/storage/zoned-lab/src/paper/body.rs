@@ -1,31 +1,32 @@
-//! A leaf or an interior node (their layouts are the same: n keys, n values or addresses) and its log.
-//! Not heads: see `head`.
-//! Source: the paper's layouts; entry i of a log belongs to entry i of its node, so that a full log can become the node.
+//! A leaf or an interior node, which have the same layout (n keys, n values or addresses), and its log.
+//!
+//! Source: the paper's layouts. Entry i of a log belongs to entry i of its node, so that a full log can replace the
+//! node.
 
-/// A leaf's keys and values, or an interior node's keys and addresses, in ascending order. The first key of an interior node is
-/// less than every key, whatever it says.
+/// The keys and values of a leaf, or the keys and addresses of an interior node, in ascending order. The first key of
+/// an interior node acts as minus infinity whatever its value is.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Body {
     pub entries: Vec<(u64, u64)>,
 }
 
-/// What a log says of one entry of its node.
+/// A logged change of one entry of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Change {
-    /// The entry is now this one.
+    /// The new key and value of the entry.
     To(u64, u64),
     /// The entry with this key is deleted.
     Deleted(u64),
 }
 
-/// The changes to a node that cannot be written in place.
+/// The log of a node that cannot be written in place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Log {
-    /// One place for each entry of the node.
+    /// One element for each entry of the node.
     pub changes: Vec<Option<Change>>,
 }
 
-/// A copy with room for one more entry: who copies a node is about to change it.
+/// Clones with capacity for one more entry, because a node is usually cloned to be changed.
 impl Clone for Body {
     fn clone(&self) -> Self {
         let mut entries = Vec::with_capacity(self.entries.len() + 1);
@@ -35,24 +36,24 @@ impl Clone for Body {
 }
 
 impl Body {
-    /// Where `key` is, or where it would be put.
+    /// Searches for `key`. The error is the index at which it would be inserted.
     pub fn find(&self, key: u64) -> Result<usize, usize> {
         self.entries.binary_search_by_key(&key, |entry| entry.0)
     }
 
-    /// Which entry leads to `key`, the entries being separators.
+    /// The index of the entry whose range contains `key`, with the entries as separators.
     pub fn child(&self, key: u64) -> usize {
         self.entries[1..].partition_point(|entry| entry.0 <= key)
     }
 
-    /// Takes the upper half away.
+    /// Removes the upper half and returns it.
     pub fn split_off(&mut self) -> Body {
         Body { entries: self.entries.split_off(self.entries.len() / 2) }
     }
 }
 
 impl Log {
-    /// An empty log for a node of `entries` entries.
+    /// Creates an empty log for a node of `entries` entries.
     pub fn new(entries: usize) -> Self {
         Self { changes: vec![None; entries] }
     }
@@ -63,7 +64,7 @@ impl Log {
     }
 }
 
-/// The entries that are left when the deleted ones are gone.
+/// The entries that are not deleted.
 pub(super) fn alive(changes: impl Iterator<Item = Change>) -> Body {
     let entries = changes.filter_map(|change| match change {
         Change::To(key, payload) => Some((key, payload)),

@@ -1,10 +1,10 @@
-//! What the published trees did: nodes read and written by kind, and how often each of their operations was taken.
-//! Not the device's own counts: those are `device::Counted`'s.
+//! Statistics of the published trees: nodes read and written by kind, and how often each operation happened.
+//!
 //! Source: the quantities of the paper's evaluation.
 
 use serde::Serialize;
 
-/// What a block that is read or written holds.
+/// The kind of a node that is read or written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NodeKind {
@@ -14,18 +14,18 @@ pub enum NodeKind {
     LeafLog,
     /// Pointers to leaves, with their states.
     LeafHead,
-    /// Keys and the addresses of heads (in the copy-on-write tree: of any node below).
+    /// Keys and the addresses of heads (in the copy-on-write tree: of nodes one level below).
     Interior,
     /// Changes to an interior node.
     InteriorLog,
     /// Pointers to interior nodes, with their states; the root is one.
     InteriorHead,
-    /// Anything, moved by garbage collection.
+    /// Any node moved by garbage collection.
     Collected,
 }
 
 impl NodeKind {
-    /// All of them, in order.
+    /// All kinds, in order.
     pub const ALL: [NodeKind; 7] = [
         Self::Leaf,
         Self::LeafLog,
@@ -36,7 +36,7 @@ impl NodeKind {
         Self::Collected,
     ];
 
-    /// Its name in tables.
+    /// The name of the kind in tables.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Leaf => "leaf",
@@ -50,7 +50,7 @@ impl NodeKind {
     }
 }
 
-/// How many nodes of each kind.
+/// A count for each kind of node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
     by_kind: [u64; NodeKind::ALL.len()],
@@ -61,18 +61,18 @@ impl Counts {
         self.by_kind[kind as usize] += 1;
     }
 
-    /// How many of one kind.
+    /// The count of one kind.
     pub const fn of(&self, kind: NodeKind) -> u64 {
         self.by_kind[kind as usize]
     }
 
-    /// How many of all kinds.
+    /// The sum over all kinds.
     pub fn total(&self) -> u64 {
         self.by_kind.iter().sum()
     }
 }
 
-/// What a tree did since it was made.
+/// The statistics of a tree since it was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PaperCounts {
     /// Nodes read.
@@ -89,7 +89,7 @@ pub struct PaperCounts {
     pub moved_when_full: u64,
     /// Updates and deletions that went to a log.
     pub logged: u64,
-    /// Steady nodes split in two.
+    /// Steady nodes split.
     pub split: u64,
     /// Syncs of a steady node whose log was not full.
     pub normal_apply_steady: u64,
@@ -101,18 +101,18 @@ pub struct PaperCounts {
     pub switch_apply_after: u64,
     /// Neighbours merged because both fitted into one node.
     pub merged: u64,
-    /// Heads split, merged with a neighbour, and evened out with one.
+    /// Heads split.
     pub heads_split: u64,
     /// Heads merged with a neighbour.
     pub heads_merged: u64,
-    /// Heads that took entries of a neighbour.
+    /// Heads that took entries from a neighbour.
     pub heads_evened: u64,
-    /// Nodes that became empty and were taken out of their head.
+    /// Nodes that became empty and were removed from their head.
     pub emptied: u64,
 }
 
 impl PaperCounts {
-    /// Nodes written, wherever.
+    /// All nodes written.
     pub fn writes(&self) -> u64 {
         self.conventional_writes.total() + self.sequential_writes.total()
     }

@@ -1,12 +1,12 @@
-//! The copy-on-write B+-tree: append-only, a change rewrites every node from the leaf to the root.
-//! Not durable: see `paper`.
-//! Source: the baseline of the ZB+-tree paper; the B+-tree's bounds and borrowing are the textbook's.
+//! The copy-on-write B+-tree: append-only; a change rewrites every node from the leaf to the root.
+//!
+//! Source: the baseline of the ZB+-tree paper, with the bounds and borrowing of the textbook B+-tree.
 
 use super::body::Body;
+use super::cached_nodes::CachedNodes;
 use super::counts::NodeKind;
 use super::fanout::Fanout;
-use super::kept::Kept;
-use super::space::{Contents, Space, Warmth};
+use super::space::{Contents, Space, Temperature};
 use super::zb::{ordered, visit_leaf};
 use longma_zoned::device::{Block, ZoneNumber, ZonedDevice};
 use longma_zoned::error::{Error, Result};
@@ -14,24 +14,25 @@ use longma_zoned::map::Direction;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-/// A copy-on-write B+-tree for 8-byte keys and values, in sequential zones only; every node goes to the zone with the most room.
+/// A copy-on-write B+-tree for 8-byte keys and values, which uses only sequential zones. Every node goes to the zone
+/// with the most free blocks.
 #[derive(Clone)]
 pub struct CowTree<D> {
     pub(super) space: Space<D>,
-    kept: Kept,
+    kept: CachedNodes,
     root: Block,
-    /// The root's level; leaves are at 0.
+    /// The level of the root; leaves are level 0.
     pub(super) root_level: u32,
     pub(super) len: u64,
 }
 
-/// What a change left of a node: its new place, and that of a right part if it split.
+/// A rewritten node: its new address, and the separator and address of the right half if it split.
 struct Rewritten {
     at: Block,
     right: Option<(u64, Block)>,
 }
 
-/// A node that a deletion changed, not written yet.
+/// A node changed by a deletion and not written yet.
 struct Changed {
     body: Arc<Body>,
     old: Block,
@@ -42,14 +43,14 @@ const fn kind(level: u32) -> NodeKind {
 }
 
 impl<D: ZonedDevice> CowTree<D> {
-    /// An empty tree whose nodes' contents are where `contents` says.
-    pub(super) fn with(device: D, fanout: Fanout, contents: Contents, kept: Kept) -> Result<Self> {
+    /// Creates an empty tree whose node contents are stored as `contents` says.
+    pub(super) fn with(device: D, fanout: Fanout, contents: Contents, kept: CachedNodes) -> Result<Self> {
         let mut space = Space::new(device, fanout, contents)?;
-        let root = space.append(NodeKind::Leaf, Warmth::Hot, &Arc::new(Body::default()))?;
+        let root = space.append(NodeKind::Leaf, Temperature::Hot, &Arc::new(Body::default()))?;
         Ok(Self { space, kept, root, root_level: 0, len: 0 })
     }
 
-    /// The value of `key`.
+    /// Returns the value of `key`.
     ///
     /// # Errors
     /// [`Error::Device`], [`Error::Damaged`].
@@ -61,10 +62,10 @@ impl<D: ZonedDevice> CowTree<D> {
         Ok(body.find(key).ok().map(|at| body.entries[at].1))
     }
 
-    /// Gives `key` a value; true if it had none.
+    /// Inserts `key` or replaces its value. Returns true if the key is new.
     ///
     /// # Errors
-    /// As [`CowTree::search`], and [`Error::Full`].
+    /// Those of [`CowTree::search`], and [`Error::Full`].
     pub fn insert(&mut self, key: u64, value: u64) -> Result<bool> {
         self.make_room()?;
         let (new, root) = self.put_under(self.root, self.root_level, key, value)?;
@@ -78,16 +79,16 @@ impl<D: ZonedDevice> CowTree<D> {
         Ok(new)
     }
 
-    /// Takes `key` away; true if it was there.
+    /// Removes `key`. Returns true if it was present.
     ///
     /// # Errors
-    /// As [`CowTree::insert`].
+    /// Those of [`CowTree::insert`].
     pub fn remove(&mut self, key: u64) -> Result<bool> {
         self.make_room()?;
         let Some(mut changed) = self.delete_under(self.root, self.root_level, key)? else { return Ok(false) };
         self.len -= 1;
         if let (1.., &[(_, only)]) = (self.root_level, changed.body.entries.as_slice()) {
-            // The root leads to one node only, which is written already: that is the root then.
+            // The root has a single child, which is written already: it becomes the root.
             self.space.release(changed.old);
             (self.root, self.root_level) = (Block(only), self.root_level - 1);
             return Ok(true);
@@ -98,15 +99,16 @@ impl<D: ZonedDevice> CowTree<D> {
 
     fn read(&mut self, at: Block, level: u32) -> Result<Arc<Body>> {
         let kept = self.kept.has(kind(level), at == self.root);
-        let body: Arc<Body> = if kept { self.space.recall(at)? } else { self.space.read(kind(level), at)? };
+        let body: Arc<Body> =
+            if kept { self.space.read_cached(at)? } else { self.space.read(kind(level), at)? };
         match level > 0 && body.entries.is_empty() {
-            true => Err(Error::Damaged { block: at, what: "an interior node without entries".into() }),
+            true => Err(Error::Damaged { block: at, what: "it is an interior node without entries".into() }),
             false => Ok(body),
         }
     }
 
     fn append(&mut self, level: u32, body: &Arc<Body>) -> Result<Block> {
-        self.space.append(kind(level), Warmth::Hot, body)
+        self.space.append(kind(level), Temperature::Hot, body)
     }
 
     fn rewrite(&mut self, level: u32, changed: &mut Changed) -> Result<Block> {
@@ -148,7 +150,8 @@ impl<D: ZonedDevice> CowTree<D> {
         Ok((new, Rewritten { at, right: Some((right.entries[0].0, right_at)) }))
     }
 
-    /// Deletes `key` below a node, which is handed back to be written by whoever has its neighbours; `None` if the key is not there.
+    /// Deletes `key` below a node. The changed node is returned unwritten, so that the caller can merge it with a
+    /// neighbour. `None` if the key is not present.
     fn delete_under(&mut self, at: Block, level: u32, key: u64) -> Result<Option<Changed>> {
         let mut body = self.read(at, level)?;
         if level == 0 {
@@ -167,7 +170,7 @@ impl<D: ZonedDevice> CowTree<D> {
         Ok(Some(Changed { body, old: at }))
     }
 
-    /// Merges a child that is too small with a neighbour, or evens both out.
+    /// Merges an underfull child with a neighbour, or evens them out.
     fn rebalance(&mut self, level: u32, body: &mut Body, child: usize, small: Changed) -> Result<()> {
         let neighbour = if child + 1 < body.entries.len() { child + 1 } else { child - 1 };
         let old = Block(body.entries[neighbour].1);
@@ -192,37 +195,39 @@ impl<D: ZonedDevice> CowTree<D> {
         Ok(())
     }
 
-    /// Makes sure that the next operation can append what it may have to: two nodes a level and a new root.
+    /// Ensures that there is space for the next operation: two nodes per level and a new root.
     fn make_room(&mut self) -> Result<()> {
         let needed = 2 * u64::from(self.root_level) + 3;
         while self.space.room() < needed {
             let free = self.space.room();
             let full = || Error::Full { device: self.space.device.name(), needed, free };
-            let zone = self.space.dirtiest().ok_or_else(full)?;
+            let zone = self.space.zone_with_most_garbage().ok_or_else(full)?;
             self.collect(zone)?;
         }
         Ok(())
     }
 
-    /// Empties a zone: what it holds, and the way there from the root, is read, the zone reset, and all of that written again.
+    /// Collects a zone: reads the live nodes in it and their ancestors, resets the zone, and writes these nodes again.
     fn collect(&mut self, zone: ZoneNumber) -> Result<()> {
-        let Some(tree) = self.lift(self.root, self.root_level, zone)? else { return self.space.reset(zone) };
+        let Some(tree) = self.collect_subtree(self.root, self.root_level, zone)? else {
+            return self.space.reset(zone);
+        };
         self.space.reset(zone)?;
-        self.root = self.put_down(tree)?;
+        self.root = self.write_subtree(tree)?;
         Ok(())
     }
 
-    fn lift(&mut self, at: Block, level: u32, zone: ZoneNumber) -> Result<Option<Lifted>> {
+    fn collect_subtree(&mut self, at: Block, level: u32, zone: ZoneNumber) -> Result<Option<RelocatedNode>> {
         let body: Arc<Body> = self.space.read(NodeKind::Collected, at)?;
         let mut below = Vec::new();
         if level > 0 {
             for (index, &(_, child)) in body.entries.iter().enumerate() {
-                // A leaf elsewhere need not be read.
+                // A leaf in another zone need not be read.
                 if level == 1 && !self.space.is_in(Block(child), zone) {
                     continue;
                 }
-                if let Some(lifted) = self.lift(Block(child), level - 1, zone)? {
-                    below.push((index, lifted));
+                if let Some(subtree) = self.collect_subtree(Block(child), level - 1, zone)? {
+                    below.push((index, subtree));
                 }
             }
         }
@@ -231,15 +236,15 @@ impl<D: ZonedDevice> CowTree<D> {
             return Ok(None);
         }
         self.space.release(at);
-        Ok(Some(Lifted { body, below }))
+        Ok(Some(RelocatedNode { body, below }))
     }
 
-    fn put_down(&mut self, mut lifted: Lifted) -> Result<Block> {
-        for (index, below) in lifted.below {
-            let at = self.put_down(below)?;
-            Arc::make_mut(&mut lifted.body).entries[index].1 = at.0;
+    fn write_subtree(&mut self, mut subtree: RelocatedNode) -> Result<Block> {
+        for (index, below) in subtree.below {
+            let at = self.write_subtree(below)?;
+            Arc::make_mut(&mut subtree.body).entries[index].1 = at.0;
         }
-        self.space.append(NodeKind::Collected, Warmth::Hot, &lifted.body)
+        self.space.append(NodeKind::Collected, Temperature::Hot, &subtree.body)
     }
 
     pub(super) fn scan_between(
@@ -273,8 +278,8 @@ impl<D: ZonedDevice> CowTree<D> {
     }
 }
 
-/// A node in memory while its zone is emptied, with those of its children that move too.
-struct Lifted {
+/// A node read into memory while its zone is collected, with those of its children that move too.
+struct RelocatedNode {
     body: Arc<Body>,
-    below: Vec<(usize, Lifted)>,
+    below: Vec<(usize, RelocatedNode)>,
 }

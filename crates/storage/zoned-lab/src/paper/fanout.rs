@@ -1,31 +1,31 @@
-//! How many entries the nodes of the published trees hold.
-//! Not their bytes: see `record`.
+//! The number of entries in the nodes of the published trees.
+//!
 //! Source: the paper's node layouts (n keys and n values; n+1 keys and n+1 pointers), sized to one block.
 
 use longma_zoned::device::Geometry;
 use longma_zoned::error::{Error, Result};
 
-/// The bytes of a node before its entries.
+/// The size of a node header, bytes.
 pub(super) const HEADER_BYTES: usize = 16;
 
-/// The bytes of an entry of a head: key, address with state, address of the log.
+/// The size of a head entry, bytes: key, address with state, address of the log.
 pub(super) const HEAD_ENTRY_BYTES: usize = 24;
 
-/// How many entries a node holds.
+/// The maximum number of entries per node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fanout {
-    /// Entries of a leaf, an interior node and their logs.
+    /// For leaves, interior nodes and their logs.
     pub body: usize,
-    /// Entries of a head.
+    /// For heads.
     pub head: usize,
 }
 
 impl Fanout {
-    /// The most that fits into blocks of `geometry`. A leaf or log entry takes 16 bytes and two bits (whether a log has it, and whether
-    /// it is deleted).
+    /// The maximum for blocks of `geometry`. An entry of a leaf or log takes 16 bytes and two bits (present in the log,
+    /// and deleted).
     pub const fn of(geometry: &Geometry) -> Self {
         let bytes = geometry.block_bytes as usize - HEADER_BYTES;
-        // Two maps of whole bytes: 16 n + 2 ceil(n / 8) <= bytes.
+        // Two bitmaps of whole bytes: 16 n + 2 ceil(n / 8) <= bytes.
         let mut body = bytes * 8 / (16 * 8 + 2);
         while body * 16 + 2 * body.div_ceil(8) > bytes {
             body -= 1;
@@ -33,15 +33,15 @@ impl Fanout {
         Self { body, head: bytes / HEAD_ENTRY_BYTES }
     }
 
-    /// The same, with at most `body` and `head` entries.
+    /// Limits the fanout to `body` and `head` entries.
     pub fn at_most(self, body: usize, head: usize) -> Self {
         Self { body: self.body.min(body), head: self.head.min(head) }
     }
 
-    /// Whether nodes can be split: both parts must have at least two entries.
+    /// Checks that nodes can be split: both halves must have at least two entries.
     pub(super) fn check(self, device: String) -> Result<Self> {
         if self.body < 4 || self.head < 4 {
-            let what = format!("{} and {} entries a node: give at least 4", self.body, self.head);
+            let what = format!("{} and {} entries per node: give at least 4", self.body, self.head);
             return Err(Error::Unsuitable { device, what });
         }
         Ok(self)

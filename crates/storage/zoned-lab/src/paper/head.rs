@@ -1,11 +1,11 @@
-//! A head node: for each child its key, its state, where it is and where its log is.
-//! Not leaves and interior nodes: see `body`.
+//! A head node: for each child its key, state, address, and the address of its log.
+//!
 //! Source: the paper's leaf-head and interior-head.
 
 use super::zb::State;
 use longma_zoned::device::Block;
 
-/// What a head knows of one child.
+/// The pointer to a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ptr {
     pub state: State,
@@ -13,14 +13,14 @@ pub(super) struct Ptr {
     pub log: Option<Block>,
 }
 
-/// Keys and pointers in ascending order; the first key is less than every key, whatever it says.
+/// Keys and pointers in ascending order. The first key acts as minus infinity whatever its value is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Head {
     pub entries: Vec<(u64, Ptr)>,
 }
 
 impl Head {
-    /// Which entry leads to `key`.
+    /// The index of the entry whose range contains `key`.
     pub fn child(&self, key: u64) -> usize {
         self.entries[1..].partition_point(|entry| entry.0 <= key)
     }

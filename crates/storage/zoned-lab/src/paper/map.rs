@@ -1,5 +1,4 @@
-//! The trees as ordered maps: keys and values as eight bytes each.
-//! Not maps to keep data in: `store` is.
+//! The published trees as ordered maps with keys and values of eight bytes.
 
 use super::{CowTree, ZbTree};
 use longma_zoned::device::ZonedDevice;
@@ -7,19 +6,19 @@ use longma_zoned::error::{Error, Result};
 use longma_zoned::map::{Direction, KeyRange, OrderedMap, Visit};
 use std::ops::Bound;
 
-/// A key of these trees: eight bytes, the most significant first, so that the order is that of the numbers.
+/// Decodes a key: eight bytes, big-endian, so that byte order and numeric order agree.
 fn key(bytes: &[u8]) -> Result<u64> {
     let wrong = |_| Error::KeyLength { bytes: bytes.len(), shortest: 8, longest: 8 };
     Ok(u64::from_be_bytes(bytes.try_into().map_err(wrong)?))
 }
 
-/// A value of these trees: eight bytes.
+/// Decodes a value of eight bytes.
 fn value(bytes: &[u8]) -> Result<u64> {
     let wrong = |_| Error::ValueLength { bytes: bytes.len(), shortest: 8, longest: 8 };
     Ok(u64::from_be_bytes(bytes.try_into().map_err(wrong)?))
 }
 
-/// The first and the last key of a range, if it can hold any.
+/// The first and the last key of a range, or `None` if the range is empty.
 fn bounds(range: KeyRange<'_>) -> Result<Option<(u64, u64)>> {
     let first = match range.start {
         Bound::Unbounded => Some(0),
@@ -34,7 +33,7 @@ fn bounds(range: KeyRange<'_>) -> Result<Option<(u64, u64)>> {
     Ok(first.zip(last).filter(|(first, last)| first <= last))
 }
 
-/// Makes a tree an ordered map, by its own operations on numbers.
+/// Implements `OrderedMap` for a tree by its numeric operations.
 macro_rules! ordered_map {
     ($tree:ident, $name:literal) => {
         impl<D: ZonedDevice> OrderedMap for $tree<D> {

@@ -1,6 +1,7 @@
-//! The bytes of the published trees' nodes: encoding into one block and decoding, with everything checked.
-//! Not checksums: these trees are for counting; the durable map's nodes have them.
-//! Source: the paper's layouts; the header (kind, level, count) is our own.
+//! The on-device encoding of the published trees' nodes, one block each. Decoding validates everything. There are no
+//! checksums.
+//!
+//! Source: the paper's layouts. The header (kind, level, count) is not in the paper.
 
 use super::body::{Body, Change, Log, alive};
 use super::fanout::{Fanout, HEAD_ENTRY_BYTES, HEADER_BYTES};
@@ -13,21 +14,21 @@ const BODY: u32 = 0x5A42_0001;
 const LOG: u32 = 0x5A42_0002;
 const HEAD: u32 = 0x5A42_0003;
 
-/// "No log", and the bits of an address; the state is above them.
+/// The value for "no log", and the mask of the address bits; the state is in the bits above.
 const NONE: u64 = u64::MAX;
 const ADDRESS: u64 = (1 << 56) - 1;
 
-/// What a block can be written from and read into.
+/// A node that can be encoded into and decoded from a block.
 pub(super) trait Record: Sized {
     fn encode(&self, fanout: Fanout, block: &mut [u8]);
     fn decode(fanout: Fanout, block: &[u8]) -> Result<Self, String>;
-    /// The same without bytes, for counting.
+    /// The node in unencoded form, for trees that only count.
     fn node(record: &Arc<Self>) -> Node;
-    /// What a node is read as.
+    /// Converts back from the unencoded form.
     fn of(node: &Node) -> Result<Arc<Self>, String>;
 }
 
-/// A node that is kept as it is instead of as bytes.
+/// A node in unencoded form.
 #[derive(Clone)]
 pub(super) enum Node {
     Body(Arc<Body>),
@@ -36,7 +37,7 @@ pub(super) enum Node {
 }
 
 fn unexpected<R>(what: &str) -> Result<R, String> {
-    Err(format!("{what} was expected, and something else is there"))
+    Err(format!("expected {what}, but found something else"))
 }
 
 fn u64_at(block: &[u8], at: usize) -> u64 {
@@ -56,15 +57,15 @@ fn begin(block: &mut [u8], kind: u32, count: usize) {
 fn count(block: &[u8], kind: u32, most: usize) -> Result<usize, String> {
     let word = |at: usize| u32::from_le_bytes(block[at..at + 4].try_into().expect("four bytes"));
     if word(0) != kind {
-        return Err(format!("a node of kind {kind:#x} was expected, and {:#x} is there", word(0)));
+        return Err(format!("expected a node of kind {kind:#x}, but found {:#x}", word(0)));
     }
     match word(4) as usize {
         count if count <= most => Ok(count),
-        count => Err(format!("{count} entries in a node that holds {most}")),
+        count => Err(format!("{count} entries exceed the node's capacity of {most}")),
     }
 }
 
-/// Where the keys, the payloads and the two maps of a leaf, interior node or log begin.
+/// The offsets of the keys, the payloads and the two bitmaps of a leaf, interior node or log.
 fn places(fanout: Fanout) -> (usize, usize, usize, usize) {
     let keys = HEADER_BYTES;
     let payloads = keys + 8 * fanout.body;
@@ -84,7 +85,7 @@ impl Record for Body {
 
     fn decode(fanout: Fanout, block: &[u8]) -> Result<Self, String> {
         let (keys, payloads, ..) = places(fanout);
-        // A log that became the node: all its entries are present and none is deleted.
+        // The block may be a full log that replaced the node: all entries are present and none is deleted.
         let count = count(block, BODY, fanout.body).or_else(|_| count(block, LOG, fanout.body))?;
         let entry = |index| (u64_at(block, keys + 8 * index), u64_at(block, payloads + 8 * index));
         Ok(Body { entries: (0..count).map(entry).collect() })
@@ -167,7 +168,7 @@ impl Record for Head {
             let at = HEADER_BYTES + index * HEAD_ENTRY_BYTES;
             let (word, log) = (u64_at(block, at + 8), u64_at(block, at + 16));
             let state = State::ALL.get((word >> 56) as usize).copied();
-            let state = state.ok_or_else(|| format!("a child in state {}", word >> 56))?;
+            let state = state.ok_or_else(|| format!("a child has the invalid state {}", word >> 56))?;
             let ptr = Ptr { state, addr: Block(word & ADDRESS), log: (log != NONE).then_some(Block(log)) };
             Ok((u64_at(block, at), ptr))
         };

@@ -1,7 +1,7 @@
-//! Where the published trees put their nodes: free blocks of the conventional zones, write pointers of the sequential ones, and the
-//! choice of zone. Every node read and written is counted here.
-//! Not garbage collection: the trees know which nodes are in use.
-//! Source: the paper's zone choice: hot is the sequential zone with the most room left, cold the one with the least.
+//! Space allocation for the published trees: free blocks of conventional zones, write pointers of sequential zones, and
+//! the choice of zones. All node reads and writes are counted here.
+//!
+//! Source: the paper's zone choice: hot is the sequential zone with the most free blocks, cold the one with the fewest.
 
 use super::counts::{NodeKind, PaperCounts};
 use super::fanout::Fanout;
@@ -11,12 +11,12 @@ use longma_zoned::error::{Error, Result};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
-/// Which sequential zone a node goes to.
+/// The class of a node, which selects its sequential zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Warmth {
-    /// The one with the most room left.
+pub(super) enum Temperature {
+    /// The zone with the most free blocks.
     Hot,
-    /// The one with the least.
+    /// The zone with the fewest free blocks.
     Cold,
 }
 
@@ -24,31 +24,31 @@ pub(super) enum Warmth {
 #[derive(Clone, Copy, Debug)]
 struct Sequential {
     number: ZoneNumber,
-    /// Blocks that can still be written.
+    /// Free blocks.
     room: u64,
-    /// Blocks that hold a node of the tree.
+    /// Blocks that hold live nodes.
     live: u64,
 }
 
-/// Where the nodes' contents are.
+/// Where the contents of nodes are stored.
 #[derive(Clone)]
 pub(super) enum Contents {
-    /// In the device's blocks, as bytes.
+    /// In the device's blocks, encoded.
     OnDevice,
-    /// Beside a device that is only counted and timed: its blocks are read and written, but what they hold means nothing.
-    Beside(FxHashMap<Block, Node>),
+    /// In memory. Blocks of the device are read and written, but only for counting and timing.
+    InMemory(FxHashMap<Block, Node>),
 }
 
-/// The device, and which of its blocks are free.
+/// The allocation state of a device.
 #[derive(Clone)]
 pub(super) struct Space<D> {
     pub device: D,
     pub fanout: Fanout,
     pub counts: PaperCounts,
     geometry: Geometry,
-    /// Conventional blocks that were used and are free again.
+    /// Conventional blocks that were used and freed.
     free: Vec<Block>,
-    /// The first conventional block that never was used.
+    /// The first conventional block that was never used.
     unused: u64,
     zones: Vec<Sequential>,
     contents: Contents,
@@ -56,7 +56,7 @@ pub(super) struct Space<D> {
 }
 
 impl<D: ZonedDevice> Space<D> {
-    /// The whole device, emptied.
+    /// Takes over the whole device and resets its sequential zones.
     pub fn new(device: D, fanout: Fanout, contents: Contents) -> Result<Self> {
         let geometry = device.geometry();
         let fanout = fanout.check(device.name())?;
@@ -87,19 +87,19 @@ impl<D: ZonedDevice> Space<D> {
         self.content(at)
     }
 
-    /// A node that the host has in memory, which is no read of the device.
-    pub fn recall<R: Record>(&mut self, at: Block) -> Result<Arc<R>> {
+    /// Returns a node that the host keeps in memory. Such an access is not counted as a read.
+    pub fn read_cached<R: Record>(&mut self, at: Block) -> Result<Arc<R>> {
         if let Contents::OnDevice = self.contents {
             self.device.read(at, &mut self.buffer)?;
         }
         self.content(at)
     }
 
-    /// What a block holds that was just read.
+    /// Decodes the block read last.
     fn content<R: Record>(&self, at: Block) -> Result<Arc<R>> {
         let content = match &self.contents {
             Contents::OnDevice => R::decode(self.fanout, &self.buffer).map(Arc::new),
-            Contents::Beside(nodes) => match nodes.get(&at) {
+            Contents::InMemory(nodes) => match nodes.get(&at) {
                 Some(node) => R::of(node),
                 None => Err("nothing was written there".into()),
             },
@@ -107,24 +107,24 @@ impl<D: ZonedDevice> Space<D> {
         content.map_err(|what| Error::Damaged { block: at, what })
     }
 
-    /// Keeps what a block holds that was just written, or encodes it to be written.
+    /// Encodes a node for writing, or returns its unencoded form if contents are kept in memory.
     fn encode<R: Record>(&mut self, record: &Arc<R>) -> Option<Node> {
         match self.contents {
             Contents::OnDevice => {
                 record.encode(self.fanout, &mut self.buffer);
                 None
             }
-            Contents::Beside(_) => Some(R::node(record)),
+            Contents::InMemory(_) => Some(R::node(record)),
         }
     }
 
     fn keep(&mut self, at: Block, node: Option<Node>) {
-        if let (Contents::Beside(nodes), Some(node)) = (&mut self.contents, node) {
+        if let (Contents::InMemory(nodes), Some(node)) = (&mut self.contents, node) {
             nodes.insert(at, node);
         }
     }
 
-    /// Writes to a conventional block.
+    /// Writes a node to a conventional block.
     pub fn write<R: Record>(&mut self, kind: NodeKind, at: Block, record: &Arc<R>) -> Result<()> {
         let node = self.encode(record);
         self.device.write(at, &self.buffer)?;
@@ -133,7 +133,7 @@ impl<D: ZonedDevice> Space<D> {
         Ok(())
     }
 
-    /// A free conventional block.
+    /// Allocates a conventional block.
     pub fn take(&mut self) -> Result<Block> {
         if let Some(block) = self.free.pop() {
             return Ok(block);
@@ -145,8 +145,13 @@ impl<D: ZonedDevice> Space<D> {
         Ok(Block(self.unused - 1))
     }
 
-    /// Appends to a sequential zone, and says where.
-    pub fn append<R: Record>(&mut self, kind: NodeKind, warmth: Warmth, record: &Arc<R>) -> Result<Block> {
+    /// Appends a node to a sequential zone and returns its address.
+    pub fn append<R: Record>(
+        &mut self,
+        kind: NodeKind,
+        warmth: Temperature,
+        record: &Arc<R>,
+    ) -> Result<Block> {
         let zone = self.choose(warmth)?;
         let node = self.encode(record);
         let at = self.device.append(self.zones[zone].number, &self.buffer)?;
@@ -157,7 +162,7 @@ impl<D: ZonedDevice> Space<D> {
         Ok(at)
     }
 
-    fn choose(&self, warmth: Warmth) -> Result<usize> {
+    fn choose(&self, warmth: Temperature) -> Result<usize> {
         let capacity = self.geometry.zone_capacity_blocks;
         let limits = [self.geometry.max_open_zones, self.geometry.max_active_zones];
         let limit = limits.into_iter().filter(|&limit| limit > 0).min().unwrap_or(u32::MAX);
@@ -166,18 +171,18 @@ impl<D: ZonedDevice> Space<D> {
         let usable = |zone: &(usize, &Sequential)| zone.1.room > 0 && (may_open || zone.1.room < capacity);
         let usable = self.zones.iter().enumerate().filter(usable);
         let chosen = match warmth {
-            Warmth::Hot => usable.min_by_key(|zone| u64::MAX - zone.1.room),
-            Warmth::Cold => usable.min_by_key(|zone| zone.1.room),
+            Temperature::Hot => usable.min_by_key(|zone| u64::MAX - zone.1.room),
+            Temperature::Cold => usable.min_by_key(|zone| zone.1.room),
         };
         let full = || Error::Full { device: self.device.name(), needed: 1, free: 0 };
         chosen.map(|zone| zone.0).ok_or_else(full)
     }
 
-    /// Gives up a node's block.
+    /// Releases the block of a node.
     pub fn release(&mut self, at: Block) {
         match &mut self.contents {
             Contents::OnDevice => self.device.forget(at, 1),
-            Contents::Beside(nodes) => drop(nodes.remove(&at)),
+            Contents::InMemory(nodes) => drop(nodes.remove(&at)),
         }
         if self.is_conventional(at) {
             self.free.push(at);
@@ -191,27 +196,27 @@ impl<D: ZonedDevice> Space<D> {
         (self.geometry.zone_of(at).0 - self.geometry.conventional_zones) as usize
     }
 
-    /// Blocks of sequential zones that can be appended to.
+    /// Free blocks in sequential zones.
     pub fn room(&self) -> u64 {
         self.zones.iter().map(|zone| zone.room).sum()
     }
 
     /// The zone with the most garbage, if there is any.
-    pub fn dirtiest(&self) -> Option<ZoneNumber> {
+    pub fn zone_with_most_garbage(&self) -> Option<ZoneNumber> {
         let capacity = self.geometry.zone_capacity_blocks;
         let garbage = |zone: &Sequential| capacity - zone.room - zone.live;
-        let dirtiest = self.zones.iter().max_by_key(|zone| garbage(zone))?;
-        (garbage(dirtiest) > 0).then_some(dirtiest.number)
+        let zone_with_most_garbage = self.zones.iter().max_by_key(|zone| garbage(zone))?;
+        (garbage(zone_with_most_garbage) > 0).then_some(zone_with_most_garbage.number)
     }
 
     pub fn is_in(&self, at: Block, zone: ZoneNumber) -> bool {
         self.geometry.zone_of(at) == zone
     }
 
-    /// Empties a zone; what is in use of it must be in memory.
+    /// Resets a zone. Its live nodes must be in memory.
     pub fn reset(&mut self, zone: ZoneNumber) -> Result<()> {
         self.device.reset(zone)?;
-        if let Contents::Beside(nodes) = &mut self.contents {
+        if let Contents::InMemory(nodes) = &mut self.contents {
             nodes.retain(|&at, _| self.geometry.zone_of(at) != zone);
         }
         self.counts.resets += 1;
@@ -220,13 +225,13 @@ impl<D: ZonedDevice> Space<D> {
         Ok(())
     }
 
-    /// Blocks of sequential zones that were written since their last reset, and all there are.
+    /// Blocks of sequential zones written since their last reset, and the total.
     pub fn sequential_used(&self) -> (u64, u64) {
         let all = self.zones.len() as u64 * self.geometry.zone_capacity_blocks;
         (all - self.room(), all)
     }
 
-    /// Conventional blocks in use, and all there are.
+    /// Conventional blocks in use, and the total.
     pub fn conventional_used(&self) -> (u64, u64) {
         let all = u64::from(self.geometry.conventional_zones) * self.geometry.zone_blocks;
         (self.unused - self.free.len() as u64, all)

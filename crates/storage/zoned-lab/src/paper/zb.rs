@@ -1,7 +1,8 @@
-//! The ZB+-tree: heads in conventional zones, leaves and interior nodes in sequential zones once they are full, changes to those in logs.
-//! Not durable: see `paper`.
-//! Source: Liu Yang, Jin Peiquan, "ZB+-tree: a ZNS-SSD-aware index"; where the root's head splits, two layers grow (our own: the paper
-//! stops at four layers).
+//! The ZB+-tree: heads are in conventional zones; full leaves and interior nodes are in sequential zones, and changes
+//! to them are in logs.
+//!
+//! Source: Liu Yang, Jin Peiquan, "ZB+-tree: a ZNS-SSD-aware index". The paper's tree has four levels; here, the tree
+//! grows by two levels when the root splits.
 
 mod balance;
 mod check;
@@ -11,30 +12,30 @@ mod scan;
 mod view;
 
 use super::body::{Body, Change};
+use super::cached_nodes::CachedNodes;
 use super::counts::NodeKind;
 use super::fanout::Fanout;
 use super::head::{Head, Ptr};
-use super::kept::Kept;
 use super::record::Record;
-use super::space::{Contents, Space, Warmth};
-use balance::Outcome;
+use super::space::{Contents, Space, Temperature};
+use balance::Deletion;
 use longma_zoned::device::{Block, ZonedDevice};
 use longma_zoned::error::{Error, Result};
 pub(super) use scan::{ordered, visit_leaf};
 use serde::Serialize;
 use std::sync::Arc;
 
-/// The state of a leaf or an interior node, as its head knows it.
+/// The state of a leaf or an interior node, stored in its head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
-    /// In a conventional zone and not full: changed in place.
+    /// In a conventional zone and not full; changed in place.
     Change,
-    /// A full leaf in a sequential zone; updates are in its log.
+    /// A full leaf in a sequential zone; updates go to its log.
     SteadyHot,
-    /// A full interior node in a sequential zone; updates are in its log.
+    /// A full interior node in a sequential zone; updates go to its log.
     SteadyCold,
-    /// In a sequential zone with deletions in its log, so that in truth it is not full.
+    /// In a sequential zone with deletions in its log, so it is not really full.
     After,
 }
 
@@ -42,14 +43,14 @@ impl State {
     pub(super) const ALL: [State; 4] = [Self::Change, Self::SteadyHot, Self::SteadyCold, Self::After];
 }
 
-/// What a head's children are, and where they go: leaves at level 1, interior nodes at every other odd level.
+/// The node kinds below a head: leaves at level 1, interior nodes at every other odd level.
 #[derive(Clone, Copy, Debug)]
 struct Kinds {
     head: NodeKind,
     body: NodeKind,
     log: NodeKind,
     steady: State,
-    warmth: Warmth,
+    warmth: Temperature,
 }
 
 impl Kinds {
@@ -60,7 +61,7 @@ impl Kinds {
                 body: NodeKind::Leaf,
                 log: NodeKind::LeafLog,
                 steady: State::SteadyHot,
-                warmth: Warmth::Hot,
+                warmth: Temperature::Hot,
             }
         } else {
             Kinds {
@@ -68,34 +69,34 @@ impl Kinds {
                 body: NodeKind::Interior,
                 log: NodeKind::InteriorLog,
                 steady: State::SteadyCold,
-                warmth: Warmth::Cold,
+                warmth: Temperature::Cold,
             }
         }
     }
 }
 
-/// A head that split: the first key of its right part, and where that is.
+/// The result of splitting a head: the first key and the address of its right half.
 type Split = (u64, Block);
 
 /// The ZB+-tree of the paper, for 8-byte keys and values.
 ///
-/// Levels are counted from the leaves: 0 leaves, 1 leaf-heads, 2 interior nodes, 3 interior-heads. When the root (an interior-head) is
-/// full it splits, and an interior node and a new root grow above it: levels 4 and 5, and so on, so that on every path each second
-/// level is in conventional zones and is written in place.
+/// Levels are counted from the leaves: 0 leaves, 1 leaf-heads, 2 interior nodes, 3 interior-heads. When the root (an
+/// interior-head) is full it splits, and an interior node and a new root are added as levels 4 and 5, and so on. So on
+/// every path every second level is in conventional zones and is written in place.
 #[derive(Clone)]
 pub struct ZbTree<D> {
     pub(super) space: Space<D>,
-    kept: Kept,
+    kept: CachedNodes,
     root: Block,
     pub(super) root_level: u32,
     pub(super) len: u64,
 }
 
-/// The root's level in a tree of four layers.
+/// The level of the root in a tree of four levels.
 const ROOT_LEVEL: u32 = 3;
 
-/// Writes an empty tree, one node a layer, and says where its root is.
-fn plant<D: ZonedDevice>(space: &mut Space<D>) -> Result<Block> {
+/// Writes an empty tree, one node per level, and returns the address of its root.
+fn write_empty_tree<D: ZonedDevice>(space: &mut Space<D>) -> Result<Block> {
     let [leaf, leaf_head, interior, root] = [space.take()?, space.take()?, space.take()?, space.take()?];
     let over = |addr| Arc::new(Head { entries: vec![(0, Ptr { state: State::Change, addr, log: None })] });
     space.write(NodeKind::Leaf, leaf, &Arc::new(Body::default()))?;
@@ -106,19 +107,19 @@ fn plant<D: ZonedDevice>(space: &mut Space<D>) -> Result<Block> {
 }
 
 impl<D: ZonedDevice> ZbTree<D> {
-    /// An empty tree whose nodes' contents are where `contents` says.
-    pub(super) fn with(device: D, fanout: Fanout, contents: Contents, kept: Kept) -> Result<Self> {
+    /// Creates an empty tree whose node contents are stored as `contents` says.
+    pub(super) fn with(device: D, fanout: Fanout, contents: Contents, kept: CachedNodes) -> Result<Self> {
         let mut space = Space::new(device, fanout, contents)?;
-        let root = plant(&mut space)?;
+        let root = write_empty_tree(&mut space)?;
         Ok(Self { space, kept, root, root_level: ROOT_LEVEL, len: 0 })
     }
 
-    /// Blocks of conventional zones in use, and all there are.
+    /// Conventional blocks in use, and the total.
     pub fn conventional_used(&self) -> (u64, u64) {
         self.space.conventional_used()
     }
 
-    /// The value of `key`.
+    /// Returns the value of `key`.
     ///
     /// # Errors
     /// [`Error::Device`], [`Error::Damaged`].
@@ -135,10 +136,10 @@ impl<D: ZonedDevice> ZbTree<D> {
         }
     }
 
-    /// Gives `key` a value; true if it had none.
+    /// Inserts `key` or replaces its value. Returns true if the key is new.
     ///
     /// # Errors
-    /// As [`ZbTree::search`], and [`Error::Full`].
+    /// Those of [`ZbTree::search`], and [`Error::Full`].
     pub fn insert(&mut self, key: u64, value: u64) -> Result<bool> {
         self.make_room()?;
         let (new, split) = self.put_under(self.root, self.root_level, key, value)?;
@@ -149,23 +150,27 @@ impl<D: ZonedDevice> ZbTree<D> {
         Ok(new)
     }
 
-    /// Takes `key` away; true if it was there.
+    /// Removes `key`. Returns true if it was present.
     ///
     /// # Errors
-    /// As [`ZbTree::insert`].
+    /// Those of [`ZbTree::insert`].
     pub fn remove(&mut self, key: u64) -> Result<bool> {
         self.make_room()?;
         match self.delete_under(self.root, self.root_level, key)? {
-            Outcome::NotFound => return Ok(false),
-            Outcome::Gone => (self.root, self.root_level) = (plant(&mut self.space)?, ROOT_LEVEL),
-            Outcome::Done | Outcome::Small(_) => self.shrink()?,
+            Deletion::NotFound => return Ok(false),
+            Deletion::Gone => (self.root, self.root_level) = (write_empty_tree(&mut self.space)?, ROOT_LEVEL),
+            Deletion::Done | Deletion::Small(_) => self.shrink()?,
         }
         self.len -= 1;
         Ok(true)
     }
 
     fn read<R: Record>(&mut self, kind: NodeKind, at: Block) -> Result<Arc<R>> {
-        if self.kept.has(kind, at == self.root) { self.space.recall(at) } else { self.space.read(kind, at) }
+        if self.kept.has(kind, at == self.root) {
+            self.space.read_cached(at)
+        } else {
+            self.space.read(kind, at)
+        }
     }
 
     fn read_body(&mut self, level: u32, at: Block) -> Result<Arc<Body>> {
@@ -205,7 +210,7 @@ impl<D: ZonedDevice> ZbTree<D> {
         Ok((new, split))
     }
 
-    /// Writes a head in place; one that has too many entries is split first.
+    /// Writes a head in place, splitting it first if it has too many entries.
     fn write_head(&mut self, at: Block, level: u32, mut head: Arc<Head>) -> Result<Option<Split>> {
         let kind = Kinds::under(level).head;
         if head.entries.len() <= self.space.fanout.head {
@@ -221,7 +226,7 @@ impl<D: ZonedDevice> ZbTree<D> {
         Ok(Some((right.entries[0].0, right_at)))
     }
 
-    /// The root split: an interior node over both parts, and a new root over that.
+    /// Adds two levels over a split root: an interior node over both halves, and a new root.
     fn grow(&mut self, (separator, right): Split) -> Result<()> {
         let (interior, root) = (self.space.take()?, self.space.take()?);
         let entries = vec![(0, self.root.0), (separator, right.0)];

@@ -1,28 +1,28 @@
-//! The workloads: YCSB's A to F and the five of the ZB+-tree paper, as streams of operations.
-//! Not their keys and values: a record has a number, and who runs the stream makes its key.
-//! Source: YCSB's workload files; the paper's evaluation, where a workload follows a load of as many records.
+//! The workloads A to F of YCSB and the five of the ZB+-tree paper, as streams of operations on record numbers.
+//!
+//! Source: YCSB's workload files; the paper's evaluation, in which each workload follows a load of as many records.
 
-use super::{Chance, Chooser, Distribution};
+use super::{Chooser, Distribution, Rng};
 use serde::Serialize;
 
-/// One thing to do.
+/// An operation of a workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Operation {
-    /// Get a record.
+    /// Reads a record.
     Read(u64),
-    /// Give a record, which may have been deleted, a new value.
+    /// Writes a record, which may have been deleted.
     Update(u64),
-    /// Put a new record.
+    /// Inserts a new record.
     Insert(u64),
-    /// Take a record away; it may be gone already.
+    /// Deletes a record, which may have been deleted before.
     Delete(u64),
-    /// Get a record and as many that follow it that there are so many together.
+    /// Reads consecutive records: the first record and the number of records.
     Scan(u64, u32),
-    /// Get a record, then give it a new value.
+    /// Reads a record and then writes it.
     ReadModifyWrite(u64),
 }
 
-/// Of a hundred operations, how many are which.
+/// The mix of operations, in percent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Mix {
     /// Reads.
@@ -35,23 +35,23 @@ pub struct Mix {
     pub delete: u32,
     /// Scans.
     pub scan: u32,
-    /// Reads with a write of the same record.
+    /// Reads followed by a write of the same record.
     pub read_modify_write: u32,
 }
 
-/// A workload: operations after a load.
+/// A workload to be run after a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Workload {
     /// `A` to `F`, or `W1` to `W5`.
     pub name: &'static str,
-    /// Which operations.
+    /// The mix of operations.
     pub mix: Mix,
-    /// On which records; the paper's workloads were run with several.
+    /// The distribution of records. The paper ran its workloads with several.
     pub distribution: Distribution,
 }
 
-/// YCSB's maxscanlength: scans are of 1 to 100 records, each length as often as any other.
-const LONGEST_SCAN: u64 = 100;
+/// YCSB's maxscanlength. Scan lengths are uniformly distributed from 1 to this.
+const MAX_SCAN: u64 = 100;
 
 const NONE: Mix = Mix { read: 0, update: 0, insert: 0, delete: 0, scan: 0, read_modify_write: 0 };
 
@@ -64,7 +64,7 @@ const fn ycsb(name: &'static str, mix: Mix) -> Workload {
 }
 
 impl Workload {
-    /// All there are.
+    /// All workloads.
     pub const ALL: [Workload; 11] = [
         ycsb("A", Mix { read: 50, update: 50, ..NONE }),
         ycsb("B", Mix { read: 95, update: 5, ..NONE }),
@@ -79,30 +79,30 @@ impl Workload {
         paper("W5", 0, 0, 100),
     ];
 
-    /// The one called `name`, in any case.
+    /// Looks up a workload by name, ignoring case.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|workload| workload.name.eq_ignore_ascii_case(name))
     }
 
-    /// The same with another choice of records.
+    /// Returns the workload with another distribution.
     pub const fn with(self, distribution: Distribution) -> Self {
         Self { distribution, ..self }
     }
 
-    /// `operations` operations after a load of `records` records, numbered from 0.
+    /// The first `operations` operations after a load of `records` records, numbered from 0.
     pub fn stream(&self, records: u64, operations: u64, seed: u64) -> Stream {
         let expected = (operations as f64 * f64::from(self.mix.insert) / 100.0 * 2.0) as u64;
         let chooser = Chooser::new(self.distribution, records, expected);
-        Stream { mix: self.mix, chooser, chance: Chance::new(seed), next: records, left: operations }
+        Stream { mix: self.mix, chooser, rng: Rng::new(seed), next: records, left: operations }
     }
 }
 
-/// The operations of a workload, in order; the same for the same seed.
+/// A deterministic stream of a workload's operations.
 #[derive(Clone, Debug)]
 pub struct Stream {
     mix: Mix,
     chooser: Chooser,
-    chance: Chance,
+    rng: Rng,
     /// The number of the next record to insert.
     next: u64,
     left: u64,
@@ -114,13 +114,13 @@ impl Iterator for Stream {
     fn next(&mut self) -> Option<Operation> {
         self.left = self.left.checked_sub(1)?;
         let Mix { read, update, insert, delete, scan, .. } = self.mix;
-        let kind = self.chance.below(100) as u32;
+        let kind = self.rng.below(100) as u32;
         let insert_from = read + update;
         if (insert_from..insert_from + insert).contains(&kind) || self.next == 0 {
             self.next += 1;
             return Some(Operation::Insert(self.next - 1));
         }
-        let record = self.chooser.choose(self.next - 1, &mut self.chance);
+        let record = self.chooser.choose(self.next - 1, &mut self.rng);
         Some(if kind < read {
             Operation::Read(record)
         } else if kind < insert_from {
@@ -128,7 +128,7 @@ impl Iterator for Stream {
         } else if kind < insert_from + insert + delete {
             Operation::Delete(record)
         } else if kind < insert_from + insert + delete + scan {
-            Operation::Scan(record, self.chance.below(LONGEST_SCAN) as u32 + 1)
+            Operation::Scan(record, self.rng.below(MAX_SCAN) as u32 + 1)
         } else {
             Operation::ReadModifyWrite(record)
         })

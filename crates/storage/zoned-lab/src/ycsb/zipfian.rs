@@ -1,21 +1,21 @@
-//! Zipfian ranks by Gray's formula, and scattered over all items.
-//! Not the choice of a record: see `distribution`.
+//! Zipfian random numbers by Gray's formula, plain and scrambled.
+//!
 //! Source: Gray et al., SIGMOD 1994, section 3.2; YCSB's ZipfianGenerator and ScrambledZipfianGenerator.
 
-use super::{Chance, scatter};
+use super::{Rng, scatter};
 
 /// YCSB's skew.
 const THETA: f64 = 0.99;
 
-/// The items that YCSB's scrambled generator draws from, and their zeta, which would take minutes to compute.
+/// The number of items of YCSB's scrambled generator, and its zeta, which would take minutes to compute.
 const SCRAMBLED_ITEMS: u64 = 10_000_000_000;
 const SCRAMBLED_ZETA: f64 = 26.469_028_201_783_02;
 
-/// Ranks from 0, the most frequent, to one less than the number of items.
+/// Generates ranks from 0, the most frequent one, to the number of items minus one.
 #[derive(Clone, Debug)]
 pub struct Zipfian {
     items: u64,
-    /// What `zeta` and `eta` are for: it grows with the items asked for.
+    /// The number of items for which `zeta` and `eta` were computed. It grows with the number of items requested.
     counted: u64,
     zeta: f64,
     zeta_of_two: f64,
@@ -23,13 +23,13 @@ pub struct Zipfian {
     eta: f64,
 }
 
-/// The sum of 1 / i^theta for i from `from` + 1 to `to`, added to `sum`.
+/// Adds 1 / i^theta for i from `from` + 1 to `to` to `sum`.
 fn zeta(from: u64, to: u64, sum: f64) -> f64 {
     (from..to).fold(sum, |sum, i| sum + 1.0 / ((i + 1) as f64).powf(THETA))
 }
 
 impl Zipfian {
-    /// Ranks of `items` items, at least one, with theta 0.99. It adds up as many terms as there are items.
+    /// Creates a generator for `items` items, at least one, with theta 0.99. Takes time proportional to `items`.
     pub fn new(items: u64) -> Self {
         Self::with_zeta(items.max(1), zeta(0, items.max(1), 0.0))
     }
@@ -52,20 +52,20 @@ impl Zipfian {
         self.eta = (1.0 - (2.0 / self.items as f64).powf(1.0 - THETA)) / (1.0 - self.zeta_of_two / self.zeta);
     }
 
-    /// A rank.
-    pub fn next(&mut self, chance: &mut Chance) -> u64 {
-        self.rank(self.items, chance.fraction())
+    /// Draws a rank.
+    pub fn next(&mut self, rng: &mut Rng) -> u64 {
+        self.rank(self.items, rng.fraction())
     }
 
-    /// A rank among `items`, which may have grown since: the sum is continued. (As in YCSB, eta is then of the first number of items
-    /// and the new sum; fewer items than before leave both.)
-    pub fn next_of(&mut self, items: u64, chance: &mut Chance) -> u64 {
+    /// Draws a rank among `items`, which may have grown since the last call: the sum is extended. As in YCSB, `eta`
+    /// then combines the original number of items with the new sum, and a smaller number of items changes neither.
+    pub fn next_of(&mut self, items: u64, rng: &mut Rng) -> u64 {
         if items > self.counted {
             self.zeta = zeta(self.counted, items, self.zeta);
             self.counted = items;
             self.set_eta();
         }
-        self.rank(items, chance.fraction())
+        self.rank(items, rng.fraction())
     }
 
     fn rank(&self, items: u64, u: f64) -> u64 {
@@ -80,7 +80,7 @@ impl Zipfian {
     }
 }
 
-/// Zipfian ranks of ten thousand million items, scattered over `items` by FNV-1a: the frequent items lie anywhere.
+/// Zipfian ranks over 10^10 items, hashed to `items` by FNV-1a, so that the frequent items are scattered.
 #[derive(Clone, Debug)]
 pub struct ScrambledZipfian {
     ranks: Zipfian,
@@ -88,15 +88,15 @@ pub struct ScrambledZipfian {
 }
 
 impl ScrambledZipfian {
-    /// Over `items` items, at least one.
+    /// Creates a generator for `items` items, at least one.
     pub fn new(items: u64) -> Self {
-        // YCSB's range is 0 to 10^10, both included.
+        // YCSB's range is 0 to 10^10 inclusive.
         Self { ranks: Zipfian::with_zeta(SCRAMBLED_ITEMS + 1, SCRAMBLED_ZETA), items: items.max(1) }
     }
 
-    /// An item.
-    pub fn next(&mut self, chance: &mut Chance) -> u64 {
-        scatter(self.ranks.next(chance)) % self.items
+    /// Draws an item.
+    pub fn next(&mut self, rng: &mut Rng) -> u64 {
+        scatter(self.ranks.next(rng)) % self.items
     }
 }
 
@@ -106,11 +106,11 @@ mod tests {
 
     #[test]
     fn zeta_is_what_others_computed() {
-        // Generalised harmonic numbers for theta 0.99.
+        // Generalized harmonic numbers for theta 0.99.
         assert!((zeta(0, 1, 0.0) - 1.0).abs() < 1e-12);
         assert!((zeta(0, 2, 0.0) - 1.503_477_775_028_3).abs() < 1e-9);
-        // Euler-Maclaurin: zeta(n) = zeta(0.99) + n^0.01 / 0.01 + n^-0.99 / 2, with Riemann's zeta(0.99) = -99.42351; at 10^10 that is
-        // the constant YCSB has.
+        // Euler-Maclaurin: zeta(n) = zeta(0.99) + n^0.01 / 0.01 + n^-0.99 / 2, with Riemann's zeta(0.99) = -99.42351.
+        // At 10^10 this is YCSB's constant.
         let estimate = |n: f64| -99.423_513_2 + n.powf(0.01) / 0.01 + n.powf(-0.99) / 2.0;
         assert!((estimate(1e10) - SCRAMBLED_ZETA).abs() < 1e-4, "{}", estimate(1e10));
         assert!((estimate(1e6) - zeta(0, 1_000_000, 0.0)).abs() < 1e-4);
@@ -118,13 +118,13 @@ mod tests {
 
     #[test]
     fn ranks_come_as_often_as_zipfs_law_says() {
-        let (mut zipfian, mut chance) = (Zipfian::new(1_000), Chance::new(42));
+        let (mut zipfian, mut rng) = (Zipfian::new(1_000), Rng::new(42));
         let (draws, mut seen) = (400_000, vec![0u32; 1_000]);
         for _ in 0..draws {
-            seen[zipfian.next(&mut chance) as usize] += 1;
+            seen[zipfian.next(&mut rng) as usize] += 1;
         }
         let expected = |rank: usize| f64::from(draws) / ((rank + 1) as f64).powf(THETA) / zipfian.zeta;
-        // Gray's formula is exact for the first two ranks, and an approximation after.
+        // Gray's formula is exact for the first two ranks and an approximation for the others.
         for rank in [0, 1] {
             assert!(
                 (f64::from(seen[rank]) / expected(rank) - 1.0).abs() < 0.02,
@@ -138,19 +138,19 @@ mod tests {
     }
 
     #[test]
-    fn a_growing_number_of_items_is_as_good_as_one_known_before() {
+    fn a_growing_number_of_items_gives_the_same_distribution() {
         let (mut grown, known) = (Zipfian::new(100), Zipfian::new(5_000));
-        let mut chance = Chance::new(1);
-        assert!((0..5_000).all(|_| grown.next_of(5_000, &mut chance) < 5_000));
+        let mut rng = Rng::new(1);
+        assert!((0..5_000).all(|_| grown.next_of(5_000, &mut rng) < 5_000));
         assert!((grown.zeta - known.zeta).abs() < 1e-9);
     }
 
     #[test]
     fn the_hottest_scrambled_item_is_where_fnv_puts_rank_0() {
-        let (mut scrambled, mut chance) = (ScrambledZipfian::new(1_000_000), Chance::new(3));
+        let (mut scrambled, mut rng) = (ScrambledZipfian::new(1_000_000), Rng::new(3));
         let hottest = scatter(0) % 1_000_000;
         let draws = 100_000;
-        let hits = (0..draws).filter(|_| scrambled.next(&mut chance) == hottest).count();
+        let hits = (0..draws).filter(|_| scrambled.next(&mut rng) == hottest).count();
         let expected = f64::from(draws) / SCRAMBLED_ZETA;
         assert!((hits as f64 / expected - 1.0).abs() < 0.05, "{hits} of {expected}");
     }

@@ -1,11 +1,10 @@
-//! A device that counts what is done to another one.
-//! Not a model of time: `longma-zoned-lab` has one.
+//! A wrapper that counts the operations on a device.
 
 use super::{Block, DeviceError, Geometry, Read, Write, Zone, ZoneNumber, ZonedDevice};
 use serde::Serialize;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What was done to a device, errors left out.
+/// Operation counts of a device. Failed operations are not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
     /// Reads.
@@ -14,11 +13,11 @@ pub struct Counts {
     pub blocks_read: u64,
     /// Writes to conventional zones.
     pub conventional_writes: u64,
-    /// Blocks written in conventional zones.
+    /// Blocks written to conventional zones.
     pub conventional_blocks_written: u64,
     /// Writes and appends to sequential zones.
     pub sequential_writes: u64,
-    /// Blocks written in sequential zones.
+    /// Blocks written to sequential zones.
     pub sequential_blocks_written: u64,
     /// Zone resets.
     pub resets: u64,
@@ -29,17 +28,17 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Writes to zones of both kinds.
+    /// Writes to zones of both types.
     pub const fn writes(&self) -> u64 {
         self.conventional_writes + self.sequential_writes
     }
 
-    /// Blocks written in zones of both kinds.
+    /// Blocks written to zones of both types.
     pub const fn blocks_written(&self) -> u64 {
         self.conventional_blocks_written + self.sequential_blocks_written
     }
 
-    /// What was done since `before` was taken from the same device.
+    /// The difference from `before`, an earlier count of the same device.
     pub const fn since(&self, before: &Self) -> Self {
         Self {
             reads: self.reads - before.reads,
@@ -56,7 +55,7 @@ impl Counts {
     }
 }
 
-/// The counters behind [`Counts`].
+/// The atomic counters behind [`Counts`].
 #[derive(Default)]
 struct Counters {
     reads: AtomicU64,
@@ -70,24 +69,24 @@ struct Counters {
     flushes: AtomicU64,
 }
 
-/// A device that counts what is done to the one inside.
+/// A device that counts the operations on an inner device.
 pub struct Counted<D> {
     inner: D,
     counters: Counters,
 }
 
 impl<D: ZonedDevice> Counted<D> {
-    /// Counts from now on.
+    /// Wraps a device, with all counts at 0.
     pub fn new(inner: D) -> Self {
         Self { inner, counters: Counters::default() }
     }
 
-    /// The device inside.
+    /// The inner device.
     pub const fn inner(&self) -> &D {
         &self.inner
     }
 
-    /// What was done so far.
+    /// The current counts.
     pub fn counts(&self) -> Counts {
         let counters = &self.counters;
         Counts {

@@ -1,30 +1,31 @@
-//! What can go wrong on a zoned device, and how the kernel's error numbers say it.
-//! Not what can be wrong with a device's content: that is the index's.
-//! Source: NVMe Zoned Namespace Command Set 1.1, section 2.1 (status codes); the kernel's error numbers for them, as null_blk and
-//! nvme give them: EIO for an invalid write, ETOOMANYREFS over the open limit, EOVERFLOW over the active limit.
+//! Errors of zoned devices.
+//!
+//! Source: NVMe Zoned Namespace Command Set 1.1, section 2.1 (status codes), and the kernel's error numbers for them as
+//! null_blk and nvme return them: EIO for an invalid write, ETOOMANYREFS over the open limit, EOVERFLOW over the active
+//! limit.
 
 use super::{Block, Condition, ZoneNumber};
 use std::fmt;
 use std::io;
 
-/// What was being done.
+/// The operation that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// Finding the device and what it is made of.
+    /// Detecting the device and its geometry.
     Examine,
     /// Reading blocks.
     Read,
-    /// Writing blocks, in place or at a write pointer.
+    /// Writing blocks, in place or at the write pointer.
     Write,
-    /// Emptying a zone.
+    /// Resetting a zone.
     Reset,
-    /// Making a zone full.
+    /// Finishing a zone.
     Finish,
     /// Opening a zone explicitly.
     Open,
     /// Closing a zone.
     Close,
-    /// Making writes outlast a power cut.
+    /// Flushing writes to stable storage.
     Flush,
     /// Reporting zones.
     Report,
@@ -46,17 +47,17 @@ impl fmt::Display for Operation {
     }
 }
 
-/// Why a device did not do what was asked.
+/// An error of a zoned device.
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceError {
-    /// A sequential zone can be written at its write pointer only.
-    #[error("{zone} can be written at its block {write_pointer} only, not at {offset}")]
+    /// The write is not at the write pointer of its sequential zone.
+    #[error("{zone} must be written at its write pointer, block {write_pointer}, not at {offset}")]
     NotAtWritePointer {
         /// The zone.
         zone: ZoneNumber,
-        /// Where its write pointer is, blocks from its start.
+        /// The write pointer, blocks from the start of the zone.
         write_pointer: u64,
-        /// Where the write was, blocks from its start.
+        /// The position of the write, blocks from the start of the zone.
         offset: u64,
     },
     /// The zone is full.
@@ -65,55 +66,53 @@ pub enum DeviceError {
         /// The zone.
         zone: ZoneNumber,
     },
-    /// The write does not fit into what is left of the zone.
-    #[error("{count} blocks at block {offset} do not fit into {zone}, which holds {capacity_blocks}")]
+    /// The write extends beyond the capacity of the zone.
+    #[error("{count} blocks at block {offset} do not fit into {zone}, which has {capacity_blocks}")]
     BeyondCapacity {
         /// The zone.
         zone: ZoneNumber,
-        /// Where the write was, blocks from its start.
+        /// The position of the write, blocks from the start of the zone.
         offset: u64,
-        /// How many blocks.
+        /// The length of the write, blocks.
         count: u64,
-        /// What the zone holds.
+        /// The capacity of the zone, blocks.
         capacity_blocks: u64,
     },
-    /// The zone would have to be opened, and no other can be closed for it.
-    #[error("{zone} cannot be opened: {limit} zones are open, which is all the device allows")]
+    /// The limit on open zones is reached, and no open zone can be closed implicitly.
+    #[error("{zone} cannot be opened: {limit} zones are open, the device's limit")]
     TooManyOpen {
         /// The zone.
         zone: ZoneNumber,
-        /// The device's limit.
+        /// The limit of the device.
         limit: u32,
     },
-    /// The zone would become active, and the device allows no more of them.
-    #[error(
-        "{zone} cannot be made active: {limit} zones are open or partly written, which is all the device allows"
-    )]
+    /// The limit on active zones is reached.
+    #[error("{zone} cannot be made active: {limit} zones are open or partly written, the device's limit")]
     TooManyActive {
         /// The zone.
         zone: ZoneNumber,
-        /// The device's limit.
+        /// The limit of the device.
         limit: u32,
     },
-    /// The zone is read-only or offline: worn out.
+    /// The zone is worn out.
     #[error("{zone} is {condition}: it cannot {operation}")]
     Unusable {
         /// The zone.
         zone: ZoneNumber,
         /// Read-only or offline.
         condition: Condition,
-        /// What was asked.
+        /// The operation requested.
         operation: Operation,
     },
-    /// Conventional zones have no write pointer and no such operation.
+    /// The operation applies only to sequential zones.
     #[error("cannot {operation} {zone}: it is conventional")]
     NotSequential {
         /// The zone.
         zone: ZoneNumber,
-        /// What was asked.
+        /// The operation requested.
         operation: Operation,
     },
-    /// An empty or full zone cannot be closed.
+    /// The zone is empty or full, so it cannot be closed.
     #[error("{zone} cannot be closed: it is {condition}")]
     NotOpen {
         /// The zone.
@@ -121,91 +120,91 @@ pub enum DeviceError {
         /// Its condition.
         condition: Condition,
     },
-    /// There is no such zone.
+    /// The zone number is out of range.
     #[error("there is no {zone}: the device has {zones}")]
     NoSuchZone {
-        /// The zone asked for.
+        /// The zone requested.
         zone: ZoneNumber,
-        /// How many there are.
+        /// The number of zones.
         zones: u32,
     },
-    /// Blocks that the device does not have.
+    /// The block range extends beyond the device.
     #[error("cannot {operation} {count} blocks from {block} on: the device has {blocks}")]
     OutOfRange {
-        /// What was asked.
+        /// The operation requested.
         operation: Operation,
         /// The first block.
         block: Block,
-        /// How many blocks.
+        /// The number of blocks.
         count: u64,
-        /// How many the device has.
+        /// The size of the device, blocks.
         blocks: u64,
     },
-    /// Blocks of more than one zone at once.
-    #[error("cannot {operation} {count} blocks from {block} on: they reach beyond {zone}")]
+    /// The block range spans several zones.
+    #[error("cannot {operation} {count} blocks from {block} on: they extend beyond {zone}")]
     AcrossZones {
-        /// What was asked.
+        /// The operation requested.
         operation: Operation,
         /// The first block.
         block: Block,
-        /// How many blocks.
+        /// The number of blocks.
         count: u64,
-        /// The first block's zone.
+        /// The zone of the first block.
         zone: ZoneNumber,
     },
-    /// Not a whole number of blocks.
-    #[error("cannot {operation} {bytes} bytes: a block has {block_bytes}")]
+    /// The length is zero or not a multiple of the block size.
+    #[error("cannot {operation} {bytes} bytes: not a multiple of the block size of {block_bytes}")]
     Unaligned {
-        /// What was asked.
+        /// The operation requested.
         operation: Operation,
-        /// How many bytes.
+        /// The length, bytes.
         bytes: usize,
-        /// The size of a block.
+        /// The block size, bytes.
         block_bytes: u32,
     },
-    /// The device was opened for reading.
+    /// The device is open for reading only.
     #[error("cannot {operation} {name}: it is open for reading only")]
     ReadOnly {
-        /// The file or device.
+        /// The path of the file or device.
         name: String,
-        /// What was asked.
+        /// The operation requested.
         operation: Operation,
     },
     /// The medium failed.
     #[error("the device failed to {operation} {count} blocks from {block} on")]
     Media {
-        /// What was asked.
+        /// The operation requested.
         operation: Operation,
         /// The first block.
         block: Block,
-        /// How many blocks.
+        /// The number of blocks.
         count: u64,
     },
-    /// The power was cut: an injected fault. Nothing works on this device any more.
+    /// The power was cut by fault injection. All further operations fail.
     #[error("the power is off")]
     PowerCut,
-    /// Not a possible device.
-    #[error("not a possible device: {what}")]
+    /// The geometry is invalid.
+    #[error("invalid device geometry: {what}")]
     Geometry {
-        /// What is wrong with it.
+        /// The reason.
         what: String,
     },
-    /// What is there is no device of ours, or not the one expected, or damaged.
+    /// The file or device is not a supported zoned device, is not the expected one, or is damaged.
     #[error("{name}: {what}")]
     NotUsable {
-        /// The file or device.
+        /// The path of the file or device.
         name: String,
-        /// What is wrong, and what to do.
+        /// The problem, and what to do.
         what: String,
     },
-    /// The host's system failed.
+    /// A system call failed.
     #[error("cannot {operation} {name}: {source}")]
     Host {
-        /// The file or device.
+        /// The path of the file or device.
         name: String,
-        /// What was asked.
+        /// The operation requested.
         operation: Operation,
-        /// What the system said.
+        /// The error of the system call.
         source: io::Error,
     },
 }

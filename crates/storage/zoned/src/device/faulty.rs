@@ -1,6 +1,7 @@
-//! Fault injection: a device in memory that fails when told to, and knows what a power cut would leave of it.
-//! Not the power cuts themselves: those are in `power_cut`.
-//! Source: the contract it uses up is that of [`ZonedDevice`].
+//! Fault injection: a device in memory that fails on request and records what a power cut would leave of it.
+//!
+//! Source: the faults stay within the contract of [`ZonedDevice`], except for the media faults (torn, lost and
+//! misdirected writes, flipped bits).
 
 use super::memory::MemoryDevice;
 use super::power_cut::{Change, Cut, Recording};
@@ -8,50 +9,52 @@ use super::{Block, Condition, DeviceError, Geometry, Operation, Zone, ZoneNumber
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Something that goes wrong. Changes are counted as [`FaultyDevice::changes`] does.
+/// A fault to inject. Changes are counted as by [`FaultyDevice::changes`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The power goes off when change `after` is done and another is tried; from then on nothing works.
+    /// The power fails after change `after`: the next change and all further operations fail.
     PowerCut {
-        /// The number of changes that still work.
+        /// The number of changes that succeed.
         after: u64,
     },
-    /// Every read that touches `block` fails.
+    /// Every read that includes `block` fails.
     ReadError {
         /// The block.
         block: Block,
     },
-    /// Every read after the next `after` ones fails once: a passing disturbance.
-    PassingReadError {
-        /// How many reads still work.
+    /// A transient error: the first read after `after` successful reads fails.
+    TransientReadError {
+        /// The number of reads that succeed first.
         after: u64,
     },
-    /// The change after change `after`, if it is a write, fails; the first half of its blocks is written nevertheless.
+    /// The change after change `after` fails, if it is a write. The first half of its blocks is written nevertheless.
     WriteError {
         /// The number of changes before it.
         after: u64,
     },
-    /// The change after change `after`, if it is a write, is said to be done, and only its first `sectors` sectors of 512 bytes arrive. What
-    /// is behind them stays as it was; the write pointer of a sequential zone moves all the same.
+    /// The change after change `after`, if it is a write, reports success but writes only its first `sectors` sectors
+    /// of 512 bytes. The rest keeps its old contents. The write pointer of a sequential zone advances over the whole
+    /// write.
     TornWrite {
         /// The number of changes before it.
         after: u64,
-        /// How much arrives; 0 for nothing, which is a lost write.
+        /// The number of sectors written; 0 makes it a lost write.
         sectors: u64,
     },
-    /// The change after change `after`, if it is a write, is said to be done, and arrives at another place, over what is there.
+    /// The change after change `after`, if it is a write, reports success but overwrites another place.
     MisdirectedWrite {
         /// The number of changes before it.
         after: u64,
-        /// Where it arrives; as much of it as fits into that zone.
+        /// The block that is overwritten. Data that does not fit into its zone is dropped.
         to: Block,
     },
-    /// The first flush after change `after` fails; after a power cut, what was written in place since the one before is lost even if a later flush worked.
+    /// The first flush after change `after` fails. A power cut then loses what was written in place since the previous
+    /// flush, even if a later flush succeeds.
     FlushError {
         /// The number of changes before it.
         after: u64,
     },
-    /// After change `after` the zone is worn out.
+    /// The zone wears out after change `after`.
     WornOut {
         /// The number of changes before it.
         after: u64,
@@ -62,20 +65,20 @@ pub enum Fault {
     },
 }
 
-/// What the device remembers beside its content.
-struct Memory {
+/// The state of a [`FaultyDevice`] other than its contents.
+struct FaultState {
     changes: u64,
     reads: u64,
     off: bool,
-    /// What would be left now.
+    /// What a power cut at this moment would leave.
     cut: Cut,
     recording: Option<Recording>,
     faults: Vec<Fault>,
-    /// Of each block, what was written last, and before that.
+    /// The last two versions of each block.
     versions: Option<HashMap<u64, Versions>>,
 }
 
-/// What was written to a block last, and what before.
+/// The last version of a block, and the one before it.
 struct Versions {
     newest: Arc<[u8]>,
     older: Option<Arc<[u8]>>,
@@ -84,30 +87,30 @@ struct Versions {
 /// The unit in which a write is torn, bytes.
 const SECTOR_BYTES: usize = 512;
 
-/// A device in memory that fails when told to.
+/// A device in memory that fails on request.
 pub struct FaultyDevice {
     live: MemoryDevice,
-    memory: Mutex<Memory>,
+    memory: Mutex<FaultState>,
 }
 
 impl FaultyDevice {
-    /// A new, empty device without faults.
+    /// Creates an empty device without faults.
     ///
     /// # Errors
-    /// As [`Geometry::check`].
+    /// Those of [`Geometry::check`].
     pub fn new(geometry: Geometry) -> Result<Self, DeviceError> {
         MemoryDevice::new(geometry).map(Self::over)
     }
 
-    /// A device with the content of another, all of it taken to be safe from a power cut.
+    /// Wraps a device. Its contents count as durable.
     pub fn over(device: MemoryDevice) -> Self {
         let cut = Cut::of(&device);
         let (recording, faults, versions) = (None, Vec::new(), None);
-        let memory = Memory { changes: 0, reads: 0, off: false, cut, recording, faults, versions };
+        let memory = FaultState { changes: 0, reads: 0, off: false, cut, recording, faults, versions };
         Self { live: device, memory: Mutex::new(memory) }
     }
 
-    /// How often the device was changed so far: writes, appends, resets, finishes; flushes count too.
+    /// The number of changes so far: writes, appends, resets, finishes and flushes.
     pub fn changes(&self) -> u64 {
         self.memory().changes
     }
@@ -117,17 +120,17 @@ impl FaultyDevice {
         self.memory().faults.push(fault);
     }
 
-    /// The faults that have not happened yet.
+    /// The faults that have not occurred yet.
     pub fn waiting(&self) -> Vec<Fault> {
         self.memory().faults.clone()
     }
 
-    /// Takes all faults back; power that is off stays off.
+    /// Removes all faults. After a power cut the power stays off.
     pub fn clear_faults(&self) {
         self.memory().faults.clear();
     }
 
-    /// Inverts a bit of a block, as a medium does that forgets; `bit` counts from the block's first byte's lowest.
+    /// Inverts a bit of a block, like bit rot. `bit` counts from the least significant bit of the first byte.
     ///
     /// # Errors
     /// [`DeviceError::OutOfRange`].
@@ -136,14 +139,14 @@ impl FaultyDevice {
         self.memory().cut.flip_bit(block, bit)
     }
 
-    /// Remembers from now on what each block held before it was written last, for [`FaultyDevice::take_back`].
-    pub fn remember_versions(&self) {
+    /// Starts recording the previous version of each written block, for [`FaultyDevice::revert_block`].
+    pub fn track_versions(&self) {
         self.memory().versions.get_or_insert_default();
     }
 
-    /// Makes a block hold again what it did before it was written last, as a drive does whose table of places loses an entry; false if it
-    /// was not written twice since [`FaultyDevice::remember_versions`].
-    pub fn take_back(&self, block: Block) -> bool {
+    /// Reverts a block to its previous version, like a drive that loses an entry of its mapping table. Returns false if
+    /// the block has not been written twice since [`FaultyDevice::track_versions`].
+    pub fn revert_block(&self, block: Block) -> bool {
         let mut memory = self.memory();
         let versions = memory.versions.as_mut().and_then(|versions| versions.get_mut(&block.0));
         let Some(older) = versions.and_then(|versions| versions.older.take()) else { return false };
@@ -151,8 +154,8 @@ impl FaultyDevice {
         true
     }
 
-    /// The blocks that [`FaultyDevice::take_back`] can take back, in order.
-    pub fn written_again(&self) -> Vec<Block> {
+    /// The blocks that [`FaultyDevice::revert_block`] can revert, in order.
+    pub fn revertible_blocks(&self) -> Vec<Block> {
         let memory = self.memory();
         let versions = memory.versions.iter().flatten();
         let older = versions.filter(|(_, versions)| versions.older.is_some()).map(|(block, _)| Block(*block));
@@ -161,8 +164,8 @@ impl FaultyDevice {
         blocks
     }
 
-    /// Changes what is on the medium, without asking the zone rules.
-    fn overwrite(&self, memory: &mut Memory, block: Block, data: &[u8]) {
+    /// Overwrites the medium without applying the zone rules.
+    fn overwrite(&self, memory: &mut FaultState, block: Block, data: &[u8]) {
         let geometry = self.geometry();
         let zone = geometry.zone_of(block);
         let block_bytes = geometry.block_bytes as usize;
@@ -173,28 +176,28 @@ impl FaultyDevice {
         memory.cut.overwrite(block, data);
     }
 
-    /// What a power cut now would leave.
+    /// What a power cut at this moment would leave.
     pub fn cut(&self) -> Cut {
         self.memory().cut.clone()
     }
 
-    /// Remembers every change from now on, for [`FaultyDevice::recording`].
+    /// Starts recording all changes, for [`FaultyDevice::recording`].
     pub fn record(&self) {
         let mut memory = self.memory();
         memory.recording = Some(Recording::beginning_with(memory.cut.clone(), memory.changes));
     }
 
-    /// Every change since [`FaultyDevice::record`], which ends with it; `None` without.
+    /// Ends the recording and returns the changes since [`FaultyDevice::record`]. `None` if no recording was running.
     pub fn recording(&self) -> Option<Recording> {
         self.memory().recording.take()
     }
 
-    fn memory(&self) -> MutexGuard<'_, Memory> {
+    fn memory(&self) -> MutexGuard<'_, FaultState> {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The memory, for a change, once faults that are due have come true.
-    fn about_to_change(&self) -> Result<MutexGuard<'_, Memory>, DeviceError> {
+    /// Locks the state for a change, after triggering the faults that are due.
+    fn about_to_change(&self) -> Result<MutexGuard<'_, FaultState>, DeviceError> {
         let mut memory = self.memory();
         let changes = memory.changes;
         let faults = memory.faults.clone();
@@ -212,7 +215,7 @@ impl FaultyDevice {
         if memory.off { Err(DeviceError::PowerCut) } else { Ok(memory) }
     }
 
-    fn write_through(&self, memory: &mut Memory, block: Block, data: &[u8]) -> Result<(), DeviceError> {
+    fn write_through(&self, memory: &mut FaultState, block: Block, data: &[u8]) -> Result<(), DeviceError> {
         let changes = memory.changes;
         let is_due = |fault: &Fault| match fault {
             Fault::WriteError { after }
@@ -241,10 +244,10 @@ impl FaultyDevice {
         }
     }
 
-    /// Writes the first bytes of `data` only, and leaves what is behind them as it was.
+    /// Writes only the first `bytes` bytes of `data`. The rest keeps its old contents.
     fn write_front(
         &self,
-        memory: &mut Memory,
+        memory: &mut FaultState,
         block: Block,
         data: &[u8],
         bytes: usize,
@@ -258,7 +261,7 @@ impl FaultyDevice {
         Ok(())
     }
 
-    fn fail_to_write(&self, memory: &mut Memory, block: Block, data: &[u8]) -> Result<(), DeviceError> {
+    fn fail_to_write(&self, memory: &mut FaultState, block: Block, data: &[u8]) -> Result<(), DeviceError> {
         let block_bytes = self.geometry().block_bytes as usize;
         let half = &data[..data.len() / block_bytes / 2 * block_bytes];
         if !half.is_empty() {
@@ -270,7 +273,7 @@ impl FaultyDevice {
     }
 }
 
-impl Memory {
+impl FaultState {
     fn note_versions(&mut self, block: Block, data: &[u8], block_bytes: u32) {
         let Some(versions) = &mut self.versions else { return };
         for (number, content) in (block.0..).zip(data.chunks(block_bytes as usize)) {
@@ -306,7 +309,7 @@ impl ZonedDevice for FaultyDevice {
         let count = buffer.len() as u64 / u64::from(self.geometry().block_bytes);
         let reads = memory.reads;
         memory.reads += 1;
-        let passing = |fault: &Fault| matches!(fault, Fault::PassingReadError { after } if *after <= reads);
+        let passing = |fault: &Fault| matches!(fault, Fault::TransientReadError { after } if *after <= reads);
         let passing = memory.faults.iter().position(passing).map(|index| memory.faults.remove(index));
         let touched = |fault: &Fault| match fault {
             Fault::ReadError { block: bad } => (block.0..block.0 + count).contains(&bad.0),

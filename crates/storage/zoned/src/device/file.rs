@@ -1,6 +1,6 @@
-//! A zoned device in a sparse file, with the zone rules enforced and the zones' states safe from a power cut: the embedded
-//! default, where there is no zoned device.
-//! Not direct I/O: the file goes through the page cache. Not timed: `longma-zoned-lab` has a model that is.
+//! A zoned device in a sparse file: the default where no zoned device is available. It enforces the zone rules and
+//! makes zone states durable. I/O goes through the page cache.
+//!
 //! Source: pwrite(2), fdatasync(2), fallocate(2), flock(2).
 
 mod backing;
@@ -13,7 +13,7 @@ use super::memory::UNWRITTEN;
 use super::zones::{Span, ZoneTable};
 use super::{Block, Condition, DeviceError, Geometry, Operation, Zone, ZoneNumber, ZonedDevice};
 use backing::Backing;
-use layout::{Header, PAGE_BYTES, Places};
+use layout::{FileLayout, Header, PAGE_BYTES};
 use serde::Serialize;
 use state_log::StateLog;
 use std::collections::BTreeMap;
@@ -23,71 +23,72 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// A zoned device in a file. One process has it open at a time.
+/// A zoned device in a file. Only one process can have it open for writing.
 pub struct FileDevice {
     header: Header,
-    places: Places,
+    layout: FileLayout,
     backing: Backing,
     rules: Mutex<Rules>,
-    /// Of each sequential zone, so that readers wait for nobody: the write pointer, or [`OFFLINE`].
+    /// For each sequential zone the write pointer, or [`OFFLINE`]. Readers use it without taking a lock.
     readable: Vec<AtomicU64>,
-    /// Set for good when a flush failed: what the file holds is then unknown.
+    /// Set permanently when a flush fails, because the contents of the file are unknown then.
     broken: AtomicBool,
     access: Access,
 }
 
-/// What may be done with the file.
+/// How the file is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Access {
     ReadOnly,
     Write,
-    /// To write, and one of the header's copies is not whole: the first flush makes it good.
+    /// For writing, and one copy of the header is damaged. The first flush repairs it.
     WriteHeader,
 }
 
-/// What [`FileDevice::open_to_repair`] had to guess of the zones' states.
+/// How [`FileDevice::open_to_repair`] reconstructed the zone states.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct StatesRepair {
-    /// Whether the table of the zones' states was damaged, and was put together from what is left of it and from what is in the zones.
+    /// Whether the table of zone states was damaged and had to be reconstructed from its remains and from the contents
+    /// of the zones.
     pub table_lost: bool,
-    /// Zones of which nobody knows how far they are written: it is taken to be the last block that holds anything.
+    /// Zones whose write pointer is unknown. It was set behind the last block with any content.
     pub guessed: Vec<ZoneNumber>,
 }
 
-/// In place of a write pointer: the zone cannot be read.
+/// Stored instead of a write pointer for a zone that cannot be read.
 const OFFLINE: u64 = u64::MAX;
 
-/// The zones' states, and what of them the file does not know yet.
+/// The zone states, and the changes that are not in the log yet.
 struct Rules {
     table: ZoneTable,
     log: StateLog,
-    /// Zones that changed since the last record.
+    /// The zones changed since the last log record.
     changed: BTreeMap<ZoneNumber, Unsaved>,
 }
 
-/// What was written into a zone since the last record.
+/// The data written to a zone since the last log record.
 #[derive(Default)]
 struct Unsaved {
     blocks: u64,
-    /// CRC-32C of it.
+    /// The CRC-32C of the data.
     crc: u32,
 }
 
 impl FileDevice {
-    /// Whether a file can emulate such a device.
+    /// Checks that a file can emulate a device with this geometry.
     ///
     /// # Errors
-    /// As [`Geometry::check`]; [`DeviceError::Geometry`], too, for more zones than a file emulates (4 Mi).
+    /// Those of [`Geometry::check`]; [`DeviceError::Geometry`] also for more than 4 Mi zones.
     pub fn admits(geometry: &Geometry) -> Result<(), DeviceError> {
         layout::check(geometry)
     }
 
-    /// Makes a new device in a new file; an old one is replaced only if `replace`.
+    /// Creates a device in a new file. An existing file is replaced only if `replace` is set.
     ///
     /// # Errors
-    /// As [`FileDevice::admits`]; [`DeviceError::NotUsable`] if something else than a regular file is there, or it is in use;
-    /// [`DeviceError::Host`] if the file is there already, cannot be made or cannot be so long. An old file is as it was then, unless a write
-    /// failed.
+    /// Those of [`FileDevice::admits`]; [`DeviceError::NotUsable`] if the path exists and is not a regular file, or is
+    /// in use; [`DeviceError::Host`] if the file exists, cannot be created, or cannot have the required length. An
+    /// existing file is then unchanged, unless a write failed.
     pub fn create(path: &Path, geometry: Geometry, replace: bool) -> Result<Self, DeviceError> {
         Self::admits(&geometry)?;
         let mut options = OpenOptions::new();
@@ -102,68 +103,70 @@ impl FileDevice {
         };
         let device = Self::create_in(backing, geometry).inspect_err(|_| {
             if is_new {
-                // It holds nothing that could be opened.
+                // The incomplete file holds no device that could be opened.
                 let _ = std::fs::remove_file(path);
             }
         })?;
-        device.backing.sync_folder()?;
+        device.backing.sync_directory()?;
         Ok(device)
     }
 
     fn create_in(backing: Backing, geometry: Geometry) -> Result<Self, DeviceError> {
         let table = ZoneTable::new(geometry)?;
-        let places = Places::of(&geometry);
+        let layout = FileLayout::of(&geometry);
         let header = Header { identity: backing.identity()?, geometry };
-        // A file system that cannot have files of this length says so while an old device is still whole.
-        if backing.length()? < places.end {
-            backing.resize(places.end)?;
+        // If the file system does not support this length, fail before the old device is erased.
+        if backing.length()? < layout.end {
+            backing.resize(layout.end)?;
         }
-        // Of an old device nothing stays, so that nothing of it can be taken for the new one's.
+        // Discard all old contents, so that none of them can be mistaken for those of the new device.
         backing.resize(0)?;
-        backing.resize(places.end)?;
-        let log = StateLog::create(&backing, &places, &table)?;
-        // Last, so that a file with a header is whole.
+        backing.resize(layout.end)?;
+        let log = StateLog::create(&backing, &layout, &table)?;
+        // Write the header last: a file with a valid header is complete.
         backing.write(0, &header.encode())?;
         backing.sync()?;
-        Ok(Self::new(header, places, backing, table, log, Access::Write))
+        Ok(Self::new(header, layout, backing, table, log, Access::Write))
     }
 
-    /// Opens a device that [`FileDevice::create`] made. What a power cut left of it is put in order, in the file with the first flush:
-    /// opening itself writes nothing.
+    /// Opens a device created by [`FileDevice::create`]. Opening writes nothing; changes needed after a power cut are
+    /// written by the first flush.
     ///
     /// # Errors
-    /// [`DeviceError::NotUsable`] if the file is no such device, truncated, damaged, or in use; [`DeviceError::Host`].
+    /// [`DeviceError::NotUsable`] if the file is not such a device, or is truncated, damaged or in use;
+    /// [`DeviceError::Host`].
     pub fn open(path: &Path) -> Result<Self, DeviceError> {
         Self::open_in(Self::backing(path, false)?)
     }
 
-    /// Opens a device for reading: the file is opened so that nothing can be written to it, and whatever would write is
-    /// [`DeviceError::ReadOnly`]. Others may read it meanwhile.
+    /// Opens a device for reading. The file is opened read-only, and operations that would write fail with
+    /// [`DeviceError::ReadOnly`]. Other processes may read the device at the same time.
     ///
     /// # Errors
-    /// As [`FileDevice::open`].
+    /// Those of [`FileDevice::open`].
     pub fn open_read_only(path: &Path) -> Result<Self, DeviceError> {
         let mut device = Self::open_in(Self::backing(path, true)?)?;
         device.access = Access::ReadOnly;
         Ok(device)
     }
 
-    /// Opens a device of which the table of the zones' states may be damaged in all copies: it is then put together from what is left of
-    /// it, and of zones that nothing is known of the last block that holds anything is taken to be the last one written. What was
-    /// not flushed when the power was cut may come back with that. For [`crate::Store::repair`], which proves what is in the zones.
+    /// Opens a device even if all copies of its table of zone states are damaged. The table is then reconstructed from
+    /// its remains. For zones without any record, the write pointer is set behind the last block with any content; data
+    /// that was not flushed before a power cut may reappear. Intended for [`crate::Store::repair`], which verifies the
+    /// contents of the zones.
     ///
     /// # Errors
-    /// As [`FileDevice::open`], if the file was truncated or both copies of its header are damaged.
+    /// Those of [`FileDevice::open`], if the file was truncated or both copies of its header are damaged.
     pub fn open_to_repair(path: &Path) -> Result<(Self, StatesRepair), DeviceError> {
-        let (places, header, backing, access) = Self::examine(Self::backing(path, false)?)?;
+        let (layout, header, backing, access) = Self::examine(Self::backing(path, false)?)?;
         let mut table = ZoneTable::new(header.geometry)?;
-        if let Ok(log) = StateLog::recover(&backing, &places, &mut table) {
-            return Ok((Self::new(header, places, backing, table, log, access), StatesRepair::default()));
+        if let Ok(log) = StateLog::recover(&backing, &layout, &mut table) {
+            return Ok((Self::new(header, layout, backing, table, log, access), StatesRepair::default()));
         }
         let mut table = ZoneTable::new(header.geometry)?;
-        let (log, guessed) = StateLog::salvage(&backing, &places, &mut table)?;
+        let (log, guessed) = StateLog::salvage(&backing, &layout, &mut table)?;
         let repair = StatesRepair { table_lost: true, guessed };
-        Ok((Self::new(header, places, backing, table, log, access), repair))
+        Ok((Self::new(header, layout, backing, table, log, access), repair))
     }
 
     fn backing(path: &Path, is_read_only: bool) -> Result<Backing, DeviceError> {
@@ -171,30 +174,30 @@ impl FileDevice {
     }
 
     fn open_in(backing: Backing) -> Result<Self, DeviceError> {
-        let (places, header, backing, access) = Self::examine(backing)?;
+        let (layout, header, backing, access) = Self::examine(backing)?;
         let mut table = ZoneTable::new(header.geometry)?;
-        let log = StateLog::recover(&backing, &places, &mut table)?;
-        Ok(Self::new(header, places, backing, table, log, access))
+        let log = StateLog::recover(&backing, &layout, &mut table)?;
+        Ok(Self::new(header, layout, backing, table, log, access))
     }
 
-    /// What the file says of itself.
-    fn examine(backing: Backing) -> Result<(Places, Header, Backing, Access), DeviceError> {
+    /// Reads the header and checks the length of the file.
+    fn examine(backing: Backing) -> Result<(FileLayout, Header, Backing, Access), DeviceError> {
         let mut page = vec![0; PAGE_BYTES];
         let length = backing.length()?;
         page.truncate(usize::try_from(length).unwrap_or(PAGE_BYTES).min(PAGE_BYTES));
         backing.read(0, &mut page)?;
         let (header, is_whole) = Header::decode(&page).map_err(|what| backing.not_usable(what))?;
-        let places = Places::of(&header.geometry);
-        if length < places.end {
-            let what = format!("is {length} bytes long instead of {}: it was truncated", places.end);
+        let layout = FileLayout::of(&header.geometry);
+        if length < layout.end {
+            let what = format!("is {length} bytes long instead of {}: it was truncated", layout.end);
             return Err(backing.not_usable(what));
         }
-        Ok((places, header, backing, if is_whole { Access::Write } else { Access::WriteHeader }))
+        Ok((layout, header, backing, if is_whole { Access::Write } else { Access::WriteHeader }))
     }
 
     fn new(
         header: Header,
-        places: Places,
+        layout: FileLayout,
         backing: Backing,
         table: ZoneTable,
         log: StateLog,
@@ -203,21 +206,24 @@ impl FileDevice {
         let readable =
             header.geometry.sequential().map(|zone| AtomicU64::new(readable(&table, zone))).collect();
         let rules = Mutex::new(Rules { table, log, changed: BTreeMap::new() });
-        Self { header, places, backing, rules, readable, broken: AtomicBool::new(false), access }
+        Self { header, layout, backing, rules, readable, broken: AtomicBool::new(false), access }
     }
 
-    /// A number chosen by chance when the device was made: it tells devices apart.
+    /// The random identifier given when the device was created.
     pub const fn identity(&self) -> u128 {
         self.header.identity
     }
 
-    /// Makes a sequential zone read-only or offline, as wear does.
+    /// Simulates wear: makes a sequential zone read-only or offline.
     ///
     /// # Errors
-    /// [`DeviceError::NoSuchZone`]; [`DeviceError::Geometry`] for any other condition or zone; [`DeviceError::Host`].
+    /// [`DeviceError::NoSuchZone`]; [`DeviceError::Geometry`] for a conventional zone or any other condition;
+    /// [`DeviceError::Host`].
     pub fn wear_out(&self, zone: ZoneNumber, condition: Condition) -> Result<(), DeviceError> {
         if !matches!(condition, Condition::ReadOnly | Condition::Offline) {
-            return Err(DeviceError::Geometry { what: format!("a worn-out zone that is {condition}") });
+            return Err(DeviceError::Geometry {
+                what: format!("a zone cannot wear out to the condition {condition}"),
+            });
         }
         let mut rules = self.changing(Operation::Write)?;
         let Zone { write_pointer, resets, .. } = rules.table.zone(zone)?;
@@ -235,7 +241,7 @@ impl FileDevice {
         Ok(self.rules.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The same, to change something.
+    /// Locks the zone states for an operation that changes them.
     fn changing(&self, operation: Operation) -> Result<MutexGuard<'_, Rules>, DeviceError> {
         self.may(operation)?;
         self.rules()
@@ -250,19 +256,20 @@ impl FileDevice {
 
     fn byte(&self, span: Span) -> u64 {
         let block = self.header.geometry.start(span.zone).0 + span.offset;
-        self.places.zones + block * u64::from(self.header.geometry.block_bytes)
+        self.layout.zones + block * u64::from(self.header.geometry.block_bytes)
     }
 
-    /// Lets readers and the next record know of a zone's new state.
+    /// Publishes the new state of a zone to readers and marks it for the next log record.
     fn publish(&self, rules: &mut Rules, zone: ZoneNumber) {
         let index = zone.0 - self.header.geometry.conventional_zones;
         self.readable[index as usize].store(readable(&rules.table, zone), Ordering::Release);
         rules.changed.entry(zone).or_default();
     }
 
-    /// Makes data and states safe. A failure is for good: the kernel forgets which pages it could not write.
+    /// Makes data and zone states durable. A failure is permanent, because the kernel drops pages that it could not
+    /// write.
     fn save(&self, rules: &mut Rules) -> Result<(), DeviceError> {
-        if self.access == Access::WriteHeader && rules.log.is_untouched() {
+        if self.access == Access::WriteHeader && rules.log.is_unmodified() {
             self.backing.write(0, &self.header.encode())?;
         }
         let changed = std::mem::take(&mut rules.changed);
@@ -279,7 +286,7 @@ impl FileDevice {
         let is_full =
             |zone: &ZoneNumber| matches!(rules.table.zone(*zone), Ok(z) if z.condition == Condition::Full);
         if opens_another && rules.changed.keys().any(is_full) {
-            // Or, after a power cut, more zones might be active than the limit allows.
+            // Save first. Otherwise more zones than the limit might be active after a power cut.
             self.save(rules)?;
         }
         let span = rules.table.write(block, data.len())?;
@@ -293,7 +300,7 @@ impl FileDevice {
     }
 }
 
-/// What readers are to know of a zone.
+/// The write pointer or [`OFFLINE`], for readers.
 fn readable(table: &ZoneTable, zone: ZoneNumber) -> u64 {
     match table.zone(zone) {
         Ok(Zone { condition: Condition::Offline, .. }) | Err(_) => OFFLINE,
@@ -356,11 +363,12 @@ impl ZonedDevice for FileDevice {
         }
         rules.changed.remove(&zone);
         self.publish(&mut rules, zone);
-        // Before anything is written into the zone again: until the file knows of the reset, the old content may still count.
+        // Record the reset before anything is written to the zone again: until then, the old state of the zone is
+        // valid.
         self.save(&mut rules)?;
         let geometry = &self.header.geometry;
         let whole = Span { zone, offset: 0, count: geometry.zone_blocks };
-        self.backing.give_back(self.byte(whole), geometry.zone_blocks * u64::from(geometry.block_bytes))
+        self.backing.punch_hole(self.byte(whole), geometry.zone_blocks * u64::from(geometry.block_bytes))
     }
 
     fn finish(&self, zone: ZoneNumber) -> Result<(), DeviceError> {
@@ -391,14 +399,14 @@ impl ZonedDevice for FileDevice {
 }
 
 impl Drop for FileDevice {
-    /// What was written and not flushed is kept if the machine goes on running, as with any file.
+    /// Saves what was written since the last flush. As with any file, it survives if the machine keeps running.
     fn drop(&mut self) {
         if let Ok(mut rules) = self.changing(Operation::Flush) {
-            if rules.changed.is_empty() && rules.log.is_untouched() {
+            if rules.changed.is_empty() && rules.log.is_unmodified() {
                 return;
             }
             let _ = self.save(&mut rules);
-            // The second time says that what the first one spoke of was safe, if it spoke of any.
+            // A second save marks the data covered by the first record as durable.
             if rules.log.is_open() {
                 let _ = self.save(&mut rules);
             }

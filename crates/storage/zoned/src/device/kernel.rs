@@ -1,7 +1,8 @@
-//! A zoned block device of the Linux kernel: `/dev/nvme0n2`, `/dev/nullb0`, an SMR disk; its conventional part may be another
-//! block device or a file.
-//! Not an emulation: the device itself says what is admitted, and its errors are put into our words.
-//! Source: linux/blkzoned.h; the kernel's documentation of zoned block devices; open(2) on O_DIRECT.
+//! Zoned block devices of Linux, such as `/dev/nvme0n2`, `/dev/nullb0` or an SMR disk. The conventional part may be
+//! another block device or a file. The device itself enforces the zone rules; its errors are translated to
+//! [`DeviceError`].
+//!
+//! Source: linux/blkzoned.h; the kernel's documentation of zoned block devices; open(2), O_DIRECT.
 
 mod queue;
 mod zone_ioctls;
@@ -21,30 +22,30 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use zone_ioctls::{BlkZone, Command, SECTOR_BYTES};
 
-/// A write is passed on in pieces no longer than this, bytes, one after the other: a longer one the kernel would split, and the
-/// pieces might overtake each other.
-const LONGEST_WRITE: usize = 256 << 10;
+/// The maximum length of a single write, bytes; longer writes are submitted in pieces, one after the other. The kernel
+/// would split a longer write itself, and its pieces might be reordered.
+const MAX_WRITE_BYTES: usize = 256 << 10;
 
 /// A zoned block device.
 pub struct KernelDevice {
     geometry: Geometry,
     sequential: Member,
-    /// The conventional part, where it is not the first zones of the same device.
+    /// The conventional part, unless it is the first zones of the sequential device.
     conventional: Option<Member>,
-    /// Zones of the sequential device that are not used because the conventional part is elsewhere.
+    /// The zones of the sequential device that are unused because the conventional part is elsewhere.
     skipped_zones: u32,
-    longest_write: usize,
-    /// Of each sequential zone.
+    max_write_bytes: usize,
+    /// One for each sequential zone.
     pointers: Vec<Pointer>,
-    /// `None` where io_uring is forbidden.
+    /// `None` where io_uring is not permitted.
     queue: Option<Mutex<Queue>>,
 }
 
-/// A sequential zone's write pointer, blocks from its start.
+/// The write pointer of a sequential zone, blocks from its start.
 struct Pointer {
     /// Held while the zone is changed.
     changing: Mutex<()>,
-    /// Only moved while `changing` is held; readers take what is there.
+    /// Modified only while `changing` is held. Readers load it without a lock.
     at: AtomicU64,
 }
 
@@ -55,20 +56,20 @@ struct Member {
 }
 
 impl KernelDevice {
-    /// Opens a zoned block device, for direct I/O and for this process alone. `conventional` is where the conventional part is, if
-    /// not on the same device: a block device or an existing file, at least one zone long.
+    /// Opens a zoned block device exclusively, for direct I/O. `conventional` is the conventional part, if it is not on
+    /// the same device: a block device or an existing file, at least one zone long.
     ///
     /// # Errors
-    /// [`DeviceError::NotUsable`] if it is no zoned block device, or its zones are laid out as no drive known does it;
+    /// [`DeviceError::NotUsable`] if it is not a zoned block device or its zone layout is not supported;
     /// [`DeviceError::Host`].
     pub fn open(path: &Path, conventional: Option<&Path>) -> Result<Self, DeviceError> {
         Self::open_for(path, conventional, true)
     }
 
-    /// Opens a zoned block device for reading: the kernel refuses whatever would write.
+    /// Opens a zoned block device for reading. The kernel rejects writes.
     ///
     /// # Errors
-    /// As [`KernelDevice::open`].
+    /// Those of [`KernelDevice::open`].
     pub fn open_read_only(path: &Path, conventional: Option<&Path>) -> Result<Self, DeviceError> {
         Self::open_for(path, conventional, false)
     }
@@ -85,7 +86,7 @@ impl KernelDevice {
         };
         let block_bytes = zone_ioctls::physical_block_bytes(&sequential.file).map_err(host)?;
         let reported = zone_ioctls::report(&sequential.file, 0, usize::MAX).map_err(host)?;
-        // A last zone that is shorter than the others is left alone.
+        // Ignore a smaller last zone.
         let whole: Vec<_> = reported.into_iter().filter(|zone| zone.len == zone_sectors).collect();
         let own_conventional = whole.iter().take_while(|zone| is_conventional(zone)).count();
         let rest = &whole[own_conventional..];
@@ -93,8 +94,9 @@ impl KernelDevice {
             return Err(sequential.not_usable("has no sequential zones"));
         };
         if rest.iter().any(|zone| is_conventional(zone) || zone.capacity != first.capacity) {
-            return Err(sequential
-                .not_usable("has conventional zones among the others, or zones of different capacities"));
+            return Err(sequential.not_usable(
+                "has conventional zones between sequential ones, or zones of different capacities",
+            ));
         }
         let attribute = |name| zone_ioctls::queue_attribute(&sequential.file, name).unwrap_or(0);
         let block_sectors = u64::from(block_bytes) / SECTOR_BYTES;
@@ -123,18 +125,18 @@ impl KernelDevice {
         };
         let pointers = rest.iter().map(pointer).collect();
         let longest = attribute("max_sectors_kb") as usize * 1024;
-        let longest_write = if longest == 0 { LONGEST_WRITE } else { longest.min(LONGEST_WRITE) };
-        let longest_write = (longest_write / block_bytes as usize).max(1) * block_bytes as usize;
+        let max_write_bytes = if longest == 0 { MAX_WRITE_BYTES } else { longest.min(MAX_WRITE_BYTES) };
+        let max_write_bytes = (max_write_bytes / block_bytes as usize).max(1) * block_bytes as usize;
         let queue = Queue::new().ok().map(Mutex::new);
-        Ok(Self { geometry, sequential, conventional, skipped_zones, longest_write, pointers, queue })
+        Ok(Self { geometry, sequential, conventional, skipped_zones, max_write_bytes, pointers, queue })
     }
 
-    /// Whether several reads or writes are done at once.
+    /// Whether several reads or writes are performed concurrently.
     pub const fn uses_io_uring(&self) -> bool {
         self.queue.is_some()
     }
 
-    /// The file that a zone is in, and the byte that `offset` blocks into the zone are at.
+    /// The file that contains a zone, and the byte offset of a block in it.
     fn place(&self, zone: ZoneNumber, offset: u64) -> (&Member, u64) {
         let block_bytes = u64::from(self.geometry.block_bytes);
         let byte = |zone: u32| (u64::from(zone) * self.geometry.zone_blocks + offset) * block_bytes;
@@ -196,7 +198,7 @@ impl KernelDevice {
         }
     }
 
-    /// What an error of the system's means for a zone.
+    /// Translates a system error for a zone.
     fn explain(&self, operation: Operation, span: Span, error: io::Error) -> DeviceError {
         let zone = span.zone;
         let (member, _) = self.place(zone, 0);
@@ -238,13 +240,13 @@ impl KernelDevice {
         }
     }
 
-    /// Writes a sequential zone that the caller holds.
+    /// Writes to a sequential zone whose lock the caller holds.
     fn write_held(&self, span: Span, data: &[u8]) -> Result<(), DeviceError> {
         let pointer = &self.pointer(span.zone).at;
         let (member, byte) = self.place(span.zone, span.offset);
         let capacity_blocks = self.geometry.zone_capacity_blocks;
         let Span { zone, offset, count } = span;
-        // The kernel would do the first pieces of it.
+        // Reject the whole write here; the kernel would perform its first pieces.
         if offset == pointer.load(Ordering::Relaxed)
             && offset < capacity_blocks
             && offset + count > capacity_blocks
@@ -253,7 +255,7 @@ impl KernelDevice {
         }
         let written = aligned(data, |data| {
             let mut at = byte;
-            data.chunks(self.longest_write).try_for_each(|piece| {
+            data.chunks(self.max_write_bytes).try_for_each(|piece| {
                 member.file.write_all_at(piece, at)?;
                 at += piece.len() as u64;
                 Ok(())
@@ -294,7 +296,7 @@ impl KernelDevice {
         }
     }
 
-    /// How many blocks of a read hold something.
+    /// The number of blocks of a read that are below the write pointer.
     fn written_blocks(&self, span: Span) -> u64 {
         if self.geometry.is_conventional(span.zone) {
             return span.count;
@@ -427,7 +429,8 @@ impl ZonedDevice for KernelDevice {
         let Some(queue) = self.queue.as_ref().filter(|_| writes.len() > 1) else {
             return writes.iter().try_for_each(|write| self.write(write.block, write.data));
         };
-        // Writes in place to different blocks may run in any order: as many from the front as are so, then one that is not.
+        // Writes to different blocks of conventional zones may run in any order. Submit the longest such prefix, then
+        // handle the next write alone.
         let mut rest = writes;
         while !rest.is_empty() {
             let (mut spans, mut transfers, mut blocks) = (Vec::new(), Vec::new(), BTreeSet::new());
@@ -480,11 +483,11 @@ impl Member {
             let what = "is neither a block device nor a file".into();
             return Err(DeviceError::NotUsable { name: path.display().to_string(), what });
         }
-        // Of a block device O_EXCL claims it: nobody may have it mounted, or open in the same way.
+        // On a block device O_EXCL fails if the device is mounted or opened with O_EXCL elsewhere.
         let exclusive = if kind.is_block_device() { libc::O_EXCL } else { 0 };
         let open = |flags| OpenOptions::new().read(true).write(writes).custom_flags(flags).open(path);
         let file = match open(libc::O_DIRECT | exclusive) {
-            // Some file systems know no direct I/O; zoned devices do.
+            // Some file systems do not support direct I/O; zoned devices always do.
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) && kind.is_file() => open(0),
             other => other,
         };
@@ -508,7 +511,7 @@ impl Member {
     }
 }
 
-/// Calls `write` with the same bytes where direct I/O can take them.
+/// Calls `write` with the data in an aligned buffer, as direct I/O requires.
 fn aligned(data: &[u8], write: impl FnOnce(&[u8]) -> io::Result<()>) -> io::Result<()> {
     if AlignedBuffer::is_aligned(data) {
         return write(data);
@@ -522,7 +525,8 @@ fn is_conventional(zone: &BlkZone) -> bool {
     zone.kind == 1
 }
 
-/// The write pointer as we count it, blocks from the zone's start: the kernel has that of a full zone at the zone's end.
+/// The write pointer in blocks from the start of the zone. The kernel reports that of a full zone at the end of the
+/// zone.
 fn write_pointer(zone: &BlkZone, block_sectors: u64) -> u64 {
     match zone_ioctls::condition(zone.cond) {
         Some(Condition::Conventional | Condition::Empty) => 0,

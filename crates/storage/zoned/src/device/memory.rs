@@ -1,14 +1,15 @@
-//! A zoned device in memory, with the zone rules enforced. It takes memory only for what was written, and its copies share it.
-//! Not lasting: `file` is. Not timed: `longma-zoned-lab` has a model that is.
+//! A zoned device in memory that enforces the zone rules. Memory is allocated only for written blocks and is shared
+//! between snapshots.
 
 use super::zones::{Span, ZoneTable};
 use super::{Block, Condition, DeviceError, Geometry, Operation, Zone, ZoneNumber, ZonedDevice};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-/// What blocks hold that were not written since the last reset: as null_blk has it, and unlikely to be taken for data.
+/// The fill byte of blocks not written since the last reset. null_blk uses the same value, and it is unlikely to be
+/// mistaken for data.
 pub(super) const UNWRITTEN: u8 = 0xff;
 
-/// The blocks of one zone; those never written, or forgotten, are missing.
+/// The blocks of one zone. Blocks that were never written or were forgotten are `None`.
 type Blocks = Vec<Option<Arc<[u8]>>>;
 
 /// A zoned device in memory.
@@ -19,18 +20,18 @@ pub struct MemoryDevice {
 }
 
 impl MemoryDevice {
-    /// A new device: conventional zones hold zeros, sequential ones are empty.
+    /// Creates a device whose conventional zones are zero-filled and whose sequential zones are empty.
     ///
     /// # Errors
-    /// As [`Geometry::check`].
+    /// Those of [`Geometry::check`].
     pub fn new(geometry: Geometry) -> Result<Self, DeviceError> {
         let table = ZoneTable::new(geometry)?;
         let zones = (0..geometry.zones()).map(|_| RwLock::default()).collect();
         Ok(Self { geometry, table: Mutex::new(table), zones })
     }
 
-    /// A copy as it is now; what both hold in common they share until one of them writes it. The copy is consistent only if
-    /// nobody writes meanwhile.
+    /// Copies the device. The copy shares all blocks with the original until one of them is written. It is consistent
+    /// only if there are no concurrent writes.
     pub fn snapshot(&self) -> Self {
         let copy = |zone: &RwLock<Arc<Blocks>>| {
             RwLock::new(zone.read().unwrap_or_else(PoisonError::into_inner).clone())
@@ -39,7 +40,7 @@ impl MemoryDevice {
         Self { geometry: self.geometry, table, zones: self.zones.iter().map(copy).collect() }
     }
 
-    /// Inverts a bit of a block, as a medium does that forgets; `bit` counts from the block's first byte's lowest.
+    /// Inverts a bit of a block, like bit rot. `bit` counts from the least significant bit of the first byte.
     ///
     /// # Errors
     /// [`DeviceError::OutOfRange`].
@@ -53,25 +54,27 @@ impl MemoryDevice {
         Ok(())
     }
 
-    /// Makes a sequential zone read-only or offline, as wear does.
+    /// Simulates wear: makes a sequential zone read-only or offline.
     ///
     /// # Errors
-    /// [`DeviceError::NoSuchZone`]; [`DeviceError::Geometry`] for any other condition or zone.
+    /// [`DeviceError::NoSuchZone`]; [`DeviceError::Geometry`] for a conventional zone or any other condition.
     pub fn wear_out(&self, zone: ZoneNumber, condition: Condition) -> Result<(), DeviceError> {
         if !matches!(condition, Condition::ReadOnly | Condition::Offline) {
-            return Err(DeviceError::Geometry { what: format!("a worn-out zone that is {condition}") });
+            return Err(DeviceError::Geometry {
+                what: format!("a zone cannot wear out to the condition {condition}"),
+            });
         }
         let mut table = self.table();
         let Zone { write_pointer, resets, .. } = table.zone(zone)?;
         table.restore(zone, condition, write_pointer, resets.unwrap_or_default())
     }
 
-    /// The zone rules and states, for devices built on this one.
+    /// The zone states, for devices built on this one.
     pub(super) fn table(&self) -> MutexGuard<'_, ZoneTable> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Stores bytes without asking the zone rules; `byte` counts from the zone's start.
+    /// Stores bytes without applying the zone rules. `byte` is relative to the start of the zone.
     pub(super) fn store(&self, zone: ZoneNumber, byte: usize, mut data: &[u8]) {
         let mut held = self.zones[zone.0 as usize].write().unwrap_or_else(PoisonError::into_inner);
         let held = Arc::make_mut(&mut held);
@@ -105,7 +108,7 @@ impl MemoryDevice {
         }
     }
 
-    /// What blocks hold that were never written.
+    /// The fill byte of blocks that were never written.
     const fn fill(&self, zone: ZoneNumber) -> u8 {
         if self.geometry.is_conventional(zone) { 0 } else { UNWRITTEN }
     }
@@ -138,7 +141,7 @@ impl ZonedDevice for MemoryDevice {
     }
 
     fn write(&self, block: Block, data: &[u8]) -> Result<(), DeviceError> {
-        // Conventional zones know no order, so that their writes need not wait for each other.
+        // Writes to conventional zones are unordered, so they do not take the lock.
         if self.geometry.is_conventional(self.geometry.zone_of(block)) {
             let span = ZoneTable::span(&self.geometry, Operation::Write, block, data.len())?;
             self.store(span.zone, self.bytes(span.offset), data);

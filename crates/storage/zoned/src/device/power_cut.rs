@@ -1,51 +1,52 @@
-//! What a power cut leaves of a device: every image that the contract of [`super::ZonedDevice`] allows.
-//! Not the device that is cut: that is `faulty`.
-//! Source: NVM Express Base Specification 2.0, section 5.8 (flush) and NVM Command Set, section 2.1.4 (what is atomic
-//! over a power cut) allow what is modelled here.
+//! Power-cut simulation: generates the images that the contract of [`super::ZonedDevice`] allows after a power cut.
+//!
+//! Source: the model stays within NVM Express Base Specification 2.0, section 5.8 (flush), and NVM Command Set, section
+//! 2.1.4 (atomicity across power cuts).
 
 use super::memory::MemoryDevice;
 use super::{Block, Condition, DeviceError, ZoneNumber, ZonedDevice};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// The unit in which a write is torn, bytes: the smallest that any drive writes as a whole.
+/// The unit in which a write is torn, bytes. Every drive writes at least this much atomically.
 const SECTOR_BYTES: usize = 512;
 
-/// Something that changed a device.
+/// A change of a device.
 #[derive(Clone, Debug)]
 pub enum Change {
-    /// A write or append that was done.
+    /// A completed write or append.
     Write {
         /// The first block.
         block: Block,
         /// The bytes.
         data: Arc<[u8]>,
     },
-    /// A zone was emptied.
+    /// A zone reset.
     Reset(ZoneNumber),
-    /// A zone was made full.
+    /// A zone finish.
     Finish(ZoneNumber),
-    /// All before it is safe.
+    /// A flush: everything before it is durable.
     Flush,
-    /// It was to make all before it safe, and did not: what was written in place since the last one never will be.
+    /// A failed flush: data written in place since the previous flush is never made durable.
     FailedFlush,
 }
 
-/// What becomes of a write that no flush had made safe.
+/// The fate of a write that was not flushed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It is there.
+    /// It is completely on the medium.
     Whole,
-    /// Nothing of it is there.
+    /// Nothing of it is on the medium.
     Lost,
-    /// A part of it is there: of a sequential zone's the first blocks, of a conventional zone's any sectors. The number chooses which.
+    /// A part of it is on the medium: a prefix of blocks in a sequential zone, any sectors in a conventional zone. The
+    /// number selects which.
     Torn(u64),
 }
 
-/// A device at the moment of a power cut: what is safe, and the writes that are not.
+/// A device at the moment of a power cut: its durable state and the pending writes.
 pub struct Cut {
     safe: MemoryDevice,
-    /// Writes since the last flush, oldest first.
+    /// Writes since the last flush, the oldest first.
     pending: Vec<(Block, Arc<[u8]>)>,
 }
 
@@ -62,20 +63,20 @@ impl Change {
 }
 
 impl Cut {
-    /// A device whose content is safe as it is.
+    /// Wraps a device whose contents are all durable.
     pub(super) fn of(device: &MemoryDevice) -> Self {
         let safe = device.snapshot();
         safe.table().close_all();
         Self { safe, pending: Vec::new() }
     }
 
-    /// How many writes are not safe.
-    pub fn unsafe_writes(&self) -> usize {
+    /// The number of writes that are not durable.
+    pub fn pending_writes(&self) -> usize {
         self.pending.len()
     }
 
-    /// The image that is left if unsafe write `i`, the oldest being 0, has the fate that `fate(i)` says. Of a sequential zone,
-    /// all after the first write that is not whole is lost.
+    /// The image that remains if `fate(i)` is the fate of pending write `i`, the oldest being 0. In a sequential zone,
+    /// everything after the first incomplete write is lost.
     pub fn image(&self, mut fate: impl FnMut(usize) -> Fate) -> MemoryDevice {
         let image = self.safe.snapshot();
         let mut ended = BTreeSet::new();
@@ -85,7 +86,7 @@ impl Cut {
             if image.geometry().is_conventional(zone) {
                 write_in_place(&image, *block, data, fate);
             } else if !ended.contains(&zone) {
-                let bytes = kept_bytes(data.len(), image.geometry().block_bytes as usize, fate);
+                let bytes = remaining_bytes(data.len(), image.geometry().block_bytes as usize, fate);
                 write_at_pointer(&image, *block, &data[..bytes]);
                 if bytes < data.len() {
                     ended.insert(zone);
@@ -95,50 +96,50 @@ impl Cut {
         image
     }
 
-    /// The image with every write there.
+    /// The image with all pending writes.
     pub fn image_with_all(&self) -> MemoryDevice {
         self.image(|_| Fate::Whole)
     }
 
-    /// The image with no unsafe write there.
+    /// The image without any pending write.
     pub fn image_with_none(&self) -> MemoryDevice {
         self.image(|_| Fate::Lost)
     }
 
-    /// An image in which `seed` chooses the fates: some seeds lose much, some little.
-    pub fn image_by_chance(&self, seed: u64) -> MemoryDevice {
-        let mut chance = Chance(seed);
-        let (lost, torn) = (chance.next() % 101, chance.next() % 101);
-        self.image(|_| match (chance.next() % 100 < lost, chance.next() % 100 < torn) {
+    /// An image with fates chosen by `seed`. The proportion of lost writes varies between seeds.
+    pub fn random_image(&self, seed: u64) -> MemoryDevice {
+        let mut rng = Rng(seed);
+        let (lost, torn) = (rng.next() % 101, rng.next() % 101);
+        self.image(|_| match (rng.next() % 100 < lost, rng.next() % 100 < torn) {
             (false, _) => Fate::Whole,
             (true, false) => Fate::Lost,
-            (true, true) => Fate::Torn(chance.next()),
+            (true, true) => Fate::Torn(rng.next()),
         })
     }
 
-    /// At most `limit` different choices of fates, as images. First all and nothing; then each write alone lost, alone there, and
-    /// alone torn, the newest first, as they find a missing flush soonest; then, where there are few writes, every combination of lost
-    /// and whole; then by chance.
+    /// At most `limit` images with different fates. The first are all writes and no writes. Then each write in turn is
+    /// alone lost, alone present, and alone torn, starting with the newest, which detects a missing flush soonest.
+    /// Then, if there are few writes, come all combinations of lost and whole, and finally random fates.
     pub fn images(&self, limit: usize, seed: u64) -> impl Iterator<Item = MemoryDevice> + '_ {
         let count = self.pending.len();
         let newest_first = move || (0..count).rev();
         let lost = newest_first().map(|one| self.image(|i| if i == one { Fate::Lost } else { Fate::Whole }));
         let there = newest_first().map(|one| self.image(|i| if i == one { Fate::Whole } else { Fate::Lost }));
         let torn = newest_first().map(move |one| {
-            let which = Chance(seed ^ one as u64).next();
+            let which = Rng(seed ^ one as u64).next();
             self.image(|i| if i == one { Fate::Torn(which) } else { Fate::Whole })
         });
         let combinations = if count > 2 && count < 16 { 1u32 << count } else { 0 };
         let every = (0..combinations)
             .map(|kept| self.image(|i| if kept >> i & 1 == 1 { Fate::Whole } else { Fate::Lost }));
-        let chance = if count == 0 { 0 } else { limit };
-        let by_chance = (0..chance).map(move |n| self.image_by_chance(seed.wrapping_add(n as u64)));
+        let rng = if count == 0 { 0 } else { limit };
+        let random_faults = (0..rng).map(move |n| self.random_image(seed.wrapping_add(n as u64)));
         let all = std::iter::once_with(|| self.image_with_all());
         let nothing = (count > 0).then(|| self.image_with_none()).into_iter();
-        all.chain(nothing).chain(lost).chain(there).chain(torn).chain(every).chain(by_chance).take(limit)
+        all.chain(nothing).chain(lost).chain(there).chain(torn).chain(every).chain(random_faults).take(limit)
     }
 
-    /// What the device's next change makes of it.
+    /// Applies the next change of the device.
     pub(super) fn change(&mut self, change: Change) {
         match change {
             Change::Write { data, .. } if data.is_empty() => {}
@@ -148,7 +149,7 @@ impl Cut {
             }
             Change::Reset(zone) => {
                 self.forget(zone);
-                // The live device admitted it.
+                // The live device has accepted this reset.
                 let _ = self.safe.reset(zone);
             }
             Change::Finish(zone) => {
@@ -158,8 +159,8 @@ impl Cut {
             Change::Flush => {
                 (self.safe, self.pending) = (self.image_with_all(), Vec::new());
             }
-            // Linux marks pages clean whose writing failed, so that a later flush does not try again: what was written in place is
-            // lost, what was appended comes with the zone's next flush.
+            // Linux marks pages as clean even if writing them failed, so that no later flush retries. Data written in
+            // place is lost; appended data is written with the next flush of its zone.
             Change::FailedFlush => {
                 let geometry = self.safe.geometry();
                 self.pending.retain(|(block, _)| !geometry.is_conventional(geometry.zone_of(*block)));
@@ -167,8 +168,8 @@ impl Cut {
         }
     }
 
-    /// Where the number of active zones is limited, a device cannot take a new one before what filled an old one is safe: after a
-    /// power cut, too, no more than that many may be active.
+    /// Where the number of active zones is limited, a device must make a full zone durable before it activates another
+    /// one: the limit also holds after a power cut.
     fn make_room_for(&mut self, block: Block) {
         let geometry = self.safe.geometry();
         let zone = geometry.zone_of(block);
@@ -212,7 +213,7 @@ impl Cut {
         Ok(())
     }
 
-    /// Changes what is on the medium, and what is on the way there.
+    /// Overwrites the medium and the pending writes.
     pub(super) fn overwrite(&mut self, block: Block, data: &[u8]) {
         let geometry = self.safe.geometry();
         let (zone, block_bytes) = (geometry.zone_of(block), geometry.block_bytes as usize);
@@ -233,7 +234,7 @@ impl Cut {
     }
 }
 
-/// Every change of a device over a time, to be cut after each of them.
+/// All changes of a device over a period, to be cut after each of them.
 pub struct Recording {
     start: Cut,
     before: u64,
@@ -254,8 +255,8 @@ impl Recording {
         &self.changes
     }
 
-    /// The device cut before the first change, and after each one. The number is what
-    /// [`super::FaultyDevice::changes`] was at that moment.
+    /// The device cut before the first change and after each change, with the value of [`super::FaultyDevice::changes`]
+    /// at that moment.
     pub fn cuts(&self) -> impl Iterator<Item = (u64, Cut)> + '_ {
         let mut now = self.start.clone();
         let start = std::iter::once((self.before, self.start.clone()));
@@ -266,8 +267,8 @@ impl Recording {
     }
 }
 
-/// How many bytes of a write to a sequential zone are there.
-fn kept_bytes(bytes: usize, block_bytes: usize, fate: Fate) -> usize {
+/// The number of bytes of a sequential write that remain.
+fn remaining_bytes(bytes: usize, block_bytes: usize, fate: Fate) -> usize {
     match fate {
         Fate::Whole => bytes,
         Fate::Lost => 0,
@@ -275,7 +276,8 @@ fn kept_bytes(bytes: usize, block_bytes: usize, fate: Fate) -> usize {
     }
 }
 
-/// Writes what is left of a write to a sequential zone. The limits on open zones do not hold for it: they held for the device.
+/// Applies the rest of a write to a sequential zone. The limits on open zones are not checked again; the live device
+/// has enforced them.
 fn write_at_pointer(image: &MemoryDevice, block: Block, data: &[u8]) {
     let geometry = image.geometry();
     if data.is_empty() {
@@ -289,11 +291,11 @@ fn write_at_pointer(image: &MemoryDevice, block: Block, data: &[u8]) {
     let condition = if full { Condition::Full } else { Condition::Closed };
     let mut table = image.table();
     let resets = table.zone(zone).ok().and_then(|zone| zone.resets).unwrap_or_default();
-    // Whatever the live device admitted is a possible state.
+    // The live device accepted the write, so the state is valid.
     let _ = table.restore(zone, condition, write_pointer, resets);
 }
 
-/// Writes what is left of a write to a conventional zone.
+/// Applies the rest of a write to a conventional zone.
 fn write_in_place(image: &MemoryDevice, block: Block, data: &[u8], fate: Fate) {
     let geometry = image.geometry();
     let zone = geometry.zone_of(block);
@@ -302,15 +304,15 @@ fn write_in_place(image: &MemoryDevice, block: Block, data: &[u8], fate: Fate) {
         Fate::Lost => {}
         Fate::Whole => image.store(zone, start, data),
         Fate::Torn(which) => {
-            let mut chance = Chance(which);
-            // The first sectors, the last ones, or any.
-            let (kind, sectors) = (chance.next() % 3, data.len() / SECTOR_BYTES);
-            let border = (chance.next() % (sectors as u64 + 1)) as usize;
+            let mut rng = Rng(which);
+            // Keep the first sectors, the last ones, or a random subset.
+            let (kind, sectors) = (rng.next() % 3, data.len() / SECTOR_BYTES);
+            let border = (rng.next() % (sectors as u64 + 1)) as usize;
             for (sector, bytes) in data.chunks(SECTOR_BYTES).enumerate() {
                 let there = match kind {
                     0 => sector < border,
                     1 => sector >= border,
-                    _ => chance.next().is_multiple_of(2),
+                    _ => rng.next().is_multiple_of(2),
                 };
                 if there {
                     image.store(zone, start + sector * SECTOR_BYTES, bytes);
@@ -320,10 +322,10 @@ fn write_in_place(image: &MemoryDevice, block: Block, data: &[u8], fate: Fate) {
     }
 }
 
-/// Numbers by chance: SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014).
-struct Chance(u64);
+/// A random number generator: SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014).
+struct Rng(u64);
 
-impl Chance {
+impl Rng {
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut bits = self.0;

@@ -1,61 +1,62 @@
-//! The zone rules: which writes, opens, closes, finishes and resets a zoned device admits, and what they do to its zones.
-//! Not the data, and no input or output: every emulated device asks this table first.
-//! Source: NVMe Zoned Namespace Command Set 1.1, section 2.1.1 (zone state machine, zone resources); the same as null_blk in
-//! zoned mode does it.
+//! The zone rules: which writes, opens, closes, finishes and resets are valid, and how they change the zone states. All
+//! emulated devices share this table.
+//!
+//! Source: NVMe Zoned Namespace Command Set 1.1, section 2.1.1 (zone state machine, zone resources), and the behaviour
+//! of null_blk in zoned mode.
 
 use super::{Block, Condition, DeviceError, Geometry, Operation, Zone, ZoneNumber};
 use std::collections::VecDeque;
 
-/// What a table holds of one zone.
+/// The state of one zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct State {
     condition: Condition,
-    /// Blocks from the zone's start.
+    /// Blocks from the start of the zone.
     write_pointer: u64,
     resets: u64,
 }
 
-/// Blocks inside one zone.
+/// A range of blocks inside one zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
     /// The zone.
     pub zone: ZoneNumber,
-    /// The first block, counted from the zone's start.
+    /// The first block, relative to the start of the zone.
     pub offset: u64,
-    /// How many blocks.
+    /// The number of blocks.
     pub count: u64,
 }
 
-/// The zones of one device, and the rules for them.
+/// The zones of a device, with the rules for changing them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ZoneTable {
     geometry: Geometry,
     zones: Vec<State>,
-    /// Implicitly open zones, the one opened first in front: the first to be closed when another must be opened.
+    /// Implicitly open zones in the order of opening. The front one is closed first when another zone must be opened.
     implicit: VecDeque<ZoneNumber>,
     explicit: u32,
     closed: u32,
 }
 
 impl ZoneTable {
-    /// The zones of a new device, the sequential ones empty.
+    /// Creates the table of a new device whose sequential zones are empty.
     ///
     /// # Errors
-    /// As [`Geometry::check`]; [`DeviceError::Geometry`], too, if there is no memory for the states of so many zones.
+    /// Those of [`Geometry::check`]; [`DeviceError::Geometry`] also if memory for the zone states cannot be allocated.
     pub fn new(geometry: Geometry) -> Result<Self, DeviceError> {
         geometry.check()?;
         let conventional = State { condition: Condition::Conventional, write_pointer: 0, resets: 0 };
         let sequential = State { condition: Condition::Empty, ..conventional };
         let mut zones = Vec::new();
         zones.try_reserve_exact(geometry.zones() as usize).map_err(|_| DeviceError::Geometry {
-            what: format!("{} zones: there is no memory for their states", geometry.zones()),
+            what: format!("{} zones: cannot allocate memory for their states", geometry.zones()),
         })?;
         zones.resize(geometry.conventional_zones as usize, conventional);
         zones.resize(geometry.zones() as usize, sequential);
         Ok(Self { geometry, zones, implicit: VecDeque::new(), explicit: 0, closed: 0 })
     }
 
-    /// What the device is made of.
+    /// The geometry of the device.
     pub const fn geometry(&self) -> &Geometry {
         &self.geometry
     }
@@ -76,7 +77,7 @@ impl ZoneTable {
         })
     }
 
-    /// Where a read or write of `bytes` bytes at `block` falls.
+    /// The range covered by a read or write of `bytes` bytes at `block`.
     ///
     /// # Errors
     /// [`DeviceError::Unaligned`], [`DeviceError::OutOfRange`], [`DeviceError::AcrossZones`].
@@ -103,10 +104,11 @@ impl ZoneTable {
         Ok(Span { zone, offset, count })
     }
 
-    /// Admits a read, and says how many of its blocks lie before the write pointer: what the others hold means nothing.
+    /// Validates a read. Also returns how many of its blocks are below the write pointer; the contents of the others
+    /// are undefined.
     ///
     /// # Errors
-    /// As [`super::ZonedDevice::read`].
+    /// Those of [`super::ZonedDevice::read`].
     pub fn read(&self, block: Block, bytes: usize) -> Result<(Span, u64), DeviceError> {
         let span = Self::span(&self.geometry, Operation::Read, block, bytes)?;
         let state = self.state(span.zone)?;
@@ -118,10 +120,10 @@ impl ZoneTable {
         Ok((span, written))
     }
 
-    /// Admits a write and opens its zone; [`ZoneTable::advance`] is to follow once it is done.
+    /// Validates a write and opens its zone. The caller must call [`ZoneTable::advance`] when the write is complete.
     ///
     /// # Errors
-    /// As [`super::ZonedDevice::write`].
+    /// Those of [`super::ZonedDevice::write`].
     pub fn write(&mut self, block: Block, bytes: usize) -> Result<Span, DeviceError> {
         let span = Self::span(&self.geometry, Operation::Write, block, bytes)?;
         let Span { zone, offset, count } = span;
@@ -148,7 +150,7 @@ impl ZoneTable {
         Ok(span)
     }
 
-    /// The block that an append to `zone` begins at.
+    /// The block at which an append to `zone` starts.
     ///
     /// # Errors
     /// [`DeviceError::NoSuchZone`], [`DeviceError::NotSequential`].
@@ -157,7 +159,7 @@ impl ZoneTable {
         Ok(Block(self.geometry.start(zone).0 + state.write_pointer))
     }
 
-    /// Moves the write pointer over a write that is done; at the zone's capacity it becomes full.
+    /// Advances the write pointer over a completed write. A zone written to its capacity becomes full.
     pub fn advance(&mut self, span: Span) {
         let state = &mut self.zones[span.zone.0 as usize];
         if state.condition == Condition::Conventional {
@@ -169,10 +171,10 @@ impl ZoneTable {
         }
     }
 
-    /// Empties a zone; says whether there was anything to do.
+    /// Resets a zone. Returns false if it is empty already.
     ///
     /// # Errors
-    /// As [`super::ZonedDevice::reset`].
+    /// Those of [`super::ZonedDevice::reset`].
     pub fn reset(&mut self, zone: ZoneNumber) -> Result<bool, DeviceError> {
         let condition = self.usable(zone, Operation::Reset)?.condition;
         if condition == Condition::Empty {
@@ -184,10 +186,10 @@ impl ZoneTable {
         Ok(true)
     }
 
-    /// Makes a zone full; says whether there was anything to do.
+    /// Finishes a zone. Returns false if it is full already.
     ///
     /// # Errors
-    /// As [`super::ZonedDevice::finish`].
+    /// Those of [`super::ZonedDevice::finish`].
     pub fn finish(&mut self, zone: ZoneNumber) -> Result<bool, DeviceError> {
         let condition = self.usable(zone, Operation::Finish)?.condition;
         if condition == Condition::Full {
@@ -204,7 +206,7 @@ impl ZoneTable {
     /// Opens a zone explicitly.
     ///
     /// # Errors
-    /// As [`super::ZonedDevice::open`].
+    /// Those of [`super::ZonedDevice::open`].
     pub fn open(&mut self, zone: ZoneNumber) -> Result<(), DeviceError> {
         let condition = self.usable(zone, Operation::Open)?.condition;
         match condition {
@@ -219,7 +221,7 @@ impl ZoneTable {
     /// Closes a zone.
     ///
     /// # Errors
-    /// As [`super::ZonedDevice::close`].
+    /// Those of [`super::ZonedDevice::close`].
     pub fn close(&mut self, zone: ZoneNumber) -> Result<(), DeviceError> {
         let State { condition, write_pointer, .. } = self.usable(zone, Operation::Close)?;
         match condition {
@@ -231,20 +233,20 @@ impl ZoneTable {
         }
     }
 
-    /// What a power cut does to the conditions: no zone stays open.
+    /// Closes all open zones, as a power cut does.
     pub fn close_all(&mut self) {
         for number in self.geometry.sequential() {
             if self.zones[number.0 as usize].condition.is_open() {
-                // It is open, so it can be closed.
+                // Closing an open zone cannot fail.
                 let _ = self.close(number);
             }
         }
     }
 
-    /// Puts a zone into a state found elsewhere: on the medium, or by fault injection.
+    /// Sets a zone to a state read from the medium or given by fault injection.
     ///
     /// # Errors
-    /// [`DeviceError::NoSuchZone`]; [`DeviceError::Geometry`] if no such zone can be in that state.
+    /// [`DeviceError::NoSuchZone`]; [`DeviceError::Geometry`] if the state is impossible.
     pub fn restore(
         &mut self,
         zone: ZoneNumber,
@@ -264,7 +266,7 @@ impl ZoneTable {
             Condition::ReadOnly | Condition::Offline => write_pointer <= capacity,
         };
         if !possible {
-            let what = format!("{zone} {condition} with its write pointer at {write_pointer}");
+            let what = format!("{zone} cannot be {condition} with its write pointer at {write_pointer}");
             return Err(DeviceError::Geometry { what });
         }
         self.set(zone, condition);
@@ -294,7 +296,7 @@ impl ZoneTable {
         }
     }
 
-    /// Sees to it that `zone`, which is not open, may be opened, closing an implicitly open one if need be.
+    /// Ensures that `zone`, which is not open, may be opened. Closes an implicitly open zone if necessary.
     fn make_room(&mut self, zone: ZoneNumber, condition: Condition) -> Result<(), DeviceError> {
         let open = self.implicit.len() as u32 + self.explicit;
         let Geometry { max_active_zones: max_active, max_open_zones: max_open, .. } = self.geometry;
@@ -310,7 +312,7 @@ impl ZoneTable {
         }
     }
 
-    /// Changes a zone's condition and the counts that follow from it.
+    /// Changes the condition of a zone and updates the derived counts.
     fn set(&mut self, zone: ZoneNumber, condition: Condition) {
         let state = &mut self.zones[zone.0 as usize];
         match std::mem::replace(&mut state.condition, condition) {

@@ -1,51 +1,52 @@
-//! The first bytes of every node, journal record and superblock: what it is, where it belongs, and its checksum.
-//! Not what follows them.
-//! Source: CRC-32C, RFC 3720 appendix B.4.
+//! The common header of nodes, journal parts, superblocks, space tables and large values: type, address and checksum.
+//!
+//! Source of the checksum: CRC-32C, RFC 3720 appendix B.4.
 
-/// How long a header is, bytes.
+/// The size of a header, bytes.
 pub const HEADER_BYTES: usize = 40;
 
-/// The first four bytes of everything that the map writes.
+/// The magic number at the beginning of every header.
 const MAGIC: u32 = 0x5A42_2B31;
 
-/// What follows the header.
+/// The type of the data after the header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
-    /// A leaf, or a leaf's log: their layouts are the same.
+    /// A leaf or a leaf's log, which have the same layout.
     #[default]
     Leaf = 1,
     /// A head or an interior node.
     Inner = 2,
     /// A part of a journal record.
     Journal = 3,
-    /// What the map begins with.
+    /// A superblock.
     Superblock = 4,
-    /// Which blocks are in use.
+    /// A space table.
     SpaceTable = 5,
     /// A large value.
     Extent = 6,
 }
 
-/// The most that a block's number and a generation may be: they take six bytes each.
+/// The maximum of block numbers and generations, which are stored in six bytes.
 pub const LARGEST: u64 = (1 << 48) - 1;
 
-/// What a header says. The two last fields are the kind's own.
+/// A decoded header. The meaning of the last two fields depends on the kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Header {
-    /// What follows.
+    /// The type of the data that follows.
     pub kind: Kind,
-    /// The block it was written to: a node read from elsewhere is a wrong one. At most [`LARGEST`].
+    /// The block that the node was written to, which detects misdirected reads and writes. At most [`LARGEST`].
     pub block: u64,
-    /// The checkpoint that wrote it; of a part of the journal its sequence number. At most [`LARGEST`].
+    /// The generation of the checkpoint that wrote the node, or the sequence number of a journal part. At most
+    /// [`LARGEST`].
     pub generation: u64,
-    /// The proof of what this goes on from: of a leaf's log the leaf, of a part of the journal the part before it.
+    /// The checksum of the predecessor: of the leaf for a log, of the previous part for a journal part.
     pub base: u32,
-    /// How many bytes after the header are checked.
+    /// The number of bytes after the header that the checksum covers.
     pub bytes: u32,
-    /// The kind's own.
+    /// Depends on the kind.
     pub small: [u16; 3],
-    /// The kind's own.
+    /// Depends on the kind.
     pub word: u32,
 }
 
@@ -53,58 +54,59 @@ fn word(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
 }
 
-/// A number of six bytes, as they hold numbers of blocks.
-pub(super) fn long(bytes: &[u8], at: usize) -> u64 {
+/// Reads a six-byte integer, the encoding of block numbers.
+pub(super) fn read_u48(bytes: &[u8], at: usize) -> u64 {
     let mut number = [0; 8];
     number[..6].copy_from_slice(&bytes[at..at + 6]);
     u64::from_le_bytes(number)
 }
 
-/// The same the other way around.
-pub(super) const fn six_bytes(number: u64) -> [u8; 6] {
+/// Encodes a six-byte integer.
+pub(super) const fn u48_bytes(number: u64) -> [u8; 6] {
     let [a, b, c, d, e, f, ..] = number.to_le_bytes();
     [a, b, c, d, e, f]
 }
 
-/// What proves a sealed node to be the one that is meant: whoever leads to it keeps this. It is the checksum that its header has, so that it
-/// covers the node's content, its place and its generation.
-pub fn proof(node: &[u8]) -> u32 {
+/// The checksum in the header of a sealed node. It covers the contents, the address and the generation, so it
+/// identifies the node; pointers to a node store it.
+pub fn checksum(node: &[u8]) -> u32 {
     word(node, 4)
 }
 
 impl Header {
-    /// Writes the header to the front of `node`, with the checksum over the rest of it and `bytes` bytes that follow.
+    /// Writes the header to the front of `node`. The checksum covers the rest of the header and the `bytes` bytes after
+    /// it.
     pub fn seal(&self, node: &mut [u8]) {
         self.write(node);
         let sum = crc32c::crc32c(&node[8..HEADER_BYTES + self.bytes as usize]);
         node[4..8].copy_from_slice(&sum.to_le_bytes());
     }
 
-    /// Writes the header to the front of `node`, all but the checksum.
+    /// Writes the header without the checksum.
     pub(crate) fn write(&self, node: &mut [u8]) {
         node[..4].copy_from_slice(&MAGIC.to_le_bytes());
         node[8] = self.kind as u8;
-        // How what follows is encoded: so far as it is.
+        // The encoding of the data that follows. 0, for unencoded, is the only value.
         node[9] = 0;
         for (index, small) in self.small.iter().enumerate() {
             node[10 + 2 * index..12 + 2 * index].copy_from_slice(&small.to_le_bytes());
         }
-        node[16..22].copy_from_slice(&six_bytes(self.block));
-        node[22..28].copy_from_slice(&six_bytes(self.generation));
+        node[16..22].copy_from_slice(&u48_bytes(self.block));
+        node[22..28].copy_from_slice(&u48_bytes(self.generation));
         node[28..32].copy_from_slice(&self.base.to_le_bytes());
         node[32..36].copy_from_slice(&self.bytes.to_le_bytes());
         node[36..40].copy_from_slice(&self.word.to_le_bytes());
     }
 
-    /// Reads and checks the header at the front of `node`, what follows included.
+    /// Reads the header at the front of `node` and verifies the checksum.
     ///
     /// # Errors
-    /// What is wrong, as a sentence's end.
+    /// A description of the problem, to be appended to a message.
     pub fn open(node: &[u8], kind: Kind, block: u64) -> Result<Header, String> {
         let header = Self::peek(node, kind)?;
         let end = HEADER_BYTES + header.bytes as usize;
         if end > node.len() {
-            return Err(format!("it says that it has {} bytes, more than there are", header.bytes));
+            return Err(format!("its length of {} bytes exceeds the data read", header.bytes));
         }
         if word(node, 4) != crc32c::crc32c(&node[8..end]) {
             return Err("its checksum does not match".into());
@@ -115,43 +117,41 @@ impl Header {
         Ok(header)
     }
 
-    /// The same for a node that something leads to which has its proof: an older node that is whole is not enough.
+    /// Like [`Header::open`], but also compares the checksum with the one stored in the pointer. This detects an intact
+    /// but outdated node.
     ///
     /// # Errors
-    /// What is wrong, as a sentence's end.
-    pub fn open_proven(node: &[u8], kind: Kind, block: u64, proven: u32) -> Result<Header, String> {
+    /// A description of the problem, to be appended to a message.
+    pub fn open_verified(node: &[u8], kind: Kind, block: u64, expected: u32) -> Result<Header, String> {
         let header = Self::open(node, kind, block)?;
-        if proof(node) != proven {
+        if checksum(node) != expected {
             return Err(format!(
-                "it is whole, but not what was written there last: it is of checkpoint {}, and a write since was lost or went elsewhere",
+                "it is intact but outdated: it is of checkpoint {}, and a later write was lost or misdirected",
                 header.generation
             ));
         }
         Ok(header)
     }
 
-    /// Reads the header at the front of `node`, without the checksum: for finding out how long it is.
+    /// Reads the header at the front of `node` without verifying the checksum, for example to find the length.
     ///
     /// # Errors
-    /// What is wrong, as a sentence's end.
+    /// A description of the problem, to be appended to a message.
     pub fn peek(node: &[u8], kind: Kind) -> Result<Header, String> {
         if node.len() < HEADER_BYTES || word(node, 0) != MAGIC {
-            return Err("nothing of this map was written there".into());
+            return Err("there is no data of a map there".into());
         }
         if node[8] != kind as u8 {
-            return Err(format!("something else (kind {}) was written there", node[8]));
+            return Err(format!("there is data of another kind ({}) there", node[8]));
         }
         if node[9] != 0 {
-            return Err(format!(
-                "it is encoded in a way (number {}) that this program does not know",
-                node[9]
-            ));
+            return Err(format!("its encoding ({}) is not supported", node[9]));
         }
         let small = [10, 12, 14].map(|at| u16::from_le_bytes([node[at], node[at + 1]]));
         Ok(Header {
             kind,
-            block: long(node, 16),
-            generation: long(node, 22),
+            block: read_u48(node, 16),
+            generation: read_u48(node, 22),
             base: word(node, 28),
             bytes: word(node, 32),
             small,
@@ -195,9 +195,9 @@ mod tests {
         let (mut there, mut meant) = (vec![0x5A; 128], vec![0x5A; 128]);
         older.seal(&mut there);
         newer.seal(&mut meant);
-        assert_eq!(Header::open_proven(&meant, Kind::Leaf, LARGEST, proof(&meant)), Ok(newer));
+        assert_eq!(Header::open_verified(&meant, Kind::Leaf, LARGEST, checksum(&meant)), Ok(newer));
         assert_eq!(Header::open(&there, Kind::Leaf, LARGEST), Ok(older));
-        let refused = Header::open_proven(&there, Kind::Leaf, LARGEST, proof(&meant)).unwrap_err();
+        let refused = Header::open_verified(&there, Kind::Leaf, LARGEST, checksum(&meant)).unwrap_err();
         assert!(refused.contains("checkpoint 6"), "{refused}");
     }
 

@@ -1,49 +1,52 @@
-//! A head or an interior node on the device: for each child the least key, where it is, where its log is, and what proves it to be the one.
-//! Not the same in memory: see `store::tree`.
-//! Source: the ZB+-tree paper's head nodes (ptr = {state, addr, log_addr}); our interior nodes have no logs, see the design page.
+//! The on-device encoding of heads and interior nodes: for each child its smallest key, its address, the address of its
+//! log, and a checksum.
+//!
+//! Source: the ZB+-tree paper's head nodes (ptr = {state, addr, log_addr}). Unlike in the paper, interior nodes have no
+//! logs; see the design page of the book.
 
-use super::header::{HEADER_BYTES, Header, Kind, LARGEST, long, six_bytes};
+use super::header::{HEADER_BYTES, Header, Kind, LARGEST, read_u48, u48_bytes};
 
-/// What an inner node knows of a child.
+/// A pointer to a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pointer {
     /// The child's first block.
     pub home: u64,
-    /// Its log's, if it has one.
+    /// The first block of the child's log, if it has one.
     pub log: Option<u64>,
-    /// What [`super::proof`] says of the log, or of the child if it has none. A log has its leaf's.
-    pub proof: u32,
+    /// The checksum ([`super::checksum`]) of the log, or of the child if it has no log. A log stores the checksum of its
+    /// leaf.
+    pub checksum: u32,
 }
 
-/// The bytes of an entry besides its key: the key's length, the two places, the proof.
+/// The size of an entry without its key, bytes: key length, addresses, checksum.
 const LEAF_ENTRY_BYTES: usize = 2 + 6 + 6 + 4;
 const INNER_ENTRY_BYTES: usize = 2 + 6 + 4;
 const NO_LOG: u64 = LARGEST;
 
-/// The highest level: a tree in which every node leads to two has no more, wherever blocks have 64-bit numbers.
+/// The maximum level. A tree with at least two children per node cannot be higher if block numbers have 64 bits.
 const MAX_LEVEL: u16 = 64;
 
 /// A head or an interior node, decoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InnerRecord {
-    /// Its level: 1 for leaf-heads, and one more for each layer above.
+    /// The level: 1 for leaf heads, increasing by one towards the root.
     pub level: u16,
-    /// Keys and children in order; the first key is less than every key, whatever it says.
+    /// The keys and children in order. The first key acts as minus infinity whatever its bytes are.
     pub entries: Vec<(Vec<u8>, Pointer)>,
 }
 
 impl InnerRecord {
-    /// The bytes that an entry takes, besides those of its key.
+    /// The size of an entry without its key, bytes.
     pub const fn entry_bytes(level: u16) -> usize {
         if level == 1 { LEAF_ENTRY_BYTES } else { INNER_ENTRY_BYTES }
     }
 
-    /// The room for entries in a node of `bytes` bytes.
+    /// The space for entries in a node of `bytes` bytes.
     pub const fn room(bytes: usize) -> usize {
         bytes - HEADER_BYTES
     }
 
-    /// Writes a node with these entries to `node`, for a place on the device. They must fit.
+    /// Encodes a node for the given block. The entries must fit.
     pub fn encode<'a>(
         level: u16,
         entries: impl Iterator<Item = (&'a [u8], Pointer)>,
@@ -59,11 +62,11 @@ impl InnerRecord {
         for (key, pointer) in entries {
             put(&(key.len() as u16).to_le_bytes());
             put(key);
-            put(&six_bytes(pointer.home));
+            put(&u48_bytes(pointer.home));
             if level == 1 {
-                put(&six_bytes(pointer.log.unwrap_or(NO_LOG)));
+                put(&u48_bytes(pointer.log.unwrap_or(NO_LOG)));
             }
-            put(&pointer.proof.to_le_bytes());
+            put(&pointer.checksum.to_le_bytes());
             count += 1;
         }
         node[at..].fill(0);
@@ -72,30 +75,30 @@ impl InnerRecord {
         Header { kind: Kind::Inner, block, generation, bytes, small, ..Header::default() }.seal(node);
     }
 
-    /// Reads a node and checks that it has entries and that they are in order.
+    /// Decodes a node and checks that it has entries in ascending order.
     ///
     /// # Errors
-    /// What is wrong, as a sentence's end.
+    /// A description of the problem, to be appended to a message.
     pub fn decode(node: &[u8], block: u64) -> Result<Self, String> {
         Self::of(node, &Header::open(node, Kind::Inner, block)?)
     }
 
-    /// The same for a node that something leads to which has its proof.
+    /// Like [`InnerRecord::decode`], but also verifies the checksum stored in the pointer to the node.
     ///
     /// # Errors
-    /// What is wrong, as a sentence's end.
-    pub fn decode_proven(node: &[u8], block: u64, proof: u32) -> Result<Self, String> {
-        Self::of(node, &Header::open_proven(node, Kind::Inner, block, proof)?)
+    /// A description of the problem, to be appended to a message.
+    pub fn decode_verified(node: &[u8], block: u64, checksum: u32) -> Result<Self, String> {
+        Self::of(node, &Header::open_verified(node, Kind::Inner, block, checksum)?)
     }
 
     fn of(node: &[u8], header: &Header) -> Result<Self, String> {
         let [count, level, _] = header.small;
         if count == 0 || level == 0 || level > MAX_LEVEL {
-            return Err(format!("{count} children on level {level}"));
+            return Err(format!("it has {count} children on level {level}"));
         }
         let mut rest = &node[HEADER_BYTES..HEADER_BYTES + header.bytes as usize];
         let mut take = |bytes: usize| -> Result<&[u8], String> {
-            let (taken, left) = rest.split_at_checked(bytes).ok_or("its entries are longer than it is")?;
+            let (taken, left) = rest.split_at_checked(bytes).ok_or("its entries extend beyond its end")?;
             rest = left;
             Ok(taken)
         };
@@ -103,14 +106,14 @@ impl InnerRecord {
         for index in 0..count {
             let length = u16::from_le_bytes(take(2)?.try_into().expect("two bytes"));
             let key = take(length.into())?.to_vec();
-            let mut place = || take(6).map(|bytes| long(bytes, 0));
+            let mut place = || take(6).map(|bytes| read_u48(bytes, 0));
             let home = place()?;
             let log = if level == 1 { Some(place()?).filter(|&log| log != NO_LOG) } else { None };
-            let proof = u32::from_le_bytes(take(4)?.try_into().expect("four bytes"));
+            let checksum = u32::from_le_bytes(take(4)?.try_into().expect("four bytes"));
             if index > 1 && entries.last().is_some_and(|last| last.0 >= key) {
                 return Err(format!("its entry {index} is out of order"));
             }
-            entries.push((key, Pointer { home, log, proof }));
+            entries.push((key, Pointer { home, log, checksum }));
         }
         Ok(Self { level, entries })
     }
@@ -125,10 +128,10 @@ mod tests {
         #[test]
         fn what_is_written_is_read_back(
             keys in prop::collection::btree_set(prop::collection::vec(any::<u8>(), 0..12), 1..16),
-            level in 1..4u16, homes in 0..LARGEST - 16, log in prop::option::of(0..NO_LOG), proof in any::<u32>(),
+            level in 1..4u16, homes in 0..LARGEST - 16, log in prop::option::of(0..NO_LOG), checksum in any::<u32>(),
         ) {
             let log = log.filter(|_| level == 1);
-            let pointer = |index: usize| Pointer { home: homes + index as u64, log, proof };
+            let pointer = |index: usize| Pointer { home: homes + index as u64, log, checksum };
             let entries: Vec<_> = keys.into_iter().enumerate().map(|(i, key)| (key, pointer(i))).collect();
             let mut node = vec![0xEE; 512];
             InnerRecord::encode(level, entries.iter().map(|(key, p)| (&key[..], *p)), &mut node, 9, 1);

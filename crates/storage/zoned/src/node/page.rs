@@ -1,54 +1,53 @@
-//! A leaf or a leaf's log: keys and values in one page, in the order of the keys.
-//! Not the tree: a page knows neither its state nor its neighbours.
-//! Records of one length lie in arrays, as in the ZB+-tree paper (n keys, n values); others behind an array of slots.
+//! A leaf or log page: records sorted by key. Records of equal lengths are stored in arrays, as in the ZB+-tree paper
+//! (n keys, n values); others use a slot array.
 
-use super::header::{HEADER_BYTES, Header, Kind, long, six_bytes};
+use super::header::{HEADER_BYTES, Header, Kind, read_u48, u48_bytes};
 use std::cmp::Ordering;
 
-/// A large value, apart from the tree: where it is and how long.
+/// The location of a large value, which is stored outside the tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Extent {
-    /// Its first block.
+    /// The first block.
     pub block: u64,
-    /// How long the value is, bytes.
+    /// The length of the value, bytes.
     pub bytes: u32,
-    /// What [`super::proof`] says of it.
-    pub proof: u32,
+    /// The expected checksum ([`super::checksum`]) of the extent.
+    pub checksum: u32,
 }
 
-/// The bytes of an extent in a page, and in the journal.
+/// The size of an encoded extent, bytes.
 pub const EXTENT_BYTES: usize = 6 + 4 + 4;
 
 impl Extent {
-    /// As a page and the journal have it.
+    /// Encodes the location as in pages and in the journal.
     pub fn to_bytes(self) -> [u8; EXTENT_BYTES] {
         let mut bytes = [0; EXTENT_BYTES];
-        bytes[..6].copy_from_slice(&six_bytes(self.block));
+        bytes[..6].copy_from_slice(&u48_bytes(self.block));
         bytes[6..10].copy_from_slice(&self.bytes.to_le_bytes());
-        bytes[10..].copy_from_slice(&self.proof.to_le_bytes());
+        bytes[10..].copy_from_slice(&self.checksum.to_le_bytes());
         bytes
     }
 
-    /// The extent whose bytes these are.
+    /// Decodes a location.
     pub fn from_bytes(bytes: &[u8; EXTENT_BYTES]) -> Self {
         let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
-        Self { block: long(bytes, 0), bytes: word(6), proof: word(10) }
+        Self { block: read_u48(bytes, 0), bytes: word(6), checksum: word(10) }
     }
 }
 
-/// What a key has in a page.
+/// The value of a key in a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Value<'a> {
     /// The value itself.
     Inline(&'a [u8]),
-    /// A value too large for a page.
+    /// The location of a value too large for a page.
     Extent(Extent),
-    /// In a log: the key is deleted.
+    /// The key is deleted. Only logs have such records.
     Deleted,
 }
 
 impl Value<'_> {
-    /// How long the value itself is, bytes, wherever it is.
+    /// The length of the value, bytes.
     pub const fn bytes(&self) -> usize {
         match self {
             Self::Inline(value) => value.len(),
@@ -58,20 +57,20 @@ impl Value<'_> {
     }
 }
 
-/// How the records lie in a page.
+/// The layout of the records in a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Layout {
-    /// Keys of one length, then values of one length, then a bit for each that says whether it is deleted.
+    /// Keys of one length, then values of one length, then a deletion bit for each record.
     Fixed { key: u16, value: u16 },
-    /// Slots with place, length and kind; the records from the end downwards. Their lowest byte, and how many bytes among them are of
-    /// no record any more.
+    /// Slots (offset, lengths, kind) at the front, records growing down from the end. `bottom` is the lowest record
+    /// byte, and `dead` the number of unused bytes above it.
     Slotted { bottom: u32, dead: u32 },
 }
 
 const SLOT_BYTES: usize = 6;
 const KIND_SHIFT: u32 = 14;
 const LENGTH: u16 = (1 << KIND_SHIFT) - 1;
-/// The kinds in a slot's upper bits.
+/// The kind, in the upper bits of a slot's value length.
 const INLINE: u16 = 0;
 const EXTENT: u16 = 1;
 const DELETED: u16 = 2;
@@ -84,7 +83,7 @@ pub struct Page {
     layout: Layout,
 }
 
-/// How many records of one length fit into a page of `bytes` bytes.
+/// The number of fixed-length records that fit into a page of `bytes` bytes.
 const fn fixed_capacity(bytes: usize, key: usize, value: usize) -> usize {
     let room = bytes - HEADER_BYTES;
     let mut count = room * 8 / ((key + value) * 8 + 1);
@@ -95,13 +94,13 @@ const fn fixed_capacity(bytes: usize, key: usize, value: usize) -> usize {
 }
 
 impl Page {
-    /// An empty page of `bytes` bytes, from 512 to 65536.
+    /// Creates an empty page of `bytes` bytes, from 512 to 65536.
     pub fn new(bytes: usize) -> Self {
         let layout = Layout::Slotted { bottom: bytes as u32, dead: 0 };
         Self { bytes: vec![0; bytes].into_boxed_slice(), count: 0, layout }
     }
 
-    /// An empty log for a leaf: its records are laid out like the leaf's.
+    /// Creates an empty log for a leaf, with the same record layout.
     pub fn log_of(leaf: &Page) -> Self {
         let layout = match leaf.layout {
             Layout::Slotted { .. } => Layout::Slotted { bottom: leaf.bytes.len() as u32, dead: 0 },
@@ -110,7 +109,7 @@ impl Page {
         Self { bytes: vec![0; leaf.bytes.len()].into_boxed_slice(), count: 0, layout }
     }
 
-    /// Whether a record can have another value without taking more room.
+    /// Whether a record's value can be replaced without needing more space.
     pub fn takes(&self, index: usize, value: Value<'_>) -> bool {
         match (self.layout, value) {
             (_, Value::Deleted) => true,
@@ -120,23 +119,23 @@ impl Page {
         }
     }
 
-    /// The longest key, and the longest value that is kept in a page, so that a page holds at least four records.
+    /// The maximum length of a key, and of a value stored in a page. A page then holds at least four records.
     pub const fn limits(bytes: usize) -> (usize, usize) {
         let quarter = (bytes - HEADER_BYTES) / 4 - SLOT_BYTES;
         (quarter / 2, quarter - quarter / 2)
     }
 
-    /// How many records it holds, deletions included.
+    /// The number of records, including deletions.
     pub const fn count(&self) -> usize {
         self.count as usize
     }
 
-    /// How many bytes the page has.
+    /// The size of the page, bytes.
     pub const fn size(&self) -> usize {
         self.bytes.len()
     }
 
-    /// How many bytes its records take.
+    /// The number of bytes that the records take.
     pub fn used(&self) -> usize {
         match self.layout {
             Layout::Fixed { key, value } => self.count() * (usize::from(key) + usize::from(value)),
@@ -166,7 +165,7 @@ impl Page {
         }
     }
 
-    /// Where the values and the deletion bits of a page with records of one length are.
+    /// The offsets of the values and of the deletion bits in a fixed-length layout.
     fn fixed_places(&self, key: u16, value: u16) -> (usize, usize) {
         let capacity = fixed_capacity(self.bytes.len(), key.into(), value.into());
         let values = HEADER_BYTES + capacity * usize::from(key);
@@ -198,10 +197,10 @@ impl Page {
         }
     }
 
-    /// Where `key` is, or where it would be put.
+    /// Searches for `key` and returns its index.
     ///
     /// # Errors
-    /// The place where it would be.
+    /// The index at which `key` would have to be inserted.
     pub fn find(&self, key: &[u8]) -> Result<usize, usize> {
         if let (Layout::Fixed { key: 8, .. }, Ok(wanted)) = (self.layout, <[u8; 8]>::try_from(key)) {
             return self.find_number(u64::from_be_bytes(wanted));
@@ -218,7 +217,7 @@ impl Page {
         Err(low)
     }
 
-    /// The same for keys of eight bytes, the most frequent ones: compared as numbers.
+    /// Searches for an eight-byte key, the most common length, by integer comparison.
     fn find_number(&self, wanted: u64) -> Result<usize, usize> {
         let keys = &self.bytes[HEADER_BYTES..HEADER_BYTES + 8 * self.count()];
         let (keys, _) = keys.as_chunks::<8>();
@@ -229,16 +228,17 @@ impl Page {
         }
     }
 
-    /// Where a search looks first.
-    pub(crate) fn first_look(&self) -> *const u8 {
+    /// The address of the key that a search compares first.
+    pub(crate) fn first_probe(&self) -> *const u8 {
         if self.count == 0 { std::ptr::null() } else { self.key(self.count() / 2).as_ptr() }
     }
 
-    /// Puts a record at `index`, where [`Page::find`] said; false if it does not fit, and then nothing is changed.
+    /// Inserts a record at `index`, as returned by [`Page::find`]. Returns false and changes nothing if it does not
+    /// fit.
     #[must_use]
     pub fn insert(&mut self, index: usize, key: &[u8], value: Value<'_>) -> bool {
         if self.count == 0 {
-            // The deletion bits of another layout lie elsewhere.
+            // Deletion bits have a different offset in each layout: clear them.
             self.bytes[HEADER_BYTES..].fill(0);
             self.layout = self.first_layout(key, value);
         }
@@ -327,7 +327,7 @@ impl Page {
         self.set_bit(deleted_at, index, value == Value::Deleted);
     }
 
-    /// Changes from arrays to slots, if that leaves room for one more record.
+    /// Converts the page from arrays to slots. Returns false if there is no space for another record then.
     fn change_to_slots(&mut self, key_bytes: usize, value: Value<'_>) -> bool {
         let Layout::Fixed { key, value: each } = self.layout else { return true };
         let room = self.bytes.len() - HEADER_BYTES;
@@ -339,7 +339,7 @@ impl Page {
         true
     }
 
-    /// Copies all records to a page with slots and no gaps.
+    /// Copies all records to a slotted page without gaps.
     fn rebuild(&mut self) {
         let mut page = Page::new(self.bytes.len());
         for index in 0..self.count() {
@@ -384,7 +384,7 @@ impl Page {
         true
     }
 
-    /// Gives a record another value; false if it does not fit, and then nothing is changed.
+    /// Replaces the value of a record. Returns false and changes nothing if it does not fit.
     #[must_use]
     pub fn set(&mut self, index: usize, value: Value<'_>) -> bool {
         if let Layout::Fixed { key, value: each } = self.layout {
@@ -409,7 +409,7 @@ impl Page {
         fits
     }
 
-    /// Takes a record away.
+    /// Removes a record.
     pub fn remove(&mut self, index: usize) {
         let count = self.count();
         match self.layout {
@@ -439,14 +439,15 @@ impl Page {
         self.count -= 1;
     }
 
-    /// The records from `from` to `to`, which is not included, as a page of their own.
+    /// Copies the records from `from` (inclusive) to `to` (exclusive) to a new page.
     pub fn part(&self, from: usize, to: usize) -> Page {
         let mut page = Page::new(self.bytes.len());
         page.append(self, from, to);
         page
     }
 
-    /// Puts the records from `from` to `to` of another page behind the last one, as far as they fit; says how many did.
+    /// Appends the records from `from` (inclusive) to `to` (exclusive) of another page, as far as they fit. Returns the
+    /// number of records appended.
     pub fn append(&mut self, other: &Page, from: usize, to: usize) -> usize {
         for index in from..to {
             if !self.insert(self.count(), other.key(index), other.value(index)) {
@@ -456,7 +457,8 @@ impl Page {
         to - from
     }
 
-    /// Where to split: the records before it take about half of the bytes, and both parts have at least one.
+    /// The index at which to split: the records before it take about half of the bytes, and both halves have at least
+    /// one record.
     pub fn middle(&self) -> usize {
         let (half, mut sum) = (self.used() / 2, 0);
         let record = |index: usize| match self.layout {
@@ -475,13 +477,12 @@ impl Page {
         self.count() / 2
     }
 
-    /// Whether as much as `part` of its room, 0 to 1, is taken.
+    /// Whether at least the fraction `part` of the page's space is used.
     pub fn is_filled(&self, part: f64) -> bool {
         self.used() as f64 >= (self.bytes.len() - HEADER_BYTES) as f64 * part
     }
 
-    /// Writes the page to `node`, as long as the page is, for a place on the device. `base` is 0, or the proof of the leaf that this is the
-    /// log of.
+    /// Encodes the page for the given block. `base` is the checksum of the leaf if the page is a log, and 0 otherwise.
     pub fn encode(&self, node: &mut [u8], block: u64, generation: u64, base: u32) {
         node.copy_from_slice(&self.bytes);
         let (small, word) = match self.layout {
@@ -492,21 +493,21 @@ impl Page {
         Header { kind: Kind::Leaf, block, generation, base, bytes, small, word }.seal(node);
     }
 
-    /// Reads a page from `node` and checks that everything in it is inside it and in order.
+    /// Decodes a page and checks that its records are inside it and in ascending order.
     ///
     /// # Errors
-    /// What is wrong, as a sentence's end.
+    /// A description of the problem, to be appended to a message.
     pub fn decode(node: &[u8], block: u64) -> Result<Page, String> {
         Self::of(node, &Header::open(node, Kind::Leaf, block)?)
     }
 
-    /// The same for a page that something leads to which has its proof. The second value is the proof of the leaf that it is the log of, if
-    /// it is one.
+    /// Like [`Page::decode`], but also verifies the checksum stored in the pointer to the page. The second value is the
+    /// checksum of the leaf, if the page is a log.
     ///
     /// # Errors
-    /// What is wrong, as a sentence's end.
-    pub fn decode_proven(node: &[u8], block: u64, proof: u32) -> Result<(Page, u32), String> {
-        let header = Header::open_proven(node, Kind::Leaf, block, proof)?;
+    /// A description of the problem, to be appended to a message.
+    pub fn decode_verified(node: &[u8], block: u64, checksum: u32) -> Result<(Page, u32), String> {
+        let header = Header::open_verified(node, Kind::Leaf, block, checksum)?;
         Ok((Self::of(node, &header)?, header.base))
     }
 
@@ -526,7 +527,7 @@ impl Page {
         match self.layout {
             Layout::Fixed { key, value } => {
                 if self.count() > fixed_capacity(room, key.into(), value.into()) {
-                    return Err(format!("{} records of {key} + {value} bytes do not fit", self.count));
+                    return Err(format!("its {} records of {key} + {value} bytes do not fit", self.count));
                 }
             }
             Layout::Slotted { bottom, dead } => {
@@ -546,11 +547,11 @@ impl Page {
                         _ => false,
                     };
                     if at < bottom as usize || at + key + bytes > room || !kind_fits {
-                        return Err(format!("its record {index} is not inside it"));
+                        return Err(format!("its record {index} extends beyond its end"));
                     }
                 }
                 if sum != room - bottom as usize {
-                    return Err("its records are not as long as it says".into());
+                    return Err("the lengths of its records do not add up".into());
                 }
             }
         }
@@ -586,7 +587,7 @@ mod tests {
         fn value(&self) -> Value<'_> {
             match self {
                 Kept::Inline(bytes) => Value::Inline(bytes),
-                &Kept::Extent(block, bytes, proof) => Value::Extent(Extent { block, bytes, proof }),
+                &Kept::Extent(block, bytes, checksum) => Value::Extent(Extent { block, bytes, checksum }),
                 Kept::Deleted => Value::Deleted,
             }
         }
@@ -596,7 +597,7 @@ mod tests {
         prop_oneof![
             4 => prop::collection::vec(any::<u8>(), 0..=longest).prop_map(Kept::Inline),
             4 => any::<[u8; 4]>().prop_map(|bytes| Kept::Inline(bytes.to_vec())),
-            1 => (0..1u64 << 48, any::<u32>(), any::<u32>()).prop_map(|(block, bytes, proof)| Kept::Extent(block, bytes, proof)),
+            1 => (0..1u64 << 48, any::<u32>(), any::<u32>()).prop_map(|(block, bytes, checksum)| Kept::Extent(block, bytes, checksum)),
             1 => Just(Kept::Deleted)
         ]
     }
@@ -643,7 +644,7 @@ mod tests {
             }
             let mut node = vec![0; 512];
             page.encode(&mut node, 3, 4, 5);
-            let (back, base) = Page::decode_proven(&node, 3, super::super::proof(&node)).unwrap();
+            let (back, base) = Page::decode_verified(&node, 3, super::super::checksum(&node)).unwrap();
             prop_assert_eq!(base, 5);
             for page in [&page, &back] {
                 for (index, (key, value)) in model.iter().enumerate() {

@@ -1,8 +1,9 @@
-//! Heads and interior nodes: splitting, merging, growing and shrinking the tree.
-//! Not leaves: see `edit`.
-//! Source: the ZB+-tree paper's bounds: strict at heads (half full, or evened out with a neighbour), opportunistic at interior nodes.
+//! Splits, merges, grows and shrinks heads and interior nodes. `edit` does the same for leaves.
+//!
+//! Source: the ZB+-tree paper. Heads stay at least half full or are evened out with a neighbour; interior nodes merge
+//! only when the result fits into one node.
 
-use super::edit::{Editor, Left, Retired, Split};
+use super::edit::{Editor, NodeBalance, Retired, Split};
 use super::keys::Keys;
 use super::tree::{Children, Inner, InnerSlot, Tree, UNWRITTEN};
 use crate::device::ZonedDevice;
@@ -15,19 +16,19 @@ impl<D: ZonedDevice> Editor<'_, D> {
         InnerRecord::room(self.io.node_bytes)
     }
 
-    /// Splits an inner node that has become too long, and says if it has become too small.
-    pub fn settle(&mut self, inner: &mut Inner) -> Left {
+    /// Splits an inner node that is over capacity, or reports that it is less than half full.
+    pub fn settle(&mut self, inner: &mut Inner) -> NodeBalance {
         if inner.used() > self.room() {
             self.counts.inner_split += 1;
             *self.dirty += 1;
             let right = split_off(inner, middle(inner));
             let separator = right.keys.get(0).to_vec();
-            return Left::Split(Box::new(Split { separator, right: InnerSlot::new(right) }));
+            return NodeBalance::Split(Box::new(Split { separator, right: InnerSlot::new(right) }));
         }
-        if inner.used() < self.room() / 2 { Left::Small } else { Left::Done }
+        if inner.used() < self.room() / 2 { NodeBalance::Underfull } else { NodeBalance::Done }
     }
 
-    /// The root split: a new one over both parts.
+    /// Adds a level: a new root over both halves of the split root.
     pub fn grow(&mut self, tree: &mut Tree, Split { separator, right }: Split) {
         let level = tree.root.node.get().map_or(1, |inner| inner.level) + 1;
         let mut keys = Keys::default();
@@ -38,12 +39,12 @@ impl<D: ZonedDevice> Editor<'_, D> {
         *self.dirty += 1;
     }
 
-    /// Takes the root away while it leads to one inner node only.
+    /// Removes levels while the root has a single inner node as its child.
     pub fn shrink(&mut self, tree: &mut Tree) {
         while let Some(Inner { children: Children::Inners(inners), .. }) = tree.root.node.get() {
             let [only] = inners.as_slice() else { return };
             let only = Arc::clone(only);
-            // A root that cannot be read stays: it is as good as before.
+            // Keep the root if its only child cannot be read. The tree is still valid.
             if only.inner(self.io).is_err() {
                 return;
             }
@@ -52,7 +53,7 @@ impl<D: ZonedDevice> Editor<'_, D> {
         }
     }
 
-    /// The tree does not need an inner node any more.
+    /// Marks the device copy of a removed inner node for release.
     fn retire_inner(&mut self, slot: &Arc<InnerSlot>) {
         match slot.home() {
             UNWRITTEN if self.checkpointing => self.retired.push(Retired::Inner(Arc::clone(slot))),
@@ -61,13 +62,11 @@ impl<D: ZonedDevice> Editor<'_, D> {
         }
     }
 
-    /// A child became too small: it merges with a neighbour if both fit into one, and a head otherwise evens out with it. A neighbour
-    /// that cannot be read is left alone.
+    /// Handles an underfull child: merges it with a neighbour if both fit into one node, or else evens out a head with
+    /// its neighbour. Does nothing if the neighbour cannot be read.
     pub fn rebalance(&mut self, parent: &mut Inner, child: usize) -> Result<()> {
         let Children::Inners(inners) = &mut parent.children else {
-            return Err(Error::Inconsistent {
-                what: "a head was to be evened out with its neighbour's leaves".into(),
-            });
+            return Err(Error::Inconsistent { what: "the children of a head's parent are leaves".into() });
         };
         let left = if child + 1 < inners.len() { child } else { child.saturating_sub(1) };
         let right = left + 1;
@@ -108,7 +107,7 @@ fn empty(level: u16) -> Inner {
     Inner { level, keys: Keys::default(), children }
 }
 
-/// Which entry the right half begins with, by bytes.
+/// The index of the first entry of the right half when a node is split by bytes.
 fn middle(inner: &Inner) -> usize {
     let (half, each) = (inner.used() / 2, InnerRecord::entry_bytes(inner.level));
     let mut sum = 0;
@@ -130,7 +129,7 @@ fn split_off(inner: &mut Inner, at: usize) -> Inner {
     Inner { level: inner.level, keys, children }
 }
 
-/// Puts the entries of `right` behind those of `left`; `separator` is the least key that is right's.
+/// Appends the entries of `right` to `left`. `separator` is the smallest key of `right`.
 fn join(left: &mut Inner, separator: &[u8], right: Inner) -> Result<()> {
     for index in 0..right.keys.len() {
         left.keys.push(if index == 0 { separator } else { right.keys.get(index) });
@@ -138,7 +137,7 @@ fn join(left: &mut Inner, separator: &[u8], right: Inner) -> Result<()> {
     match (&mut left.children, right.children) {
         (Children::Leaves(left), Children::Leaves(mut right)) => left.append(&mut right),
         (Children::Inners(left), Children::Inners(mut right)) => left.append(&mut right),
-        _ => return Err(Error::Inconsistent { what: "neighbours are of different levels".into() }),
+        _ => return Err(Error::Inconsistent { what: "neighbouring nodes have different levels".into() }),
     }
     Ok(())
 }

@@ -1,10 +1,9 @@
-//! Changes that become effective together: all or none, whatever happens.
-//! Not a transaction that reads.
-//! Source: the bytes are those of the journal, so that committing copies nothing.
+//! A batch of changes that is applied atomically. It is encoded as it goes into the journal, so that committing copies
+//! nothing.
 
 use crate::node::{Extent, Value};
 
-/// Changes to be done together, in order. The lengths of keys and values are checked when it is applied.
+/// A sequence of changes to apply together, in order. [`crate::Store::apply`] checks the lengths of keys and values.
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
     bytes: Vec<u8>,
@@ -15,7 +14,7 @@ const PUT: u8 = 1;
 const PUT_EXTENT: u8 = 2;
 const DELETE: u8 = 3;
 
-/// The bytes of a change before its key: kind, length of the key, length of the value.
+/// The bytes of a change before its key: kind, key length, value length.
 const CHANGE_BYTES: usize = 1 + 4 + 4;
 
 /// One change of a batch.
@@ -27,24 +26,24 @@ pub(super) struct Change<'a> {
 }
 
 impl Batch {
-    /// No changes.
+    /// Creates an empty batch.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Gives `key` a value.
+    /// Adds an insert or update of `key`.
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> &mut Self {
         self.push(PUT, key, value);
         self
     }
 
-    /// Takes `key` away.
+    /// Adds a deletion of `key`.
     pub fn delete(&mut self, key: &[u8]) -> &mut Self {
         self.push(DELETE, key, &[]);
         self
     }
 
-    /// Puts a change behind the others.
+    /// Appends a change.
     pub(super) fn change(&mut self, Change { key, value }: Change<'_>) {
         match value {
             Value::Inline(value) => _ = self.put(key, value),
@@ -66,23 +65,23 @@ impl Batch {
         self.count += 1;
     }
 
-    /// How many changes there are.
+    /// The number of changes.
     pub fn len(&self) -> usize {
         self.count as usize
     }
 
-    /// Whether there are none.
+    /// Whether the batch is empty.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// Forgets all changes, and keeps the memory.
+    /// Removes all changes but keeps the allocated memory.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.count = 0;
     }
 
-    /// Puts another batch's changes behind its own.
+    /// Appends the changes of another batch.
     pub(super) fn append(&mut self, other: &Batch) {
         self.bytes.extend_from_slice(&other.bytes);
         self.count += other.count;
@@ -92,21 +91,21 @@ impl Batch {
         &self.bytes
     }
 
-    /// The batch whose bytes these are.
+    /// Decodes a batch.
     ///
     /// # Errors
-    /// What is wrong, as a sentence's end.
+    /// A description of the problem, to be appended to a message.
     pub(super) fn from_bytes(bytes: Vec<u8>) -> Result<Self, String> {
         let (mut count, mut rest) = (0, &bytes[..]);
         while !rest.is_empty() {
-            let (_, left) = parse(rest).ok_or("a change in it is cut off or of no kind there is")?;
+            let (_, left) = parse(rest).ok_or("it contains a truncated change or one of an unknown kind")?;
             rest = left;
             count += 1;
         }
         Ok(Self { bytes, count })
     }
 
-    /// The changes, in order.
+    /// Iterates over the changes in order.
     pub(super) fn changes(&self) -> impl Iterator<Item = Change<'_>> {
         let mut rest = &self.bytes[..];
         std::iter::from_fn(move || {
@@ -117,7 +116,7 @@ impl Batch {
     }
 }
 
-/// The first change in `bytes`, and what follows it.
+/// Decodes the first change in `bytes` and returns it with the remaining bytes.
 fn parse(bytes: &[u8]) -> Option<(Change<'_>, &[u8])> {
     let (head, rest) = bytes.split_at_checked(CHANGE_BYTES)?;
     let length = |at: usize| u32::from_le_bytes(head[at..at + 4].try_into().expect("four bytes")) as usize;
@@ -153,10 +152,10 @@ mod tests {
     fn a_batch_keeps_its_changes_in_order() {
         let mut batch = Batch::new();
         batch.put(b"a", b"1").delete(b"").put(b"", b"");
-        batch.put_extent(b"big", Extent { block: 7, bytes: 9, proof: 5 });
+        batch.put_extent(b"big", Extent { block: 7, bytes: 9, checksum: 5 });
         let again = Batch::from_bytes(batch.bytes().to_vec()).unwrap();
         let values: Vec<_> = again.changes().map(|change| (change.key, change.value)).collect();
-        let extent = Value::Extent(Extent { block: 7, bytes: 9, proof: 5 });
+        let extent = Value::Extent(Extent { block: 7, bytes: 9, checksum: 5 });
         let (one, none) = (Value::Inline(b"1"), Value::Inline(b""));
         assert_eq!(values, [(&b"a"[..], one), (b"", Value::Deleted), (b"", none), (b"big", extent)]);
     }

@@ -1,26 +1,27 @@
-//! What has changed in a leaf since the device got its copy: with both the leaf can be had again, so it need not stay in memory.
-//! Not the paper's logs: those are nodes on the device. Not which leaves are dropped: see `cache`.
-//! Source: keeping changes apart from the page is Levandoski, Lomet and Sengupta's ("The Bw-Tree", ICDE 2013).
+//! The changes made to a leaf since its last copy on the device. The leaf can be rebuilt from that copy and these
+//! changes, so a dirty leaf need not stay in memory.
+//!
+//! Source: keeping changes apart from the page is from Levandoski, Lomet and Sengupta, "The Bw-Tree", ICDE 2013.
 
 use super::batch::{Batch, Change};
 use super::io::{Io, Resident, damaged};
-use super::leaf::{Homes, LeafBody, LeafSlot, merged};
+use super::leaf::{LeafAddresses, LeafBody, LeafSlot, merged};
 use crate::device::ZonedDevice;
 use crate::error::Result;
 use crate::node::{Page, Value};
 use std::sync::Arc;
 
-/// Where a changed leaf has its changes.
+/// The part of a leaf that its changes apply to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
-    /// In the leaf itself, which has no log (any more).
+pub(super) enum ChangedPart {
+    /// The leaf page itself. The leaf has no log, or its log has been merged.
     Leaf,
-    /// In its log; its copy is up to date.
+    /// The log page. The device copy of the leaf page is current.
     Log,
 }
 
-impl Place {
-    /// How many pages such a leaf has in memory.
+impl ChangedPart {
+    /// The number of pages that such a leaf takes in memory.
     pub const fn pages(self) -> usize {
         match self {
             Self::Leaf => 1,
@@ -29,58 +30,58 @@ impl Place {
     }
 }
 
-/// What the changes are changes of.
+/// The state that the changes apply to.
 #[derive(Clone)]
 pub(super) enum Base {
-    /// A copy and its log on the device. They stay there until the next checkpoint that begins has ended.
-    Homes(Homes),
-    /// A leaf that the running checkpoint has yet to write.
+    /// A leaf page and its log on the device. The blocks stay valid until the next checkpoint to begin has completed.
+    LeafAddresses(LeafAddresses),
+    /// A leaf that the running checkpoint has not written yet.
     Leaf(Arc<LeafSlot>),
 }
 
-/// The changes of one leaf, in order.
+/// The ordered changes of one leaf.
 #[derive(Clone)]
 pub(super) struct Changes {
     base: Base,
-    pub place: Place,
-    /// The newest checkpoint that had begun at the first change.
+    pub place: ChangedPart,
+    /// The generation of the last checkpoint that had begun when the first change was made.
     generation: u64,
     made: Batch,
-    /// Counts its bytes.
+    /// Accounts for the memory of the changes.
     resident: Resident,
 }
 
 impl Changes {
-    /// None yet.
-    pub fn new<D: ZonedDevice>(io: &Io<D>, base: Base, place: Place, generation: u64) -> Self {
+    /// Creates an empty list of changes.
+    pub fn new<D: ZonedDevice>(io: &Io<D>, base: Base, place: ChangedPart, generation: u64) -> Self {
         let mut changes = Self { base, place, generation, made: Batch::new(), resident: io.resident(0) };
         changes.resident.change(changes.bytes());
         changes
     }
 
-    /// How much memory they take.
+    /// The memory that the changes take, bytes.
     pub fn bytes(&self) -> usize {
         size_of::<Self>() + self.made.bytes().len()
     }
 
-    /// Whether `generation` is still the newest checkpoint that has begun: one that began since gives up the base when it ends.
+    /// Whether no checkpoint has begun since the first change. A later checkpoint releases the base when it completes.
     pub const fn began_in(&self, generation: u64) -> bool {
         self.generation == generation
     }
 
-    /// One more.
+    /// Appends a change.
     pub fn push(&mut self, key: &[u8], value: Value<'_>) {
         self.made.change(Change { key, value });
         self.resident.change(self.bytes());
     }
 
-    /// The leaf: its copy is read, and they are made again.
+    /// Rebuilds the leaf: reads its base and applies the changes.
     pub fn leaf<D: ZonedDevice>(&self, io: &Io<D>) -> Result<LeafBody> {
         let mut body = match &self.base {
-            Base::Homes(homes) => LeafBody::read(io, *homes)?.0,
-            Base::Leaf(slot) => Arc::unwrap_or_clone(slot.share_unkept(io)?),
+            Base::LeafAddresses(homes) => LeafBody::read(io, *homes)?.0,
+            Base::Leaf(slot) => Arc::unwrap_or_clone(slot.load_uncached(io)?),
         };
-        if self.place == Place::Leaf
+        if self.place == ChangedPart::Leaf
             && let Some(log) = body.log.take()
         {
             body.leaf = merged(&body.leaf, &log, false)?;
@@ -88,23 +89,23 @@ impl Changes {
         }
         for Change { key, value } in self.made.changes() {
             let fits = match self.place {
-                Place::Leaf => change(&mut body.leaf, key, value),
-                Place::Log => body.change_in_log(key, value),
+                ChangedPart::Leaf => change(&mut body.leaf, key, value),
+                ChangedPart::Log => body.change_in_log(key, value),
             };
             if !fits {
                 let home = match &self.base {
-                    Base::Homes(homes) => homes.leaf,
+                    Base::LeafAddresses(homes) => homes.leaf,
                     Base::Leaf(slot) => slot.home(),
                 };
-                return Err(damaged(home, "it has less room than when it was written".into()));
+                return Err(damaged(home, "its changes no longer fit into it".into()));
             }
         }
-        io.count_remade(self.place);
+        io.count_rebuilt(self.place);
         Ok(body)
     }
 }
 
-/// Makes a change in a page; false if it does not fit.
+/// Applies a change to a page. Returns false if it does not fit.
 fn change(page: &mut Page, key: &[u8], value: Value<'_>) -> bool {
     match (page.find(key), value) {
         (Ok(at), Value::Deleted) => {

@@ -1,5 +1,5 @@
-//! Checking a map that is not open: every node, every large value, and whether what is in use is what the space table says.
-//! Not a repair: see `repair`. Changes that are in the journal only are counted, not applied.
+//! Offline check: reads every node and every large value, and compares the blocks in use with the space table. Changes
+//! that are only in the journal are counted but not applied.
 
 use super::Store;
 use super::io::Io;
@@ -13,19 +13,19 @@ use crate::node::{InnerRecord, Page, Pointer, Value};
 use crate::states::NodeStates;
 use serde::Serialize;
 
-/// Something that a check found wrong.
+/// A problem found by a check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Problem {
-    /// Where, if it is one place.
+    /// The block concerned, if there is a single one.
     pub block: Option<u64>,
-    /// What is wrong.
+    /// A description of the problem.
     pub what: String,
 }
 
-/// What a check found.
+/// The result of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CheckReport {
-    /// Keys at the last checkpoint.
+    /// Keys in the last checkpoint.
     pub keys: u64,
     /// Leaves.
     pub leaves: u64,
@@ -33,19 +33,19 @@ pub struct CheckReport {
     pub logs: u64,
     /// Heads and interior nodes.
     pub inner_nodes: u64,
-    /// Leaves and interior nodes by the paper's states: steady is what lies in a sequential zone.
+    /// Leaves and interior nodes by state. Nodes in sequential zones count as steady.
     pub states: NodeStates,
     /// Large values.
     pub extents: u64,
-    /// Batches in the journal since then.
+    /// Batches in the journal since the last checkpoint.
     pub journal_batches: u64,
-    /// Changes in these.
+    /// Changes in these batches.
     pub journal_changes: u64,
-    /// What is wrong; nothing, if all is well.
+    /// The problems found. Empty if the map is consistent.
     pub problems: Vec<Problem>,
 }
 
-/// The keys that may be below a node: from `low` to `high`, which is not among them.
+/// The range of keys that the subtree of a node may contain: from `low` (inclusive) to `high` (exclusive).
 #[derive(Clone, Copy)]
 pub(super) struct Bounds<'a> {
     pub low: &'a [u8],
@@ -65,21 +65,21 @@ struct Checker<'a, D> {
 }
 
 impl<D: ZonedDevice> Store<D> {
-    /// Checks the map on a device, which must not be open meanwhile. Nothing is written.
+    /// Checks the map on a device without writing to it. The map must not be open.
     ///
     /// # Errors
-    /// [`Error::NotFormatted`], [`Error::Unsuitable`]; [`Error::Device`] if the device cannot be asked at all. What is wrong with the map
-    /// is in the report.
+    /// [`Error::NotFormatted`], [`Error::Unsuitable`]; [`Error::Device`] if the device does not respond. Problems of
+    /// the map itself are in the report.
     pub fn check(device: D) -> Result<CheckReport> {
         let superblock = Superblock::read(&device)?;
         let io = Io::new(device, superblock.node_bytes as usize);
         run(&io, &superblock)
     }
 
-    /// Writes a checkpoint and checks it, as [`Store::check`] does; changes wait meanwhile.
+    /// Writes a checkpoint and then checks it like [`Store::check`]. Writers wait meanwhile.
     ///
     /// # Errors
-    /// As [`Store::checkpoint`].
+    /// Those of [`Store::checkpoint`].
     pub fn check_now(&self) -> Result<CheckReport> {
         let mut writer = self.shared.writer();
         writer.checkpoint_now(&self.shared)?;
@@ -90,12 +90,12 @@ impl<D: ZonedDevice> Store<D> {
 fn run<D: ZonedDevice>(io: &Io<D>, superblock: &Superblock) -> Result<CheckReport> {
     let mut checker = Checker { io, space: empty_space(io)?, report: CheckReport::default() };
     if superblock.root != 0 {
-        let (root, proof) = (superblock.root, superblock.root_proof);
-        checker.inner((root, proof), None, Bounds { low: &[], high: None });
+        let (root, checksum) = (superblock.root, superblock.root_checksum);
+        checker.inner((root, checksum), None, Bounds { low: &[], high: None });
     }
     if checker.report.keys != superblock.len {
         let (keys, len) = (checker.report.keys, superblock.len);
-        checker.wrong(None, format!("the tree holds {keys} keys, and the superblock says {len}"));
+        checker.report_problem(None, format!("the tree has {keys} keys, but the superblock records {len}"));
     }
     checker.table(superblock);
     checker.journal(superblock)?;
@@ -103,35 +103,36 @@ fn run<D: ZonedDevice>(io: &Io<D>, superblock: &Superblock) -> Result<CheckRepor
 }
 
 impl<D: ZonedDevice> Checker<'_, D> {
-    fn wrong(&mut self, block: impl Into<Option<u64>>, what: impl Into<String>) {
+    fn report_problem(&mut self, block: impl Into<Option<u64>>, what: impl Into<String>) {
         self.report.problems.push(Problem { block: block.into(), what: what.into() });
     }
 
-    /// Whether a node can be there. One that is there already was looked at.
+    /// Marks a node as in use. Reports a problem and returns false if the block is not a valid place for a node or is
+    /// already in use.
     fn claim(&mut self, block: u64) -> bool {
         let free = self.space.claim_node(block);
         if !free {
-            self.wrong(block, "a node is where none can be, or where another one is");
+            self.report_problem(block, "a node is at an invalid address, or at that of another node");
         }
         free
     }
 
-    /// The result, or the problem.
-    fn good<T>(&mut self, block: u64, result: Result<T>) -> Option<T> {
+    /// Unwraps a result, or records its error as a problem.
+    fn ok_or_report<T>(&mut self, block: u64, result: Result<T>) -> Option<T> {
         result
             .map_err(|error| match error {
-                Error::Damaged { what, .. } => self.wrong(block, what),
-                error => self.wrong(block, error.to_string()),
+                Error::Damaged { what, .. } => self.report_problem(block, what),
+                error => self.report_problem(block, error.to_string()),
             })
             .ok()
     }
 
-    fn inner(&mut self, (block, proof): (u64, u32), level: Option<u16>, bounds: Bounds<'_>) {
+    fn inner(&mut self, (block, checksum): (u64, u32), level: Option<u16>, bounds: Bounds<'_>) {
         if !self.claim(block) {
             return;
         }
-        let read = self.io.read_inner(block, proof);
-        let Some(InnerRecord { level: own, entries }) = self.good(block, read) else { return };
+        let read = self.io.read_inner(block, checksum);
+        let Some(InnerRecord { level: own, entries }) = self.ok_or_report(block, read) else { return };
         self.report.inner_nodes += 1;
         // Odd levels are heads, which have no states.
         if own.is_multiple_of(2) {
@@ -143,46 +144,48 @@ impl<D: ZonedDevice> Checker<'_, D> {
             self.report.states.heads += 1;
         }
         if level.is_some_and(|level| level != own) {
-            self.wrong(block, format!("it is on level {own}, not where its parent has it"));
+            self.report_problem(block, format!("its level is {own}, which does not match its parent"));
             return;
         }
         for (index, (key, pointer)) in entries.iter().enumerate() {
             let low = if index == 0 { bounds.low } else { &key[..] };
             let high = entries.get(index + 1).map(|next| &next.0[..]).or(bounds.high);
             if !bounds.hold(low) || high.is_some_and(|high| high <= low) {
-                self.wrong(block, format!("its entry {index} is out of its bounds"));
+                self.report_problem(block, format!("its entry {index} is out of its bounds"));
             }
             let below = Bounds { low, high };
             match own {
                 1 => self.leaf(*pointer, below),
-                _ => self.inner((pointer.home, pointer.proof), Some(own - 1), below),
+                _ => self.inner((pointer.home, pointer.checksum), Some(own - 1), below),
             }
         }
     }
 
-    fn leaf(&mut self, Pointer { home: block, log, proof }: Pointer, bounds: Bounds<'_>) {
+    fn leaf(&mut self, Pointer { home: block, log, checksum }: Pointer, bounds: Bounds<'_>) {
         let is_free = self.claim(block);
-        let (mut logged, mut leaf_proof) = (None, proof);
+        let (mut logged, mut leaf_checksum) = (None, checksum);
         if let Some(at) = log {
-            let read = self.io.read_log(at, proof);
-            let Some((log, base)) = self.claim(at).then(|| self.good(at, read)).flatten() else { return };
+            let read = self.io.read_log(at, checksum);
+            let Some((log, base)) = self.claim(at).then(|| self.ok_or_report(at, read)).flatten() else {
+                return;
+            };
             self.report.logs += 1;
-            (logged, leaf_proof) = (Some((at, log)), base);
+            (logged, leaf_checksum) = (Some((at, log)), base);
         }
         if !is_free {
             return;
         }
-        let read = self.io.read_page(block, leaf_proof);
-        let Some(mut leaf) = self.good(block, read) else { return };
+        let read = self.io.read_page(block, leaf_checksum);
+        let Some(mut leaf) = self.ok_or_report(block, read) else { return };
         self.report.leaves += 1;
         let mut deleted = false;
         if let Some((at, log)) = logged {
             if (0..log.count()).any(|index| leaf.find(log.key(index)).is_err()) {
-                self.wrong(at, "a log has a record that its leaf has not");
+                self.report_problem(at, "a log has a record that is missing in its leaf");
             }
             deleted = (0..log.count()).any(|index| log.value(index) == Value::Deleted);
             let merged = super::leaf::merged(&leaf, &log, false);
-            let Some(whole) = self.good(at, merged) else { return };
+            let Some(whole) = self.ok_or_report(at, merged) else { return };
             leaf = whole;
         }
         *match (self.space.zone_index(block), deleted) {
@@ -198,34 +201,37 @@ impl<D: ZonedDevice> Checker<'_, D> {
         for index in 0..leaf.count() {
             let key = leaf.key(index);
             if !bounds.hold(key) {
-                self.wrong(block, format!("its record {index} is out of its bounds"));
+                self.report_problem(block, format!("its record {index} is out of its bounds"));
             }
             match leaf.value(index) {
                 Value::Inline(_) => {}
-                Value::Deleted => self.wrong(block, format!("its record {index} is deleted, in a leaf")),
+                Value::Deleted => self.report_problem(
+                    block,
+                    format!("its record {index} is a deletion, which is valid only in a log"),
+                ),
                 Value::Extent(extent) => {
                     let read = self.io.read_extent(key, extent);
-                    if self.good(extent.block, read).is_some() {
+                    if self.ok_or_report(extent.block, read).is_some() {
                         self.report.extents += 1;
                     }
                     let blocks = self.io.extent_blocks(key, extent.bytes);
                     if !self.space.claim_extent(extent.block, blocks) {
-                        self.wrong(extent.block, "a large value is where none can be");
+                        self.report_problem(extent.block, "a large value is at an invalid address");
                     }
                 }
             }
         }
     }
 
-    /// Compares what is in use with what the space table says.
+    /// Compares the blocks in use with the space table.
     fn table(&mut self, superblock: &Superblock) {
         let read = SpaceTable::read(self.io, superblock);
-        let Some(table) = self.good(0, read) else { return };
+        let Some(table) = self.ok_or_report(0, read) else { return };
         let mut problems = Vec::new();
         for (zone, &ZoneEntry { nodes, extents, .. }) in self.space.zones.iter().zip(&table.zones) {
             if (zone.live_nodes, zone.live_extents) != (nodes.into(), extents.into()) {
                 problems.push(format!(
-                    "{}: {} blocks of nodes and {} of large values are in use, and the space table says {nodes} and {extents}",
+                    "{}: {} blocks of nodes and {} of large values are in use, but the space table records {nodes} and {extents}",
                     zone.number, zone.live_nodes, zone.live_extents
                 ));
             }
@@ -237,11 +243,11 @@ impl<D: ZonedDevice> Checker<'_, D> {
         let unknown: u64 = (0..bits.len()).map(|word| count(bits[word] & !says(word))).sum();
         if lost + unknown > 0 {
             problems.push(format!(
-                "of the conventional slots {unknown} are in use that the space table has as free, and {lost} the other way"
+                "{unknown} conventional slots in use are free in the space table, and {lost} free ones are in use there"
             ));
         }
         for what in problems {
-            self.wrong(None, what);
+            self.report_problem(None, what);
         }
     }
 
@@ -251,14 +257,14 @@ impl<D: ZonedDevice> Checker<'_, D> {
         self.report.journal_batches = replay.records.len() as u64;
         self.report.journal_changes = replay.records.iter().map(|record| record.batch.len() as u64).sum();
         if let Some(Error::Damaged { block, what }) = replay.newer_checkpoint(superblock) {
-            self.wrong(block.0, what);
+            self.report_problem(block.0, what);
         }
         for lost in &replay.lost {
-            self.wrong(lost.block, format!("the journal is damaged, and {lost} lost with it: {}", lost.what));
+            self.report_problem(lost.block, format!("the journal is damaged, so {lost} lost: {}", lost.what));
         }
         for (key, extent) in unreadable {
             let read = self.io.read_extent(&key, extent);
-            self.good(extent.block, read);
+            self.ok_or_report(extent.block, read);
         }
         Ok(())
     }

@@ -1,8 +1,8 @@
-//! Checkpoints: the changed nodes of one moment's tree go to places that the last checkpoint does not need, a few at a time, and then a
-//! superblock makes them count.
-//! Not the changes after that moment: the journal has them.
-//! Source: shadow paging (Lorie, "Physical Integrity in a Large Segmented Database", TODS 1977) with the ZB+-tree paper's choice
-//! of places.
+//! Checkpoints: the dirty nodes of one version of the tree are written, a few at a time, to blocks that the previous
+//! checkpoint does not use. A new superblock then commits the checkpoint. Later changes are in the journal.
+//!
+//! Source: shadow paging (Lorie, "Physical Integrity in a Large Segmented Database", TODS 1977), with the ZB+-tree
+//! paper's placement of nodes.
 
 use super::edit::Retired;
 use super::io::{Io, Traffic};
@@ -18,47 +18,49 @@ use crate::node::InnerRecord;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// From which part of its room on a leaf or interior node counts as full and moves to a sequential zone.
-const FULL: f64 = 0.97;
+/// The fill factor at which a leaf or interior node counts as full and moves to a sequential zone.
+const FULL_FACTOR: f64 = 0.97;
 
-/// Blocks that nobody needs once a checkpoint counts.
+/// Blocks that become free when a checkpoint is committed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Freed {
     Node(u64),
-    /// A large value, and how many blocks.
+    /// A large value: its first block and its number of blocks.
     Extent(u64, u64),
 }
 
-/// How much has changed, or may.
+/// An amount of change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Changed {
-    /// Nodes that will have to be written, at most.
+pub(super) struct ChangeVolume {
+    /// An upper bound of the nodes to be written.
     pub nodes: u64,
-    /// Memory that changed leaves take and that must stay: themselves, or what is changed in them.
+    /// Memory of changed leaves that cannot be evicted: the leaves themselves, or their lists of changes.
     pub bytes: u64,
 }
 
-/// A checkpoint that is being written.
+/// A checkpoint in progress.
 pub(super) struct Checkpoint {
     tree: Tree,
-    /// The way down to where it is: nodes, and which child is next.
-    way: Vec<(Arc<InnerSlot>, usize)>,
+    /// The path from the root to the current node: each node with the index of its next child to visit.
+    path: Vec<(Arc<InnerSlot>, usize)>,
     pub output: Output,
-    /// Leaves that have their places, and are on the way there.
+    /// Leaves that have an address but are still in the output buffer.
     placed: Vec<Arc<LeafSlot>>,
     journal: Position,
     pub freed: Vec<Freed>,
-    /// Nodes yet to be written, at most.
+    /// An upper bound of the nodes still to be written.
     pub remaining: u64,
-    /// Nodes that there were to write when it began, at most.
+    /// An upper bound of the nodes to be written, when the checkpoint began.
     pub all: u64,
-    /// How much more may change than is to before it ends: it is paced so as to have that much to spare.
-    pub slack: Changed,
-    /// For each sequential zone, blocks of large values written since: the journal has them.
+    /// Headroom for changes made while the checkpoint runs. The checkpoint is paced to complete with this much headroom
+    /// left.
+    pub slack: ChangeVolume,
+    /// Blocks of large values written to each sequential zone since the checkpoint began. The journal refers to them.
     pub extents_since: Vec<u64>,
 }
 
-/// What the newest tree does not need any more, as blocks. No checkpoint may be running, so that all have their places.
+/// Converts retired items of the newest tree to blocks. No checkpoint may be running, so that every node has its final
+/// address.
 pub(super) fn resolve(retired: Vec<Retired>) -> Vec<Freed> {
     let mut freed = Vec::with_capacity(retired.len());
     for one in retired {
@@ -89,22 +91,23 @@ impl Checkpoint {
         extents_since: Vec<u64>,
         output: Output,
     ) -> Self {
-        let way = if tree.root.home() == UNWRITTEN { vec![(Arc::clone(&tree.root), 0)] } else { Vec::new() };
+        let path = if tree.root.home() == UNWRITTEN { vec![(Arc::clone(&tree.root), 0)] } else { Vec::new() };
         Self {
             tree,
-            way,
+            path,
             output,
             placed: Vec::new(),
             journal,
             freed,
             remaining: dirty,
             all: dirty,
-            slack: Changed::default(),
+            slack: ChangeVolume::default(),
             extents_since,
         }
     }
 
-    /// Writes about `budget` nodes; true if that were the last ones. Whoever calls it keeps leaves from being dropped from memory meanwhile.
+    /// Writes about `budget` nodes. Returns true when all nodes are written. The caller must hold the cache's clock
+    /// hand, so that no leaf is evicted meanwhile.
     pub fn step<D: ZonedDevice>(
         &mut self,
         io: &Io<D>,
@@ -114,7 +117,7 @@ impl Checkpoint {
     ) -> Result<bool> {
         let mut written = 0;
         while written < budget
-            && let Some((slot, index)) = self.way.last_mut()
+            && let Some((slot, index)) = self.path.last_mut()
         {
             let slot = Arc::clone(slot);
             let child = *index;
@@ -124,18 +127,18 @@ impl Checkpoint {
                 written += self.write_leaf(io, space, generation, leaf)?;
             } else if let Some(below) = inner.inners().get(child) {
                 if below.home() == UNWRITTEN {
-                    self.way.push((Arc::clone(below), 0));
+                    self.path.push((Arc::clone(below), 0));
                 }
             } else {
-                self.way.pop();
+                self.path.pop();
                 self.write_inner(io, space, generation, &slot)?;
                 written += 1;
             }
         }
         self.remaining = self.remaining.saturating_sub(written);
         self.output.write_all(io)?;
-        self.placed.drain(..).for_each(|leaf| leaf.arrived());
-        Ok(self.way.is_empty())
+        self.placed.drain(..).for_each(|leaf| leaf.mark_written());
+        Ok(self.path.is_empty())
     }
 
     fn write_leaf<D: ZonedDevice>(
@@ -149,7 +152,7 @@ impl Checkpoint {
             return Ok(0);
         }
         self.placed.push(Arc::clone(slot));
-        let body = slot.share_unkept(io)?;
+        let body = slot.load_uncached(io)?;
         self.write_body(io, space, generation, slot, &body)
     }
 
@@ -163,22 +166,22 @@ impl Checkpoint {
     ) -> Result<u64> {
         let mut written = 0;
         if slot.home() == UNWRITTEN {
-            let in_place = (!body.leaf.is_filled(FULL)).then_some(Slot::Leaf);
-            let stream = if slot.moved.load(Ordering::Relaxed) { Stream::Moved } else { Stream::Hot };
+            let in_place = (!body.leaf.is_filled(FULL_FACTOR)).then_some(Slot::Leaf);
+            let stream = if slot.relocated.load(Ordering::Relaxed) { Stream::Moved } else { Stream::Hot };
             let home = self.place(io, space, in_place, stream)?;
             let fill = |node: &mut [u8]| body.leaf.encode(node, home, generation, 0);
-            let proof = self.output.add(io, Traffic::Leaf, home, fill)?;
-            slot.leaf_proof.store(proof, Ordering::Release);
-            slot.proof.store(proof, Ordering::Release);
+            let checksum = self.output.add(io, Traffic::Leaf, home, fill)?;
+            slot.leaf_checksum.store(checksum, Ordering::Release);
+            slot.checksum.store(checksum, Ordering::Release);
             slot.home.store(home, Ordering::Release);
             written += 1;
         }
         if let (UNWRITTEN, Some(log)) = (slot.log_home(), &body.log) {
             let home = self.place(io, space, Some(Slot::Log), Stream::Hot)?;
-            let base = slot.leaf_proof.load(Ordering::Acquire);
+            let base = slot.leaf_checksum.load(Ordering::Acquire);
             let fill = |node: &mut [u8]| log.encode(node, home, generation, base);
-            let proof = self.output.add(io, Traffic::Log, home, fill)?;
-            slot.proof.store(proof, Ordering::Release);
+            let checksum = self.output.add(io, Traffic::Log, home, fill)?;
+            slot.checksum.store(checksum, Ordering::Release);
             slot.log.store(home, Ordering::Release);
             written += 1;
         }
@@ -193,20 +196,21 @@ impl Checkpoint {
         slot: &InnerSlot,
     ) -> Result<()> {
         let inner = slot.inner(io)?;
-        let full = inner.used() as f64 >= InnerRecord::room(io.node_bytes) as f64 * FULL;
+        let full = inner.used() as f64 >= InnerRecord::room(io.node_bytes) as f64 * FULL_FACTOR;
         let is_head = inner.level % 2 == 1;
         let in_place = (is_head || !full).then_some(Slot::Inner);
         let home = self.place(io, space, in_place, Stream::Cold)?;
         let traffic = Traffic::of_level(inner.level);
         let level = inner.level;
         let fill = |node: &mut [u8]| InnerRecord::encode(level, inner.entries(), node, home, generation);
-        let proof = self.output.add(io, traffic, home, fill)?;
-        slot.proof.store(proof, Ordering::Release);
+        let checksum = self.output.add(io, traffic, home, fill)?;
+        slot.checksum.store(checksum, Ordering::Release);
         slot.home.store(home, Ordering::Release);
         Ok(())
     }
 
-    /// A place for a node: in a conventional zone if it belongs there and there is one, else in a sequential one.
+    /// Allocates blocks for a node: a conventional slot if `in_place` is given and a slot is free, or else space in a
+    /// sequential zone.
     fn place<D: ZonedDevice>(
         &mut self,
         io: &Io<D>,
@@ -227,7 +231,7 @@ impl Checkpoint {
         }
     }
 
-    /// Makes the checkpoint count, all its nodes being written. What it leaves is the new superblock.
+    /// Commits the checkpoint after all its nodes are written, and returns the new superblock.
     pub fn finish<D: ZonedDevice>(
         &self,
         io: &Io<D>,
@@ -251,8 +255,8 @@ impl Checkpoint {
         let superblock = Superblock {
             generation,
             root: self.tree.root.home(),
-            root_proof: self.tree.root.proof(),
-            table_proof: table.write(io, generation)?,
+            root_checksum: self.tree.root.checksum(),
+            table_checksum: table.write(io, generation)?,
             len: self.tree.len,
             journal: self.journal,
             cut: 0,
@@ -265,7 +269,7 @@ impl Checkpoint {
     }
 }
 
-/// Gives up blocks.
+/// Marks blocks as free.
 pub(super) fn release(space: &mut Space, freed: Freed) {
     match freed {
         Freed::Node(block) => space.release_node(block),

@@ -1,9 +1,10 @@
-//! Changing the tree in memory: what the ZB+-tree paper's insert, update, delete and Sync do to leaves and their logs.
-//! Not inner nodes' splitting and merging: see `balance`. Nothing here writes to the device: checkpoints do.
-//! Source: the ZB+-tree paper. A leaf is steady if its copy is in a sequential zone and unchanged; where this departs from the paper is
-//! on the design page.
+//! Changes the tree in memory: the ZB+-tree paper's insert, update, delete and Sync on leaves and their logs. Splits
+//! and merges of inner nodes are in `balance`. Only checkpoints write to the device.
+//!
+//! Source: the ZB+-tree paper. A leaf is steady if its copy in a sequential zone is current. The design page of the
+//! book lists the departures from the paper.
 
-use super::changes::{Base, Changes, Place};
+use super::changes::{Base, ChangedPart, Changes};
 use super::io::{Io, damaged};
 use super::leaf::{LeafBody, LeafSlot, NO_LOG, merged};
 use super::tree::{Inner, InnerSlot, Tree, UNWRITTEN};
@@ -13,124 +14,125 @@ use crate::node::{Extent, Page, Value};
 use serde::Serialize;
 use std::sync::Arc;
 
-/// Why an inner node cannot be changed: a head leads to leaves, and only a head.
-const NO_HEAD: &str = "a node on the lowest level leads to no leaf that was to be changed";
+/// Error message: an inner node on the lowest level is not a head.
+const NO_HEAD: &str = "an inner node on the lowest level has no leaf for the key";
 
-/// Why a leaf cannot be changed: see [`Editor::own_leaf`].
-const NOT_OWN: &str = "a leaf that is to be changed is shared with a reader";
+/// Error message: a leaf to be changed is still shared. [`Editor::own_leaf`] makes a private copy.
+const NOT_OWN: &str = "a leaf to be changed is shared with a reader";
 
-/// An error of this program.
+/// An [`Error::Inconsistent`].
 fn inconsistent<T>(what: &str) -> Result<T> {
     Err(Error::Inconsistent { what: what.into() })
 }
 
-/// Something on the device that the newest tree does not need any more.
+/// Something on the device that the newest tree no longer needs.
 pub(super) enum Retired {
     /// A node.
     Node(u64),
-    /// A large value: its first block, and how many blocks.
+    /// A large value: its first block and its number of blocks.
     Extent(u64, u64),
-    /// A leaf that a running checkpoint has yet to write: itself, its log.
+    /// A leaf that the running checkpoint has not written yet. The flags tell whether the leaf page and the log are to
+    /// be released.
     Leaf(Arc<LeafSlot>, bool, bool),
-    /// An inner node that a running checkpoint has yet to write.
+    /// An inner node that the running checkpoint has not written yet.
     Inner(Arc<InnerSlot>),
 }
 
-/// What happened to leaves and inner nodes since the map was opened, in the ZB+-tree paper's words.
+/// Operations on leaves and inner nodes since the map was opened, by the ZB+-tree paper's names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TreeCounts {
-    /// Changes of leaves in state `change`.
+    /// Changes to leaves in state `change`.
     pub changed_in_place: u64,
-    /// Updates and deletions of steady leaves, which went to their logs.
+    /// Updates and deletions of records in steady leaves, which went to the log.
     pub logged: u64,
-    /// Leaves split.
+    /// Leaf splits.
     pub split: u64,
-    /// Steady leaves that were not full and went back to `change`.
+    /// Steady leaves that were not full and returned to state `change`.
     pub reopened: u64,
     /// Syncs of a steady leaf whose log was not full.
     pub normal_apply_steady: u64,
     /// Syncs of a leaf with deletions whose log was not full.
     pub normal_apply_after: u64,
-    /// Syncs of a steady leaf whose log was full: the log became the leaf.
+    /// Syncs of a steady leaf whose log was full: the log replaced the leaf.
     pub switch_apply_steady: u64,
     /// Syncs of a leaf with deletions whose log was full.
     pub switch_apply_after: u64,
     /// Leaves merged with a neighbour.
     pub merged: u64,
-    /// Leaves that became empty and left their head.
+    /// Leaves that became empty and were removed from their head.
     pub emptied: u64,
     /// Heads and interior nodes split.
     pub inner_split: u64,
     /// Heads and interior nodes merged with a neighbour.
     pub inner_merged: u64,
-    /// Heads that took entries of a neighbour.
+    /// Heads that took entries from a neighbour.
     pub heads_evened: u64,
-    /// Leaves copied because a snapshot or a checkpoint had them.
+    /// Leaves copied because a snapshot or a checkpoint shared them.
     pub copied: u64,
 }
 
-/// What a change did.
+/// The effect of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Effect {
     Inserted,
     Updated,
     Deleted,
-    /// There was nothing to delete.
+    /// The key to be deleted was not present.
     Absent,
 }
 
-/// What a change left of an inner node.
-pub(super) enum Left {
+/// The state of an inner node after a change below it.
+pub(super) enum NodeBalance {
     Done,
-    /// It split. In a box, as it is rare: what every change hands up stays a register or two.
+    /// The node split. Boxed because splits are rare: the common results fit into a register or two.
     Split(Box<Split>),
-    /// Less than half of it is taken.
-    Small,
+    /// The node is less than half full.
+    Underfull,
 }
 
-/// What an inner node that became too long gives to its parent.
+/// The new right half of a split inner node, to be added to its parent.
 pub(super) struct Split {
-    /// The least key of the right part.
+    /// The smallest key of the right half.
     pub separator: Vec<u8>,
     pub right: Arc<InnerSlot>,
 }
 
-/// One who changes the tree.
+/// Applies changes to the tree and keeps the writer's accounts.
 pub(super) struct Editor<'a, D> {
     pub io: &'a Io<D>,
     pub retired: &'a mut Vec<Retired>,
     pub counts: &'a mut TreeCounts,
-    /// Nodes that the next checkpoint will have to write, at most.
+    /// An upper bound of the nodes that the next checkpoint has to write.
     pub dirty: &'a mut u64,
-    /// How much memory changed leaves take that stays taken until the next checkpoint writes them, bytes.
-    pub held: &'a mut u64,
-    /// How many more logs there will be conventional slots for.
-    pub log_room: &'a mut u64,
-    /// Whether leaves are dropped from memory: then it is worth keeping what is changed in them.
-    pub keeps_changes: bool,
-    /// The newest checkpoint that has begun.
+    /// Memory of changed leaves that cannot be evicted before the next checkpoint writes them, bytes.
+    pub pinned_bytes: &'a mut u64,
+    /// The number of further logs for which conventional slots are left.
+    pub log_slots_left: &'a mut u64,
+    /// Whether leaves are evicted. If so, the changes of dirty leaves are recorded, so that dirty leaves can be evicted
+    /// too.
+    pub records_changes: bool,
+    /// The generation of the last checkpoint that has begun.
     pub generation: u64,
-    /// Whether a checkpoint is running, which may have yet to write nodes that are replaced now.
+    /// Whether a checkpoint is running. It may not have written the nodes yet that are replaced now.
     pub checkpointing: bool,
 }
 
 impl<D: ZonedDevice> Editor<'_, D> {
-    /// Gives `key` a value, or takes it away.
+    /// Inserts, updates or deletes `key`.
     pub fn change(&mut self, tree: &mut Tree, key: &[u8], value: Value<'_>) -> Result<Effect> {
         if value == Value::Deleted && !self.holds(tree, key)? {
             return Ok(Effect::Absent);
         }
         let (effect, left) = self.change_under(&mut tree.root, key, value)?;
         match left {
-            Left::Split(split) => self.grow(tree, *split),
-            Left::Small if effect == Effect::Deleted => self.shrink(tree),
+            NodeBalance::Split(split) => self.grow(tree, *split),
+            NodeBalance::Underfull if effect == Effect::Deleted => self.shrink(tree),
             _ => {}
         }
         match effect {
             Effect::Inserted => tree.len += 1,
             Effect::Deleted => {
-                let less =
-                    || damaged(0, "the superblock says that the map has fewer keys than there are".into());
+                let less = || damaged(0, "the key count in the superblock is too low".into());
                 tree.len = tree.len.checked_sub(1).ok_or_else(less)?;
             }
             _ => {}
@@ -147,7 +149,7 @@ impl<D: ZonedDevice> Editor<'_, D> {
         slot: &mut Arc<InnerSlot>,
         key: &[u8],
         value: Value<'_>,
-    ) -> Result<(Effect, Left)> {
+    ) -> Result<(Effect, NodeBalance)> {
         let inner = self.own_inner(slot)?;
         let index = inner.keys.child(key);
         if inner.level == 1 {
@@ -155,22 +157,22 @@ impl<D: ZonedDevice> Editor<'_, D> {
             return Ok((effect, self.settle(inner)));
         }
         let super::tree::Children::Inners(inners) = &mut inner.children else {
-            return inconsistent("a node above the heads leads to leaves");
+            return inconsistent("a node above the heads has leaves as children");
         };
         let (effect, left) = self.change_under(&mut inners[index], key, value)?;
         match left {
-            Left::Done => return Ok((effect, Left::Done)),
-            Left::Split(split) => {
+            NodeBalance::Done => return Ok((effect, NodeBalance::Done)),
+            NodeBalance::Split(split) => {
                 inners.insert(index + 1, split.right);
                 inner.keys.insert(index + 1, &split.separator);
             }
-            Left::Small if effect == Effect::Deleted => self.rebalance(inner, index)?,
-            Left::Small => {}
+            NodeBalance::Underfull if effect == Effect::Deleted => self.rebalance(inner, index)?,
+            NodeBalance::Underfull => {}
         }
         Ok((effect, self.settle(inner)))
     }
 
-    /// The inner node of a slot for changing it: a copy if others have it too. Its copy on the device is out of date from now on.
+    /// Makes an inner node writable: copies it if it is shared, and marks its device copy as outdated.
     pub fn own_inner<'s>(&mut self, slot: &'s mut Arc<InnerSlot>) -> Result<&'s mut Inner> {
         slot.inner(self.io)?;
         let home = slot.home();
@@ -185,12 +187,12 @@ impl<D: ZonedDevice> Editor<'_, D> {
         if shared {
             *slot = InnerSlot::new(slot.inner(self.io)?.clone());
         }
-        let own = Arc::get_mut(slot).expect("nobody shares a copy");
+        let own = Arc::get_mut(slot).expect("a fresh copy is not shared");
         *own.home.get_mut() = UNWRITTEN;
         Ok(own.node.get_mut().expect("it was read above"))
     }
 
-    /// A leaf's slot for changing it, with the leaf in memory: a copy if others have it too.
+    /// Makes a leaf writable: loads it, and copies it if it is shared.
     pub fn own_leaf<'s>(&mut self, slot: &'s mut Arc<LeafSlot>) -> Result<&'s mut LeafSlot> {
         if Arc::get_mut(slot).is_none() {
             self.counts.copied += 1;
@@ -200,8 +202,8 @@ impl<D: ZonedDevice> Editor<'_, D> {
                 let nodes = u64::from(leaf) + u64::from(log);
                 *self.dirty += nodes;
                 if copy.changes_mut().is_none() {
-                    let place = if leaf { Place::Leaf } else { Place::Log };
-                    self.begin_changes(&mut copy, Base::Leaf(Arc::clone(slot)), place);
+                    let place = if leaf { ChangedPart::Leaf } else { ChangedPart::Log };
+                    self.start_recording(&mut copy, Base::Leaf(Arc::clone(slot)), place);
                     slot.mark_replaced();
                 }
                 self.retired.push(Retired::Leaf(Arc::clone(slot), leaf, log));
@@ -210,10 +212,10 @@ impl<D: ZonedDevice> Editor<'_, D> {
         } else if !slot.is_loaded() {
             slot.with(self.io, |_| ())?;
         }
-        Ok(Arc::get_mut(slot).expect("nobody shares a copy"))
+        Ok(Arc::get_mut(slot).expect("a fresh copy is not shared"))
     }
 
-    /// The leaf's copy on the device is out of date from now on.
+    /// Marks the device copy of a leaf page as outdated.
     pub fn leaf_changes(&mut self, slot: &mut LeafSlot) {
         let homes = slot.homes_mut();
         if homes.leaf == UNWRITTEN {
@@ -223,39 +225,40 @@ impl<D: ZonedDevice> Editor<'_, D> {
         *slot.home.get_mut() = UNWRITTEN;
         *self.dirty += 1;
         if homes.log != UNWRITTEN {
-            self.begin_changes(slot, Base::Homes(homes), Place::Leaf);
+            self.start_recording(slot, Base::LeafAddresses(homes), ChangedPart::Leaf);
             return;
         }
         match slot.changes_mut() {
-            Some(changes) => changes.place = Place::Leaf,
-            None => *self.held += self.io.node_bytes as u64,
+            Some(changes) => changes.place = ChangedPart::Leaf,
+            None => *self.pinned_bytes += self.io.node_bytes as u64,
         }
     }
 
-    /// From now on what changes in a leaf is kept, if that is of use.
-    fn begin_changes(&mut self, slot: &mut LeafSlot, base: Base, place: Place) {
+    /// Starts recording the changes of a leaf, if leaves are evicted at all.
+    fn start_recording(&mut self, slot: &mut LeafSlot, base: Base, place: ChangedPart) {
         let changes =
-            self.keeps_changes.then(|| Box::new(Changes::new(self.io, base, place, self.generation)));
+            self.records_changes.then(|| Box::new(Changes::new(self.io, base, place, self.generation)));
         let bytes = changes.as_ref().map_or(place.pages() * self.io.node_bytes, |changes| changes.bytes());
-        *self.held += bytes as u64;
+        *self.pinned_bytes += bytes as u64;
         *slot.changes_mut() = changes;
     }
 
-    /// Keeps a change of a leaf whose copy is out of date, unless they get so many that keeping the leaf itself is better.
-    fn keep_change(&mut self, slot: &mut LeafSlot, key: &[u8], value: Value<'_>) {
+    /// Records a change of a dirty leaf. If the list of changes gets longer than half a node, drops it and keeps the
+    /// whole leaf in memory instead.
+    fn record_change(&mut self, slot: &mut LeafSlot, key: &[u8], value: Value<'_>) {
         let Some(changes) = slot.changes_mut() else { return };
         let before = changes.bytes();
         changes.push(key, value);
-        *self.held += (changes.bytes() - before) as u64;
+        *self.pinned_bytes += (changes.bytes() - before) as u64;
         if changes.bytes() > self.io.node_bytes / 2 {
-            self.keep_whole(slot);
+            self.stop_recording(slot);
         }
     }
 
-    /// The leaf is no longer its copy with some changes.
-    fn keep_whole(&mut self, slot: &mut LeafSlot) {
+    /// Stops recording the changes of a leaf: from now on the leaf itself must stay in memory.
+    fn stop_recording(&mut self, slot: &mut LeafSlot) {
         if let Some(changes) = slot.changes_mut().take() {
-            *self.held += (changes.place.pages() * self.io.node_bytes) as u64;
+            *self.pinned_bytes += (changes.place.pages() * self.io.node_bytes) as u64;
         }
     }
 
@@ -268,11 +271,11 @@ impl<D: ZonedDevice> Editor<'_, D> {
         }
         *slot.log.get_mut() = UNWRITTEN;
         *self.dirty += 1;
-        *self.log_room = self.log_room.saturating_sub(1);
-        self.begin_changes(slot, Base::Homes(homes), Place::Log);
+        *self.log_slots_left = self.log_slots_left.saturating_sub(1);
+        self.start_recording(slot, Base::LeafAddresses(homes), ChangedPart::Log);
     }
 
-    fn log_goes(&mut self, slot: &mut LeafSlot) {
+    fn drop_log(&mut self, slot: &mut LeafSlot) {
         let log = slot.log.get_mut();
         if *log != UNWRITTEN && *log != NO_LOG {
             self.retired.push(Retired::Node(*log));
@@ -280,7 +283,7 @@ impl<D: ZonedDevice> Editor<'_, D> {
         *log = NO_LOG;
     }
 
-    /// Whether the leaf is steady: its copy in a sequential zone is up to date but for the log.
+    /// Whether the leaf is steady: its copy is in a sequential zone and current except for the log.
     fn is_steady(&self, slot: &mut LeafSlot) -> bool {
         let home = *slot.home.get_mut();
         home != UNWRITTEN && !self.io.geometry.is_conventional(self.io.geometry.zone_of(Block(home)))
@@ -301,7 +304,7 @@ impl<D: ZonedDevice> Editor<'_, D> {
         value: Value<'_>,
     ) -> Result<Effect> {
         let super::tree::Children::Leaves(leaves) = &mut head.children else { return inconsistent(NO_HEAD) };
-        leaves[index].fetch_ahead();
+        leaves[index].prefetch();
         let slot = self.own_leaf(&mut leaves[index])?;
         let steady = self.is_steady(slot);
         let body = slot.body_mut();
@@ -313,9 +316,10 @@ impl<D: ZonedDevice> Editor<'_, D> {
             (false, Value::Deleted) => return Ok(Effect::Absent),
             (false, _) => Effect::Inserted,
         };
-        *slot.moved.get_mut() = false;
-        // A log in a sequential zone would cost as much as the leaf: then the leaf itself is better written anew.
-        let may_log = *slot.log.get_mut() == UNWRITTEN || *self.log_room > 0;
+        *slot.relocated.get_mut() = false;
+        // A log in a sequential zone would cost as much space as the leaf, so without a conventional slot the leaf
+        // itself is rewritten.
+        let may_log = *slot.log.get_mut() == UNWRITTEN || *self.log_slots_left > 0;
         let body = slot.body_mut();
         if steady && effect != Effect::Inserted && may_log && body.change_in_log(key, value) {
             self.counts.logged += 1;
@@ -323,7 +327,7 @@ impl<D: ZonedDevice> Editor<'_, D> {
                 self.remove_leaf(head, index)?;
             } else {
                 self.log_changes(slot);
-                self.keep_change(slot, key, value);
+                self.record_change(slot, key, value);
             }
             return Ok(effect);
         }
@@ -333,7 +337,7 @@ impl<D: ZonedDevice> Editor<'_, D> {
             self.counts.reopened += u64::from(!slot.body_mut().leaf.is_filled(0.97));
         }
         self.leaf_changes(slot);
-        self.keep_change(slot, key, value);
+        self.record_change(slot, key, value);
         self.counts.changed_in_place += 1;
         let page = &mut slot.body_mut().leaf;
         let place = page.find(key);
@@ -357,13 +361,13 @@ impl<D: ZonedDevice> Editor<'_, D> {
         Ok(effect)
     }
 
-    /// Sync: the leaf's log becomes part of it, or becomes it.
+    /// Sync: merges the log into the leaf, or replaces the leaf by a full log.
     pub fn apply_log(&mut self, slot: &mut LeafSlot) -> Result<()> {
         self.leaf_changes(slot);
-        self.log_goes(slot);
+        self.drop_log(slot);
         let body = slot.body_mut();
         let Some(log) = body.log.take() else {
-            return inconsistent("a leaf that has a log has none in memory");
+            return inconsistent("the log of a leaf is missing in memory");
         };
         body.resident.change(body.leaf.size());
         let deletions = (0..log.count()).any(|index| log.value(index) == Value::Deleted);
@@ -378,16 +382,16 @@ impl<D: ZonedDevice> Editor<'_, D> {
         Ok(())
     }
 
-    /// Takes a leaf out of its head; the only one stays, empty.
+    /// Removes an empty leaf from its head. The last leaf of a head stays, empty.
     fn remove_leaf(&mut self, head: &mut Inner, index: usize) -> Result<()> {
         self.counts.emptied += 1;
         let super::tree::Children::Leaves(leaves) = &mut head.children else { return inconsistent(NO_HEAD) };
         let only = leaves.len() == 1;
-        // See `own_leaf`.
+        // `own_leaf` has made the slot private.
         let Some(slot) = Arc::get_mut(&mut leaves[index]) else { return inconsistent(NOT_OWN) };
         self.leaf_changes(slot);
-        self.keep_whole(slot);
-        self.log_goes(slot);
+        self.stop_recording(slot);
+        self.drop_log(slot);
         let body = slot.body_mut();
         body.log = None;
         body.resident.change(body.leaf.size());
@@ -400,7 +404,8 @@ impl<D: ZonedDevice> Editor<'_, D> {
         Ok(())
     }
 
-    /// A leaf in state `change` lost a record: it goes when it is empty, and merges with a neighbour when both fit into one.
+    /// After a deletion from a leaf in state `change`: removes the leaf if it is empty, and merges it with a neighbour
+    /// if both fit into one page.
     fn after_deletion(&mut self, head: &mut Inner, index: usize) -> Result<()> {
         let leaves = head.leaves();
         ensure(index < leaves.len(), NO_HEAD)?;
@@ -426,7 +431,7 @@ impl<D: ZonedDevice> Editor<'_, D> {
         Ok(())
     }
 
-    /// Merges a leaf with the one after it, if all fits.
+    /// Merges a leaf with its right neighbour if both fit into one page.
     fn merge(&mut self, head: &mut Inner, left: usize) -> Result<()> {
         let super::tree::Children::Leaves(leaves) = &mut head.children else { return inconsistent(NO_HEAD) };
         let right_page = leaves[left + 1].with(self.io, |body| body.leaf.clone())?;
@@ -436,7 +441,7 @@ impl<D: ZonedDevice> Editor<'_, D> {
             return Ok(());
         }
         self.leaf_changes(slot);
-        self.keep_whole(slot);
+        self.stop_recording(slot);
         slot.body_mut().leaf = page;
         let gone = self.own_leaf(&mut leaves[left + 1])?;
         self.leaf_changes(gone);
@@ -447,8 +452,8 @@ impl<D: ZonedDevice> Editor<'_, D> {
         Ok(())
     }
 
-    /// Puts a record into a leaf that has no room for it: the leaf becomes two, or more where records are of many lengths. Records that
-    /// come in ascending order leave full leaves behind.
+    /// Inserts a record into a full leaf by splitting it into two leaves, or more if record lengths vary. Ascending
+    /// inserts leave full leaves behind.
     fn insert_splitting(
         &mut self,
         head: &mut Inner,
@@ -460,7 +465,7 @@ impl<D: ZonedDevice> Editor<'_, D> {
         let super::tree::Children::Leaves(leaves) = &mut head.children else { return inconsistent(NO_HEAD) };
         let last = index + 1 == leaves.len();
         let Some(slot) = Arc::get_mut(&mut leaves[index]) else { return inconsistent(NOT_OWN) };
-        self.keep_whole(slot);
+        self.stop_recording(slot);
         let body = slot.body_mut();
         let page = std::mem::replace(&mut body.leaf, Page::new(self.io.node_bytes));
         let mut pages = Vec::new();
@@ -472,21 +477,21 @@ impl<D: ZonedDevice> Editor<'_, D> {
         self.counts.split += pages.len() as u64 - 1;
         let separators: Vec<Vec<u8>> = pages.windows(2).map(|pair| separator(&pair[0], &pair[1])).collect();
         let mut pages = pages.into_iter();
-        body.leaf = pages.next().expect("splitting leaves pages");
+        body.leaf = pages.next().expect("splitting yields at least one page");
         for (offset, (page, key)) in pages.zip(separators).enumerate() {
             leaves.insert(index + 1 + offset, LeafSlot::new(page, self.io.resident(1)));
             head.keys.insert(index + 1 + offset, &key);
             *self.dirty += 1;
-            *self.held += self.io.node_bytes as u64;
+            *self.pinned_bytes += self.io.node_bytes as u64;
         }
         Ok(())
     }
 }
 
-/// A page of one record.
+/// A page with a single record.
 fn page_of(bytes: usize, key: &[u8], value: Value<'_>) -> Result<Page> {
     let mut page = Page::new(bytes);
-    ensure(page.insert(0, key, value), "a record that was let in does not fit into an empty leaf")?;
+    ensure(page.insert(0, key, value), "an accepted record does not fit into an empty leaf")?;
     Ok(page)
 }
 
@@ -497,7 +502,7 @@ fn split_into(mut page: Page, at: usize, key: &[u8], value: Value<'_>, pages: &m
         return Ok(());
     }
     if page.count() < 2 {
-        // One record of any length leaves room for another.
+        // A page has room for at least two records of any length.
         let other = page_of(page.size(), key, value)?;
         pages.extend(if at == 0 { [other, page] } else { [page, other] });
         return Ok(());
@@ -514,7 +519,7 @@ fn split_into(mut page: Page, at: usize, key: &[u8], value: Value<'_>, pages: &m
     Ok(())
 }
 
-/// The shortest key that is greater than all of `left` and not greater than any of `right`.
+/// The shortest key that is greater than all keys of `left` and at most the first key of `right`.
 fn separator(left: &Page, right: &Page) -> Vec<u8> {
     let (low, high) = (left.key(left.count() - 1), right.key(0));
     let same = low.iter().zip(high).take_while(|(a, b)| a == b).count();

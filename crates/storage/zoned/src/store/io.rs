@@ -1,7 +1,6 @@
-//! Reading and writing nodes, counted by kind, and how many bytes of leaves are in memory.
-//! Not where nodes go: see `space`.
+//! Node I/O with traffic counts by kind, and the account of leaf bytes in memory.
 
-use super::changes::Place;
+use super::changes::ChangedPart;
 use crate::device::{AlignedBuffer, Block, Geometry, ZonedDevice};
 use crate::error::{Error, Result};
 use crate::node::{Extent, HEADER_BYTES, Header, InnerRecord, Kind, Page};
@@ -39,7 +38,7 @@ impl Traffic {
     }
 }
 
-/// Blocks read and written since the map was opened.
+/// Blocks read and written since the map was opened, by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TrafficCounts {
     /// Blocks read, in the order of [`Traffic::ALL`].
@@ -51,7 +50,7 @@ pub struct TrafficCounts {
 }
 
 impl TrafficCounts {
-    /// Blocks written, wherever.
+    /// All blocks written.
     pub fn written(&self) -> u64 {
         self.written_in_place.iter().chain(&self.appended).sum()
     }
@@ -64,7 +63,7 @@ struct Counters {
     appended: [AtomicU64; Traffic::ALL.len()],
 }
 
-/// Bytes of leaves in memory; given back when dropped, or before.
+/// A number of leaf bytes in memory. It is subtracted from the total when released or dropped.
 pub(super) struct Resident {
     all: Arc<AtomicU64>,
     bytes: AtomicU64,
@@ -76,12 +75,12 @@ impl Resident {
         Self { all, bytes: AtomicU64::new(bytes) }
     }
 
-    /// Gives the bytes back.
+    /// Subtracts the bytes from the total.
     pub fn release(&self) {
         self.all.fetch_sub(self.bytes.swap(0, Ordering::Relaxed), Ordering::Relaxed);
     }
 
-    /// From now on it counts `bytes`.
+    /// Changes the number of bytes.
     pub fn change(&mut self, bytes: usize) {
         *self = Self::new(Arc::clone(&self.all), bytes as u64);
     }
@@ -99,12 +98,12 @@ impl Drop for Resident {
     }
 }
 
-/// The device, and what all who use it share.
+/// The device, its geometry and counters, shared by the readers and the writer.
 pub(super) struct Io<D> {
     pub device: D,
     pub geometry: Geometry,
     pub node_bytes: usize,
-    /// How often a block is read before it counts as unreadable.
+    /// The number of attempts to read a block.
     attempts: u32,
     resident: Arc<AtomicU64>,
     inner_nodes_kept: AtomicU64,
@@ -129,7 +128,7 @@ impl<D: ZonedDevice> Io<D> {
         }
     }
 
-    /// Reads again what could not be read: for a repair, which gives up for good what it cannot read.
+    /// Retries failed reads. Repair uses this, because it discards whatever it cannot read.
     pub fn patient(self) -> Self {
         Self { attempts: 3, ..self }
     }
@@ -138,7 +137,7 @@ impl<D: ZonedDevice> Io<D> {
         self.node_bytes as u64 / u64::from(self.geometry.block_bytes)
     }
 
-    /// Counts the bytes of `pages` pages as in memory.
+    /// Counts `pages` pages as resident.
     pub fn resident(&self, pages: usize) -> Resident {
         Resident::new(Arc::clone(&self.resident), (pages * self.node_bytes) as u64)
     }
@@ -158,7 +157,7 @@ impl<D: ZonedDevice> Io<D> {
         }
     }
 
-    /// Reads `bytes` bytes, rounded up to blocks.
+    /// Reads `bytes` bytes, rounded up to whole blocks.
     pub fn read(&self, traffic: Traffic, block: u64, bytes: usize) -> Result<AlignedBuffer> {
         let blocks = bytes.div_ceil(self.geometry.block_bytes as usize);
         let mut buffer = AlignedBuffer::new(blocks * self.geometry.block_bytes as usize);
@@ -166,7 +165,7 @@ impl<D: ZonedDevice> Io<D> {
         Ok(buffer)
     }
 
-    /// Reads as many blocks as the buffer is long.
+    /// Reads blocks until the buffer is full.
     pub fn read_to(&self, traffic: Traffic, block: u64, buffer: &mut [u8]) -> Result<()> {
         let mut attempts = 1;
         while let Err(error) = self.device.read(Block(block), buffer) {
@@ -180,7 +179,7 @@ impl<D: ZonedDevice> Io<D> {
         Ok(())
     }
 
-    /// Writes blocks.
+    /// Writes whole blocks.
     pub fn write(&self, traffic: Traffic, block: u64, data: &[u8]) -> Result<()> {
         self.device.write(Block(block), data)?;
         self.count_written(traffic, block, data.len());
@@ -194,55 +193,55 @@ impl<D: ZonedDevice> Io<D> {
         counters[traffic as usize].fetch_add(blocks, Ordering::Relaxed);
     }
 
-    /// Reads the leaf that something leads to which has its proof.
-    pub fn read_page(&self, block: u64, proof: u32) -> Result<Page> {
+    /// Reads a leaf page and verifies it against the checksum in its parent.
+    pub fn read_page(&self, block: u64, checksum: u32) -> Result<Page> {
         let node = self.read(Traffic::Leaf, block, self.node_bytes)?;
-        let read = Page::decode_proven(&node, block, proof);
+        let read = Page::decode_verified(&node, block, checksum);
         read.map(|(page, _)| page).map_err(|what| damaged(block, what))
     }
 
-    /// Reads a leaf's log. The second value is the proof of the leaf.
-    pub fn read_log(&self, block: u64, proof: u32) -> Result<(Page, u32)> {
+    /// Reads a leaf's log and verifies it. Also returns the checksum of the leaf, which is stored in the log.
+    pub fn read_log(&self, block: u64, checksum: u32) -> Result<(Page, u32)> {
         let node = self.read(Traffic::Log, block, self.node_bytes)?;
-        Page::decode_proven(&node, block, proof).map_err(|what| damaged(block, what))
+        Page::decode_verified(&node, block, checksum).map_err(|what| damaged(block, what))
     }
 
-    /// Reads a head or an interior node.
-    pub fn read_inner(&self, block: u64, proof: u32) -> Result<InnerRecord> {
+    /// Reads a head or an interior node and verifies it.
+    pub fn read_inner(&self, block: u64, checksum: u32) -> Result<InnerRecord> {
         let node = self.read(Traffic::Interior, block, self.node_bytes)?;
-        InnerRecord::decode_proven(&node, block, proof).map_err(|what| damaged(block, what))
+        InnerRecord::decode_verified(&node, block, checksum).map_err(|what| damaged(block, what))
     }
 
-    /// Counts a leaf that was made again from its copy and its changes.
-    pub fn count_remade(&self, place: Place) {
+    /// Counts a leaf that was rebuilt from its base and its changes.
+    pub fn count_rebuilt(&self, place: ChangedPart) {
         let counter = match place {
-            Place::Leaf => &self.leaves_remade,
-            Place::Log => &self.logs_remade,
+            ChangedPart::Leaf => &self.leaves_remade,
+            ChangedPart::Log => &self.logs_remade,
         };
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How many leaves, and how many logs, were made again.
-    pub fn remade(&self) -> (u64, u64) {
+    /// The numbers of rebuilt leaf pages and rebuilt logs.
+    pub fn rebuilt(&self) -> (u64, u64) {
         (self.leaves_remade.load(Ordering::Relaxed), self.logs_remade.load(Ordering::Relaxed))
     }
 
-    /// Counts an inner node that was read and stays in memory.
+    /// Counts an inner node that was read. Inner nodes stay in memory.
     pub fn count_inner(&self) {
         self.inner_nodes_kept.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Whether there can be one more. If there are as many as the device holds, several nodes lead to the same ones, and a tree of such
-    /// nodes is far larger than the device.
+    /// Fails if more inner nodes were read than the device can hold. Then several nodes point to the same child, and
+    /// such a tree could unfold to far more nodes than the device has.
     pub fn has_room_for_inner(&self, block: u64) -> Result<()> {
         if self.inner_nodes_kept.load(Ordering::Relaxed) < self.geometry.blocks() / self.node_blocks() {
             return Ok(());
         }
-        let what = "the tree has more nodes than the device has room for: some are in it more than once";
+        let what = "the tree has more nodes than fit on the device, so some are in it more than once";
         Err(damaged(block, what.into()))
     }
 
-    /// How many blocks an extent takes: header, key and value.
+    /// The number of blocks of a large value: header, key and value.
     pub fn extent_blocks(&self, key: &[u8], bytes: u32) -> u64 {
         (HEADER_BYTES + key.len() + bytes as usize).div_ceil(self.geometry.block_bytes as usize) as u64
     }
@@ -251,10 +250,10 @@ impl<D: ZonedDevice> Io<D> {
     pub fn read_extent(&self, key: &[u8], extent: Extent) -> Result<Vec<u8>> {
         let bytes = HEADER_BYTES + key.len() + extent.bytes as usize;
         if self.extent_blocks(key, extent.bytes) > self.geometry.zone_capacity_blocks {
-            return Err(damaged(extent.block, "a value there cannot be longer than a zone".into()));
+            return Err(damaged(extent.block, "its length exceeds a zone".into()));
         }
         let buffer = self.read(Traffic::Extent, extent.block, bytes)?;
-        let header = Header::open_proven(&buffer, Kind::Extent, extent.block, extent.proof)
+        let header = Header::open_verified(&buffer, Kind::Extent, extent.block, extent.checksum)
             .map_err(|what| damaged(extent.block, what))?;
         let key_end = HEADER_BYTES + usize::from(header.small[0]);
         if header.bytes as usize + HEADER_BYTES != bytes || buffer.get(HEADER_BYTES..key_end) != Some(key) {
@@ -263,7 +262,7 @@ impl<D: ZonedDevice> Io<D> {
         Ok(buffer[key_end..bytes].to_vec())
     }
 
-    /// An extent as it is written.
+    /// Encodes a large value for writing.
     pub fn encode_extent(&self, key: &[u8], value: &[u8], block: u64) -> AlignedBuffer {
         let blocks = self.extent_blocks(key, value.len() as u32) as usize;
         let mut buffer = AlignedBuffer::new(blocks * self.geometry.block_bytes as usize);

@@ -1,5 +1,4 @@
-//! What a snapshot holds, in order, from either end.
-//! Not single keys: see `snapshot`.
+//! Ordered iteration over a snapshot, from either end.
 
 use super::leaf::{LeafBody, merged};
 use super::load_value;
@@ -15,49 +14,50 @@ use std::iter::FusedIterator;
 use std::ops::{Bound, Range};
 use std::sync::Arc;
 
-/// The keys of a range and their values, in order. It keeps its snapshot, and borrows nothing.
+/// A double-ended iterator over a range of keys and their values. It owns its snapshot and borrows nothing.
 ///
-/// [`Iter::next_row`] and [`Iter::next_back_row`] lend each record and are the fastest; as an [`Iterator`] it gives records that live
-/// on. From both ends together it gives each record once. A record whose large value cannot be read is an error, and the next one follows;
-/// after a leaf that cannot be read nothing follows, unless [`Iter::seek`] says where to go on.
+/// [`Iter::next_row`] and [`Iter::next_back_row`] lend each record and are the fastest. The [`Iterator`] implementation
+/// returns owned records. Records taken from both ends do not overlap. A record whose large value cannot be read yields
+/// an error, and iteration continues behind it. A leaf that cannot be read ends the iteration; [`Iter::seek`] can
+/// restart it elsewhere.
 pub struct Iter<D> {
     snapshot: Snapshot<D>,
-    /// The range that it was made for.
+    /// The range given at construction.
     whole: Bounds,
-    /// The part of it that was sought.
+    /// The part of `whole` selected by the last seek.
     bounds: Bounds,
     front: Option<Cursor>,
     back: Option<Cursor>,
-    /// Both ends are in the same leaf, and `front` is for both.
+    /// Both ends are in the same leaf, and `front` serves both.
     is_joined: bool,
     is_done: bool,
-    /// The large value that is lent.
+    /// The large value that was lent last.
     large: Vec<u8>,
 }
 
-/// A range of keys.
+/// An owned range of keys.
 #[derive(Clone)]
 struct Bounds {
     start: Bound<Vec<u8>>,
     end: Bound<Vec<u8>>,
 }
 
-/// A place in the tree: a leaf, and which of its records are left.
+/// A position in the tree: a leaf and its records not yet returned.
 struct Cursor {
-    /// The way down: nodes, and which child of each.
-    way: Vec<(Arc<InnerSlot>, usize)>,
+    /// The path from the root: each node with the index of the child taken.
+    path: Vec<(Arc<InnerSlot>, usize)>,
     body: Arc<LeafBody>,
     left: Range<usize>,
     /// Whether the range ends in this leaf.
     is_last: bool,
 }
 
-/// A key and its value. It keeps the leaf that they are in: of records to be kept for long, keep copies.
+/// A key and its value. A record keeps its whole leaf in memory: copy records that live long.
 #[derive(Clone)]
 pub struct Record {
     body: Arc<LeafBody>,
     index: usize,
-    /// A value that is in no leaf.
+    /// The value, if it is out of line.
     large: Option<Vec<u8>>,
 }
 
@@ -67,7 +67,7 @@ impl Record {
         self.body.leaf.key(self.index)
     }
 
-    /// Its value.
+    /// The value.
     pub fn value(&self) -> &[u8] {
         match (&self.large, self.body.leaf.value(self.index)) {
             (Some(value), _) => value,
@@ -76,7 +76,7 @@ impl Record {
         }
     }
 
-    /// Copies of both.
+    /// Returns copies of the key and the value.
     pub fn to_pair(&self) -> (Vec<u8>, Vec<u8>) {
         (self.key().to_vec(), self.value().to_vec())
     }
@@ -90,7 +90,7 @@ impl fmt::Debug for Record {
 }
 
 impl<D: ZonedDevice> Snapshot<D> {
-    /// The value of a record that is not in its leaf.
+    /// Reads the large value of a record.
     #[cold]
     fn large_value(&self, body: &LeafBody, index: usize) -> Result<Vec<u8>> {
         let key = body.leaf.key(index);
@@ -104,7 +104,7 @@ impl Bounds {
         KeyRange { start, end }
     }
 
-    /// The records of a leaf that are in the range.
+    /// The indices of the leaf's records that are in the range.
     fn inside(&self, body: &LeafBody) -> Range<usize> {
         let page = &body.leaf;
         let place = |key: &[u8], behind: bool| match page.find(key) {
@@ -127,7 +127,7 @@ impl Bounds {
 }
 
 impl Cursor {
-    /// The next record from an end.
+    /// Takes the next record from the given end.
     fn take(&mut self, direction: Direction) -> Option<usize> {
         match direction {
             Direction::Ascending => self.left.next(),
@@ -135,9 +135,9 @@ impl Cursor {
         }
     }
 
-    /// Where its leaf is among the others.
+    /// Compares two positions in key order.
     fn compare(&self, other: &Self) -> Ordering {
-        let place = |cursor: &Self| cursor.way.iter().map(|(_, child)| *child).collect::<Vec<_>>();
+        let place = |cursor: &Self| cursor.path.iter().map(|(_, child)| *child).collect::<Vec<_>>();
         place(self).cmp(&place(other))
     }
 }
@@ -157,7 +157,8 @@ impl<D: ZonedDevice> Iter<D> {
         }
     }
 
-    /// Goes to `key`: from now on it gives the keys of its range from `key` on, from either end, whatever it has given before.
+    /// Restarts the iterator at `key`: it returns the keys of its range from `key` (inclusive) on, from either end,
+    /// regardless of what it has returned before.
     pub fn seek(&mut self, key: &[u8]) {
         let mut bounds = self.whole.clone();
         if self.whole.range().begins_before(key) {
@@ -166,7 +167,8 @@ impl<D: ZonedDevice> Iter<D> {
         self.begin_again(bounds);
     }
 
-    /// Goes to `key` from the back: from now on it gives the keys of its range up to `key`, itself included, from either end.
+    /// Restarts the iterator with `key` as its upper end: it returns the keys of its range up to `key` (inclusive),
+    /// from either end.
     pub fn seek_back(&mut self, key: &[u8]) {
         let mut bounds = self.whole.clone();
         if self.whole.range().ends_after(key) {
@@ -181,10 +183,10 @@ impl<D: ZonedDevice> Iter<D> {
         (self.is_joined, self.is_done) = (false, false);
     }
 
-    /// Lends the next record: its key and its value.
+    /// Lends the next record as its key and value.
     ///
     /// # Errors
-    /// As [`Snapshot::get`].
+    /// Those of [`Snapshot::get`].
     #[inline]
     pub fn next_row(&mut self) -> Result<Option<(&[u8], &[u8])>> {
         self.lend(Direction::Ascending)
@@ -193,7 +195,7 @@ impl<D: ZonedDevice> Iter<D> {
     /// Lends the next record from the back.
     ///
     /// # Errors
-    /// As [`Snapshot::get`].
+    /// Those of [`Snapshot::get`].
     #[inline]
     pub fn next_back_row(&mut self) -> Result<Option<(&[u8], &[u8])>> {
         self.lend(Direction::Descending)
@@ -231,7 +233,7 @@ impl<D: ZonedDevice> Iter<D> {
         Ok(Some(Record { body, index, large }))
     }
 
-    /// The next record from an end, in the leaf of that end's cursor.
+    /// Advances one end and returns the index of the record in the leaf of that end's cursor.
     #[inline]
     fn step(&mut self, direction: Direction) -> Result<Option<usize>> {
         while !self.is_done {
@@ -240,14 +242,14 @@ impl<D: ZonedDevice> Iter<D> {
             if let Some(index) = cursor.as_mut().and_then(|cursor| cursor.take(direction)) {
                 return Ok(Some(index));
             }
-            // After an error it is done, too.
+            // If reading the next leaf fails, the iterator stays finished.
             self.is_done = true;
             self.is_done = self.is_joined || !self.next_leaf(direction)?;
         }
         Ok(None)
     }
 
-    /// Goes to an end's first leaf, or its next one; false if there is none.
+    /// Moves an end to its first leaf, or to its next one. Returns false if there is none.
     fn next_leaf(&mut self, direction: Direction) -> Result<bool> {
         let (own, other) = match direction {
             Direction::Ascending => (self.front.take(), &self.back),
@@ -256,7 +258,7 @@ impl<D: ZonedDevice> Iter<D> {
         let next = match own {
             None => Some(self.descend(Vec::new(), direction, true)?),
             Some(Cursor { is_last: true, .. }) => None,
-            Some(Cursor { way, .. }) => self.after(way, direction)?,
+            Some(Cursor { path, .. }) => self.after(path, direction)?,
         };
         let Some(next) = next else { return Ok(false) };
         let passed = match direction {
@@ -272,7 +274,7 @@ impl<D: ZonedDevice> Iter<D> {
         Ok(true)
     }
 
-    /// An end comes to the leaf that the other one is in: what is left is between them.
+    /// Joins the ends when one reaches the leaf of the other: the records left are those between them.
     fn join(&mut self, next: Cursor, direction: Direction) {
         let (front, back) = match direction {
             Direction::Ascending => (Some(next), self.back.take()),
@@ -285,26 +287,27 @@ impl<D: ZonedDevice> Iter<D> {
         self.is_joined = true;
     }
 
-    /// The leaf after the one that a way leads to.
-    fn after(&self, mut way: Vec<(Arc<InnerSlot>, usize)>, direction: Direction) -> Result<Option<Cursor>> {
-        while let Some((slot, child)) = way.pop() {
+    /// The leaf after the one at the end of `path`.
+    fn after(&self, mut path: Vec<(Arc<InnerSlot>, usize)>, direction: Direction) -> Result<Option<Cursor>> {
+        while let Some((slot, child)) = path.pop() {
             let next = match direction {
                 Direction::Ascending => Some(child + 1),
                 Direction::Descending => child.checked_sub(1),
             };
             let all = slot.inner(&self.snapshot.shared.io)?.keys.len();
             if let Some(next) = next.filter(|&next| next < all) {
-                way.push((slot, next));
-                return self.descend(way, direction, false).map(Some);
+                path.push((slot, next));
+                return self.descend(path, direction, false).map(Some);
             }
         }
         Ok(None)
     }
 
-    /// Goes on down a way to the first leaf from an end, or, if it is `bounded`, to the leaf that the range begins with at that end.
+    /// Descends from the end of `path` to a leaf: the first one as seen from the given end, or, if `bounded`, the one in
+    /// which the range begins at that end.
     fn descend(
         &self,
-        mut way: Vec<(Arc<InnerSlot>, usize)>,
+        mut path: Vec<(Arc<InnerSlot>, usize)>,
         direction: Direction,
         bounded: bool,
     ) -> Result<Cursor> {
@@ -315,7 +318,7 @@ impl<D: ZonedDevice> Iter<D> {
             Direction::Descending => range.end,
         };
         let leaf = loop {
-            let slot = match way.last() {
+            let slot = match path.last() {
                 None => Arc::clone(&version.tree.root),
                 Some((slot, child)) => match &slot.inner(&shared.io)?.children {
                     Children::Leaves(leaves) => {
@@ -323,7 +326,7 @@ impl<D: ZonedDevice> Iter<D> {
                             Direction::Ascending => child.wrapping_add(1),
                             Direction::Descending => child.wrapping_sub(1),
                         };
-                        leaves.get(next).into_iter().for_each(|next| next.fetch_ahead());
+                        leaves.get(next).into_iter().for_each(|next| next.prefetch());
                         break Arc::clone(&leaves[*child]);
                     }
                     Children::Inners(inners) => Arc::clone(&inners[*child]),
@@ -335,7 +338,7 @@ impl<D: ZonedDevice> Iter<D> {
                 (_, Direction::Ascending) => 0,
                 (_, Direction::Descending) => keys.len() - 1,
             };
-            way.push((slot, child));
+            path.push((slot, child));
         };
         let loaded = leaf.is_loaded();
         let mut body = leaf.share(&shared.io)?;
@@ -351,7 +354,7 @@ impl<D: ZonedDevice> Iter<D> {
             Direction::Ascending => left.end < body.leaf.count(),
             Direction::Descending => left.start > 0,
         };
-        Ok(Cursor { way, body, left, is_last })
+        Ok(Cursor { path, body, left, is_last })
     }
 }
 

@@ -1,72 +1,74 @@
-//! The write-ahead journal: batches of changes, appended to sequential zones of its own and made safe by one flush each.
-//! Not what the changes mean: see `edit`. Not how it is read: see `replay`.
-//! Source: Mohan et al., "ARIES", TODS 1992, for the rule (the journal goes first), with logical records as the tree on the
-//! device is never changed in place.
+//! The write-ahead journal: batches are appended to dedicated sequential zones and made durable by one flush each.
+//! `replay` reads it.
+//!
+//! Source: the write-ahead rule of Mohan et al., "ARIES", TODS 1992. Records are logical, because the tree on the
+//! device is never updated in place.
 
 use super::io::{Io, Traffic};
 use super::space::Space;
 use super::superblock::Superblock;
 use crate::device::{AlignedBuffer, ZonedDevice};
 use crate::error::{Error, Result};
-use crate::node::{HEADER_BYTES, Header, Kind, proof};
+use crate::node::{HEADER_BYTES, Header, Kind, checksum};
 use std::collections::VecDeque;
 
-/// A place in the journal, and the number of the part that is there or will be.
+/// A position in the journal, with the numbers of the part and the record at that position.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Position {
-    /// The zone's number; 0, which is conventional, before anything was written.
+    /// The zone number. 0, a conventional zone, means that nothing has been written yet.
     pub zone: u32,
-    /// Blocks from the zone's start.
+    /// Blocks from the start of the zone.
     pub offset: u64,
-    /// Each part of a record has the next number.
+    /// The sequence number of the part. Parts are numbered consecutively.
     pub sequence: u64,
-    /// Each record has the next number.
+    /// The number of the record. Records are numbered consecutively; each holds one batch.
     pub batch: u64,
-    /// The proof of the part before.
+    /// The checksum of the previous part.
     pub chain: u32,
 }
 
-/// What a part says of itself, apart from what is in it.
+/// The header of a journal part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Part {
     pub block: u64,
     pub sequence: u64,
-    /// The proof of the part before.
+    /// The checksum of the previous part.
     pub chain: u32,
-    /// How many bytes of a record it has.
+    /// The length of the record fragment in this part, bytes.
     pub bytes: u32,
     pub is_first: bool,
     pub is_last: bool,
-    /// The zone in which the journal goes on, if this part ends at its zone's end; 0 if none was free.
+    /// The zone in which the journal continues, if this part ends at the end of its zone. 0 if no zone was free.
     pub next_zone: u32,
-    /// The number of the record that it is a part of.
+    /// The number of the record that the fragment belongs to.
     pub batch: u64,
-    /// All parts before this one were safe when it was written.
+    /// All parts before this sequence number were durable when the part was written.
     pub safe: u64,
-    /// The newest checkpoint that was complete then.
+    /// The last checkpoint that was complete when the part was written.
     pub checkpoint: u64,
-    /// The map's.
+    /// The id of the map.
     pub id: u64,
 }
 
-/// A part's own fields behind the header: its record's number, what was safe, the newest checkpoint, the map's, and a checksum of all these
-/// and of the header. So it is known how long a part is and what was lost with it, though its record is damaged.
+/// The fields between the node header and the fragment: record number, first part not known to be durable, last
+/// complete checkpoint, map id, and a checksum of these fields and the header. Their own checksum keeps the length and
+/// the record number of a part usable when the fragment is damaged.
 const FIELDS_BYTES: usize = 4 * 8 + 4;
 
-/// The bytes of a part besides its record.
+/// The bytes of a part without its fragment.
 const PART_BYTES: usize = HEADER_BYTES + FIELDS_BYTES;
 
-/// The first part of a record, and the last one.
+/// Flags: the part is the first or the last of its record.
 const FIRST: u16 = 1;
 const LAST: u16 = 2;
 
 impl Part {
-    /// How many blocks it takes.
+    /// The number of blocks that the part takes.
     pub fn blocks(&self, block_bytes: u32) -> u64 {
         (PART_BYTES + self.bytes as usize).div_ceil(block_bytes as usize) as u64
     }
 
-    /// Writes it around a record's part, which is in its place already.
+    /// Writes the header around a fragment that is already in `node`.
     fn seal(&self, node: &mut [u8]) {
         let flags = if self.is_first { FIRST } else { 0 } | if self.is_last { LAST } else { 0 };
         let header = Header {
@@ -88,10 +90,10 @@ impl Part {
         header.seal(node);
     }
 
-    /// What the part in a block says of itself. What is in it may be damaged all the same.
+    /// Decodes the header of a part without verifying its fragment.
     ///
     /// # Errors
-    /// What is wrong, as a sentence's end.
+    /// A description of the problem, to be appended to a message.
     pub fn peek(node: &[u8], block: u64) -> std::result::Result<Self, String> {
         let header = Header::peek(node, Kind::Journal)?;
         let sum = u32::from_le_bytes(node[PART_BYTES - 4..PART_BYTES].try_into().expect("four bytes"));
@@ -106,7 +108,7 @@ impl Part {
             return Err("it is shorter than its own header".into());
         };
         if flags > FIRST | LAST || more != 0 || others != 0 {
-            return Err("it has marks that this program does not know".into());
+            return Err("it has unknown flags".into());
         }
         let field = |index: usize| {
             let at = HEADER_BYTES + 8 * index;
@@ -127,53 +129,53 @@ impl Part {
         })
     }
 
-    /// The part of a record that is in it, and its proof.
+    /// Verifies the part and returns its fragment and its checksum.
     ///
     /// # Errors
-    /// What is wrong, as a sentence's end.
+    /// A description of the problem, to be appended to a message.
     pub fn open<'n>(&self, node: &'n [u8]) -> std::result::Result<(&'n [u8], u32), String> {
         Header::open(node, Kind::Journal, self.block)?;
-        Ok((&node[PART_BYTES..PART_BYTES + self.bytes as usize], proof(node)))
+        Ok((&node[PART_BYTES..PART_BYTES + self.bytes as usize], checksum(node)))
     }
 }
 
-/// The end of the journal, where batches are appended.
+/// The append end of the journal.
 pub(super) struct Journal {
     pub end: Position,
-    /// The blocks appended since the last checkpoint began.
+    /// Blocks appended since the last checkpoint began.
     pub blocks: u64,
-    /// The zones that are still needed, the oldest first.
+    /// Zones that recovery still needs, the oldest first.
     pub zones: VecDeque<u32>,
-    /// All parts before this one are safe.
+    /// All parts before this sequence number are durable.
     safe: u64,
-    /// The newest complete checkpoint.
+    /// The generation of the last complete checkpoint.
     pub checkpoint: u64,
     id: u64,
     buffer: AlignedBuffer,
 }
 
 impl Journal {
-    /// The journal of a map as its last checkpoint leaves it.
+    /// The journal as the last checkpoint left it.
     pub fn new(superblock: &Superblock) -> Self {
         let Superblock { journal: end, generation: checkpoint, id, .. } = *superblock;
         let (blocks, zones, buffer) = (0, VecDeque::new(), AlignedBuffer::new(0));
         Self { end, blocks, zones, safe: end.sequence, checkpoint, id, buffer }
     }
 
-    /// All that was appended so far is safe.
-    pub const fn was_flushed(&mut self) {
+    /// Marks everything appended so far as durable.
+    pub const fn mark_flushed(&mut self) {
         self.safe = self.end.sequence;
     }
 
-    /// How many blocks a record of `bytes` bytes takes, at most.
+    /// An upper bound of the blocks that a record of `bytes` bytes takes.
     pub fn blocks_for<D: ZonedDevice>(io: &Io<D>, bytes: usize) -> u64 {
         let block = io.geometry.block_bytes as usize;
-        // Each zone it goes on in costs a header more.
+        // Each zone change costs one more part header.
         let zones = bytes as u64 / (io.geometry.zone_capacity_blocks * block as u64) + 2;
         bytes.div_ceil(block - PART_BYTES) as u64 + zones
     }
 
-    /// How many blocks can be appended.
+    /// The number of blocks that can still be appended.
     pub fn room<D: ZonedDevice>(&self, io: &Io<D>, space: &Space) -> u64 {
         let here = match self.end.zone {
             0 => 0,
@@ -182,19 +184,19 @@ impl Journal {
         here + space.empty_zones() as u64 * io.geometry.zone_capacity_blocks
     }
 
-    /// Appends a record. It is safe after the next flush.
+    /// Appends a record. It is durable after the next flush.
     pub fn append<D: ZonedDevice>(&mut self, io: &Io<D>, space: &mut Space, record: &[u8]) -> Result<()> {
         let block_bytes = io.geometry.block_bytes as usize;
         let mut rest = Some(record);
         let mut is_first = true;
         while let Some(record) = rest {
             if self.is_at_end(io) {
-                // `Writer::make_room` saw to it that this cannot be.
+                // `Writer::make_room` prevents this.
                 return Err(Error::Full { device: io.device.name(), needed: 1, free: 0 });
             }
             let room =
                 (io.geometry.zone_capacity_blocks - self.end.offset) as usize * block_bytes - PART_BYTES;
-            // A part takes no more than a device writes at once gladly.
+            // Parts are at most 1 MiB long, which devices write efficiently in one request.
             let (now, later) = record.split_at(record.len().min(room).min((1 << 20) - PART_BYTES));
             rest = (!later.is_empty()).then_some(later);
             self.append_part(io, space, now, is_first, rest.is_none())?;
@@ -204,13 +206,13 @@ impl Journal {
         Ok(())
     }
 
-    /// Whether it has filled its zone, and no other was free then. Nothing leads from there to another zone: a checkpoint has to begin
-    /// with the next one.
+    /// Whether the current zone is full and no other zone was free when it filled up. No part links to a next zone
+    /// then, so the next zone must be recorded by a checkpoint.
     pub fn is_at_end<D: ZonedDevice>(&self, io: &Io<D>) -> bool {
         self.end.zone == 0 || self.end.offset == io.geometry.zone_capacity_blocks
     }
 
-    /// Takes a zone to go on in, if it is at its end. It counts when a checkpoint begins there.
+    /// Allocates a zone if the journal is at its end. The zone becomes part of the journal with the next checkpoint.
     pub fn ensure_zone<D: ZonedDevice>(&mut self, io: &Io<D>, space: &mut Space) -> Result<()> {
         if !self.is_at_end(io) {
             return Ok(());
@@ -239,7 +241,8 @@ impl Journal {
         let mut next = self.end;
         next.offset += blocks as u64;
         next.sequence = next.sequence.wrapping_add(1);
-        // The last part in a zone says where the journal goes on; 0 if no zone is free, and then a checkpoint comes first.
+        // The last part in a zone links to the next zone. If none is free the link is 0, and a checkpoint must be
+        // written before the next append.
         let mut next_zone = 0;
         if next.offset == io.geometry.zone_capacity_blocks
             && let Some(zone) = space.take_journal_zone()
@@ -265,7 +268,7 @@ impl Journal {
             id: self.id,
         };
         part.seal(node);
-        next.chain = proof(node);
+        next.chain = checksum(node);
         io.write(Traffic::Journal, block, node)?;
         if let Some(zone) = space.zone_index(block) {
             space.zones[zone].written += blocks as u64;

@@ -1,17 +1,18 @@
-//! The keys of an inner node in memory: packed, with the first eight bytes of each apart as a number, which decide most comparisons.
-//! Not their bytes on the device: see `node::inner`.
+//! The keys of an inner node in memory. The keys are packed, and the first eight bytes of each are kept separately as
+//! an integer, which decides most comparisons.
+//!
 //! Source: key heads as in Graefe, "Modern B-Tree Techniques", 2011, section 3.
 
-/// Keys in ascending order; the first one is less than every key, whatever it says.
+/// Keys in ascending order. The first key acts as minus infinity whatever its bytes are.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Keys {
     heads: Vec<u64>,
-    /// Where each key ends in `bytes`.
+    /// The end offset of each key in `bytes`.
     ends: Vec<u32>,
     bytes: Vec<u8>,
 }
 
-/// The first eight bytes as a number that compares like them; a shorter key is filled with zeros.
+/// The first eight bytes as a big-endian integer, padded with zeros, so that integers compare like keys.
 fn head(key: &[u8]) -> u64 {
     match key.first_chunk::<8>() {
         Some(first) => u64::from_be_bytes(*first),
@@ -28,7 +29,7 @@ impl Keys {
         self.heads.len()
     }
 
-    /// How many bytes all keys have.
+    /// The total length of all keys, bytes.
     pub fn bytes(&self) -> usize {
         self.bytes.len()
     }
@@ -41,7 +42,7 @@ impl Keys {
         &self.bytes[self.start(index)..self.ends[index] as usize]
     }
 
-    /// Which child `key` belongs to.
+    /// The index of the child that contains `key`.
     pub fn child(&self, key: &[u8]) -> usize {
         let wanted = head(key);
         let heads = &self.heads[1..];
@@ -82,7 +83,7 @@ impl Keys {
         self.insert(index, key);
     }
 
-    /// Takes the keys from `index` on away.
+    /// Removes the keys from `index` on and returns them.
     pub fn split_off(&mut self, index: usize) -> Keys {
         let mut right = Keys::default();
         for moved in index..self.len() {
@@ -109,7 +110,7 @@ mod tests {
         ) {
             let mut list: Vec<_> = keys.into_iter().collect();
             let mut keys = Keys::default();
-            // Inserted from both ends to the middle.
+            // Insert alternately from both ends towards the middle.
             let mut middle = 0;
             for (turn, key) in list.iter().take(list.len() / 2).zip(list.iter().rev()).enumerate() {
                 keys.insert(turn, key.0);

@@ -1,10 +1,11 @@
-//! A leaf as its head knows it: the places of its copies on the device, and itself and its log if they are in memory.
-//! Not how it changes (`edit`), and not how it gets to the device (`checkpoint`).
-//! Source: the ZB+-tree paper's leaves and logs; dropping them from memory is our own.
+//! A leaf as its head refers to it: the location of its copies on the device, and the leaf and its log if they are in
+//! memory.
+//!
+//! Source: leaves and logs are the ZB+-tree paper's. Evicting them from memory is not in the paper.
 
-use super::cached::{Cached, fetch_ahead};
 use super::changes::Changes;
 use super::io::{Io, Resident};
+use super::leaf_cell::{LeafCell, prefetch};
 use super::tree::UNWRITTEN;
 use crate::device::ZonedDevice;
 use crate::error::{Result, ensure};
@@ -13,87 +14,93 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// The log's home of a leaf without a log.
+/// The log address of a leaf without a log.
 pub(super) const NO_LOG: u64 = crate::node::LARGEST;
 
-/// Where a leaf's copy on the device is, and its log's.
+/// The block addresses of a leaf and of its log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Homes {
+pub(super) struct LeafAddresses {
     pub leaf: u64,
     pub log: u64,
-    /// What proves the log to be the one, or the leaf if there is no log.
-    pub proof: u32,
+    /// The expected checksum of the log, or of the leaf if it has no log.
+    pub checksum: u32,
 }
 
-impl Homes {
+impl LeafAddresses {
     pub const fn of(pointer: Pointer) -> Self {
         let log = match pointer.log {
             Some(log) => log,
             None => NO_LOG,
         };
-        Self { leaf: pointer.home, log, proof: pointer.proof }
+        Self { leaf: pointer.home, log, checksum: pointer.checksum }
     }
 
     pub fn pointer(self) -> Pointer {
-        Pointer { home: self.leaf, log: Some(self.log).filter(|&log| log != NO_LOG), proof: self.proof }
+        Pointer { home: self.leaf, log: Some(self.log).filter(|&log| log != NO_LOG), checksum: self.checksum }
     }
 }
 
-/// A leaf with its log, in memory.
+/// A leaf and its log in memory.
 #[derive(Clone)]
 pub(super) struct LeafBody {
     pub leaf: Page,
     pub log: Option<Page>,
-    /// Counts its bytes as long as it is in memory.
+    /// Accounts for the memory of the pages.
     pub resident: Resident,
 }
 
-/// A leaf as its head knows it. Once a snapshot shares it, only its homes change (when a checkpoint writes it) and whether it is in
-/// memory.
+/// A reference to a leaf. Once a snapshot shares the slot, only the addresses (when a checkpoint writes the leaf) and
+/// the cache state change.
 pub(super) struct LeafSlot {
     pub home: AtomicU64,
     pub log: AtomicU64,
-    /// What proves the log to be the one, or the leaf if there is no log.
-    pub proof: AtomicU32,
-    /// What proves the leaf to be the one, for the next log that it gets. It is known once the leaf was in memory.
-    pub leaf_proof: AtomicU32,
-    /// Itself, if it is in memory.
-    body: Cached,
-    /// Of a leaf that was written, and has changed since in ways that can be made again: it may be dropped all the same.
+    /// The expected checksum of the log, or of the leaf if it has no log.
+    pub checksum: AtomicU32,
+    /// The checksum of the leaf, to be stored in its next log. Known once the leaf has been in memory.
+    pub leaf_checksum: AtomicU32,
+    /// The leaf, if it is in memory.
+    body: LeafCell,
+    /// The changes since the last copy on the device, if they are recorded. A dirty leaf can be evicted only if they
+    /// are.
     changes: RwLock<Option<Box<Changes>>>,
-    /// It was used since the cache's hand came by.
+    /// Whether the leaf was used since the clock hand last passed it.
     touched: AtomicBool,
-    /// Garbage collection wrote it last, or is about to: it has not changed since.
-    pub moved: AtomicBool,
-    /// The newest tree has another one in its place.
+    /// Whether garbage collection relocated the leaf, or is about to, and the leaf has not changed since.
+    pub relocated: AtomicBool,
+    /// Whether the newest tree has another leaf in its place.
     replaced: AtomicBool,
 }
 
 impl LeafSlot {
     pub fn new(leaf: Page, resident: Resident) -> Arc<Self> {
-        let body = Cached::new(LeafBody { leaf, log: None, resident });
-        let homes = Homes { leaf: UNWRITTEN, log: NO_LOG, proof: 0 };
+        let body = LeafCell::new(LeafBody { leaf, log: None, resident });
+        let homes = LeafAddresses { leaf: UNWRITTEN, log: NO_LOG, checksum: 0 };
         Arc::new(Self::with_body(homes, 0, body, None))
     }
 
     pub fn on_device(pointer: Pointer) -> Arc<Self> {
-        let homes = Homes::of(pointer);
-        let leaf_proof = if homes.log == NO_LOG { homes.proof } else { 0 };
-        let slot = Self::with_body(homes, leaf_proof, Cached::default(), None);
+        let homes = LeafAddresses::of(pointer);
+        let leaf_checksum = if homes.log == NO_LOG { homes.checksum } else { 0 };
+        let slot = Self::with_body(homes, leaf_checksum, LeafCell::default(), None);
         slot.touched.store(false, Ordering::Relaxed);
         Arc::new(slot)
     }
 
-    fn with_body(homes: Homes, leaf_proof: u32, body: Cached, changes: Option<Box<Changes>>) -> Self {
+    fn with_body(
+        homes: LeafAddresses,
+        leaf_checksum: u32,
+        body: LeafCell,
+        changes: Option<Box<Changes>>,
+    ) -> Self {
         Self {
             home: AtomicU64::new(homes.leaf),
             log: AtomicU64::new(homes.log),
-            proof: AtomicU32::new(homes.proof),
-            leaf_proof: AtomicU32::new(leaf_proof),
+            checksum: AtomicU32::new(homes.checksum),
+            leaf_checksum: AtomicU32::new(leaf_checksum),
             body,
             changes: RwLock::new(changes),
             touched: AtomicBool::new(true),
-            moved: AtomicBool::new(false),
+            relocated: AtomicBool::new(false),
             replaced: AtomicBool::new(false),
         }
     }
@@ -106,36 +113,45 @@ impl LeafSlot {
         self.log.load(Ordering::Acquire)
     }
 
-    /// Where the device has it. A checkpoint changes it bit by bit: see `read` for why that does no harm to readers.
-    pub fn homes(&self) -> Homes {
-        Homes { leaf: self.home(), log: self.log_home(), proof: self.proof.load(Ordering::Acquire) }
+    /// The addresses on the device. A checkpoint does not update them atomically; `read` explains why readers still get
+    /// a consistent set.
+    pub fn homes(&self) -> LeafAddresses {
+        LeafAddresses {
+            leaf: self.home(),
+            log: self.log_home(),
+            checksum: self.checksum.load(Ordering::Acquire),
+        }
     }
 
-    /// The same for the writer whose own the slot is.
-    pub fn homes_mut(&mut self) -> Homes {
-        Homes { leaf: *self.home.get_mut(), log: *self.log.get_mut(), proof: *self.proof.get_mut() }
+    /// The addresses, for the writer with exclusive access to the slot.
+    pub fn homes_mut(&mut self) -> LeafAddresses {
+        LeafAddresses {
+            leaf: *self.home.get_mut(),
+            log: *self.log.get_mut(),
+            checksum: *self.checksum.get_mut(),
+        }
     }
 
-    /// Whether the device has all of it.
+    /// Whether the device has current copies of the leaf and its log.
     pub fn is_written(&self) -> bool {
         self.home() != UNWRITTEN && self.log_home() != UNWRITTEN
     }
 
-    /// Whether it is in memory.
+    /// Whether the leaf is in memory.
     pub fn is_loaded(&self) -> bool {
-        self.body.is_there()
+        self.body.is_filled()
     }
 
-    /// Has the processor fetch it, for one who is about to look at it.
+    /// Prefetches the leaf into the processor's caches.
     #[inline]
-    pub fn fetch_ahead(&self) {
-        // The slot is longer than a cache line: both of its ends are waited for at once.
-        fetch_ahead(self);
-        fetch_ahead(ptr::from_ref(self).cast::<u8>().wrapping_add(size_of::<Self>() - 1));
-        self.body.fetch_ahead();
+    pub fn prefetch(&self) {
+        // The slot is longer than a cache line: prefetch both ends in parallel.
+        prefetch(self);
+        prefetch(ptr::from_ref(self).cast::<u8>().wrapping_add(size_of::<Self>() - 1));
+        self.body.prefetch();
     }
 
-    /// The changes since it was written, if they are kept.
+    /// The changes since the last copy on the device, if they are recorded.
     fn changes(&self) -> Option<Box<Changes>> {
         self.changes.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -150,7 +166,7 @@ impl LeafSlot {
         }
     }
 
-    /// Calls `look`, which must be short, with the leaf, which is read from the device first, and kept, if it is not in memory.
+    /// Calls `look` with the leaf. Loads it into the cache first if it is not in memory. `look` must be short.
     pub fn with<D: ZonedDevice, R>(&self, io: &Io<D>, look: impl FnOnce(&LeafBody) -> R) -> Result<R> {
         self.touch();
         match self.body.with(look) {
@@ -159,56 +175,61 @@ impl LeafSlot {
         }
     }
 
-    /// The leaf, which is read from the device, and kept, if it is not in memory.
+    /// Returns the leaf. Loads it into the cache first if it is not in memory.
     pub fn share<D: ZonedDevice>(&self, io: &Io<D>) -> Result<Arc<LeafBody>> {
         self.touch();
         if let Some(body) = self.body.share() {
             return Ok(body);
         }
         let body = Arc::new(self.read(io)?);
-        self.body.put(Arc::clone(&body));
+        self.body.fill(Arc::clone(&body));
         Ok(body)
     }
 
-    /// The leaf, which is read from the device, and not kept, if it is not in memory.
-    pub fn share_unkept<D: ZonedDevice>(&self, io: &Io<D>) -> Result<Arc<LeafBody>> {
+    /// Returns the leaf. If it is not in memory, reads it from the device without caching it.
+    pub fn load_uncached<D: ZonedDevice>(&self, io: &Io<D>) -> Result<Arc<LeafBody>> {
         match self.body.share() {
             Some(body) => Ok(body),
             None => self.read(io).map(Arc::new),
         }
     }
 
-    /// Calls `look`, which must be short, with the leaf if it is in memory.
+    /// Calls `look` with the leaf if it is in memory. `look` must be short.
     pub fn if_loaded<R>(&self, look: impl FnOnce(&LeafBody) -> R) -> Option<R> {
         self.body.with(look).ok()
     }
 
-    /// Says what is written at its home, for one who has read it; it has no log.
+    /// Caches the contents of a leaf without a log that the caller has read from its address.
     pub fn fill<D: ZonedDevice>(&self, io: &Io<D>, leaf: Page) {
         if !self.is_loaded() {
-            self.body.put(Arc::new(LeafBody { resident: io.resident(1), leaf, log: None }));
+            self.body.fill(Arc::new(LeafBody { resident: io.resident(1), leaf, log: None }));
         }
     }
 
-    /// What it holds does not change while others have the slot, so whoever reads it reads the same; and its blocks are not given up, as
-    /// a version of the tree that leads to it keeps them.
+    /// Reads the leaf from the device.
     ///
-    /// Its homes and their proof belong together, although no lock is held. Whoever comes here has found it not to be in memory, and then
-    /// it has no changes. A leaf that is without both is where its homes say for good: as long as a step of a checkpoint gives it homes it
-    /// has one of both, as the cache's hand is the checkpoint's until the step ends, and `arrived` comes last. And what was stored before it
-    /// was dropped, or its changes forgotten, is seen by whoever sees that.
+    /// A shared slot has immutable contents, so every reader sees the same leaf. Its blocks are not reused, because the
+    /// tree version through which the reader found it keeps them allocated.
+    ///
+    /// The addresses and the checksum are consistent although no lock is held. The caller has found that the leaf is
+    /// not in memory. If it has no recorded changes either, its addresses are final: a checkpoint step assigns
+    /// addresses only to leaves that are in memory or have changes, it holds the clock hand until the step ends, and it
+    /// calls `mark_written` last. All stores made before the leaf was evicted, or before its changes were cleared, are
+    /// visible to a thread that sees the eviction or the clearing.
     fn read<D: ZonedDevice>(&self, io: &Io<D>) -> Result<LeafBody> {
-        // As long as there are changes its home may be a place where nothing is yet: a checkpoint writes many nodes at once.
+        // A leaf with recorded changes may have an address that is not written yet, because a checkpoint writes many
+        // nodes at once.
         if let Some(changes) = self.changes() {
             return changes.leaf(io);
         }
-        let (body, leaf_proof) = LeafBody::read(io, self.homes())?;
-        self.leaf_proof.store(leaf_proof, Ordering::Release);
+        let (body, leaf_checksum) = LeafBody::read(io, self.homes())?;
+        self.leaf_checksum.store(leaf_checksum, Ordering::Release);
         Ok(body)
     }
 
-    /// Drops it from memory if it can be had again, and was not used since this was asked last. Whoever calls it has the cache's hand.
-    pub fn drop_if_unused(&self) {
+    /// Evicts the leaf if it can be read or rebuilt and was not used since the previous call. The caller must hold the
+    /// clock hand.
+    pub fn evict_if_unused(&self) {
         if !self.is_loaded() {
             return;
         }
@@ -216,65 +237,67 @@ impl LeafSlot {
             return self.touched.store(false, Ordering::Relaxed);
         }
         if self.is_written() || self.changes.read().unwrap_or_else(PoisonError::into_inner).is_some() {
-            self.body.take();
+            self.body.evict();
         }
     }
 
-    /// The newest tree has another one in its place from now on.
+    /// Records that the newest tree has another leaf in this place.
     pub fn mark_replaced(&self) {
         self.replaced.store(true, Ordering::Relaxed);
     }
 
-    /// Its home has all of it by now: what was kept to have it again is of no use, nor is a leaf in memory that has been replaced.
-    pub fn arrived(&self) {
+    /// Called when a checkpoint has written the leaf: drops the recorded changes, and evicts the leaf if it has been
+    /// replaced in the newest tree.
+    pub fn mark_written(&self) {
         self.forget_changes();
         if self.replaced.load(Ordering::Relaxed) {
-            self.body.take();
+            self.body.evict();
         }
     }
 
-    /// A copy that nobody shares, with the leaf in memory. `generation` is the newest checkpoint that has begun. The homes are those of
-    /// what is copied: only a checkpoint changes them, and the writer runs it.
+    /// Returns a private copy of the slot with the leaf in memory. `generation` is that of the last checkpoint that has
+    /// begun. The addresses of the original cannot change meanwhile, because only checkpoints change them and the
+    /// caller is the writer, which runs the checkpoints.
     pub fn copy<D: ZonedDevice>(&self, io: &Io<D>, generation: u64) -> Result<Self> {
-        let body = Arc::unwrap_or_clone(self.share_unkept(io)?);
+        let body = Arc::unwrap_or_clone(self.load_uncached(io)?);
         let changes = self.changes().filter(|_| !self.is_written());
         let (changes, older) = match changes {
             Some(changes) if changes.began_in(generation) => (Some(changes), false),
             changes => (None, changes.is_some()),
         };
         if older {
-            // What a checkpoint is about to write can be had again, and nobody looks at it much any more.
-            self.body.take();
+            // The old version can be rebuilt for the running checkpoint, and few readers still need it.
+            self.body.evict();
         }
-        let leaf_proof = self.leaf_proof.load(Ordering::Acquire);
-        let copy = Self::with_body(self.homes(), leaf_proof, Cached::new(body), changes);
-        copy.moved.store(self.moved.load(Ordering::Relaxed), Ordering::Relaxed);
+        let leaf_checksum = self.leaf_checksum.load(Ordering::Acquire);
+        let copy = Self::with_body(self.homes(), leaf_checksum, LeafCell::new(body), changes);
+        copy.relocated.store(self.relocated.load(Ordering::Relaxed), Ordering::Relaxed);
         Ok(copy)
     }
 
-    /// The leaf itself, for the writer whose own the slot is.
+    /// The leaf in memory, for the writer with exclusive access to the slot.
     pub fn body_mut(&mut self) -> &mut LeafBody {
         self.body.get_mut().expect("the writer's own leaves are in memory")
     }
 
-    /// What was changed since it was written, for the writer whose own the slot is.
+    /// The recorded changes, for the writer with exclusive access to the slot.
     pub fn changes_mut(&mut self) -> &mut Option<Box<Changes>> {
         self.changes.get_mut().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl LeafBody {
-    /// Reads a leaf and its log, if it has one: then the log has what proves the leaf, which is the second value.
-    pub fn read<D: ZonedDevice>(io: &Io<D>, homes: Homes) -> Result<(Self, u32)> {
-        let (log, proof) = match homes.log {
-            NO_LOG => (None, homes.proof),
-            at => io.read_log(at, homes.proof).map(|(log, proof)| (Some(log), proof))?,
+    /// Reads a leaf and its log, if it has one. Also returns the checksum of the leaf.
+    pub fn read<D: ZonedDevice>(io: &Io<D>, homes: LeafAddresses) -> Result<(Self, u32)> {
+        let (log, checksum) = match homes.log {
+            NO_LOG => (None, homes.checksum),
+            at => io.read_log(at, homes.checksum).map(|(log, checksum)| (Some(log), checksum))?,
         };
-        let leaf = io.read_page(homes.leaf, proof)?;
-        Ok((Self { resident: io.resident(1 + usize::from(log.is_some())), leaf, log }, proof))
+        let leaf = io.read_page(homes.leaf, checksum)?;
+        Ok((Self { resident: io.resident(1 + usize::from(log.is_some())), leaf, log }, checksum))
     }
 
-    /// The value of `key`: the log's word goes before the leaf's.
+    /// The value of `key`. Entries of the log override those of the leaf.
     pub fn get(&self, key: &[u8]) -> Option<Value<'_>> {
         if let Some(log) = &self.log
             && let Ok(at) = log.find(key)
@@ -284,7 +307,8 @@ impl LeafBody {
         self.leaf.find(key).ok().map(|at| self.leaf.value(at))
     }
 
-    /// Puts a change of a record that the leaf holds into its log; false if it does not fit there, or would not fit into the leaf later.
+    /// Logs a change of a record that the leaf holds. Returns false if the log is full or if the merged leaf would
+    /// overflow.
     pub fn change_in_log(&mut self, key: &[u8], value: Value<'_>) -> bool {
         let Ok(at) = self.leaf.find(key) else { return false };
         if !self.leaf.takes(at, value) {
@@ -300,17 +324,17 @@ impl LeafBody {
         }
     }
 
-    /// Whether the log says that all records are deleted.
+    /// Whether the log deletes every record of the leaf.
     pub fn is_empty(&self) -> bool {
         let deleted = |log: &Page| (0..log.count()).all(|index| log.value(index) == Value::Deleted);
         self.log.as_ref().is_some_and(|log| log.count() == self.leaf.count() && deleted(log))
     }
 }
 
-/// A leaf with its log applied; of a full log the leaf itself is not needed.
+/// Merges a leaf and its log into one page. A full log replaces the leaf.
 ///
 /// # Errors
-/// [`crate::Error::Inconsistent`] if they do not fit into one page: a log takes only what does.
+/// [`crate::Error::Inconsistent`] if the result does not fit into one page. `change_in_log` rules this out.
 pub(super) fn merged(leaf: &Page, log: &Page, full: bool) -> Result<Page> {
     let mut page = Page::new(leaf.size());
     let (mut own, mut logged) = (0, 0);
@@ -328,7 +352,7 @@ pub(super) fn merged(leaf: &Page, log: &Page, full: bool) -> Result<Page> {
             (leaf.key(own - 1), leaf.value(own - 1))
         };
         if value != Value::Deleted {
-            ensure(page.insert(page.count(), key, value), "a leaf's log has more than fits into the leaf")?;
+            ensure(page.insert(page.count(), key, value), "a log and its leaf do not fit into one page")?;
         }
     }
     Ok(page)

@@ -1,10 +1,10 @@
-//! Loading records in order: full leaves go to the device first, and become part of the tree together, or not at all.
-//! Not batches: see `writer`.
-//! Source: building leaves from sorted input is the bulk load of every B+-tree.
+//! Bulk load of sorted records: full leaves are first written to the device and then linked into the tree all at once.
+//!
+//! Source: the standard bottom-up bulk load of a B+-tree.
 
 use super::Shared;
 use super::checkpoint::{Freed, release};
-use super::edit::{Editor, Left, Retired};
+use super::edit::{Editor, NodeBalance, Retired};
 use super::io::Traffic;
 use super::leaf::LeafSlot;
 use super::output::Output;
@@ -17,10 +17,10 @@ use crate::node::{Page, Pointer, Value};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// How many bytes of leaves are gathered before they are written.
-const RUN_BYTES: usize = 1 << 20;
+/// Leaves are buffered up to this many bytes before they are written.
+const MAX_RUN_BYTES: usize = 1 << 20;
 
-/// A leaf that is on the device, and that no tree leads to as yet.
+/// A leaf on the device that is not linked into the tree yet.
 struct Staged {
     slot: Arc<LeafSlot>,
     first: Vec<u8>,
@@ -28,10 +28,10 @@ struct Staged {
     records: u64,
 }
 
-/// Records that are being loaded. If it is dropped before it is done, the map is as it was.
-pub(super) struct Loading<'a, D: ZonedDevice> {
+/// A bulk load in progress. Dropping it before `end` leaves the map unchanged.
+pub(super) struct BulkLoad<'a, D: ZonedDevice> {
     shared: &'a Shared<D>,
-    /// Which load it is, among those that run.
+    /// The number of this load. Several loads may run at once.
     number: u64,
     page: Page,
     full: Vec<Page>,
@@ -39,7 +39,7 @@ pub(super) struct Loading<'a, D: ZonedDevice> {
     payload_bytes: u64,
 }
 
-impl<'a, D: ZonedDevice> Loading<'a, D> {
+impl<'a, D: ZonedDevice> BulkLoad<'a, D> {
     pub fn begin(shared: &'a Shared<D>) -> Result<Self> {
         let mut writer = shared.writer();
         writer.check_running(shared)?;
@@ -50,7 +50,7 @@ impl<'a, D: ZonedDevice> Loading<'a, D> {
         Ok(Self { shared, number, page, full: Vec::new(), staged: Vec::new(), payload_bytes: 0 })
     }
 
-    /// One more record, with a greater key than the last one.
+    /// Adds a record. Its key must be greater than the previous one.
     pub fn push(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         let blocks = self.shared.blocks_outside(key, Value::Inline(value))?;
         let value = match blocks {
@@ -61,7 +61,7 @@ impl<'a, D: ZonedDevice> Loading<'a, D> {
         if !self.page.insert(self.page.count(), key, value) {
             let fresh = Page::new(self.shared.io.node_bytes);
             self.full.push(std::mem::replace(&mut self.page, fresh));
-            if self.full.len() * self.shared.io.node_bytes >= RUN_BYTES {
+            if self.full.len() * self.shared.io.node_bytes >= MAX_RUN_BYTES {
                 self.write()?;
             }
             let fits = self.page.insert(0, key, value);
@@ -70,13 +70,13 @@ impl<'a, D: ZonedDevice> Loading<'a, D> {
         Ok(())
     }
 
-    /// Brings the leaves that are full to the device.
+    /// Writes the full leaves to the device.
     fn write(&mut self) -> Result<()> {
         let mut writer = self.shared.writer();
         for (page, slot) in writer.stage_leaves(self.shared, self.number, std::mem::take(&mut self.full))? {
             let (first, last) = (page.key(0).to_vec(), page.key(page.count() - 1).to_vec());
             self.staged.push(Staged { slot: Arc::clone(&slot), first, last, records: page.count() as u64 });
-            // As many as half of the cache takes stay in memory; the others have to be read when they are changed.
+            // Cache new leaves up to half of the cache limit. The others must be read when they are changed.
             if self.shared.io.resident_bytes() < self.shared.options.cache_bytes / 2 {
                 slot.fill(&self.shared.io, page);
             } else {
@@ -86,7 +86,7 @@ impl<'a, D: ZonedDevice> Loading<'a, D> {
         Ok(())
     }
 
-    /// Makes all records part of the map, safe from a power cut.
+    /// Links all leaves into the tree and makes them durable.
     pub fn end(mut self) -> Result<()> {
         if self.page.count() > 0 {
             let page = std::mem::replace(&mut self.page, Page::new(self.shared.io.node_bytes));
@@ -94,14 +94,14 @@ impl<'a, D: ZonedDevice> Loading<'a, D> {
         }
         self.write()?;
         let mut writer = self.shared.writer();
-        writer.join_staged(self.shared, self.number, &self.staged)?;
+        writer.link_staged(self.shared, self.number, &self.staged)?;
         writer.payload_bytes += self.payload_bytes;
         Ok(())
     }
 }
 
-impl<D: ZonedDevice> Drop for Loading<'_, D> {
-    /// What is in no tree is given up.
+impl<D: ZonedDevice> Drop for BulkLoad<'_, D> {
+    /// Releases the blocks of an unfinished load.
     fn drop(&mut self) {
         let mut writer = self.shared.writer();
         for freed in writer.staged.remove(&self.number).unwrap_or_default() {
@@ -111,7 +111,7 @@ impl<D: ZonedDevice> Drop for Loading<'_, D> {
 }
 
 impl Writer {
-    /// Writes a large value that no tree leads to as yet.
+    /// Writes a large value that no tree refers to yet.
     fn stage_extent<D: ZonedDevice>(
         &mut self,
         shared: &Shared<D>,
@@ -123,12 +123,12 @@ impl Writer {
         let blocks = shared.io.extent_blocks(key, value.len() as u32);
         self.make_room_to_load(shared, blocks, self.staged_nodes())?;
         let written = self.place_extent(shared, key, value);
-        let extent = self.or_stop(written)?;
+        let extent = self.stop_on_error(written)?;
         self.staged.entry(number).or_default().push(Freed::Extent(extent.block, blocks));
         Ok(extent)
     }
 
-    /// Writes leaves that no tree leads to as yet.
+    /// Writes leaves that no tree refers to yet.
     fn stage_leaves<D: ZonedDevice>(
         &mut self,
         shared: &Shared<D>,
@@ -139,7 +139,7 @@ impl Writer {
         let blocks = pages.len() as u64 * shared.io.node_blocks();
         self.make_room_to_load(shared, blocks, self.staged_nodes())?;
         let written = self.write_leaves(shared, number, pages);
-        self.or_stop(written)
+        self.stop_on_error(written)
     }
 
     fn write_leaves<D: ZonedDevice>(
@@ -157,42 +157,44 @@ impl Writer {
             }
             self.staged.entry(number).or_default().push(Freed::Node(home));
             let fill = |node: &mut [u8]| page.encode(node, home, generation, 0);
-            let proof = output.add(&shared.io, Traffic::Leaf, home, fill)?;
-            written.push((page, LeafSlot::on_device(Pointer { home, log: None, proof })));
+            let checksum = output.add(&shared.io, Traffic::Leaf, home, fill)?;
+            written.push((page, LeafSlot::on_device(Pointer { home, log: None, checksum })));
         }
         output.write_all(&shared.io)?;
         Ok(written)
     }
 
-    /// How many inner nodes those that are staged need, about: a head has no less than sixteen leaves, but for those at its ends.
+    /// An estimate of the inner nodes needed for the staged leaves. Every head has at least sixteen leaves, except at
+    /// the ends of the load.
     fn staged_nodes(&self) -> u64 {
         4 + self.staged.values().map(|staged| staged.len() as u64 / 8 + 1).sum::<u64>()
     }
 
-    /// Makes the leaves of a load part of the tree, and writes a checkpoint with them. Readers see them once it counts.
-    fn join_staged<D: ZonedDevice>(
+    /// Links the leaves of a load into the tree and writes a checkpoint. Readers see the leaves once it is complete.
+    fn link_staged<D: ZonedDevice>(
         &mut self,
         shared: &Shared<D>,
         number: u64,
         staged: &[Staged],
     ) -> Result<()> {
         self.check_running(shared)?;
-        // A checkpoint that has begun before does not have them, and says so: see `step_checkpoint`.
+        // Complete a running checkpoint first: it began without the staged leaves.
         let finished = self.finish_checkpoint(shared);
-        self.or_stop(finished)?;
-        let (tree, mut merged) = (shared.newest.tree(), 0);
+        self.stop_on_error(finished)?;
+        let (tree, mut merged) = (shared.published.tree(), 0);
         for leaf in staged {
             merged += if leaf.fits_between(&tree, shared)? { 0 } else { leaf.records };
         }
         drop(tree);
-        // Each record among others may change a leaf and the way to it, which may split, but no more nodes than there are.
+        // A record that falls between existing ones may dirty a leaf and the nodes above it, and split them; but never
+        // more nodes than exist.
         let there = self.space.nodes_used() + self.dirty;
         self.make_room_to_load(shared, 0, self.staged_nodes() + (3 * merged).min(2 * there))?;
-        self.leave_journals_end(shared)?;
-        let before = (self.retired.len(), self.counts, self.dirty, self.held, self.log_room);
-        if let Err(error) = self.join_tree(shared, staged) {
+        self.advance_full_journal(shared)?;
+        let before = (self.retired.len(), self.counts, self.dirty, self.pinned_bytes, self.log_slots_left);
+        if let Err(error) = self.link_all(shared, staged) {
             let retired;
-            (retired, self.counts, self.dirty, self.held, self.log_room) = before;
+            (retired, self.counts, self.dirty, self.pinned_bytes, self.log_slots_left) = before;
             self.retired.truncate(retired);
             self.retired_seen = (0, 0);
             return Err(error);
@@ -200,16 +202,16 @@ impl Writer {
         self.staged.remove(&number);
         self.begin_checkpoint(shared);
         let finished = self.finish_checkpoint(shared);
-        self.or_stop(finished)
+        self.stop_on_error(finished)
     }
 
-    fn join_tree<D: ZonedDevice>(&mut self, shared: &Shared<D>, staged: &[Staged]) -> Result<()> {
-        let mut changing = shared.newest.change_unseen();
+    fn link_all<D: ZonedDevice>(&mut self, shared: &Shared<D>, staged: &[Staged]) -> Result<()> {
+        let mut update = shared.published.begin_copying_update();
         let mut editor = self.editor(shared);
         let mut previous: Option<&Staged> = None;
         for leaf in staged {
-            let tree = changing.tree();
-            // The one before need not be in memory: nothing is read to see that this one comes behind it.
+            let tree = update.tree();
+            // The previous leaf need not be in memory: the pointers alone show that this leaf follows it.
             let covering = leaf.covering(tree, shared)?;
             let follows =
                 |previous: &Staged| covering.is_some_and(|slot| std::ptr::eq(slot, &*previous.slot));
@@ -218,20 +220,20 @@ impl Writer {
                 previous = Some(leaf);
                 continue;
             }
-            let body = leaf.slot.share_unkept(&shared.io)?;
+            let body = leaf.slot.load_uncached(&shared.io)?;
             for index in 0..body.leaf.count() {
                 editor.change(tree, body.leaf.key(index), body.leaf.value(index))?;
             }
             editor.retired.push(Retired::Node(leaf.slot.home()));
             previous = None;
         }
-        changing.kept();
+        update.commit_unpublished();
         Ok(())
     }
 }
 
 impl Staged {
-    /// The leaf of a tree that this one would come behind, if all of its keys belong there.
+    /// The leaf of the tree whose key range covers all keys of this one, if there is one.
     fn covering<'t, D: ZonedDevice>(
         &self,
         tree: &'t Tree,
@@ -253,7 +255,7 @@ impl Staged {
         }
     }
 
-    /// Whether it can be put between two leaves of a tree.
+    /// Whether this leaf can be linked between two leaves of the tree.
     fn fits_between<D: ZonedDevice>(&self, tree: &Tree, shared: &Shared<D>) -> Result<bool> {
         let Some(covering) = self.covering(tree, shared)? else { return Ok(false) };
         covering.with(&shared.io, |body| {
@@ -264,16 +266,16 @@ impl Staged {
 }
 
 impl<D: ZonedDevice> Editor<'_, D> {
-    /// Puts a leaf into the tree that fits between two others.
+    /// Links a leaf between two others.
     fn link(&mut self, tree: &mut Tree, leaf: &Staged) -> Result<()> {
-        if let Left::Split(split) = self.link_under(&mut tree.root, leaf)? {
+        if let NodeBalance::Split(split) = self.link_under(&mut tree.root, leaf)? {
             self.grow(tree, *split);
         }
         tree.len += leaf.records;
         Ok(())
     }
 
-    fn link_under(&mut self, slot: &mut Arc<InnerSlot>, leaf: &Staged) -> Result<Left> {
+    fn link_under(&mut self, slot: &mut Arc<InnerSlot>, leaf: &Staged) -> Result<NodeBalance> {
         let inner = self.own_inner(slot)?;
         let index = inner.keys.child(&leaf.first);
         match &mut inner.children {
@@ -282,7 +284,7 @@ impl<D: ZonedDevice> Editor<'_, D> {
                 inner.keys.insert(index + 1, &leaf.first);
             }
             Children::Inners(inners) => {
-                if let Left::Split(split) = self.link_under(&mut inners[index], leaf)? {
+                if let NodeBalance::Split(split) = self.link_under(&mut inners[index], leaf)? {
                     inners.insert(index + 1, split.right);
                     inner.keys.insert(index + 1, &split.separator);
                 }

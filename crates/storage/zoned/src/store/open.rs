@@ -1,14 +1,13 @@
-//! Formatting, opening and what a power cut makes necessary at opening: the journal's changes are done again.
-//! Not repair of what a medium lost: see `check` and `repair`.
+//! Formats and opens a map. Opening replays the changes in the journal after a power cut.
 
 use super::batch::Batch;
 use super::edit::Retired;
 use super::io::Io;
 use super::journal::{Journal, Position};
-use super::newest::Newest;
+use super::published::Published;
 use super::replay::{Replay, claim, large, replay};
 use super::space::{Space, Stream, slots_of};
-use super::superblock::{Places, SpaceTable, Superblock, ZoneEntry, check_node_bytes, check_slots};
+use super::superblock::{FixedLayout, SpaceTable, Superblock, ZoneEntry, check_node_bytes, check_slots};
 use super::tree::{InnerSlot, Tree};
 use super::writer::Writer;
 use super::{Options, Shared, Store};
@@ -19,23 +18,23 @@ use serde::Serialize;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// What a device's superblock says.
+/// The contents of a superblock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Info {
-    /// Made when the map was formatted: tells maps apart.
+    /// The identifier given when the map was formatted.
     pub id: u64,
-    /// The size of nodes, bytes.
+    /// The node size, bytes.
     pub node_bytes: u32,
-    /// The last checkpoint's number.
+    /// The generation of the last checkpoint.
     pub generation: u64,
-    /// Keys at the last checkpoint.
+    /// The number of keys at the last checkpoint.
     pub keys: u64,
 }
 
 impl<D: ZonedDevice> Store<D> {
-    /// Makes an empty map on a device: everything on it is lost. `node_bytes` is the size of nodes, a power of two from 512 to 65536
-    /// that is a multiple of the device's blocks; `None` takes 4096 or a block, whichever is larger. `id` tells this map from others. Gives the
-    /// device back.
+    /// Creates an empty map. All data on the device is lost. `node_bytes` is the node size: a power of two from 512 to
+    /// 65536 and a multiple of the block size. `None` selects 4096, or the block size if that is larger. `id`
+    /// identifies the map. Returns the device.
     ///
     /// # Errors
     /// [`Error::Unsuitable`] if the device is too small or has no conventional zones; [`Error::Device`].
@@ -45,9 +44,9 @@ impl<D: ZonedDevice> Store<D> {
         check_node_bytes(&device, node_bytes)?;
         check_room(&device, node_bytes)?;
         let generation = first_generation(&device);
-        let places = Places::of(&geometry, 1);
+        let places = FixedLayout::of(&geometry, 1);
         let zeros = AlignedBuffer::new(geometry.block_bytes as usize);
-        // No older superblock may be taken for this map's.
+        // Erase old superblocks, so that none of them can be mistaken for one of this map.
         for block in places.superblock.into_iter().flatten() {
             device.write(Block(block), &zeros)?;
         }
@@ -66,17 +65,28 @@ impl<D: ZonedDevice> Store<D> {
         }
         let io = Io::new(device, node_bytes as usize);
         let zones = vec![ZoneEntry::default(); geometry.sequential_zones as usize];
-        let table_proof = SpaceTable { zones, slots: Vec::new() }.write(&io, generation)?;
+        let table_checksum = SpaceTable { zones, slots: Vec::new() }.write(&io, generation)?;
         io.device.flush()?;
-        let (root, root_proof, len, cut) = (0, 0, 0, 0);
-        let birth = generation;
-        Superblock { generation, id, node_bytes, root, root_proof, table_proof, len, journal, birth, cut }
-            .write(&io)?;
+        let (root, root_checksum, len, cut) = (0, 0, 0, 0);
+        let first_generation = generation;
+        Superblock {
+            generation,
+            id,
+            node_bytes,
+            root,
+            root_checksum,
+            table_checksum,
+            len,
+            journal,
+            first_generation,
+            cut,
+        }
+        .write(&io)?;
         io.device.flush()?;
         Ok(io.device)
     }
 
-    /// What the device's superblock says.
+    /// Reads the superblock of a device.
     ///
     /// # Errors
     /// [`Error::NotFormatted`], [`Error::Unsuitable`], [`Error::Device`].
@@ -85,21 +95,25 @@ impl<D: ZonedDevice> Store<D> {
         Ok(Info { id, node_bytes, generation, keys: len })
     }
 
-    /// Opens the map on a device. All that was safe is there; what was not is there or not, batch by batch, in order.
+    /// Opens the map on a device. All durable batches are present. Of the batches that were not durable, a prefix may
+    /// be present.
     ///
     /// # Errors
-    /// [`Error::NotFormatted`], [`Error::Unsuitable`] for another device or version, [`Error::JournalDamaged`] if batches that had been
-    /// written whole cannot be read, [`Error::Damaged`], [`Error::Device`]. Nothing was changed then.
+    /// [`Error::NotFormatted`]; [`Error::Unsuitable`] if the map was written for another device or by another version;
+    /// [`Error::JournalDamaged`] if completely written batches cannot be read; [`Error::Damaged`]; [`Error::Device`].
+    /// The device is unchanged then.
     pub fn open(device: D, options: Options) -> Result<Self> {
         let (shared, replay, cut) = Self::last_checkpoint(device, options)?;
-        // What the journal's changes need is read before anything is written: an opening that is refused changes nothing.
-        let tree = shared.newest.tree();
+        // Read all leaves that the replay needs before anything is written, so that a failing open leaves the device
+        // unchanged.
+        let tree = shared.published.tree();
         for change in replay.records.iter().flat_map(|record| record.batch.changes()) {
             tree.leaf_of(&shared.io, change.key)?.with(&shared.io, |_| ())?;
         }
         drop(tree);
         let mut writer = shared.writer();
-        // A copy may be lost. And after a flush that failed, what is read is not safe: a power cut would bring the one before back.
+        // Rewrite the superblock: one of its copies may be lost. And after a failed flush it may be readable but not
+        // durable, in which case a power cut would bring the previous one back.
         writer.superblock.write(&shared.io)?;
         shared.io.device.flush()?;
         if let Some(cut) = cut {
@@ -110,25 +124,26 @@ impl<D: ZonedDevice> Store<D> {
         Ok(Self { shared })
     }
 
-    /// Opens the map on a device for reading: it is as [`Store::open`] finds it, and nothing is written to the device. Nobody else may
-    /// write to it meanwhile. The journal's changes stay in memory; [`Options::cache_bytes`] counts for the rest.
+    /// Opens the map on a device for reading. It has the same contents as with [`Store::open`], but nothing is written
+    /// to the device. No other process may write to the device meanwhile. The changes from the journal stay in memory;
+    /// [`Options::cache_bytes`] limits the rest.
     ///
     /// # Errors
-    /// As [`Store::open`].
+    /// Those of [`Store::open`].
     pub fn open_read_only(device: D, options: Options) -> Result<Self> {
         let (shared, replay, _) = Self::last_checkpoint(device, options)?;
-        // What the journal changes is kept as changes, so that the leaves need not stay in memory.
+        // Record the journal's changes, so that the leaves they affect can be evicted.
         shared.all_resident.store(false, Ordering::Release);
         let mut writer = shared.writer();
-        writer.do_again(&shared, replay, false)?;
+        writer.replay_batches(&shared, replay, false)?;
         writer.is_read_only = true;
         drop(writer);
         shared.shrink_cache();
         Ok(Self { shared })
     }
 
-    /// The map as its last checkpoint left it, what the journal has besides, and from which part on the journal does not count. Nothing is
-    /// written.
+    /// Reads the last checkpoint and the journal after it. The third value is the first part that no longer counts, if
+    /// the journal must be cut. Writes nothing.
     fn last_checkpoint(device: D, options: Options) -> Result<(Arc<Shared<D>>, Replay, Option<u64>)> {
         let superblock = Superblock::read(&device)?;
         let io = Io::new(device, superblock.node_bytes as usize);
@@ -137,7 +152,7 @@ impl<D: ZonedDevice> Store<D> {
         let tree = match superblock.root {
             0 => Tree::empty(&io),
             root => {
-                Tree { root: InnerSlot::root_on_device(root, superblock.root_proof), len: superblock.len }
+                Tree { root: InnerSlot::root_on_device(root, superblock.root_checksum), len: superblock.len }
             }
         };
         tree.root.inner(&io)?;
@@ -150,7 +165,7 @@ impl<D: ZonedDevice> Store<D> {
     }
 }
 
-/// A map of these parts.
+/// Assembles a map from its components.
 pub(super) fn assemble<D: ZonedDevice>(
     io: Io<D>,
     options: Options,
@@ -161,15 +176,15 @@ pub(super) fn assemble<D: ZonedDevice>(
     Arc::new(Shared {
         io,
         options,
-        newest: Newest::new(tree, superblock.generation),
+        published: Published::new(tree, superblock.generation),
         writer: Mutex::new(Writer::new(space, Journal::new(&superblock), superblock)),
-        hand: Mutex::default(),
+        clock_hand: Mutex::default(),
         all_resident: AtomicBool::new(superblock.root == 0),
         shrink_from: AtomicU64::new(0),
     })
 }
 
-/// Whether a map and what it must have in reserve fit on a device.
+/// Checks that the device has room for a map and its reserve.
 fn check_room<D: ZonedDevice>(device: &D, node_bytes: u32) -> Result<()> {
     let geometry = device.geometry();
     let unsuitable = |what: &str| Err(Error::Unsuitable { device: device.name(), what: what.into() });
@@ -182,42 +197,43 @@ fn check_room<D: ZonedDevice>(device: &D, node_bytes: u32) -> Result<()> {
         );
     }
     if geometry.blocks() >= LARGEST {
-        return unsuitable("it has more blocks than six bytes can count");
+        return unsuitable("it has too many blocks: block numbers have six bytes");
     }
     check_slots(device, node_bytes)?;
     let node_blocks = u64::from(node_bytes / geometry.block_bytes);
-    let fixed = Places::of(&geometry, node_blocks).blocks;
+    let fixed = FixedLayout::of(&geometry, node_blocks).blocks;
     if fixed + 4 * node_blocks + 2 > geometry.zone_blocks || slots_of(&geometry, node_blocks, fixed) < 4 {
         return unsuitable("its first conventional zone is too small for the superblocks and four nodes");
     }
     for limit in [geometry.max_open_zones, geometry.max_active_zones] {
         if limit == 1 {
-            return unsuitable("it allows one open zone only: data and journal take one each");
+            return unsuitable("it allows only one open zone: data and journal need one each");
         }
     }
     Ok(())
 }
 
-/// Above all of a map that is formatted over: its nodes may stay on the device, and must not be taken for newer ones of the new map.
+/// The first generation of a new map. It is greater than any generation of an older map on the device, whose leftover
+/// nodes must not be taken for newer nodes of the new map.
 fn first_generation<D: ZonedDevice>(device: &D) -> u64 {
-    let newest = Superblock::candidates(device).ok().and_then(|mut found| found.pop());
-    // A checkpoint that was not finished has written nodes of the generation behind it.
-    newest.map(|superblock| superblock.generation + 2).filter(|first| *first < LARGEST / 2).unwrap_or(1)
+    let published = Superblock::candidates(device).ok().and_then(|mut found| found.pop());
+    // An incomplete checkpoint of the old map may have written nodes of its next generation.
+    published.map(|superblock| superblock.generation + 2).filter(|first| *first < LARGEST / 2).unwrap_or(1)
 }
 
-/// The space of a device with nothing in use.
+/// The space of a device on which nothing is in use.
 pub(super) fn empty_space<D: ZonedDevice>(io: &Io<D>) -> Result<Space> {
-    let places = Places::of(&io.geometry, io.node_blocks());
+    let places = FixedLayout::of(&io.geometry, io.node_blocks());
     let zones = io.device.zones()?;
     Ok(Space::new(io.device.name(), io.geometry, io.node_blocks(), places.blocks, &zones))
 }
 
 impl Writer {
-    /// Does the journal's changes again, and makes a checkpoint of them.
+    /// Replays the journal and writes a checkpoint.
     fn recover<D: ZonedDevice>(&mut self, shared: &Shared<D>, replay: Replay) -> Result<()> {
         let start = self.superblock.journal;
-        let records = self.do_again(shared, replay, true)?;
-        // What no tree and no journal leads to was never safe.
+        let records = self.replay_batches(shared, replay, true)?;
+        // Blocks that neither the tree nor the journal refers to were never durable: release them.
         self.release_waiting(shared)?;
         self.journal.ensure_zone(&shared.io, &mut self.space)?;
         if records > 0 || self.journal.end != start {
@@ -227,9 +243,10 @@ impl Writer {
         self.release_waiting(shared)
     }
 
-    /// Applies what the journal holds to the tree, and says how many batches that were. With `collect` garbage is collected first if the
-    /// checkpoint that must follow would have no room: what a checkpoint had written when the power was cut takes room until then.
-    pub fn do_again<D: ZonedDevice>(
+    /// Applies the batches of the journal to the tree and returns their number. With `collect`, garbage is collected
+    /// first if there is no room for the checkpoint that follows: blocks written by a checkpoint that the power cut
+    /// interrupted are still occupied.
+    pub fn replay_batches<D: ZonedDevice>(
         &mut self,
         shared: &Shared<D>,
         replay: Replay,
@@ -253,9 +270,9 @@ impl Writer {
         Ok(batches.len() as u64)
     }
 
-    /// Writes the large values of a batch anew of which nobody knows that they are safe. A flush may have failed: what was to be flushed can
-    /// then be read from the system's memory for as long as it stays there, and no later flush writes it (fsync(2)). Where there are no
-    /// `spare` blocks left for that, they stay where they are.
+    /// Rewrites large values of a batch that may not be durable. After a failed flush, data can be readable from the
+    /// page cache although no later flush will write it (fsync(2)). Values that do not fit into the `spare` blocks stay
+    /// where they are.
     fn write_extents_again<D: ZonedDevice>(
         &mut self,
         shared: &Shared<D>,
@@ -271,7 +288,7 @@ impl Writer {
             let blocks = shared.io.extent_blocks(change.key, extent.bytes);
             let has_room = *spare >= blocks && self.space.empty_zones() > 1;
             match shared.io.read_extent(change.key, extent) {
-                Ok(value) if has_room && self.space.can_append(Stream::Extents, blocks) => {
+                Ok(value) if has_room && self.space.can_append(Stream::ExtentsState, blocks) => {
                     *spare -= blocks;
                     again.put_extent(change.key, self.place_extent(shared, change.key, &value)?);
                     self.retired.push(Retired::Extent(extent.block, blocks));
@@ -287,14 +304,15 @@ impl Writer {
         batches.iter().try_for_each(|batch| self.change_tree(shared, batch).map(|_| ()))
     }
 
-    /// Where the journal goes on: behind all that was written to its last zone, as what is there after the end must not be read again.
+    /// The position at which the journal continues: behind everything written to its last zone, so that leftovers after
+    /// the end are never read again.
     fn after_tail<D: ZonedDevice>(
         &self,
         shared: &Shared<D>,
         last: Option<u32>,
         end: Position,
     ) -> Result<Position> {
-        // A part that is there but belongs to no complete record has a number too.
+        // A part after the end that belongs to no complete record has a sequence number too: skip such numbers.
         let sequence = end.sequence.wrapping_add(1_000_000);
         let fresh = Position { zone: 0, offset: 0, sequence, ..end };
         let Some(zone) = last else { return Ok(Position { sequence: end.sequence, ..fresh }) };
@@ -308,7 +326,7 @@ impl Writer {
         Ok(Position { zone, offset: report.write_pointer, ..fresh })
     }
 
-    /// The large values of a batch that is done again are in use.
+    /// Marks the large values of a replayed batch as in use.
     fn claim_extents<D: ZonedDevice>(&mut self, shared: &Shared<D>, batch: &Batch) {
         self.claimed.resize(self.space.zones.len(), 0);
         for (key, extent) in large(batch) {
@@ -316,7 +334,7 @@ impl Writer {
             if let Some(zone) = self.space.zone_index(extent.block) {
                 self.claimed[zone] += blocks;
             }
-            // Where it cannot be, reading it says so.
+            // An invalid address is reported when the value is read.
             self.space.claim_extent(extent.block, blocks);
         }
     }

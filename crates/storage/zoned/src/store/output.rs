@@ -1,38 +1,37 @@
-//! Nodes on their way to the device: those that lie behind each other are written at once.
-//! Not the choice of their places: see `space`.
+//! The write buffer of a checkpoint: adjacent nodes are combined into one write.
 
 use super::io::{Io, Traffic};
 use crate::device::{AlignedBuffer, Block, ZoneNumber, ZonedDevice};
 use crate::error::Result;
-use crate::node::proof;
+use crate::node::checksum;
 
-/// How much is written at once, bytes: of a ZN540 a write of 64 KiB takes three times as long as one of 4 KiB, and more gains nothing; a
-/// file gains by fewer calls.
-const RUN_BYTES: usize = 256 << 10;
+/// The maximum length of a write, bytes. On a ZN540 a write of 64 KiB takes three times as long as one of 4 KiB, and
+/// longer writes gain nothing; a file benefits from fewer calls.
+const MAX_RUN_BYTES: usize = 256 << 10;
 
-/// How many nodes a run has room for at first: many are of one node, as the next slot was not free.
-const FIRST_NODES: usize = 2;
+/// The initial capacity of a run, nodes. Many runs stay at one node because the next slot is in use.
+const INITIAL_NODES: usize = 2;
 
-/// How many runs there are at most before all are written.
-const MOST_RUNS: usize = 64;
+/// The number of runs at which all are written out.
+const MAX_RUNS: usize = 64;
 
-/// Nodes that lie behind each other in one zone.
+/// Adjacent nodes in one zone.
 struct Run {
     block: u64,
     bytes: usize,
     buffer: AlignedBuffer,
 }
 
-/// Nodes that have a place and are not written yet.
+/// Nodes that have an address but are not written yet.
 #[derive(Default)]
 pub(super) struct Output {
     runs: Vec<Run>,
-    /// Buffers of [`RUN_BYTES`] to use again: new ones cost as much as what is written to them.
+    /// Buffers of [`MAX_RUN_BYTES`] for reuse. A new buffer costs as much as filling it.
     spare: Vec<AlignedBuffer>,
 }
 
 impl Output {
-    /// Adds a node: `fill` writes its bytes. Says what proves it to be the one.
+    /// Adds a node, encoded by `fill`, and returns its checksum.
     pub fn add<D: ZonedDevice>(
         &mut self,
         io: &Io<D>,
@@ -45,18 +44,19 @@ impl Output {
             let end = run.block + run.bytes as u64 / u64::from(io.geometry.block_bytes);
             end == block && zone(run.block) == zone(block)
         };
-        let longest = RUN_BYTES.max(io.node_bytes);
+        let longest = MAX_RUN_BYTES.max(io.node_bytes);
         let index = match self.runs.iter().position(follows) {
             Some(index) if self.runs[index].bytes + io.node_bytes <= longest => index,
             full => {
-                // Written in order: the new run may be behind the full one in a sequential zone.
+                // Write the full run first: the new run may follow it in a sequential zone, which must be written in
+                // order.
                 if let Some(index) = full {
                     self.write(io, index)?;
                 }
-                if self.runs.len() == MOST_RUNS {
+                if self.runs.len() == MAX_RUNS {
                     self.write_all(io)?;
                 }
-                let buffer = AlignedBuffer::new((FIRST_NODES * io.node_bytes).min(longest));
+                let buffer = AlignedBuffer::new((INITIAL_NODES * io.node_bytes).min(longest));
                 self.runs.push(Run { block, bytes: 0, buffer });
                 self.runs.len() - 1
             }
@@ -65,10 +65,10 @@ impl Output {
         let run = &mut self.runs[index];
         let node = &mut run.buffer[run.bytes..run.bytes + io.node_bytes];
         fill(node);
-        let proof = proof(node);
+        let checksum = checksum(node);
         run.bytes += io.node_bytes;
         io.count_written(traffic, block, io.node_bytes);
-        Ok(proof)
+        Ok(checksum)
     }
 
     fn make_long_enough(&mut self, index: usize, longest: usize, node_bytes: usize) {
@@ -87,13 +87,14 @@ impl Output {
 
     fn write_run<D: ZonedDevice>(&mut self, io: &Io<D>, run: Run) -> Result<()> {
         io.device.write(Block(run.block), &run.buffer[..run.bytes])?;
-        if run.buffer.len() >= RUN_BYTES && self.spare.len() < 4 {
+        if run.buffer.len() >= MAX_RUN_BYTES && self.spare.len() < 4 {
             self.spare.push(run.buffer);
         }
         Ok(())
     }
 
-    /// Writes everything, in the order in which it came: so each stream has one partly written zone at any time, as few may be active.
+    /// Writes all runs in the order in which they were added. Each stream then has at most one partly written zone at
+    /// any time, which matters because the number of active zones is limited.
     pub fn write_all<D: ZonedDevice>(&mut self, io: &Io<D>) -> Result<()> {
         for run in std::mem::take(&mut self.runs) {
             self.write_run(io, run)?;
@@ -101,7 +102,7 @@ impl Output {
         Ok(())
     }
 
-    /// Writes everything, and makes a zone full of which too little is left.
+    /// Writes all runs, then finishes a zone whose remaining space is too small.
     pub fn finish<D: ZonedDevice>(&mut self, io: &Io<D>, zone: ZoneNumber) -> Result<()> {
         self.write_all(io)?;
         Ok(io.device.finish(zone)?)

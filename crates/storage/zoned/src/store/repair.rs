@@ -1,6 +1,5 @@
-//! Repairing a map that is not open: what can be read stays, what cannot leaves the tree, older copies of it are put in its place where
-//! there are any, and all that is lost is listed.
-//! Not for a map that opens and checks well.
+//! Offline repair: keeps what can be read, prunes damaged nodes from the tree, recovers records from older copies on
+//! the device where there are any, and reports all losses.
 
 use super::batch::Batch;
 use super::check::Bounds;
@@ -20,48 +19,50 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Keys that could not be read: from the first one on, up to the second one, which is not among them.
+/// A range of keys that could not be read, from `from` (inclusive) to `to` (exclusive).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LostRange {
-    /// Where the range begins.
+    /// The start of the range.
     pub from: Vec<u8>,
-    /// Where it ends; at the end of all keys without.
+    /// The end of the range. `None` means that the range is unbounded.
     pub to: Option<Vec<u8>>,
 }
 
-/// What a repair did.
+/// The result of a repair.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RepairReport {
-    /// Keys in the map now.
+    /// Keys in the repaired map.
     pub keys: u64,
-    /// Ranges of which a node could not be read. Keys in them may have come back from older copies.
+    /// Ranges whose nodes could not be read. Some of their keys may have been recovered from older copies.
     pub lost: Vec<LostRange>,
-    /// Ranges whose newest updates and deletions are lost with a log.
+    /// Ranges whose latest updates and deletions were lost with a log.
     pub lost_changes: Vec<LostRange>,
-    /// Keys whose large values could not be read; they are deleted.
+    /// Keys whose large values could not be read. These keys are deleted.
     pub lost_values: Vec<Vec<u8>>,
-    /// Records that came back from older copies: they may be out of date, and may have been deleted since.
+    /// Records recovered from older copies. They may be outdated, or may have been deleted since.
     pub older_copies: u64,
-    /// Whether there was no whole superblock: then every record is from a copy of unknown age, and the journal is lost.
+    /// Whether no valid superblock was found. All records are then from copies of unknown age, and the journal is lost.
     pub superblock_lost: bool,
-    /// Whether the space table was wrong and is made anew.
+    /// Whether the space table was wrong and has been rebuilt.
     pub table_lost: bool,
-    /// Batches of the journal that are lost; those after them were done. Without a whole superblock nobody knows which there were.
+    /// Lost batches of the journal. Later batches were applied. Without a valid superblock the lost batches are
+    /// unknown.
     pub lost_batches: Vec<LostBatches>,
-    /// Whether the newest superblock was lost, as the journal says, and an older one was taken: changes that only it led to are lost.
+    /// Whether the journal shows that the newest superblock was lost, so that an older one was used. Changes reachable
+    /// only through the newest one are lost.
     pub superblock_old: bool,
 }
 
-/// A record that comes back, or a deletion that keeps an older one away.
+/// A recovered record, or a deletion that suppresses an older copy.
 struct Copy {
     generation: u64,
     value: Option<Vec<u8>>,
-    /// The node that it was found in, and where its value is if that is large.
+    /// The node that contains the record, and the location of its value if that is large.
     node: u64,
     extent: Option<Extent>,
 }
 
-/// Records that come back, and what of the device is theirs.
+/// The recovered records by key.
 type Copies = BTreeMap<Vec<u8>, Copy>;
 
 struct Repairer<'a, D> {
@@ -69,19 +70,19 @@ struct Repairer<'a, D> {
     space: Space,
     report: RepairReport,
     keys: u64,
-    /// Nodes of the old tree that the new one does without. They are in use until its superblock is there: a repair that fails or is
-    /// interrupted leaves all that the next one needs.
+    /// Nodes of the old tree that the new one does not contain. They stay allocated until the new superblock is
+    /// written, so that a repair that fails or is interrupted can be run again.
     needed: Vec<Retired>,
-    /// The map's first generation: nodes of an earlier one were those of a map that was formatted over.
-    birth: u64,
+    /// The first generation of the map. Nodes of earlier generations belong to an older map on the device.
+    first_generation: u64,
 }
 
 impl<D: ZonedDevice> Store<D> {
-    /// Repairs the map on a device, which must not be open meanwhile, and says what was lost.
+    /// Repairs the map on a device and reports the losses. The map must not be open.
     ///
     /// # Errors
-    /// [`Error::NotFormatted`] if nothing of a map is found, [`Error::Full`] if what came back does not fit beside what it was read from,
-    /// [`Error::Device`]. What is needed to repair the map is still there then, as it is when the repair is interrupted.
+    /// [`Error::NotFormatted`] if no trace of a map is found; [`Error::Full`] if the recovered records do not fit next
+    /// to their sources; [`Error::Device`]. After an error or an interruption the repair can be run again.
     pub fn repair(device: D, options: Options) -> Result<RepairReport> {
         let found = Superblock::candidates(&device)?.pop();
         let node_bytes = match found {
@@ -95,12 +96,14 @@ impl<D: ZonedDevice> Store<D> {
             report: RepairReport::default(),
             keys: 0,
             needed: Vec::new(),
-            birth: found.map_or(0, |superblock| superblock.birth),
+            first_generation: found.map_or(0, |superblock| superblock.first_generation),
         };
         let all = Bounds { low: &[], high: None };
         let root = match found {
             Some(superblock) if superblock.root == 0 => None,
-            Some(superblock) => repairer.prune_inner((superblock.root, superblock.root_proof), None, all)?,
+            Some(superblock) => {
+                repairer.prune_inner((superblock.root, superblock.root_checksum), None, all)?
+            }
             None => {
                 repairer.lose(all);
                 None
@@ -132,7 +135,7 @@ impl<D: ZonedDevice> Store<D> {
         report.older_copies = copies.values().filter(|copy| copy.value.is_some()).count() as u64;
         writer.retired.append(&mut needed);
         writer.rebuild(&shared, copies, &mut report)?;
-        report.keys = shared.newest.tree().len;
+        report.keys = shared.published.tree().len;
         Ok(report)
     }
 }
@@ -142,14 +145,14 @@ impl<D: ZonedDevice> Repairer<'_, D> {
         self.report.lost.push(range(bounds));
     }
 
-    /// The part of the tree below a node that can be read.
+    /// Returns the readable part of the subtree below a node.
     fn prune_inner(
         &mut self,
-        (block, proof): (u64, u32),
+        (block, checksum): (u64, u32),
         level: Option<u16>,
         bounds: Bounds<'_>,
     ) -> Result<Option<Arc<InnerSlot>>> {
-        let record = readable(self.io.read_inner(block, proof))?;
+        let record = readable(self.io.read_inner(block, checksum))?;
         let record = record.filter(|record| level.is_none_or(|level| record.level == level));
         let Some(record) = record.filter(|_| self.space.claim_node(block)) else {
             self.lose(bounds);
@@ -165,7 +168,7 @@ impl<D: ZonedDevice> Repairer<'_, D> {
             if level == 1 {
                 kept.extend(self.prune_leaf(*pointer, below)?.map(|pointer| (key.clone(), pointer, None)));
             } else if let Some(slot) =
-                self.prune_inner((pointer.home, pointer.proof), Some(level - 1), below)?
+                self.prune_inner((pointer.home, pointer.checksum), Some(level - 1), below)?
             {
                 below_changed |= slot.home() == UNWRITTEN;
                 kept.push((key.clone(), *pointer, Some(slot)));
@@ -187,7 +190,7 @@ impl<D: ZonedDevice> Repairer<'_, D> {
         if changed {
             self.needed.push(Retired::Node(block));
         } else {
-            slot.proof.store(proof, Ordering::Release);
+            slot.checksum.store(checksum, Ordering::Release);
             slot.home.store(block, Ordering::Release);
         }
         Ok(Some(slot))
@@ -197,18 +200,18 @@ impl<D: ZonedDevice> Repairer<'_, D> {
         let inside = |leaf: &Page| (0..leaf.count()).all(|index| bounds.hold(leaf.key(index)));
         let mut log = None;
         if let Some(at) = pointer.log {
-            let read = readable(self.io.read_log(at, pointer.proof))?;
+            let read = readable(self.io.read_log(at, pointer.checksum))?;
             log = read
                 .filter(|(log, _)| inside(log) && self.space.claim_node(at))
                 .map(|(log, base)| (at, log, base));
             if log.is_none() {
-                // What proves the leaf is lost with its log: it is taken as it is.
+                // The checksum of the leaf was stored in the lost log, so the leaf is accepted as it is.
                 self.report.lost_changes.push(range(bounds));
-                pointer = Pointer { log: None, proof: self.proof_at(pointer.home)?, ..pointer };
+                pointer = Pointer { log: None, checksum: self.checksum_at(pointer.home)?, ..pointer };
             }
         }
-        let leaf_proof = log.as_ref().map_or(pointer.proof, |(_, _, base)| *base);
-        let leaf = readable(self.io.read_page(pointer.home, leaf_proof))?.filter(|leaf| inside(leaf));
+        let leaf_checksum = log.as_ref().map_or(pointer.checksum, |(_, _, base)| *base);
+        let leaf = readable(self.io.read_page(pointer.home, leaf_checksum))?.filter(|leaf| inside(leaf));
         let merged = leaf.and_then(|leaf| match &log {
             Some((_, log, _)) => super::leaf::merged(&leaf, log, false).ok(),
             None => Some(leaf),
@@ -225,7 +228,7 @@ impl<D: ZonedDevice> Repairer<'_, D> {
             if let Value::Extent(extent) = leaf.value(index) {
                 let key = leaf.key(index);
                 let blocks = self.io.extent_blocks(key, extent.bytes);
-                // Its blocks are in use as long as its key is there, readable or not: deleting the key gives them up.
+                // The blocks stay allocated as long as the key exists, readable or not; deleting the key releases them.
                 let can_be = self.space.claim_extent(extent.block, blocks);
                 if !can_be || readable(self.io.read_extent(key, extent))?.is_none() {
                     self.report.lost_values.push(key.to_vec());
@@ -235,18 +238,19 @@ impl<D: ZonedDevice> Repairer<'_, D> {
         Ok(Some(pointer))
     }
 
-    /// What proves the node that is in a block, whatever it is.
-    fn proof_at(&self, block: u64) -> Result<u32> {
+    /// The checksum of the node in a block, whatever the node is.
+    fn checksum_at(&self, block: u64) -> Result<u32> {
         let node = readable(self.io.read(Traffic::Leaf, block, self.io.node_bytes))?;
-        Ok(node.map_or(0, |node| crate::node::proof(&node)))
+        Ok(node.map_or(0, |node| crate::node::checksum(&node)))
     }
 
-    /// The newest copies of records in lost ranges that lie anywhere on the device, and the newest checkpoint that wrote anything.
+    /// Scans the device for the newest copies of records in the lost ranges, and for the last generation that wrote a
+    /// node.
     fn older_copies(&self) -> Result<(Copies, u64)> {
-        let mut newest = Copies::new();
+        let mut published = Copies::new();
         let mut last = 0;
         if self.report.lost.is_empty() {
-            return Ok((newest, last));
+            return Ok((published, last));
         }
         for zone in self.io.device.zones()? {
             let written = match takes_writes(zone.condition) && !self.io.geometry.is_conventional(zone.number)
@@ -263,15 +267,15 @@ impl<D: ZonedDevice> Repairer<'_, D> {
                 let Ok(header) = Header::open(&node, Kind::Leaf, block) else { continue };
                 let Ok(page) = Page::decode(&node, block) else { continue };
                 last = last.max(header.generation);
-                if header.generation < self.birth {
+                if header.generation < self.first_generation {
                     continue;
                 }
                 for index in 0..page.count() {
-                    self.consider(&page, index, header.generation, block, &mut newest)?;
+                    self.consider(&page, index, header.generation, block, &mut published)?;
                 }
             }
         }
-        Ok((newest, last))
+        Ok((published, last))
     }
 
     fn consider(
@@ -280,13 +284,13 @@ impl<D: ZonedDevice> Repairer<'_, D> {
         index: usize,
         generation: u64,
         node: u64,
-        newest: &mut Copies,
+        published: &mut Copies,
     ) -> Result<()> {
         let key = page.key(index);
         let is_lost =
             |lost: &LostRange| key >= &lost.from[..] && lost.to.as_ref().is_none_or(|to| key < &to[..]);
         if !self.report.lost.iter().any(is_lost)
-            || newest.get(key).is_some_and(|known| known.generation >= generation)
+            || published.get(key).is_some_and(|known| known.generation >= generation)
         {
             return Ok(());
         }
@@ -297,12 +301,12 @@ impl<D: ZonedDevice> Repairer<'_, D> {
                 None => return Ok(()),
             },
         };
-        newest.insert(key.to_vec(), Copy { generation, value, node, extent });
+        published.insert(key.to_vec(), Copy { generation, value, node, extent });
         Ok(())
     }
 }
 
-/// What was read; nothing if it is damaged. An error that is none of the medium's stays one.
+/// Returns the node, or `None` if it is corrupt or its medium failed. Other device errors are passed on.
 fn readable<T>(read: Result<T>) -> Result<Option<T>> {
     match read {
         Ok(read) => Ok(Some(read)),
@@ -311,7 +315,8 @@ fn readable<T>(read: Result<T>) -> Result<Option<T>> {
     }
 }
 
-/// Says that what copies are taken from is in use, as far as the tree does not say so already. Large values stay where they are.
+/// Marks the sources of the recovered records as in use, unless the tree already refers to them. Large values are not
+/// moved.
 fn claim_copies<D: ZonedDevice>(io: &Io<D>, space: &mut Space, copies: &Copies, needed: &mut Vec<Retired>) {
     let nodes: BTreeSet<u64> = copies.values().map(|copy| copy.node).collect();
     needed.extend(nodes.into_iter().filter(|node| space.claim_node(*node)).map(Retired::Node));
@@ -324,7 +329,7 @@ fn range(bounds: Bounds<'_>) -> LostRange {
     LostRange { from: bounds.low.to_vec(), to: bounds.high.map(<[u8]>::to_vec) }
 }
 
-/// Whether the space table has all that is in use.
+/// Whether the space table agrees with the tree.
 fn is_right(table: &SpaceTable, space: &Space) -> bool {
     let mut zones = space.zones.iter().zip(&table.zones);
     let mut bits = space.slot_bits().iter().enumerate();
@@ -333,7 +338,7 @@ fn is_right(table: &SpaceTable, space: &Space) -> bool {
     }) && bits.all(|(word, bits)| table.slots.get(word).copied().unwrap_or(0) == *bits)
 }
 
-/// The size of nodes, as the first whole one says it.
+/// Guesses the node size from the first intact node.
 fn guess_node_bytes<D: ZonedDevice>(device: &D) -> Result<u32> {
     let geometry = device.geometry();
     let mut block_bytes = vec![0; geometry.block_bytes as usize];
@@ -350,12 +355,13 @@ fn guess_node_bytes<D: ZonedDevice>(device: &D) -> Result<u32> {
             return Ok(node_bytes);
         }
     }
-    let what = "neither a superblock nor a node is on it; format it".into();
+    let what = "it contains neither a superblock nor a node; format it".into();
     Err(Error::NotFormatted { device: device.name(), what })
 }
 
 impl super::writer::Writer {
-    /// Brings a pruned tree up to date and writes a checkpoint of it. What of the journal is lost goes into the report.
+    /// Adds the recovered records and the journal to a pruned tree and writes a checkpoint. Journal losses are added to
+    /// the report.
     fn rebuild<D: ZonedDevice>(
         &mut self,
         shared: &super::Shared<D>,
@@ -364,18 +370,18 @@ impl super::writer::Writer {
     ) -> Result<()> {
         let mut records =
             copies.iter().filter_map(|(key, copy)| Some((key, copy.value.as_ref()?))).peekable();
-        // The journal's zones are found before anything is written.
+        // Find the journal's zones before anything is written.
         let mut replay = replay(&shared.io, &self.space, &self.superblock)?;
         let (_, unreadable) = replay.settle(&shared.io, &self.space);
         super::replay::claim(&mut self.space, &replay.zones);
         report.lost_batches = std::mem::take(&mut replay.lost);
         report.superblock_old = replay.newer_checkpoint(&self.superblock).is_some();
-        let newest = replay.checkpoint;
+        let published = replay.checkpoint;
         self.empty_unclaimed(shared, &replay)?;
         while records.peek().is_some() {
             let mut batch = Batch::new();
             for (key, value) in records.by_ref().take(1000) {
-                // A large value stays where it is: each try that is interrupted would leave another copy of it.
+                // Do not move large values: each interrupted attempt would leave another copy.
                 match copies[key].extent {
                     Some(extent) => batch.put_extent(key, extent),
                     None => _ = batch.put(key, value),
@@ -385,15 +391,15 @@ impl super::writer::Writer {
             self.change_tree(shared, &prepared)?;
         }
         self.delete(shared, &report.lost_values)?;
-        // Behind damage it goes on in a zone of its own.
+        // After damage, the journal continues in a fresh zone.
         let is_whole = report.lost_batches.is_empty();
-        self.do_again(shared, replay, false)?;
+        self.replay_batches(shared, replay, false)?;
         if !is_whole {
             self.journal.end.zone = 0;
         }
         let mut lost = Vec::new();
         for (key, extent) in unreadable {
-            let tree = shared.newest.tree();
+            let tree = shared.published.tree();
             let leaf = tree.leaf_of(&shared.io, &key)?;
             if leaf.with(&shared.io, |body| body.get(&key) == Some(Value::Extent(extent)))? {
                 lost.push(key);
@@ -401,8 +407,9 @@ impl super::writer::Writer {
         }
         self.delete(shared, &lost)?;
         report.lost_values.append(&mut lost);
-        // Newer than all that the journal knows of, so that the next repair does not find it old.
-        self.superblock.generation = newest;
+        // Use a generation newer than any that the journal mentions, so that the next repair does not take this
+        // superblock for an outdated one.
+        self.superblock.generation = published;
         self.release_waiting(shared)?;
         self.journal.ensure_zone(&shared.io, &mut self.space)?;
         self.begin_checkpoint(shared);
@@ -410,8 +417,8 @@ impl super::writer::Writer {
         self.release_waiting(shared)
     }
 
-    /// Resets the zones that nothing needs, such as what a repair has written that was interrupted. The journal's large values are not
-    /// claimed yet.
+    /// Resets zones that contain nothing needed, such as the output of an interrupted repair. Large values referred to
+    /// by the journal are not marked as in use yet, so they are excluded explicitly.
     fn empty_unclaimed<D: ZonedDevice>(
         &mut self,
         shared: &super::Shared<D>,

@@ -1,10 +1,10 @@
-//! Reading the journal: all batches since the last checkpoint, and what is missing of them.
-//! Not what is done with them: see `open`, `check` and `repair`.
+//! Reads the journal: returns all batches since the last checkpoint and detects missing ones.
 //!
-//! A power cut takes the end of what was not flushed, and leaves the write pointer where the first lost block was. So the journal ends at the
-//! write pointer, or with a part that reaches beyond it; and a part that lies before the write pointer as a whole had been written, whatever
-//! is there now: it is damaged. What was lost by a drive that does not keep this is found by what comes later: each part says which parts
-//! were safe when it was written, and which checkpoint was complete.
+//! A power cut discards the end of the unflushed data and leaves the write pointer at the first lost block. So an
+//! intact journal ends at the write pointer, or with a part that extends beyond it. A part that lies completely before
+//! the write pointer was written; if it cannot be read, it is damaged. On drives that violate this rule, losses are
+//! detected by later parts: each one records which parts were durable and which checkpoint was complete when it was
+//! written.
 
 use super::batch::Batch;
 use super::io::{Io, Traffic};
@@ -15,41 +15,41 @@ use crate::device::{Block, Condition, DeviceError, Operation, ZoneNumber, ZonedD
 use crate::error::{Error, LostBatches, Result};
 use crate::node::{Extent, Value};
 
-/// A batch that is whole.
+/// An intact batch.
 pub(super) struct Record {
-    /// Its parts' numbers: the first one, and the last one.
+    /// The sequence numbers of its first and its last part.
     parts: (u64, u64),
     number: u64,
     pub batch: Batch,
 }
 
 impl Record {
-    /// Whether any of it is in the part with this number or behind it.
+    /// Whether the record has a part with this sequence number or a later one.
     pub const fn is_from(&self, part: u64) -> bool {
         self.parts.1 >= part
     }
 }
 
-/// What the journal holds.
+/// The contents of the journal.
 pub(super) struct Replay {
-    /// The whole batches, in order.
+    /// The intact batches, in order.
     pub records: Vec<Record>,
-    /// What is lost between or after them.
+    /// The batches lost between or after them.
     pub lost: Vec<LostBatches>,
-    /// How many of the whole batches come before the first damage.
+    /// The number of intact batches before the first damage.
     before_damage: usize,
-    /// Behind the last complete record: nothing after it counts, and nothing is appended there.
+    /// The position after the last complete record. Anything behind it is ignored, and nothing is appended there.
     pub end: Position,
     /// The zones that hold the journal.
     pub zones: Vec<u32>,
-    /// All parts before this one were safe, as a later one says.
+    /// All parts before this sequence number were durable, according to later parts.
     pub safe: u64,
-    /// The newest checkpoint that the journal knows to be complete.
+    /// The last checkpoint that the journal records as complete.
     pub checkpoint: u64,
 }
 
 impl Replay {
-    /// The error of a journal that is damaged.
+    /// The error for a damaged journal, if it is damaged.
     pub fn damage(&self) -> Option<Error> {
         let first = self.lost.first()?;
         Some(Error::JournalDamaged {
@@ -60,9 +60,10 @@ impl Replay {
         })
     }
 
-    /// Looks at the large values that the batches name, which are flushed with them. A batch of which a power cut took one was never safe,
-    /// nor is what follows it, unless something later says that it was: from that part on the journal does not count, if there is one. The
-    /// others' values that cannot be read are the second value: each key, and where its value was.
+    /// Verifies the large values that the batches refer to; they are flushed together with their batch. If a power cut
+    /// took one of them, its batch was never durable, and neither were the later batches, unless a later part shows
+    /// otherwise: the first value returned is the part at which the journal must be cut, if any. The second value lists
+    /// the other unreadable values with their keys.
     pub fn settle<D: ZonedDevice>(
         &mut self,
         io: &Io<D>,
@@ -72,46 +73,48 @@ impl Replay {
         for index in 0..self.records.len() {
             let record = &self.records[index];
             let damaged = match extents_of(io, space, &record.batch) {
-                Extents::Whole => continue,
-                Extents::Cut if record.is_from(self.safe) => {
+                ExtentsState::Whole => continue,
+                ExtentsState::Cut if record.is_from(self.safe) => {
                     let (first, number) = (record.parts.0, record.number);
                     self.records.truncate(index);
                     self.lost.retain(|lost| lost.first < number);
                     self.before_damage = self.before_damage.min(index);
-                    // So that what was written behind it has no number that is used again.
+                    // Skip a number, so that parts after the cut do not share theirs with new parts.
                     self.end.sequence = self.end.sequence.wrapping_add(1);
                     return (Some(first), unreadable);
                 }
-                Extents::Cut => large(&record.batch).map(|(key, extent)| (key.to_vec(), extent)).collect(),
-                Extents::Damaged(values) => values,
+                ExtentsState::Cut => {
+                    large(&record.batch).map(|(key, extent)| (key.to_vec(), extent)).collect()
+                }
+                ExtentsState::Damaged(values) => values,
             };
             unreadable.extend(damaged);
         }
         (None, unreadable)
     }
 
-    /// The error of a superblock that is older than the journal.
+    /// The error for a superblock that is older than the last checkpoint recorded in the journal.
     pub fn newer_checkpoint(&self, superblock: &Superblock) -> Option<Error> {
-        let (newest, found) = (self.checkpoint, superblock.generation);
-        (newest > found).then(|| {
+        let (published, found) = (self.checkpoint, superblock.generation);
+        (published > found).then(|| {
             super::io::damaged(
-                newest % 2,
-                format!("the superblock of checkpoint {newest}, which the journal knows of, is lost; the newest there is of {found}"),
+                published % 2,
+                format!("the superblock of checkpoint {published}, which the journal mentions, is lost; the newest one found is of checkpoint {found}"),
             )
         })
     }
 }
 
-/// What is there of a batch's large values.
-enum Extents {
+/// The state of a batch's large values.
+enum ExtentsState {
     Whole,
-    /// These keys' values had been written and cannot be read.
+    /// The values of these keys were written but cannot be read.
     Damaged(Vec<(Vec<u8>, Extent)>),
-    /// One of them is behind the write pointer: a power cut took it.
+    /// A value extends beyond the write pointer: a power cut took it.
     Cut,
 }
 
-/// The large values that a batch names.
+/// The large values that a batch refers to.
 pub(super) fn large(batch: &Batch) -> impl Iterator<Item = (&[u8], Extent)> {
     batch.changes().filter_map(|change| match change.value {
         Value::Extent(extent) => Some((change.key, extent)),
@@ -119,51 +122,52 @@ pub(super) fn large(batch: &Batch) -> impl Iterator<Item = (&[u8], Extent)> {
     })
 }
 
-fn extents_of<D: ZonedDevice>(io: &Io<D>, space: &Space, batch: &Batch) -> Extents {
+fn extents_of<D: ZonedDevice>(io: &Io<D>, space: &Space, batch: &Batch) -> ExtentsState {
     let mut damaged = Vec::new();
     for (key, extent) in large(batch).filter(|&(key, extent)| io.read_extent(key, extent).is_err()) {
         let end =
             (extent.block % io.geometry.zone_blocks).saturating_add(io.extent_blocks(key, extent.bytes));
         let zone = space.zone_index(extent.block).map(|index| &space.zones[index]);
-        // Of a worn-out zone nobody knows the pointer.
+        // The write pointer of a worn-out zone is unknown.
         if zone.is_some_and(|zone| zone.role != Role::Unusable && end > zone.written) {
-            return Extents::Cut;
+            return ExtentsState::Cut;
         }
         damaged.push((key.to_vec(), extent));
     }
-    if damaged.is_empty() { Extents::Whole } else { Extents::Damaged(damaged) }
+    if damaged.is_empty() { ExtentsState::Whole } else { ExtentsState::Damaged(damaged) }
 }
 
-/// What is at a place in the journal.
-enum Found {
-    /// A whole part: what it says of itself, the part of a record in it, and its proof.
+/// The state of a journal position.
+enum PartState {
+    /// An intact part: its header, its fragment, and its checksum.
     Part(Part, Vec<u8>, u32),
-    /// A part that had been written and is not there, and what it said of itself if that can be read.
+    /// A part that was written but is damaged: the reason, and its header if that is intact.
     Damaged(String, Option<Part>),
-    /// Nothing, or a part that a power cut tore.
+    /// Nothing, or a part torn by a power cut.
     End,
 }
 
-struct Reader<'a, D> {
+struct JournalReader<'a, D> {
     io: &'a Io<D>,
     space: &'a Space,
     id: u64,
     cut: u64,
     at: Position,
-    /// Whether what is at `at` must have the chain that `at` has: behind damage nobody knows it.
+    /// Whether the part at `at` must have the checksum chain of `at`. Behind damage the chain is unknown.
     is_chained: bool,
-    /// The parts of a record so far, and the number of the first one, if that was read.
+    /// The record assembled so far, with the sequence number of its first part. `None` if the first part was not read.
     record: Option<(u64, Vec<u8>)>,
-    /// Of each damage: how many whole batches come before it, where it is, what it is, and the last batch that it may have hit.
+    /// For each damage: the number of intact batches before it, its block, its description, and the last batch that it
+    /// may affect, if known.
     damage: Vec<(usize, u64, String, Option<u64>)>,
     found: Replay,
 }
 
-/// Reads the journal of a superblock. `space` says in which zones more of it may be than leads on from its beginning: in those that no
-/// tree needs.
+/// Reads the journal of a superblock. `space` tells which zones the tree does not use; further parts of the journal may
+/// be in those.
 ///
 /// # Errors
-/// [`Error::Device`] if the device cannot be asked. Damage is no error here.
+/// [`Error::Device`] if the device does not respond. Damage is reported in the result.
 pub(super) fn replay<D: ZonedDevice>(io: &Io<D>, space: &Space, superblock: &Superblock) -> Result<Replay> {
     let found = Replay {
         records: Vec::new(),
@@ -176,42 +180,43 @@ pub(super) fn replay<D: ZonedDevice>(io: &Io<D>, space: &Space, superblock: &Sup
     };
     let Superblock { id, journal: at, cut, .. } = *superblock;
     let mut reader =
-        Reader { io, space, id, cut, at, is_chained: true, record: None, damage: Vec::new(), found };
+        JournalReader { io, space, id, cut, at, is_chained: true, record: None, damage: Vec::new(), found };
     reader.read()?;
     Ok(reader.finish(superblock.journal.batch))
 }
 
-impl<D: ZonedDevice> Reader<'_, D> {
+impl<D: ZonedDevice> JournalReader<'_, D> {
     fn read(&mut self) -> Result<()> {
-        // Without a zone to go on in a checkpoint comes next. Behind damage it may go on beyond the cut.
+        // Zone 0 means that no zone was free, so that a checkpoint came next. Behind damage the journal may continue
+        // beyond the cut.
         while self.at.zone != 0 && (self.cut == 0 || self.at.sequence < self.cut) {
             if !self.found.zones.contains(&self.at.zone) {
                 self.found.zones.push(self.at.zone);
             }
             match self.look(self.at)? {
-                Found::Part(part, content, proof) => self.take(&part, &content, proof),
-                Found::Damaged(what, Some(part)) => {
-                    self.note(what, Some(part.batch));
+                PartState::Part(part, content, checksum) => self.accept_part(&part, &content, checksum),
+                PartState::Damaged(what, Some(part)) => {
+                    self.record_damage(what, Some(part.batch));
                     self.record = None;
                     self.step_over(&part);
                     self.is_chained = false;
                 }
-                Found::Damaged(what, None) => {
+                PartState::Damaged(what, None) => {
                     let next = self.next_part()?;
-                    // Nobody knows how far a worn-out zone was written.
+                    // The write pointer of a worn-out zone is unknown, so this may be the end.
                     let may_be_the_end = next.is_none() && !self.is_writable(self.at.zone)?;
                     if may_be_the_end {
                         break;
                     }
-                    self.note(what, None);
+                    self.record_damage(what, None);
                     match next {
                         Some(next) => self.resume(next),
                         None => break,
                     }
                 }
-                Found::End => match self.proof_of_more()? {
+                PartState::End => match self.evidence_of_more()? {
                     Some((next, what)) => {
-                        self.note(what, None);
+                        self.record_damage(what, None);
                         self.resume(next);
                     }
                     None => break,
@@ -221,7 +226,7 @@ impl<D: ZonedDevice> Reader<'_, D> {
         Ok(())
     }
 
-    fn note(&mut self, what: String, last: Option<u64>) {
+    fn record_damage(&mut self, what: String, last: Option<u64>) {
         let block = self.io.geometry.start(ZoneNumber(self.at.zone)).0 + self.at.offset;
         self.damage.push((self.found.records.len(), block, what, last));
     }
@@ -232,7 +237,7 @@ impl<D: ZonedDevice> Reader<'_, D> {
         self.record = None;
     }
 
-    /// Goes on behind a part.
+    /// Moves the position behind a part.
     fn step_over(&mut self, part: &Part) {
         self.at.sequence = part.sequence.wrapping_add(1);
         self.at.offset += part.blocks(self.io.geometry.block_bytes);
@@ -244,7 +249,7 @@ impl<D: ZonedDevice> Reader<'_, D> {
         self.found.checkpoint = self.found.checkpoint.max(part.checkpoint);
     }
 
-    fn take(&mut self, part: &Part, content: &[u8], proof: u32) {
+    fn accept_part(&mut self, part: &Part, content: &[u8], checksum: u32) {
         if part.is_first {
             self.record = Some((part.sequence, Vec::new()));
         }
@@ -253,7 +258,7 @@ impl<D: ZonedDevice> Reader<'_, D> {
         }
         let before = self.at;
         self.step_over(part);
-        (self.at.chain, self.is_chained) = (proof, true);
+        (self.at.chain, self.is_chained) = (checksum, true);
         self.at.batch = part.batch.wrapping_add(u64::from(part.is_last));
         let Some((first, record)) = self.record.take_if(|_| part.is_last) else { return };
         match Batch::from_bytes(record) {
@@ -264,19 +269,19 @@ impl<D: ZonedDevice> Reader<'_, D> {
             }
             Err(what) => {
                 let after = std::mem::replace(&mut self.at, before);
-                self.note(what, Some(part.batch));
+                self.record_damage(what, Some(part.batch));
                 self.at = after;
             }
         }
     }
 
-    /// How much of a zone may hold something, if it can be read at all.
+    /// The number of blocks of a zone that may contain data, or `None` if the zone cannot be read.
     fn written(&self, zone: u32) -> Result<Option<u64>> {
         let report = self.io.device.zone(ZoneNumber(zone))?;
         Ok(match report.condition {
             Condition::Offline => None,
             condition if takes_writes(condition) => Some(report.write_pointer),
-            // The pointer of a worn-out zone means nothing: what is there is known by its checksum.
+            // The write pointer of a worn-out zone is meaningless: parts are recognized by their checksums.
             _ => Some(report.capacity_blocks),
         })
     }
@@ -285,68 +290,65 @@ impl<D: ZonedDevice> Reader<'_, D> {
         let zone = ZoneNumber(zone);
         let geometry = &self.io.geometry;
         let is_sequential = zone.0 < geometry.zones() && !geometry.is_conventional(zone);
-        // What leads to no sequential zone is damage, not the end.
+        // A link to a zone that is not sequential is damage, not the end of the journal.
         Ok(!is_sequential || self.io.device.zone(zone)?.condition != Condition::ReadOnly)
     }
 
-    /// Looks at a place.
-    fn look(&self, at: Position) -> Result<Found> {
+    /// Determines the state of a position.
+    fn look(&self, at: Position) -> Result<PartState> {
         let geometry = &self.io.geometry;
         let zone = ZoneNumber(at.zone);
-        let damaged = |what: String| Ok(Found::Damaged(what, None));
+        let damaged = |what: String| Ok(PartState::Damaged(what, None));
         if at.zone >= geometry.zones() || geometry.is_conventional(zone) {
-            return damaged(format!("it goes on in {zone}, which is none for a journal"));
+            return damaged(format!("it continues in {zone}, which cannot hold a journal"));
         }
         let Some(written) = self.written(at.zone)? else {
-            return damaged(format!("it goes on in {zone}, which is offline"));
+            return damaged(format!("it continues in {zone}, which is offline"));
         };
         if at.offset > written {
             return damaged(format!(
-                "{zone} is written up to its block {written} only: what was there is gone"
+                "{zone} is written only up to its block {written}: the data that was there is gone"
             ));
         }
         if at.offset == written {
-            return Ok(Found::End);
+            return Ok(PartState::End);
         }
         let block = geometry.start(zone).0 + at.offset;
         let first = match self.io.read(Traffic::Journal, block, geometry.block_bytes as usize) {
             Ok(first) => first,
-            Err(error) => return Ok(Found::Damaged(unreadable(error)?, None)),
+            Err(error) => return Ok(PartState::Damaged(unreadable(error)?, None)),
         };
         let part = match Part::peek(&first, block) {
             Ok(part) => part,
             Err(what) => return damaged(what),
         };
         if part.id != self.id || part.sequence != at.sequence {
-            return damaged(format!(
-                "part {} of a journal is where part {} must be",
-                part.sequence, at.sequence
-            ));
+            return damaged(format!("journal part {} is in place of part {}", part.sequence, at.sequence));
         }
         if self.is_chained && part.chain != at.chain {
             return damaged("it does not follow the part before it".into());
         }
         let blocks = part.blocks(geometry.block_bytes);
         if at.offset + blocks > written {
-            // Of what a cut left, nothing is behind the write pointer.
+            // A torn part extends beyond the write pointer.
             return if self.is_writable(at.zone)? {
-                Ok(Found::End)
+                Ok(PartState::End)
             } else {
                 damaged("it is longer than its zone".into())
             };
         }
         let bytes = blocks as usize * geometry.block_bytes as usize;
         let opened = match self.io.read(Traffic::Journal, block, bytes) {
-            Ok(node) => part.open(&node).map(|(content, proof)| (content.to_vec(), proof)),
+            Ok(node) => part.open(&node).map(|(content, checksum)| (content.to_vec(), checksum)),
             Err(error) => Err(unreadable(error)?),
         };
         Ok(match opened {
-            Ok((content, proof)) => Found::Part(part, content, proof),
-            Err(what) => Found::Damaged(what, Some(part)),
+            Ok((content, checksum)) => PartState::Part(part, content, checksum),
+            Err(what) => PartState::Damaged(what, Some(part)),
         })
     }
 
-    /// What the part at a place says of itself, if it is a later one of this journal's.
+    /// Reads the header of the part at a place, if it is a later part of this journal.
     fn later_part(&self, zone: u32, offset: u64) -> Result<Option<Part>> {
         let block = self.io.geometry.start(ZoneNumber(zone)).0 + offset;
         let node = match self.io.read(Traffic::Journal, block, self.io.geometry.block_bytes as usize) {
@@ -361,7 +363,7 @@ impl<D: ZonedDevice> Reader<'_, D> {
         Position { zone, offset, sequence: part.sequence, batch: part.batch, chain: part.chain }
     }
 
-    /// The next part behind damage: in the same zone, or at the beginning of another one.
+    /// Finds the next part behind damage: in the same zone, or at the beginning of another one.
     fn next_part(&self) -> Result<Option<Position>> {
         let (zone, geometry) = (self.at.zone, &self.io.geometry);
         let is_sequential = zone < geometry.zones() && !geometry.is_conventional(ZoneNumber(zone));
@@ -375,7 +377,7 @@ impl<D: ZonedDevice> Reader<'_, D> {
         Ok(self.first_elsewhere()?.map(|(zone, part)| Self::position_of(zone, 0, &part)))
     }
 
-    /// The zone of those that no tree needs that begins with the earliest of all later parts.
+    /// Of the zones that the tree does not use, finds the one that begins with the earliest later part.
     fn first_elsewhere(&self) -> Result<Option<(u32, Part)>> {
         let mut first: Option<(u32, Part)> = None;
         let unused = |zone: &&super::space::SequentialZone| {
@@ -393,8 +395,9 @@ impl<D: ZonedDevice> Reader<'_, D> {
         Ok(first)
     }
 
-    /// Where the journal goes on though it seems to end here, if what is there knows that what is missing here was safe.
-    fn proof_of_more(&self) -> Result<Option<(Position, String)>> {
+    /// Looks for evidence that the journal continues although it seems to end here: a later part that records the
+    /// missing parts as durable. Returns the position of that part and a description.
+    fn evidence_of_more(&self) -> Result<Option<(Position, String)>> {
         let Some((zone, first)) = self.first_elsewhere()? else { return Ok(None) };
         let written = self.written(zone)?.unwrap_or(0);
         let (mut offset, mut part) = (0, first);
@@ -402,7 +405,7 @@ impl<D: ZonedDevice> Reader<'_, D> {
             let knows = part.safe > self.at.sequence || part.checkpoint > self.found.checkpoint;
             if knows {
                 let what = format!(
-                    "it ends here, but {} has part {} of it, which was written when part {} was safe",
+                    "it ends here, but {} has part {} of it, which records part {} as durable",
                     ZoneNumber(zone),
                     part.sequence,
                     part.safe.saturating_sub(1)
@@ -420,7 +423,7 @@ impl<D: ZonedDevice> Reader<'_, D> {
         }
     }
 
-    /// Says which batches are lost.
+    /// Computes which batches are lost.
     fn finish(self, first_batch: u64) -> Replay {
         let Self { mut found, damage, .. } = self;
         found.before_damage = damage.first().map_or(found.records.len(), |first| first.0);
@@ -445,7 +448,7 @@ impl<D: ZonedDevice> Reader<'_, D> {
     }
 }
 
-/// What a block that cannot be read is to be called; an error that is none of the medium's stays one.
+/// Describes an unreadable block. Device errors other than media errors are passed on.
 pub(super) fn unreadable(error: Error) -> Result<String> {
     match error {
         Error::Device(
@@ -455,7 +458,7 @@ pub(super) fn unreadable(error: Error) -> Result<String> {
     }
 }
 
-/// Says which zones the journal is in.
+/// Marks the zones that hold the journal.
 pub(super) fn claim(space: &mut Space, zones: &[u32]) {
     for zone in &mut space.zones {
         if zones.contains(&zone.number.0) && zone.role != Role::Unusable {

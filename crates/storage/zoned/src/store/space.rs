@@ -1,45 +1,48 @@
-//! Which blocks are free: node-sized slots in conventional zones, write pointers of sequential ones, and the choice of zone.
-//! Not what is in them: the tree knows. Not garbage collection: see `reclaim`.
-//! Source: the ZB+-tree paper's hot and cold zones, made wear-aware: hot takes the least worn of the emptiest zones, cold the most worn.
+//! Space allocation: node-sized slots in conventional zones, write pointers of sequential zones, and the choice of
+//! zones.
+//!
+//! Source: the ZB+-tree paper's hot and cold zones, made wear-aware: among the emptiest zones, hot data goes to the
+//! least worn and cold data to the most worn.
 
 use super::superblock::SpaceTable;
 use crate::device::{Condition, Geometry, Zone, ZoneNumber};
 use crate::error::{Error, Result};
 
-/// What is appended where: each stream has a zone of its own, if the device allows so many to be active.
+/// A class of appended data. Each stream has its own zone, if the device allows that many active zones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stream {
-    /// Leaves that have changed.
+    /// Changed leaves.
     Hot,
-    /// Heads and interior nodes. Most of them change between any two checkpoints, so that their zones empty themselves.
+    /// Heads and interior nodes. Most of them change between two checkpoints, so their zones become empty without
+    /// collection.
     Cold,
     /// Large values.
-    Extents,
-    /// Leaves that garbage collection moves: they have not changed for long, and may not for as long again.
+    ExtentsState,
+    /// Leaves relocated by garbage collection. They have not changed for long and are likely to stay unchanged.
     Moved,
 }
 
-/// What a conventional slot is for.
+/// The intended use of a conventional slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Slot {
     /// Heads, and interior nodes that are not full.
     Inner,
-    /// Logs of leaves: a log elsewhere costs as much as its leaf.
+    /// Logs of leaves. A log in a sequential zone would cost as much space as its leaf.
     Log,
     /// Leaves that are not full.
     Leaf,
 }
 
-/// What a sequential zone is used for.
+/// The use of a sequential zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
-    /// Nothing: it is empty, or holds garbage only.
+    /// The zone is empty or holds only garbage.
     Free,
     /// Nodes and large values.
     Data,
     /// The journal.
     Journal,
-    /// Worn out: it takes no writes.
+    /// The zone is worn out and accepts no writes.
     Unusable,
 }
 
@@ -48,16 +51,16 @@ pub(super) enum Role {
 pub(super) struct SequentialZone {
     pub number: ZoneNumber,
     pub role: Role,
-    /// The next block to write, from the zone's start.
+    /// The next block to write, relative to the start of the zone.
     pub written: u64,
     pub capacity: u64,
-    /// Blocks of nodes, and of large values, that are in use or may be until the next checkpoint.
+    /// Blocks of nodes and of large values that are in use, or may be until the next checkpoint.
     pub live_nodes: u64,
     pub live_extents: u64,
     pub resets: u64,
-    /// The checkpoint that filled it, as far as is known.
+    /// The checkpoint that filled the zone, as far as known.
     pub filled: u64,
-    /// Garbage collection is emptying it: nothing more is written to it.
+    /// Whether garbage collection is emptying the zone. Nothing more is written to it.
     pub is_victim: bool,
 }
 
@@ -79,7 +82,7 @@ impl SequentialZone {
     }
 }
 
-/// The free and used blocks of a device.
+/// The allocation state of a device.
 #[derive(Clone)]
 pub(super) struct Space {
     device: String,
@@ -87,21 +90,21 @@ pub(super) struct Space {
     node_blocks: u64,
     /// Conventional blocks before the first slot: superblocks and space tables.
     fixed_blocks: u64,
-    /// One bit for each conventional slot in use.
+    /// A bit for each conventional slot; 1 means in use.
     slots: Vec<u64>,
     slot_count: u64,
     free_slots: u64,
-    /// Where the search for a free slot goes on.
-    hand: u64,
+    /// The slot at which the next search for a free slot starts.
+    next_slot: u64,
     pub zones: Vec<SequentialZone>,
-    /// The zone of each stream.
+    /// The current zone of each stream.
     streams: [Option<usize>; 4],
-    /// The checkpoint that is being written.
+    /// The generation of the checkpoint being written.
     pub generation: u64,
 }
 
 impl Space {
-    /// The space of a device with nothing in use; `zones` is the device's report.
+    /// The space of a device on which nothing is in use. `zones` is the device's zone report.
     pub fn new(
         device: String,
         geometry: Geometry,
@@ -130,7 +133,7 @@ impl Space {
             slots: vec![0; slot_count.div_ceil(64) as usize],
             slot_count,
             free_slots: slot_count,
-            hand: 0,
+            next_slot: 0,
             zones,
             streams: [None; 4],
             generation: 0,
@@ -152,7 +155,7 @@ impl Space {
         }
     }
 
-    /// The slot that a block begins, if it does.
+    /// The slot that starts at a block, if one does.
     fn block_slot(&self, block: u64) -> Option<u64> {
         let (zone, inside) = (block / self.geometry.zone_blocks, block % self.geometry.zone_blocks);
         let slot = if zone == 0 {
@@ -168,37 +171,37 @@ impl Space {
         self.slots[(slot / 64) as usize] & (1 << (slot % 64)) != 0
     }
 
-    /// How many slots may be taken for logs: inner nodes go before them.
+    /// The number of slots available for logs. A quarter of all slots is reserved for inner nodes.
     pub const fn slots_for_logs(&self) -> u64 {
         self.free_slots.saturating_sub(self.slot_count / 4)
     }
 
-    /// A free conventional slot: its first block. A part is kept for inner nodes, and a smaller one for logs: leaves do as well in
-    /// sequential zones.
+    /// Allocates a conventional slot and returns its first block. A quarter of the slots is reserved for inner nodes,
+    /// and another quarter for inner nodes and logs; leaves can go to sequential zones instead.
     pub fn take_slot(&mut self, slot: Slot) -> Option<u64> {
-        let kept = match slot {
+        let reserved = match slot {
             Slot::Inner => 0,
             Slot::Log => self.slot_count / 4,
             Slot::Leaf => self.slot_count / 2,
         };
-        if self.free_slots <= kept { None } else { self.take_any_slot() }
+        if self.free_slots <= reserved { None } else { self.take_any_slot() }
     }
 
-    /// A free conventional slot, whatever for.
+    /// Allocates any free conventional slot.
     pub fn take_any_slot(&mut self) -> Option<u64> {
         if self.free_slots == 0 {
             return None;
         }
         let words = self.slots.len() as u64;
-        let mut word = self.hand / 64;
-        let mut mask = u64::MAX << (self.hand % 64);
+        let mut word = self.next_slot / 64;
+        let mut mask = u64::MAX << (self.next_slot % 64);
         for _ in 0..=words {
             let free = !self.slots[word as usize] & mask;
             let slot = word * 64 + u64::from(free.trailing_zeros());
             if free != 0 && slot < self.slot_count {
                 self.slots[word as usize] |= 1 << (slot % 64);
                 self.free_slots -= 1;
-                self.hand = (slot + 1) % self.slot_count;
+                self.next_slot = (slot + 1) % self.slot_count;
                 return Some(self.slot_block(slot));
             }
             (word, mask) = ((word + 1) % words, u64::MAX);
@@ -206,14 +209,14 @@ impl Space {
         None
     }
 
-    /// The index of the sequential zone that a block is in.
+    /// The index of the sequential zone that contains a block.
     pub fn zone_index(&self, block: u64) -> Option<usize> {
         let zone =
             (block / self.geometry.zone_blocks).checked_sub(self.geometry.conventional_zones.into())?;
         usize::try_from(zone).ok().filter(|&index| index < self.zones.len())
     }
 
-    /// Gives up a node's blocks.
+    /// Releases the blocks of a node.
     pub fn release_node(&mut self, block: u64) {
         if let Some(index) = self.zone_index(block) {
             let zone = &mut self.zones[index];
@@ -226,7 +229,7 @@ impl Space {
         }
     }
 
-    /// Gives up a large value's blocks.
+    /// Releases the blocks of a large value.
     pub fn release_extent(&mut self, block: u64, blocks: u64) {
         if let Some(index) = self.zone_index(block) {
             let zone = &mut self.zones[index];
@@ -234,7 +237,8 @@ impl Space {
         }
     }
 
-    /// Says that a node is in use, when a tree is read; false if its place cannot be one, or is another's already.
+    /// Marks a node as in use while a tree is read. Returns false if the block is not a valid place for a node or is
+    /// already in use.
     pub fn claim_node(&mut self, block: u64) -> bool {
         if let Some(index) = self.zone_index(block) {
             let zone = &mut self.zones[index];
@@ -253,7 +257,7 @@ impl Space {
         }
     }
 
-    /// Says that a large value is in use; false if its place cannot be one.
+    /// Marks a large value as in use. Returns false if the block is not a valid place for it.
     pub fn claim_extent(&mut self, block: u64, blocks: u64) -> bool {
         let Some(index) = self.zone_index(block) else { return false };
         let zone = &mut self.zones[index];
@@ -263,11 +267,12 @@ impl Space {
         zone.role == Role::Unusable || inside.saturating_add(blocks) <= zone.written
     }
 
-    /// How many streams have a zone of their own: on a device of few zones each of them would be a large part of it.
+    /// The number of streams with their own zone. On a device with few zones, separate zones would take up too large a
+    /// share of it.
     pub fn stream_count(&self) -> u64 {
         let limits = [self.geometry.max_open_zones, self.geometry.max_active_zones];
         let limit = limits.into_iter().filter(|&limit| limit > 0).min();
-        // One zone more is the journal's, and there may be one that was partly written before the map was opened.
+        // One more zone is for the journal, and another one may be partly written from before the map was opened.
         let limit = limit.map_or(4, |limit| if limit < 5 { limit.max(2) - 1 } else { limit - 2 });
         let enough = match self.zones.len() {
             ..12 => 1,
@@ -280,13 +285,14 @@ impl Space {
 
     fn stream_index(&self, stream: Stream) -> usize {
         match (self.stream_count(), stream) {
-            (..2, _) | (_, Stream::Hot) | (2, Stream::Extents) | (2..4, Stream::Moved) => 0,
+            (..2, _) | (_, Stream::Hot) | (2, Stream::ExtentsState) | (2..4, Stream::Moved) => 0,
             _ => stream as usize,
         }
     }
 
-    /// Room for `blocks` at a stream's write pointer: the first block. Each caller writes there before anything else is written to the
-    /// zone. The second value is a zone that has to be finished because what is left of it is too little.
+    /// Reserves `blocks` at the write pointer of a stream's zone and returns the first block. The caller must write
+    /// there before anything else is written to the zone. The second value is a zone to be finished, because its
+    /// remaining space is too small.
     pub fn take_appended(&mut self, stream: Stream, blocks: u64) -> Result<(u64, Option<ZoneNumber>)> {
         let place = self.stream_index(stream);
         let mut finished = None;
@@ -313,7 +319,7 @@ impl Space {
         let block = u64::from(zone.number.0) * self.geometry.zone_blocks + zone.written;
         zone.written += blocks;
         match stream {
-            Stream::Extents => zone.live_extents += blocks,
+            Stream::ExtentsState => zone.live_extents += blocks,
             _ => zone.live_nodes += blocks,
         }
         zone.filled = self.generation;
@@ -330,12 +336,12 @@ impl Space {
         self.choose(stream, blocks).or_else(|| self.shared_zone(blocks))
     }
 
-    /// Another stream's zone: better than none.
+    /// The zone of another stream, used if no zone is left for this stream.
     fn shared_zone(&self, blocks: u64) -> Option<usize> {
         self.streams.iter().flatten().copied().find(|&zone| self.zones[zone].room() >= blocks)
     }
 
-    /// A zone for a stream. Zones that are partly written come first: they are active already.
+    /// Chooses a zone for a stream. Partly written zones come first, because they are already active.
     fn choose(&self, stream: Stream, blocks: u64) -> Option<usize> {
         let taken = |index: &usize| self.streams.contains(&Some(*index));
         let usable = |index: &usize| {
@@ -357,7 +363,7 @@ impl Space {
         }
     }
 
-    /// An empty zone for the journal: the least worn.
+    /// Allocates the least worn empty zone for the journal.
     pub fn take_journal_zone(&mut self) -> Option<usize> {
         let empty = |index: &usize| self.zones[*index].role == Role::Free && self.zones[*index].written == 0;
         let zone = (0..self.zones.len()).filter(empty).min_by_key(|&index| self.zones[index].resets)?;
@@ -365,7 +371,7 @@ impl Space {
         Some(zone)
     }
 
-    /// Zones in which nothing is used any more, to be reset: garbage, and journals that `is_needed` says are over.
+    /// The zones to reset: garbage zones, and journal zones for which `is_needed` returns false.
     pub fn dead_zones(&self, is_needed: impl Fn(usize) -> bool) -> Vec<usize> {
         let dead = |index: &usize| {
             let zone = &self.zones[*index];
@@ -402,7 +408,7 @@ impl Space {
         self.streams.contains(&Some(index))
     }
 
-    /// Blocks in empty zones and zones that are being filled, and in free slots.
+    /// Free blocks: in empty and partly filled sequential zones, and in free slots.
     pub fn available(&self) -> u64 {
         let open = |index: &usize| match self.zones[*index].role {
             Role::Free => self.zones[*index].written == 0,
@@ -413,38 +419,38 @@ impl Space {
         room + self.free_slots * self.node_blocks
     }
 
-    /// Blocks in empty sequential zones and those that are being filled.
+    /// Free blocks in sequential zones.
     pub fn available_sequential(&self) -> u64 {
         self.available() - self.free_slots * self.node_blocks
     }
 
-    /// Blocks of data zones that were written and are not in use.
+    /// Garbage blocks in data zones.
     pub fn garbage(&self) -> u64 {
         self.zones.iter().filter(|zone| zone.role == Role::Data).map(SequentialZone::garbage).sum()
     }
 
-    /// How many zones are empty and free.
+    /// The number of empty, free zones.
     pub fn empty_zones(&self) -> usize {
         self.zones.iter().filter(|zone| zone.role == Role::Free && zone.written == 0).count()
     }
 
-    /// How many nodes are in use.
+    /// The number of nodes in use.
     pub fn nodes_used(&self) -> u64 {
         let sequential: u64 = self.zones.iter().map(|zone| zone.live_nodes).sum();
         sequential / self.node_blocks + self.slot_count - self.free_slots
     }
 
-    /// Conventional slots in use, and all there are.
+    /// The number of conventional slots in use, and of all conventional slots.
     pub const fn slots_used(&self) -> (u64, u64) {
         (self.slot_count - self.free_slots, self.slot_count)
     }
 
-    /// The bits of the conventional slots in use.
+    /// The allocation bitmap of the conventional slots.
     pub fn slot_bits(&self) -> &[u64] {
         &self.slots
     }
 
-    /// Takes the state of slots and zones from a space table.
+    /// Restores slots and zones from a space table.
     pub fn restore(&mut self, table: &SpaceTable) {
         for (own, bits) in self.slots.iter_mut().zip(&table.slots) {
             *own = *bits;
@@ -462,7 +468,8 @@ impl Space {
 }
 
 impl Space {
-    /// Takes from a space table how often zones were reset. A device that counts that itself knows better: also of resets since.
+    /// Restores the reset counts from a space table. The count of a device that keeps one takes precedence if it is
+    /// higher.
     pub fn restore_wear(&mut self, table: &SpaceTable) {
         for (zone, entry) in self.zones.iter_mut().zip(&table.zones) {
             let since = u64::from(entry.is_written && zone.written == 0);
@@ -471,17 +478,17 @@ impl Space {
     }
 }
 
-/// The last blocks of the first zone have the superblocks' second copies.
+/// The last blocks of the first zone hold the second copies of the superblocks.
 const SECOND_SUPERBLOCKS: u64 = 2;
 
-/// How many node-sized slots the conventional zones have behind the fixed blocks.
+/// The number of node-sized slots in the conventional zones, after the fixed blocks.
 pub(super) fn slots_of(geometry: &Geometry, node_blocks: u64, fixed_blocks: u64) -> u64 {
     let first = geometry.zone_blocks.saturating_sub(fixed_blocks + SECOND_SUPERBLOCKS) / node_blocks;
     let others = u64::from(geometry.conventional_zones).saturating_sub(1);
     if geometry.conventional_zones == 0 { 0 } else { first + others * (geometry.zone_blocks / node_blocks) }
 }
 
-/// Whether a zone in this condition is not worn out.
+/// Whether a zone in this condition accepts writes.
 pub(super) const fn takes_writes(condition: Condition) -> bool {
     !matches!(condition, Condition::ReadOnly | Condition::Offline)
 }

@@ -1,34 +1,33 @@
-//! What a map did and what it takes.
-//! Not the device's own counts: those are `device::Counted`'s.
+//! Statistics of a map: operations since it was opened, and its current size.
 
 use super::{ReclaimCounts, Store, TrafficCounts, TreeCounts};
 use crate::device::ZonedDevice;
 use serde::Serialize;
 
-/// What a map did since it was opened, and what it takes now.
+/// Operations since the map was opened, and its current size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Statistics {
-    /// Keys in it.
+    /// The number of keys.
     pub keys: u64,
-    /// Layers of nodes, leaves included.
+    /// Levels of the tree, including the leaves.
     pub layers: u32,
     /// Blocks read and written, by kind.
     pub traffic: TrafficCounts,
-    /// Bytes of keys and values that were put, and of keys that were deleted.
+    /// Bytes of keys and values written, and of keys deleted.
     pub payload_bytes: u64,
-    /// What happened to the tree's nodes.
+    /// Tree operations.
     pub tree: TreeCounts,
     /// Checkpoints completed.
     pub checkpoints: u64,
-    /// Garbage collection.
+    /// Garbage collection statistics.
     pub reclaim: ReclaimCounts,
-    /// Bytes of leaves in memory.
+    /// Leaf bytes in memory.
     pub resident_bytes: u64,
-    /// Times that a changed leaf was read again and what had changed in it made again, as it was not in memory.
+    /// Evicted dirty leaf pages that were rebuilt from their base and their changes.
     pub leaves_remade: u64,
-    /// The same where the changes are in its log.
+    /// Evicted dirty logs that were rebuilt from their base and their changes.
     pub logs_remade: u64,
-    /// Conventional node slots in use, and all there are.
+    /// Conventional node slots in use.
     pub slots_used: u64,
     /// All conventional node slots.
     pub slots: u64,
@@ -36,34 +35,35 @@ pub struct Statistics {
     pub empty_zones: u64,
     /// Sequential zones.
     pub zones: u64,
-    /// Blocks in sequential zones that are in use.
+    /// Live blocks in sequential zones.
     pub live_blocks: u64,
-    /// Blocks in sequential zones that can be in use: a map that uses less is not full, unless large values leave ends of zones unused.
+    /// Blocks in sequential zones that can be in use. A map below this limit is not full, unless large values leave the
+    /// ends of zones unused.
     pub usable_blocks: u64,
-    /// Blocks in sequential zones that were written since their reset.
+    /// Blocks in sequential zones written since the last reset of their zone.
     pub written_blocks: u64,
-    /// The most and the fewest resets of a sequential zone.
+    /// The highest reset count of any sequential zone.
     pub most_resets: u64,
-    /// The fewest resets.
+    /// The lowest reset count of any sequential zone.
     pub fewest_resets: u64,
-    /// Blocks of journal since the last checkpoint.
+    /// Journal blocks written since the last checkpoint.
     pub journal_blocks: u64,
 }
 
 impl Statistics {
-    /// Bytes written for each byte put.
+    /// Bytes written to the device per byte of payload.
     pub fn write_amplification(&self, block_bytes: u32) -> f64 {
         self.traffic.written() as f64 * f64::from(block_bytes) / self.payload_bytes.max(1) as f64
     }
 }
 
 impl<D: ZonedDevice> Store<D> {
-    /// What it did and what it takes.
+    /// Returns the current statistics.
     pub fn statistics(&self) -> Statistics {
         let writer = self.shared.writer();
-        let tree = self.shared.newest.tree();
+        let tree = self.shared.published.tree();
         let zones = &writer.space.zones;
-        let (leaves_remade, logs_remade) = self.shared.io.remade();
+        let (leaves_remade, logs_remade) = self.shared.io.rebuilt();
         let (slots_used, slots) = writer.space.slots_used();
         Statistics {
             keys: tree.len,

@@ -1,49 +1,49 @@
-//! What a map begins with: two superblocks, written in turn and each twice, and for each a table of which blocks are in use.
-//! Not the tree: a superblock says where its root is.
-//! Source: two in turn as in many file systems: a cut while one is written leaves the other; twice, as the older
-//! one is no substitute for a newer one that the medium lost.
+//! The superblocks and space tables at the beginning of a map. There are two superblocks, written alternately, so that
+//! a power cut during a write leaves the other one intact. Each has two copies, because falling back to the older
+//! superblock after a media error would lose data. Each superblock has its own space table.
 
 use super::io::{Io, Traffic};
 use super::journal::Position;
 use super::space::slots_of;
 use crate::device::{AlignedBuffer, Geometry, ZonedDevice};
 use crate::error::{Error, Result};
-use crate::node::{HEADER_BYTES, Header, Kind, proof};
+use crate::node::{HEADER_BYTES, Header, Kind, checksum};
 
-/// The version of all that is on the device. 2: what leads to a node has what proves it; parts of the journal have a header of their own.
+/// The on-device format version. Version 2 added the checksums in pointers and the separate headers of journal parts.
 const VERSION: u32 = 2;
 
-/// What a checkpoint leaves.
+/// The root of a complete checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Superblock {
-    /// The checkpoint's number.
+    /// The generation of the checkpoint.
     pub generation: u64,
-    /// Made when the map was formatted.
+    /// The identifier given when the map was formatted.
     pub id: u64,
     pub node_bytes: u32,
-    /// The root's first block; 0 for an empty map.
+    /// The first block of the root; 0 for an empty map.
     pub root: u64,
-    /// What proves it to be the root.
-    pub root_proof: u32,
-    /// What proves the space table to be this checkpoint's.
-    pub table_proof: u32,
-    /// How many keys there are.
+    /// The expected checksum of the root.
+    pub root_checksum: u32,
+    /// The expected checksum of the space table.
+    pub table_checksum: u32,
+    /// The number of keys.
     pub len: u64,
-    /// Where the journal goes on after this checkpoint.
+    /// The start of the journal after this checkpoint.
     pub journal: Position,
-    /// The generation that it was formatted with: what is older on the device is another map's. 0 if that is not known.
-    pub birth: u64,
-    /// From which part on the journal does not count, as a power cut took what its batch needs; 0 if all of it does.
+    /// The generation at formatting. Nodes of earlier generations belong to an older map on the device. 0 if unknown.
+    pub first_generation: u64,
+    /// The first journal part to be ignored, because a power cut took data that its batch needs. 0 if the whole journal
+    /// counts.
     pub cut: u64,
 }
 
-/// What there may be in a map that a program must know to read it: so far nothing.
+/// The feature bits that this program understands. None are defined.
 const FEATURES: u64 = 0;
 
-/// How many words of a superblock come before the device's geometry.
+/// The number of words before the device geometry.
 const OWN_WORDS: usize = 13;
 
-/// The superblock that is in a block, if a whole one is.
+/// Reads a copy of a superblock. Returns `None` if it is not intact.
 fn copy_at<D: ZonedDevice>(device: &D, block: u64) -> Result<Option<Superblock>> {
     let mut node = AlignedBuffer::new(device.geometry().block_bytes as usize);
     device.read(crate::device::Block(block), &mut node)?;
@@ -51,16 +51,16 @@ fn copy_at<D: ZonedDevice>(device: &D, block: u64) -> Result<Option<Superblock>>
     Superblock::parse(device, &header, &node).map(Some)
 }
 
-/// Where the fixed parts are, in blocks.
-pub(super) struct Places {
+/// The addresses of the fixed structures, in blocks.
+pub(super) struct FixedLayout {
     pub superblock: [[u64; 2]; 2],
     pub table: [u64; 2],
     pub table_blocks: u64,
-    /// All of the fixed parts at the beginning; the last two blocks of the first zone are fixed, too.
+    /// The fixed blocks at the beginning of the first zone. The last two blocks of that zone are fixed too.
     pub blocks: u64,
 }
 
-impl Places {
+impl FixedLayout {
     pub fn of(geometry: &Geometry, node_blocks: u64) -> Self {
         let superblocks = 2;
         let table_bytes = HEADER_BYTES as u64
@@ -68,7 +68,7 @@ impl Places {
             + 8 * slots_of(geometry, node_blocks, 0).div_ceil(64);
         let table_blocks = table_bytes.div_ceil(geometry.block_bytes.into());
         Self {
-            // Far apart: a write that goes elsewhere may be of many blocks.
+            // The copies are far apart, because a misdirected write may overwrite many blocks.
             superblock: [[0, geometry.zone_blocks - 2], [1, geometry.zone_blocks - 1]],
             table: [superblocks, superblocks + table_blocks],
             table_blocks,
@@ -91,20 +91,31 @@ fn fields(geometry: &Geometry) -> [u64; 5] {
 }
 
 impl Superblock {
-    /// A superblock for a map whose superblocks are lost.
+    /// Creates a superblock for a map that has lost its superblocks.
     pub fn fresh(generation: u64, node_bytes: u32) -> Self {
-        // No journal's numbers may be taken for the lost one's.
+        // The sequence numbers must not collide with those of the lost journal.
         let journal = Position { sequence: 1 << 46, batch: 1, ..Position::default() };
-        let (root, root_proof, table_proof) = (0, 0, 0);
+        let (root, root_checksum, table_checksum) = (0, 0, 0);
         let id = generation;
-        let (len, birth, cut) = (0, 0, 0);
+        let (len, first_generation, cut) = (0, 0, 0);
         let generation = generation + 2;
-        Self { generation, id, node_bytes, root, root_proof, table_proof, len, journal, birth, cut }
+        Self {
+            generation,
+            id,
+            node_bytes,
+            root,
+            root_checksum,
+            table_checksum,
+            len,
+            journal,
+            first_generation,
+            cut,
+        }
     }
 
-    /// Writes both copies of the superblock; it counts after the next flush.
+    /// Writes both copies of the superblock. It is valid after the next flush.
     pub fn write<D: ZonedDevice>(&self, io: &Io<D>) -> Result<()> {
-        let places = Places::of(&io.geometry, io.node_blocks());
+        let places = FixedLayout::of(&io.geometry, io.node_blocks());
         places.superblock[(self.generation % 2) as usize]
             .into_iter()
             .try_for_each(|copy| self.write_copy(io, copy))
@@ -118,7 +129,7 @@ impl Superblock {
             self.node_bytes.into(),
             self.id,
             self.root,
-            pair(self.root_proof, self.table_proof),
+            pair(self.root_checksum, self.table_checksum),
             self.len,
             pair(zone, chain),
             offset,
@@ -126,8 +137,8 @@ impl Superblock {
             batch,
             FEATURES,
             self.cut,
-            self.birth,
-            // Where more may be.
+            self.first_generation,
+            // Reserved for feature bits.
             0,
         ];
         let words: Vec<u64> = own.into_iter().chain(fields(&io.geometry)).collect();
@@ -140,10 +151,10 @@ impl Superblock {
         io.write(Traffic::Superblock, block, &node)
     }
 
-    /// Writes a copy of this superblock anew, if one is not there: a power cut, the medium, or a write that was lost or went elsewhere has
-    /// taken it. From then on the medium may lose either without a loss.
+    /// Rewrites each copy that is not intact, because of a power cut, a media error, or a lost or misdirected write.
+    /// After that either copy may fail without data loss.
     pub fn complete<D: ZonedDevice>(&self, io: &Io<D>) -> Result<()> {
-        let places = Places::of(&io.geometry, io.node_blocks());
+        let places = FixedLayout::of(&io.geometry, io.node_blocks());
         let mut written = false;
         for block in places.superblock[(self.generation % 2) as usize] {
             let there = copy_at(&io.device, block).ok().flatten();
@@ -158,13 +169,13 @@ impl Superblock {
         Ok(())
     }
 
-    /// Makes the journal end before a part, for good: what is written from now on may lie where the batch's large value was to be. That is a
-    /// checkpoint of the same tree.
+    /// Permanently cuts the journal before the given part, because later writes may reuse the blocks that its batch
+    /// refers to. The cut is committed as a new checkpoint of the same tree.
     pub fn cut_journal<D: ZonedDevice>(&mut self, io: &Io<D>, sequence: u64) -> Result<()> {
         let table = SpaceTable::read(io, self)?;
         self.generation = self.generation.wrapping_add(1);
         self.cut = sequence;
-        self.table_proof = table.write(io, self.generation)?;
+        self.table_checksum = table.write(io, self.generation)?;
         io.device.flush()?;
         self.write(io)?;
         Ok(io.device.flush()?)
@@ -173,16 +184,16 @@ impl Superblock {
     /// Reads the newest superblock of a device.
     ///
     /// # Errors
-    /// [`Error::NotFormatted`], [`Error::Unsuitable`] for another device or version, [`Error::Device`].
+    /// [`Error::NotFormatted`]; [`Error::Unsuitable`] if it belongs to another device or version; [`Error::Device`].
     pub fn read<D: ZonedDevice>(device: &D) -> Result<Self> {
         let mut found = Self::candidates(device)?;
         found.pop().ok_or_else(|| Error::NotFormatted {
             device: device.name(),
-            what: "neither of its two superblocks is one; format it, or repair it if it held a map".into(),
+            what: "it has no valid superblock; format it, or repair it if it held a map".into(),
         })
     }
 
-    /// The superblocks that are whole, the newest last.
+    /// Reads the intact superblocks, the newest last.
     pub fn candidates<D: ZonedDevice>(device: &D) -> Result<Vec<Self>> {
         let geometry = device.geometry();
         if geometry.conventional_zones == 0 {
@@ -190,11 +201,11 @@ impl Superblock {
             return Err(Error::Unsuitable { device: device.name(), what });
         }
         let mut found = Vec::new();
-        for copies in Places::of(&geometry, 1).superblock {
+        for copies in FixedLayout::of(&geometry, 1).superblock {
             let (mut whole, mut failed) = (None, None);
             for block in copies {
                 match copy_at(device, block) {
-                    // A copy that a lost write left as it was is older than the other one.
+                    // After a lost write the two copies differ. Use the newer one.
                     Ok(Some(copy)) => {
                         whole =
                             whole.filter(|other: &Self| other.generation > copy.generation).or(Some(copy));
@@ -206,7 +217,7 @@ impl Superblock {
             }
             match (whole, failed) {
                 (Some(superblock), _) => found.push(superblock),
-                // It may be the newer one: what came after the other would be lost without a word.
+                // The unreadable superblock may be the newer one. Falling back to the other would silently lose data.
                 (None, Some(error)) => return Err(error.into()),
                 (None, None) => {}
             }
@@ -231,15 +242,15 @@ impl Superblock {
         let features = word(9) & !FEATURES;
         if features != 0 {
             return unsuitable(format!(
-                "its map uses what this longma does not know (features {features:#x}): open it with the newer longma that wrote it"
+                "its map uses features that this longma does not support ({features:#x}): open it with the newer longma that wrote it"
             ));
         }
         let (there, expected) =
             ([0, 1, 2, 3, 4].map(|field| word(OWN_WORDS + field)), fields(&device.geometry()));
         if there != expected {
             let what = format!(
-                "its map was made for a device of another shape (block bytes, zone blocks, zone capacity, conventional and sequential \
-                 zones {there:?}, and this one has {expected:?})"
+                "its map was created for another device geometry (block bytes, zone blocks, zone capacity, conventional and sequential \
+                 zones {there:?}, but this device has {expected:?})"
             );
             return unsuitable(what);
         }
@@ -251,8 +262,8 @@ impl Superblock {
             id: word(1),
             node_bytes,
             root: word(2),
-            root_proof: word(3) as u32,
-            table_proof: (word(3) >> 32) as u32,
+            root_checksum: word(3) as u32,
+            table_checksum: (word(3) >> 32) as u32,
             len: word(4),
             journal: Position {
                 zone: word(5) as u32,
@@ -262,12 +273,12 @@ impl Superblock {
                 batch: word(8),
             },
             cut: word(10),
-            birth: word(11),
+            first_generation: word(11),
         })
     }
 }
 
-/// Whether nodes can have this size on a device.
+/// Checks the node size against the device.
 pub(super) fn check_node_bytes<D: ZonedDevice>(device: &D, node_bytes: u32) -> Result<()> {
     let block_bytes = device.geometry().block_bytes;
     let fits = (512..=65536).contains(&node_bytes)
@@ -283,54 +294,54 @@ pub(super) fn check_node_bytes<D: ZonedDevice>(device: &D, node_bytes: u32) -> R
     Err(Error::Unsuitable { device: device.name(), what })
 }
 
-/// The most nodes that conventional zones may hold: a bit of memory is kept for each, 256 MiB in all.
-const MOST_SLOTS: u64 = 1 << 31;
+/// The maximum number of conventional node slots. The allocation bitmap of that many slots takes 256 MiB of memory.
+const MAX_SLOTS: u64 = 1 << 31;
 
-/// Whether the conventional zones have no more nodes than memory is to be kept for.
+/// Checks that the conventional zones have at most [`MAX_SLOTS`] slots.
 pub(super) fn check_slots<D: ZonedDevice>(device: &D, node_bytes: u32) -> Result<()> {
     let geometry = device.geometry();
     let slots = slots_of(&geometry, u64::from(node_bytes / geometry.block_bytes), 0);
-    if slots <= MOST_SLOTS {
+    if slots <= MAX_SLOTS {
         return Ok(());
     }
     let what = format!(
-        "its conventional zones have room for {slots} nodes of {node_bytes} bytes, and {MOST_SLOTS} are the most: give it fewer or smaller \
+        "its conventional zones have room for {slots} nodes of {node_bytes} bytes, but the maximum is {MAX_SLOTS}: give it fewer or smaller \
          conventional zones, or larger nodes"
     );
     Err(Error::Unsuitable { device: device.name(), what })
 }
 
-/// What is known of a sequential zone after a checkpoint.
+/// The state of a sequential zone after a checkpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ZoneEntry {
-    /// Blocks of nodes in use.
+    /// Live node blocks.
     pub nodes: u32,
-    /// Blocks of large values in use.
+    /// Live large-value blocks.
     pub extents: u32,
-    /// How often it was reset: the kernel does not count that.
+    /// The number of resets. The kernel does not count them.
     pub resets: u32,
-    /// Whether anything was written to it. If it is empty later, it was reset once more.
+    /// Whether the zone has been written. If it is found empty later, it has been reset once more.
     pub is_written: bool,
 }
 
-/// In a table, beside how often a zone was reset.
+/// The flag for `is_written`, stored in the word of the reset count.
 const IS_WRITTEN: u32 = 1 << 31;
 
-/// The bytes of a zone in a table.
+/// The size of a zone entry, bytes.
 const ZONE_BYTES: usize = 3 * 4;
 
-/// Which blocks are in use after a checkpoint.
+/// The blocks in use after a checkpoint.
 pub(super) struct SpaceTable {
-    /// Of each sequential zone.
+    /// One entry for each sequential zone.
     pub zones: Vec<ZoneEntry>,
-    /// One bit for each conventional slot.
+    /// The allocation bitmap of the conventional slots.
     pub slots: Vec<u64>,
 }
 
 impl SpaceTable {
-    /// Writes it, and says what proves it to be this one.
+    /// Writes the table and returns its checksum.
     pub fn write<D: ZonedDevice>(&self, io: &Io<D>, generation: u64) -> Result<u32> {
-        let places = Places::of(&io.geometry, io.node_blocks());
+        let places = FixedLayout::of(&io.geometry, io.node_blocks());
         let block = places.table[(generation % 2) as usize];
         let used = self.slots.iter().rposition(|&word| word != 0).map_or(0, |last| last + 1);
         let zone_bytes = ZONE_BYTES * self.zones.len();
@@ -350,18 +361,18 @@ impl SpaceTable {
         let bytes = bytes as u32;
         Header { kind: Kind::SpaceTable, block, generation, bytes, ..Header::default() }.seal(&mut node);
         io.write(Traffic::Superblock, block, &node)?;
-        Ok(proof(&node))
+        Ok(checksum(&node))
     }
 
-    /// Reads the table of a superblock.
+    /// Reads the space table of a superblock.
     pub fn read<D: ZonedDevice>(io: &Io<D>, superblock: &Superblock) -> Result<Self> {
-        let places = Places::of(&io.geometry, io.node_blocks());
+        let places = FixedLayout::of(&io.geometry, io.node_blocks());
         let block = places.table[(superblock.generation % 2) as usize];
         let bytes = (places.table_blocks * u64::from(io.geometry.block_bytes)) as usize;
         let node = io.read(Traffic::Superblock, block, bytes)?;
         let damaged = |what: String| super::io::damaged(block, what);
-        let header =
-            Header::open_proven(&node, Kind::SpaceTable, block, superblock.table_proof).map_err(damaged)?;
+        let header = Header::open_verified(&node, Kind::SpaceTable, block, superblock.table_checksum)
+            .map_err(damaged)?;
         let content = &node[HEADER_BYTES..HEADER_BYTES + header.bytes as usize];
         let zone_bytes = ZONE_BYTES * io.geometry.sequential_zones as usize;
         let Some((zones, slots)) = content.split_at_checked(zone_bytes) else {

@@ -1,6 +1,7 @@
-//! The tree in memory: leaves and inner nodes behind shared pointers, each with the place of its copy on the device.
-//! Not how it changes (`edit`), and not how it gets to the device (`checkpoint`).
-//! Source: the layers of the ZB+-tree paper; sharing with snapshots by copying a path is our own.
+//! The tree in memory. Leaves and inner nodes are behind shared pointers that also hold the address of the node's copy
+//! on the device.
+//!
+//! Source: the layers of the ZB+-tree paper. Path copying for snapshots is not in the paper.
 
 use super::io::{Io, damaged};
 use super::keys::Keys;
@@ -11,15 +12,15 @@ use crate::node::{Page, Pointer};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// The home of a node that is only in memory. Block 0 is a superblock's, never a node's.
+/// The address of a node that exists only in memory. Block 0 holds a superblock, never a node.
 pub(super) const UNWRITTEN: u64 = 0;
 
-/// An inner node as its parent knows it. Inner nodes stay in memory once they were read.
+/// A reference to an inner node. Once read, an inner node stays in memory.
 pub(super) struct InnerSlot {
     pub home: AtomicU64,
-    /// What proves the node at its home to be the one.
-    pub proof: AtomicU32,
-    /// The level that it must have; of a root on the device, any.
+    /// The expected checksum of the node.
+    pub checksum: AtomicU32,
+    /// The level that the node must have. `None` for a root on the device.
     level: Option<u16>,
     pub node: OnceLock<Inner>,
 }
@@ -32,16 +33,16 @@ pub(super) struct Inner {
     pub children: Children,
 }
 
-/// What a head or interior node leads to.
+/// The children of a head or an interior node.
 #[derive(Clone)]
 pub(super) enum Children {
-    /// Of level 1.
+    /// Children of level 1.
     Leaves(Vec<Arc<LeafSlot>>),
-    /// Of all levels above.
+    /// Children of all higher levels.
     Inners(Vec<Arc<InnerSlot>>),
 }
 
-/// The tree at one moment.
+/// One version of the tree.
 #[derive(Clone)]
 pub(super) struct Tree {
     pub root: Arc<InnerSlot>,
@@ -52,20 +53,20 @@ impl InnerSlot {
     pub fn new(inner: Inner) -> Arc<Self> {
         Arc::new(Self {
             home: AtomicU64::new(UNWRITTEN),
-            proof: AtomicU32::new(0),
+            checksum: AtomicU32::new(0),
             level: Some(inner.level),
             node: OnceLock::from(inner),
         })
     }
 
-    pub fn root_on_device(home: u64, proof: u32) -> Arc<Self> {
-        Self::on_device(home, proof, None)
+    pub fn root_on_device(home: u64, checksum: u32) -> Arc<Self> {
+        Self::on_device(home, checksum, None)
     }
 
-    fn on_device(home: u64, proof: u32, level: Option<u16>) -> Arc<Self> {
+    fn on_device(home: u64, checksum: u32, level: Option<u16>) -> Arc<Self> {
         Arc::new(Self {
             home: AtomicU64::new(home),
-            proof: AtomicU32::new(proof),
+            checksum: AtomicU32::new(checksum),
             level,
             node: OnceLock::new(),
         })
@@ -75,23 +76,23 @@ impl InnerSlot {
         self.home.load(Ordering::Acquire)
     }
 
-    pub fn proof(&self) -> u32 {
-        self.proof.load(Ordering::Acquire)
+    pub fn checksum(&self) -> u32 {
+        self.checksum.load(Ordering::Acquire)
     }
 
-    /// The node, read from the device if it was not yet. It must be one level below its parent, so that no way down is endless whatever
-    /// a device says.
+    /// Returns the node, reading it on first use. A child must be one level below its parent, so every path is finite
+    /// even on a corrupt device.
     pub fn inner<D: ZonedDevice>(&self, io: &Io<D>) -> Result<&Inner> {
         if let Some(inner) = self.node.get() {
             return Ok(inner);
         }
         if self.home() == UNWRITTEN {
-            let what = "a change of the tree was interrupted".into();
+            let what = "a change to the tree was interrupted".into();
             return Err(Error::Stopped { device: io.device.name(), what });
         }
-        let record = io.read_inner(self.home(), self.proof())?;
+        let record = io.read_inner(self.home(), self.checksum())?;
         if let Some(level) = self.level.filter(|&level| level != record.level) {
-            let what = format!("a node of level {} is where one of level {level} must be", record.level);
+            let what = format!("a node of level {} is in place of one of level {level}", record.level);
             return Err(damaged(self.home(), what));
         }
         io.has_room_for_inner(self.home())?;
@@ -114,25 +115,25 @@ impl Inner {
             1 => Children::Leaves(pointers.into_iter().map(LeafSlot::on_device).collect()),
             level => {
                 let below =
-                    |pointer: Pointer| InnerSlot::on_device(pointer.home, pointer.proof, Some(level - 1));
+                    |pointer: Pointer| InnerSlot::on_device(pointer.home, pointer.checksum, Some(level - 1));
                 Children::Inners(pointers.into_iter().map(below).collect())
             }
         };
         Self { level: record.level, keys, children }
     }
 
-    /// How many bytes its entries take on the device.
+    /// The number of bytes that the entries take on the device.
     pub fn used(&self) -> usize {
         self.keys.bytes() + self.keys.len() * crate::node::InnerRecord::entry_bytes(self.level)
     }
 
-    /// Its children as the device is to know them.
+    /// The entries as written to the device.
     pub fn entries(&self) -> impl Iterator<Item = (&[u8], Pointer)> {
         (0..self.keys.len()).map(|index| {
             let pointer = match &self.children {
                 Children::Leaves(leaves) => leaves[index].homes().pointer(),
                 Children::Inners(inners) => {
-                    Pointer { home: inners[index].home(), log: None, proof: inners[index].proof() }
+                    Pointer { home: inners[index].home(), log: None, checksum: inners[index].checksum() }
                 }
             };
             (self.keys.get(index), pointer)
@@ -155,7 +156,7 @@ impl Inner {
 }
 
 impl Tree {
-    /// A tree with one empty leaf.
+    /// Creates a tree with one empty leaf.
     pub fn empty<D: ZonedDevice>(io: &Io<D>) -> Self {
         let mut keys = Keys::default();
         keys.push(&[]);
@@ -166,12 +167,12 @@ impl Tree {
         }
     }
 
-    /// What is left of a tree that was being changed when something went wrong: reading it is an error.
+    /// A placeholder for a tree whose update failed halfway. Reading it is an error.
     pub fn lost(len: u64) -> Self {
         Self { root: InnerSlot::root_on_device(UNWRITTEN, 0), len }
     }
 
-    /// Comes down to the leaf that `key` belongs to.
+    /// Descends to the leaf for `key`.
     pub fn leaf_of<D: ZonedDevice>(&self, io: &Io<D>, key: &[u8]) -> Result<&LeafSlot> {
         let mut inner = self.root.inner(io)?;
         loop {

@@ -1,8 +1,8 @@
-//! The one writer: journals a batch, applies it to the tree, and does a bounded part of a checkpoint and of garbage collection with it.
-//! Not how nodes change (`edit`) or get to the device (`checkpoint`).
+//! The single writer: journals each batch, applies it to the tree, and then performs a bounded share of checkpoint and
+//! garbage-collection work.
 
 use super::batch::{Batch, Change};
-use super::checkpoint::{Changed, Checkpoint, Freed, release, resolve};
+use super::checkpoint::{ChangeVolume, Checkpoint, Freed, release, resolve};
 use super::edit::{Editor, Effect, Retired, TreeCounts};
 use super::io::Traffic;
 use super::journal::Journal;
@@ -14,48 +14,51 @@ use super::tree::UNWRITTEN;
 use super::{Applied, Durability, Shared, lock};
 use crate::device::ZonedDevice;
 use crate::error::{Error, Result};
-use crate::node::{Extent, Page, Value, proof};
+use crate::node::{Extent, Page, Value, checksum};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::Ordering;
 
-/// All that only the writer needs.
+/// The state that only the writer uses.
 pub(super) struct Writer {
     pub space: Space,
     pub journal: Journal,
     pub superblock: Superblock,
     pub checkpoint: Option<Checkpoint>,
-    /// The buffers that checkpoints are written from.
+    /// The write buffers, reused from one checkpoint to the next.
     output: Output,
     pub retired: Vec<Retired>,
-    /// How many of these have been counted, and their blocks.
+    /// The number of retired items already counted, and their blocks.
     pub retired_seen: (usize, u64),
-    /// Blocks that were given up by a checkpoint, and that snapshots of older ones may still need.
+    /// Blocks released by checkpoints that snapshots of older checkpoints may still need, with the generation of the
+    /// checkpoint.
     pub waiting: VecDeque<(u64, Vec<Freed>)>,
-    /// What was written for loads that run, and how many there have been.
+    /// The blocks written by running bulk loads, and the number of loads started so far.
     pub staged: BTreeMap<u64, Vec<Freed>>,
     pub loads: u64,
     pub counts: TreeCounts,
-    /// Nodes that the next checkpoint will have to write, at most.
+    /// An upper bound of the nodes that the next checkpoint has to write.
     pub dirty: u64,
-    /// How much memory leaves take that have changed since a checkpoint began, and that must stay: themselves, or their changes; bytes.
-    pub held: u64,
-    /// At opening, for each sequential zone blocks of large values that only the journal has as yet.
+    /// Memory of leaves changed since the last checkpoint began that cannot be evicted (the leaves themselves, or their
+    /// lists of changes), bytes.
+    pub pinned_bytes: u64,
+    /// During recovery: for each sequential zone, the blocks of large values that only the journal refers to.
     pub claimed: Vec<u64>,
-    /// How many more logs there will be conventional slots for, and how many there were when the last checkpoint began.
-    pub log_room: u64,
+    /// The number of further logs for which conventional slots are left, and that number when the last checkpoint
+    /// began.
+    pub log_slots_left: u64,
     log_limit: u64,
     pub reclaim: Reclaim,
     pub checkpoints: u64,
     pub payload_bytes: u64,
-    /// The map was opened for reading: nothing is ever written.
+    /// The map is open for reading only: nothing is written.
     pub is_read_only: bool,
-    /// Why nothing is written any more.
+    /// The reason why writing has stopped, if it has.
     pub stopped: Option<String>,
 }
 
 impl Writer {
     pub fn new(space: Space, journal: Journal, superblock: Superblock) -> Self {
-        let log_room = space.slots_for_logs();
+        let log_slots_left = space.slots_for_logs();
         Self {
             space,
             journal,
@@ -69,10 +72,10 @@ impl Writer {
             loads: 0,
             counts: TreeCounts::default(),
             dirty: 0,
-            held: 0,
+            pinned_bytes: 0,
             claimed: Vec::new(),
-            log_room,
-            log_limit: log_room,
+            log_slots_left,
+            log_limit: log_slots_left,
             reclaim: Reclaim::default(),
             checkpoints: 0,
             payload_bytes: 0,
@@ -88,23 +91,25 @@ impl Writer {
         }
         let extent_blocks = check_lengths(shared, batch)?;
         self.make_room(shared, batch, extent_blocks)?;
-        // Nobody drops a leaf from memory between the time that it is read and the time that it is changed: what is in the journal can be
-        // done.
-        let hand = lock(&shared.hand);
-        self.load_leaves(shared, batch)?;
+        // Holding the clock hand keeps the loaded leaves in memory until they are changed, so that a journaled batch
+        // can always be applied.
+        let clock_hand = lock(&shared.clock_hand);
+        self.load_changed_leaves(shared, batch)?;
         let written = self.write_ahead(shared, batch, extent_blocks);
-        let prepared = self.or_stop(written)?;
-        let (dirty, held) = (self.dirty, self.held);
+        let prepared = self.stop_on_error(written)?;
+        let (dirty, pinned_bytes) = (self.dirty, self.pinned_bytes);
         let applied = self.change_tree(shared, prepared.as_ref().unwrap_or(batch));
-        let applied = self.or_stop(applied)?;
-        drop(hand);
+        let applied = self.stop_on_error(applied)?;
+        drop(clock_hand);
         self.payload_bytes += batch.changes().map(|change| payload(&change)).sum::<u64>();
-        // The batch is safe and done: what goes wrong from here on stops the next one.
+        // The batch is durable and applied. A later error stops the writer but does not fail this batch.
         let bytes = batch.bytes().len() as u64;
-        let grown =
-            Changed { nodes: self.dirty.saturating_sub(dirty), bytes: self.held.saturating_sub(held) };
-        let done = self.keep_house(shared, bytes, grown);
-        let _ = self.or_stop(done);
+        let grown = ChangeVolume {
+            nodes: self.dirty.saturating_sub(dirty),
+            bytes: self.pinned_bytes.saturating_sub(pinned_bytes),
+        };
+        let done = self.run_maintenance(shared, bytes, grown);
+        let _ = self.stop_on_error(done);
         Ok(applied)
     }
 
@@ -118,8 +123,8 @@ impl Writer {
         }
     }
 
-    /// After a failed write nothing may be written any more: what the device holds is not known.
-    pub fn or_stop<T>(&mut self, result: Result<T>) -> Result<T> {
+    /// Stops the writer if `result` is an error: after a failed write the state of the device is unknown.
+    pub fn stop_on_error<T>(&mut self, result: Result<T>) -> Result<T> {
         if let Err(error) = &result {
             self.stopped = Some(error.to_string());
         }
@@ -129,15 +134,15 @@ impl Writer {
     pub fn sync<D: ZonedDevice>(&mut self, shared: &Shared<D>) -> Result<()> {
         self.check_running(shared)?;
         let flushed = shared.io.device.flush().map_err(Error::from);
-        self.or_stop(flushed)?;
-        self.journal.was_flushed();
+        self.stop_on_error(flushed)?;
+        self.journal.mark_flushed();
         Ok(())
     }
 
     pub fn checkpoint_now<D: ZonedDevice>(&mut self, shared: &Shared<D>) -> Result<()> {
         self.check_running(shared)?;
         let released = self.release_unneeded(shared);
-        self.or_stop(released)?;
+        self.stop_on_error(released)?;
         let done = self.finish_checkpoint(shared).and_then(|()| {
             if self.is_changed(shared) || self.reclaim.wants_checkpoint() {
                 self.begin_checkpoint(shared);
@@ -145,28 +150,28 @@ impl Writer {
             }
             Ok(())
         });
-        self.or_stop(done)
+        self.stop_on_error(done)
     }
 
-    /// Whether there is anything that the last checkpoint does not have.
+    /// Whether there are changes that are not in the last checkpoint.
     pub fn is_changed<D: ZonedDevice>(&self, shared: &Shared<D>) -> bool {
-        let tree = shared.newest.tree();
+        let tree = shared.published.tree();
         let root = tree.root.home();
         let is_new = root == UNWRITTEN && (tree.len > 0 || self.superblock.root != 0);
         self.journal.blocks > 0 || !self.retired.is_empty() || is_new || root != self.superblock.root
     }
 
-    /// Reads the leaves that a batch changes, so that a leaf that cannot be read fails the batch before it is in the journal.
-    fn load_leaves<D: ZonedDevice>(&mut self, shared: &Shared<D>, batch: &Batch) -> Result<()> {
+    /// Loads the leaves that a batch changes, so that an unreadable leaf fails the batch before it is journaled.
+    fn load_changed_leaves<D: ZonedDevice>(&mut self, shared: &Shared<D>, batch: &Batch) -> Result<()> {
         if shared.all_resident.load(Ordering::Acquire) {
             return Ok(());
         }
-        let tree = shared.newest.tree();
+        let tree = shared.published.tree();
         batch.changes().try_for_each(|change| tree.leaf_of(&shared.io, change.key)?.with(&shared.io, |_| ()))
     }
 
-    /// Writes large values and the journal's record, and makes them safe. A batch with large values is given back with their places
-    /// instead.
+    /// Writes large values and the journal record and flushes them. If the batch has large values, returns a version of
+    /// it that refers to their blocks.
     fn write_ahead<D: ZonedDevice>(
         &mut self,
         shared: &Shared<D>,
@@ -181,7 +186,7 @@ impl Writer {
         self.journal.append(&shared.io, &mut self.space, record)?;
         if shared.options.durability == Durability::EachBatch {
             shared.io.device.flush()?;
-            self.journal.was_flushed();
+            self.journal.mark_flushed();
         }
         Ok(prepared)
     }
@@ -215,7 +220,7 @@ impl Writer {
         Ok(extent)
     }
 
-    /// Writes a large value that the journal does not have.
+    /// Writes a large value and returns its location. The caller has to journal it.
     pub fn place_extent<D: ZonedDevice>(
         &mut self,
         shared: &Shared<D>,
@@ -223,75 +228,85 @@ impl Writer {
         value: &[u8],
     ) -> Result<Extent> {
         let blocks = shared.io.extent_blocks(key, value.len() as u32);
-        let (block, finished) = self.space.take_appended(Stream::Extents, blocks)?;
+        let (block, finished) = self.space.take_appended(Stream::ExtentsState, blocks)?;
         if let Some(zone) = finished {
             shared.io.device.finish(zone)?;
         }
         let data = shared.io.encode_extent(key, value, block);
         shared.io.write(Traffic::Extent, block, &data)?;
-        Ok(Extent { block, bytes: value.len() as u32, proof: proof(&data) })
+        Ok(Extent { block, bytes: value.len() as u32, checksum: checksum(&data) })
     }
 
-    /// Who changes the tree now.
+    /// An editor that works on the writer's accounts.
     pub fn editor<'a, D: ZonedDevice>(&'a mut self, shared: &'a Shared<D>) -> Editor<'a, D> {
         Editor {
             io: &shared.io,
             retired: &mut self.retired,
             counts: &mut self.counts,
             dirty: &mut self.dirty,
-            held: &mut self.held,
-            log_room: &mut self.log_room,
+            pinned_bytes: &mut self.pinned_bytes,
+            log_slots_left: &mut self.log_slots_left,
             checkpointing: self.checkpoint.is_some(),
-            keeps_changes: !shared.all_resident.load(Ordering::Acquire),
+            records_changes: !shared.all_resident.load(Ordering::Acquire),
             generation: self.space.generation,
         }
     }
 
-    /// Applies a batch to the tree that readers see, in the order of its keys: neighbours share what the processor's caches hold.
+    /// Applies a batch to the tree, sorted by key, so that neighbouring changes share cached nodes.
     pub fn change_tree<D: ZonedDevice>(&mut self, shared: &Shared<D>, batch: &Batch) -> Result<Applied> {
         let mut changes: Vec<Change<'_>> = batch.changes().collect();
         changes.sort_by(|a, b| a.key.cmp(b.key));
-        let mut changing = shared.newest.change();
+        let mut update = shared.published.begin_update();
         let mut editor = self.editor(shared);
         let mut applied = Applied::default();
         for Change { key, value } in changes {
-            match editor.change(changing.tree(), key, value)? {
+            match editor.change(update.tree(), key, value)? {
                 Effect::Inserted => applied.inserted += 1,
                 Effect::Updated => applied.updated += 1,
                 Effect::Deleted => applied.deleted += 1,
                 Effect::Absent => {}
             }
         }
-        changing.done();
+        update.publish();
         Ok(applied)
     }
 
-    /// What comes with each batch, of so many bytes, which changed so much: a part of the checkpoint, if one is due, and of garbage
-    /// collection.
-    fn keep_house<D: ZonedDevice>(&mut self, shared: &Shared<D>, bytes: u64, grown: Changed) -> Result<()> {
+    /// The maintenance work of a batch: runs a share of the checkpoint, if one is due, and of garbage collection.
+    /// `bytes` is the size of the batch, and `grown` the amount of change that it caused.
+    fn run_maintenance<D: ZonedDevice>(
+        &mut self,
+        shared: &Shared<D>,
+        bytes: u64,
+        grown: ChangeVolume,
+    ) -> Result<()> {
         let block_bytes = u64::from(shared.io.geometry.block_bytes);
         let capacity = shared.io.geometry.zone_capacity_blocks;
         let free = self.space.available().saturating_sub(self.reserve(true, capacity));
         let limit = (shared.options.journal_bytes / block_bytes).min((free / 2).max(capacity)).max(2);
         let journal = self.journal.blocks;
         let free_nodes = free / shared.io.node_blocks();
-        let most_held = shared.options.cache_bytes / 2;
+        let max_pinned_bytes = shared.options.cache_bytes / 2;
         if let Some(checkpoint) = &self.checkpoint {
-            // It is to end before the journal has grown by half of what it may, and what has changed by what it may.
+            // Pace the checkpoint so that it completes before the journal has grown by half of its limit and before the
+            // changes have used up their limits.
             let by_journal = checkpoint.all * (bytes / block_bytes + 1) / (limit / 2).max(1);
             let nodes = free_nodes.saturating_sub(checkpoint.remaining).saturating_sub(self.dirty);
             let nodes = nodes.saturating_sub(checkpoint.slack.nodes);
-            let memory = most_held.saturating_sub(self.held).saturating_sub(checkpoint.slack.bytes);
+            let memory =
+                max_pinned_bytes.saturating_sub(self.pinned_bytes).saturating_sub(checkpoint.slack.bytes);
             let by_nodes = checkpoint.remaining * grown.nodes / nodes.max(1);
             let by_memory = checkpoint.remaining * grown.bytes / memory.max(1);
             let late = journal >= limit || nodes == 0 || memory == 0;
             let paced = by_journal.max(by_nodes).max(by_memory) + 8;
             self.step_checkpoint(shared, if late { u64::MAX } else { paced })?;
-        } else if journal >= limit / 2 || self.held >= most_held || self.dirty >= free_nodes / 2 {
+        } else if journal >= limit / 2
+            || self.pinned_bytes >= max_pinned_bytes
+            || self.dirty >= free_nodes / 2
+        {
             self.begin_checkpoint(shared);
             if let Some(checkpoint) = &mut self.checkpoint {
                 let nodes = free_nodes.saturating_sub(checkpoint.remaining) / 5;
-                checkpoint.slack = Changed { nodes, bytes: most_held / 5 };
+                checkpoint.slack = ChangeVolume { nodes, bytes: max_pinned_bytes / 5 };
             }
         }
         self.reclaim_step(shared, grown.nodes)
@@ -300,7 +315,7 @@ impl Writer {
     pub fn begin_checkpoint<D: ZonedDevice>(&mut self, shared: &Shared<D>) {
         let freed = resolve(std::mem::take(&mut self.retired));
         self.retired_seen = (0, 0);
-        let tree = shared.newest.tree();
+        let tree = shared.published.tree();
         let mut extents_since = self.claimed.clone();
         extents_since.resize(self.space.zones.len(), 0);
         self.checkpoint = Some(Checkpoint::begin(
@@ -311,11 +326,11 @@ impl Writer {
             extents_since,
             std::mem::take(&mut self.output),
         ));
-        (self.dirty, self.held) = (0, 0);
+        (self.dirty, self.pinned_bytes) = (0, 0);
         self.journal.blocks = 0;
-        let logs = self.log_limit.saturating_sub(self.log_room);
+        let logs = self.log_limit.saturating_sub(self.log_slots_left);
         self.log_limit = self.space.slots_for_logs().saturating_sub(logs);
-        self.log_room = self.log_limit;
+        self.log_slots_left = self.log_limit;
         self.space.generation = self.superblock.generation.wrapping_add(1);
         self.reclaim.checkpoint_begins();
     }
@@ -331,28 +346,28 @@ impl Writer {
         let Some(checkpoint) = &mut self.checkpoint else { return Ok(()) };
         let generation = self.superblock.generation.wrapping_add(1);
         let done = {
-            // Nobody drops a leaf from memory that has its place but is not there yet.
-            let _hand = lock(&shared.hand);
+            // Holding the clock hand prevents eviction of leaves that have an address but are not written yet.
+            let _clock_hand = lock(&shared.clock_hand);
             checkpoint.step(&shared.io, &mut self.space, generation, budget)?
         };
         if !done {
             return Ok(());
         }
-        // What is being loaded is in no tree: if the power is cut, nobody needs it.
+        // Staged data of bulk loads is not in the tree, so it counts as free after a power cut.
         let waiting = self.waiting.iter().map(|(_, freed)| freed).chain(self.staged.values());
         let waiting = waiting.flatten().copied();
         let superblock = checkpoint.finish(&shared.io, &self.space, waiting, &self.superblock)?;
-        // Before anything of the older one is given up: a write that was lost or went elsewhere is made good.
+        // Repair lost or misdirected copies of the new superblock before releasing blocks that the old one needs.
         superblock.complete(&shared.io)?;
         self.superblock = superblock;
-        self.journal.was_flushed();
+        self.journal.mark_flushed();
         self.journal.checkpoint = generation;
         let freed = std::mem::take(&mut checkpoint.freed);
         self.output = std::mem::take(&mut checkpoint.output);
         self.checkpoint = None;
         self.checkpoints += 1;
         self.waiting.push_back((generation, freed));
-        shared.newest.checkpoint_ended(generation);
+        shared.published.checkpoint_ended(generation);
         shared.shrink_from.store(0, Ordering::Relaxed);
         let start = self.superblock.journal.zone;
         while start != 0 && self.journal.zones.front().is_some_and(|&zone| zone != start) {
@@ -360,24 +375,24 @@ impl Writer {
         }
         self.reclaim.checkpoint_ends();
         self.release_waiting(shared)?;
-        self.settle_victims();
+        self.abandon_victims();
         Ok(())
     }
 
-    /// Whether a snapshot that kept blocks from being given up is gone, and they are given up now.
+    /// Releases the blocks that a dropped snapshot has kept allocated. Returns whether there were any.
     pub fn release_unneeded<D: ZonedDevice>(&mut self, shared: &Shared<D>) -> Result<bool> {
-        let oldest = shared.newest.oldest();
+        let oldest = shared.published.oldest();
         if self.waiting.front().is_none_or(|&(generation, _)| generation > oldest) {
             return Ok(false);
         }
         self.release_waiting(shared)?;
-        self.settle_victims();
+        self.abandon_victims();
         Ok(true)
     }
 
-    /// Gives up the blocks that no snapshot needs any more, and resets the zones that nothing is left of.
+    /// Releases the blocks that no snapshot needs, and resets the zones that are empty then.
     pub fn release_waiting<D: ZonedDevice>(&mut self, shared: &Shared<D>) -> Result<()> {
-        let oldest = shared.newest.oldest();
+        let oldest = shared.published.oldest();
         while self.waiting.front().is_some_and(|&(generation, _)| generation <= oldest) {
             for freed in self.waiting.pop_front().map(|(_, freed)| freed).unwrap_or_default() {
                 release(&mut self.space, freed);
@@ -396,13 +411,13 @@ impl Writer {
     }
 }
 
-/// Whether all keys and values can be held, and how many blocks the large values take.
+/// Checks the lengths of all keys and values, and returns the number of blocks that the large values take.
 fn check_lengths<D: ZonedDevice>(shared: &Shared<D>, batch: &Batch) -> Result<u64> {
     batch.changes().map(|Change { key, value }| shared.blocks_outside(key, value)).sum()
 }
 
 impl<D: ZonedDevice> Shared<D> {
-    /// How many blocks a record takes besides its place in a leaf.
+    /// The number of blocks that a record takes outside its leaf.
     ///
     /// # Errors
     /// [`Error::KeyLength`], [`Error::ValueLength`].
@@ -420,7 +435,7 @@ impl<D: ZonedDevice> Shared<D> {
         Ok(if is_large { self.io.extent_blocks(key, value.len() as u32) } else { 0 })
     }
 
-    /// The longest value that the map takes, bytes: one that fits into a zone.
+    /// The maximum length of a value, bytes. A value must fit into one zone and is at most about 64 MiB.
     pub fn longest_value(&self) -> usize {
         let zone = self.io.geometry.zone_capacity_blocks * u64::from(self.io.geometry.block_bytes);
         zone.min(64 << 20) as usize - Page::limits(self.io.node_bytes).0 - crate::node::HEADER_BYTES

@@ -1,10 +1,9 @@
-//! Records that are loaded in order are there all together or not at all, whatever else happens meanwhile.
-//! Not batches: see `model`.
+//! Bulk loads are atomic, whatever happens meanwhile.
 
 use crate::support::{Model, Records, assert_same, batch, busy, geometry, memory, open};
 use longma_zoned::device::{Fault, FaultyDevice, MemoryDevice};
 use longma_zoned::{Error, Store, ZonedDevice};
-use longma_zoned_lab::ycsb::Chance;
+use longma_zoned_lab::ycsb::Rng;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -23,7 +22,7 @@ fn filled<D: ZonedDevice>(device: D) -> (Store<D>, Model) {
     (store, model)
 }
 
-/// What follows a load that failed: the map is as it was, takes changes, and is the same after a power cut.
+/// Checks that a failed load left the map unchanged, also after a power cut, and that it still accepts changes.
 fn assert_as_before(store: Store<Arc<MemoryDevice>>, mut model: Model, what: &str) {
     assert_same(&store.snapshot(), &model, what);
     let device = Arc::clone(store.device());
@@ -58,8 +57,8 @@ fn a_load_that_fails_loads_nothing() {
         assert_as_before(store, model, &format!("unsorted, {what}"));
 
         let (store, model) = filled(Arc::new(memory(256, 2, 24)));
-        let long = store.load(first().chain([(vec![255; 400], Vec::new())]));
-        assert!(matches!(long, Err(Error::KeyLength { bytes: 400, .. })), "{long:?}");
+        let read_u48 = store.load(first().chain([(vec![255; 400], Vec::new())]));
+        assert!(matches!(read_u48, Err(Error::KeyLength { bytes: 400, .. })), "{read_u48:?}");
         assert_as_before(store, model, &format!("a long key, {what}"));
 
         let (store, model) = filled(Arc::new(memory(256, 2, 24)));
@@ -71,7 +70,7 @@ fn a_load_that_fails_loads_nothing() {
 }
 
 #[test]
-fn a_load_of_more_than_there_is_room_for_loads_nothing_and_leaves_the_room_as_it_was() {
+fn a_load_that_does_not_fit_loads_nothing_and_releases_its_space() {
     let (store, model) = filled(Arc::new(memory(128, 2, 12)));
     let error = store.load((0..1_000_000u64).map(|number| (key(number), key(number)))).unwrap_err();
     assert!(matches!(error, Error::Full { .. }), "{error}");
@@ -79,20 +78,20 @@ fn a_load_of_more_than_there_is_room_for_loads_nothing_and_leaves_the_room_as_it
 }
 
 #[test]
-fn records_are_loaded_before_behind_between_and_among_those_that_are_there() {
+fn records_are_loaded_before_after_and_between_existing_ones() {
     for records in [Records::Fixed, Records::Variable, Records::Large] {
         for seed in 0..12 {
-            let mut chance = Chance::new(seed);
+            let mut rng = Rng::new(seed);
             let device = Store::format(Arc::new(memory(512, 4, 24)), Some(512), 1).unwrap();
             let store = open(Arc::clone(&device), busy(20_000, 60_000));
             let mut model = Model::new();
             for _ in 0..4 {
-                for _ in 0..chance.below(12) {
-                    store.apply(&batch(&mut chance, records, 900, 60, 20, &mut model)).unwrap();
+                for _ in 0..rng.below(12) {
+                    store.apply(&batch(&mut rng, records, 900, 60, 20, &mut model)).unwrap();
                 }
-                let (first, step) = (chance.below(900), 1 + chance.below(4));
-                let numbers = (first..900).step_by(step as usize).take(1 + chance.below(600) as usize);
-                let all: Model = numbers.map(|n| (records.key(n), records.value(&mut chance))).collect();
+                let (first, step) = (rng.below(900), 1 + rng.below(4));
+                let numbers = (first..900).step_by(step as usize).take(1 + rng.below(600) as usize);
+                let all: Model = numbers.map(|n| (records.key(n), records.value(&mut rng))).collect();
                 assert_eq!(store.load(&all).unwrap(), all.len() as u64);
                 model.extend(all);
                 assert_same(&store.snapshot(), &model, &format!("{records:?}, seed {seed}"));
@@ -105,10 +104,10 @@ fn records_are_loaded_before_behind_between_and_among_those_that_are_there() {
 }
 
 #[test]
-fn others_read_and_write_while_records_are_loaded_and_so_does_who_makes_them() {
+fn reads_and_writes_work_during_a_load_also_from_the_record_iterator() {
     let (store, mut model) = filled(Arc::new(memory(256, 2, 24)));
     let rows = (0..6_000u64).map(|number| {
-        // It reads and writes the map that it is loaded into: nothing of the load is to be seen.
+        // The iterator reads and writes the map during the load. The load must not be visible yet.
         assert_eq!(store.get(&key(number)).unwrap().is_some(), number < 300 && number % 3 == 0);
         if number % 100 == 50 {
             store.put(&key(10_000 + number), b"meanwhile").unwrap();
@@ -140,7 +139,7 @@ fn a_cut_or_a_failed_write_in_a_load_leaves_all_of_it_or_nothing() {
         let both: Model = model.clone().into_iter().chain(rows.clone()).collect();
         match &loaded {
             Ok(_) => assert_same(&store.snapshot(), &both, "loaded"),
-            // Readers go on with what was there, though nothing is written any more.
+            // Readers keep the old contents, although writing has stopped.
             Err(_) => assert_same(&store.snapshot(), &model, &format!("a failed write after {after}")),
         }
         drop(store);

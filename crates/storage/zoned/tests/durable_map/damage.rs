@@ -1,6 +1,5 @@
-//! Damage of what had been written whole: a flipped bit in the journal, a write that never reached the medium, a panic in the middle of a
-//! batch. What was acknowledged is there, or an error says that it is not.
-//! Not all kinds together, by chance: see `by_chance`. Not power cuts alone: see `power_cuts`.
+//! Damage to completely written data: flipped bits in the journal, lost writes, a panic in the middle of a batch.
+//! Acknowledged data is present, or an error reports its loss.
 
 use crate::support::{Model, busy, memory, open, rows};
 use longma_zoned::device::{Block, DeviceError, Geometry, MemoryDevice, Zone, ZoneNumber};
@@ -16,7 +15,8 @@ fn key(number: u64) -> [u8; 8] {
     number.to_be_bytes()
 }
 
-/// A map of 80 keys in a checkpoint, and 80 batches of one key each that only the journal has: its first block, and how many there are.
+/// A map of 80 keys in a checkpoint and 80 batches of one key each in the journal. Returns the device, the first block
+/// of the journal, and the number of journal blocks.
 fn journaled() -> (MemoryDevice, u64, u64) {
     let device = Store::format(Arc::new(memory(128, 2, 14)), Some(512), 1).unwrap();
     let store = open(Arc::clone(&device), OPTIONS);
@@ -38,7 +38,7 @@ fn a_flipped_bit_in_the_journal_stops_opening_wherever_it_is() {
     let (pristine, first, blocks) = journaled();
     assert_eq!(blocks, 80);
     for block in 0..blocks {
-        // In the header, and in the record.
+        // Bits of the header and of the fragment.
         for bit in [3, 70, 130, 200, 8 * 24 + 1, 8 * 33, 8 * 38, 8 * 60, 8 * 90] {
             let image = Arc::new(pristine.snapshot());
             image.flip_bit(Block(first + block), bit).unwrap();
@@ -50,7 +50,7 @@ fn a_flipped_bit_in_the_journal_stops_opening_wherever_it_is() {
             let problems = Store::check(image).unwrap().problems;
             assert!(problems.iter().any(|problem| problem.block == Some(first + block)), "{problems:?}");
         }
-        // In what fills the block nothing can be lost.
+        // Damage in the padding of the block is harmless.
         let image = Arc::new(pristine.snapshot());
         image.flip_bit(Block(first + block), 8 * 500).unwrap();
         assert_eq!(open(image, OPTIONS).len(), 160);
@@ -58,7 +58,7 @@ fn a_flipped_bit_in_the_journal_stops_opening_wherever_it_is() {
 }
 
 #[test]
-fn a_lost_write_to_a_slot_that_is_used_again_is_an_error_when_it_is_read() {
+fn reading_a_reused_slot_after_a_lost_write_is_an_error() {
     let device = Store::format(Arc::new(memory(64, 1, 20)), Some(512), 1).unwrap();
     let store = open(Arc::clone(&device), OPTIONS);
     let mut model = Model::new();
@@ -68,7 +68,7 @@ fn a_lost_write_to_a_slot_that_is_used_again_is_an_error_when_it_is_read() {
     }
     store.checkpoint().unwrap();
     let before = device.snapshot();
-    // So often that the slots of the first checkpoint are used again.
+    // Enough rounds to reuse the slots of the first checkpoint.
     for round in 0..8u64 {
         for number in (0..600).step_by(3) {
             let (key, value) = (key(number), key(number * 3 + round));
@@ -119,7 +119,7 @@ fn one_lost_copy_of_the_newest_superblock_loses_nothing() {
     let store = open(Arc::clone(&device), OPTIONS);
     let mut images = vec![device.snapshot()];
     for number in 0..40 {
-        // The journal has nothing of it.
+        // A load bypasses the journal.
         store.load([(key(number), b"loaded..")]).unwrap();
         images.push(device.snapshot());
     }
@@ -129,13 +129,13 @@ fn one_lost_copy_of_the_newest_superblock_loses_nothing() {
         let end = image.geometry().zone_blocks;
         for (lost, other) in [(0, end - 2), (end - 2, 0), (1, end - 1), (end - 1, 1)] {
             let device = Arc::new(image.snapshot());
-            // What was there two checkpoints before: the write since then was lost.
+            // Restore the contents from two checkpoints before, as if the last write to the copy had been lost.
             images[checkpoint - 2].read(Block(lost), &mut copy).unwrap();
             device.write(Block(lost), &copy).unwrap();
             let store = open(Arc::clone(&device), OPTIONS);
             assert_eq!(store.len(), checkpoint as u64, "copy {lost}");
             drop(store);
-            // Opening made the copy good: now the other one may go, too.
+            // Opening has repaired the copy, so the other one may fail now.
             device.write(Block(other), &[0; 512]).unwrap();
             assert_eq!(open(device, OPTIONS).len(), checkpoint as u64, "copy {lost}, and then the other");
         }
@@ -143,7 +143,7 @@ fn one_lost_copy_of_the_newest_superblock_loses_nothing() {
 }
 
 #[test]
-fn a_superblock_that_is_lost_with_both_copies_is_missed() {
+fn the_loss_of_both_copies_of_a_superblock_is_detected() {
     let device = Store::format(Arc::new(memory(16, 4, 24)), Some(512), 1).unwrap();
     let store = open(Arc::clone(&device), OPTIONS);
     let mut images = vec![device.snapshot()];
@@ -168,7 +168,7 @@ fn a_superblock_that_is_lost_with_both_copies_is_missed() {
     }
 }
 
-/// A device that panics when told to, and counts no resets.
+/// A device that panics on request and does not count resets.
 struct Moody {
     inner: Arc<MemoryDevice>,
     panics: AtomicBool,
@@ -265,7 +265,7 @@ fn wear_is_remembered_where_the_device_does_not_count_resets() {
 }
 
 #[test]
-fn a_map_of_another_version_is_refused_with_what_to_do() {
+fn a_map_of_another_version_is_refused_with_advice() {
     let device = Store::format(Arc::new(memory(64, 2, 10)), Some(512), 1).unwrap();
     for (version, says) in [(1, "of an older longma"), (3, "of a newer longma")] {
         for block in [1, device.geometry().zone_blocks - 1] {

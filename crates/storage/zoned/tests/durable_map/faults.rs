@@ -1,20 +1,19 @@
-//! What goes wrong on a device is said clearly, and loses nothing that was acknowledged.
-//! Not power cuts: see `power_cuts`.
+//! Device errors are reported clearly and lose no acknowledged data.
 
 use crate::support::{Model, Records, assert_same, batch, busy, geometry, open};
 use longma_zoned::device::{Block, Condition, DeviceError, Fault, FaultyDevice, ZoneNumber};
 use longma_zoned::{Batch, Error, Store, ZonedDevice};
-use longma_zoned_lab::ycsb::Chance;
+use longma_zoned_lab::ycsb::Rng;
 use std::sync::Arc;
 
-/// A map with some data, all of it on the device, and no leaf in memory.
+/// A map with some data, all of it on the device and no leaf in memory.
 fn filled(zones: (u64, u32, u32)) -> (Arc<FaultyDevice>, Model) {
     let device = FaultyDevice::new(geometry(zones.0, zones.1, zones.2)).unwrap();
     let device = Store::format(Arc::new(device), Some(512), 1).unwrap();
     let store = open(Arc::clone(&device), busy(50_000, 20_000));
-    let (mut chance, mut model) = (Chance::new(5), Model::new());
+    let (mut rng, mut model) = (Rng::new(5), Model::new());
     for _ in 0..60 {
-        store.apply(&batch(&mut chance, Records::Fixed, 900, 24, 10, &mut model)).unwrap();
+        store.apply(&batch(&mut rng, Records::Fixed, 900, 24, 10, &mut model)).unwrap();
     }
     store.close().unwrap();
     (device, model)
@@ -26,7 +25,7 @@ fn a_read_error_is_reported_and_the_map_goes_on() {
     let (mut failed, mut changed) = (0, model.clone());
     for after in 0..40 {
         let store = open(Arc::clone(&device), busy(50_000, 20_000));
-        device.inject(Fault::PassingReadError { after: 0 });
+        device.inject(Fault::TransientReadError { after: 0 });
         let key = model.keys().nth(after * 7 % model.len()).unwrap().clone();
         let mut change = Batch::new();
         change.put(&key, b"changed!");
@@ -53,11 +52,11 @@ fn a_read_error_under_a_writer_whose_changed_leaves_are_not_in_memory_loses_noth
     for after in (0..1_200).step_by(7) {
         let (device, mut model) = filled((128, 2, 12));
         let store = open(Arc::clone(&device), busy(9_000, 20_000));
-        device.inject(Fault::PassingReadError { after });
-        let mut chance = Chance::new(after);
+        device.inject(Fault::TransientReadError { after });
+        let mut rng = Rng::new(after);
         let mut attempted = model.clone();
         for number in 0..60 {
-            let batch = batch(&mut chance, Records::Fixed, 900, 24, 30, &mut attempted);
+            let batch = batch(&mut rng, Records::Fixed, 900, 24, 30, &mut attempted);
             match store.apply(&batch) {
                 Ok(_) => model = attempted.clone(),
                 Err(Error::Device(DeviceError::Media { .. })) if store.apply(&batch).is_ok() => {
@@ -84,17 +83,17 @@ fn a_read_error_under_a_writer_whose_changed_leaves_are_not_in_memory_loses_noth
 }
 
 #[test]
-fn a_failed_write_or_flush_stops_writing_and_opening_again_brings_everything_back() {
+fn a_failed_write_or_flush_stops_writing_and_reopening_recovers_everything() {
     for after in (0..400).step_by(7) {
         for flush in [false, true] {
             let (device, mut model) = filled((64, 2, 12));
             let store = open(Arc::clone(&device), busy(20_000, 8_000));
             let after = device.changes() + after;
             device.inject(if flush { Fault::FlushError { after } } else { Fault::WriteError { after } });
-            let mut chance = Chance::new(after);
+            let mut rng = Rng::new(after);
             let mut attempted = model.clone();
             let error = loop {
-                match store.apply(&batch(&mut chance, Records::Fixed, 900, 24, 30, &mut attempted)) {
+                match store.apply(&batch(&mut rng, Records::Fixed, 900, 24, 30, &mut attempted)) {
                     Ok(_) => model = attempted.clone(),
                     Err(error) => break error,
                 }
@@ -104,7 +103,7 @@ fn a_failed_write_or_flush_stops_writing_and_opening_again_brings_everything_bac
             assert!(matches!(again, Error::Stopped { .. }), "{again}");
             store.get(b"12345678").unwrap();
             drop(store);
-            // What a power cut leaves, and what is left without one.
+            // The images after a power cut and without one.
             for image in [device.cut().image_with_none(), device.cut().image_with_all()] {
                 let store = open(Arc::new(image), busy(20_000, 8_000));
                 let snapshot = store.snapshot();
@@ -122,16 +121,16 @@ fn a_failed_write_or_flush_stops_writing_and_opening_again_brings_everything_bac
 }
 
 #[test]
-fn a_full_device_says_so_keeps_everything_and_takes_deletions() {
+fn a_full_device_reports_it_keeps_everything_and_accepts_deletions() {
     for (records, zones) in [(Records::Fixed, (32, 1, 8)), (Records::Large, (64, 1, 12))] {
         let device = FaultyDevice::new(geometry(zones.0, zones.1, zones.2)).unwrap();
         let device = Store::format(Arc::new(device), Some(512), 1).unwrap();
         let store = open(Arc::clone(&device), busy(20_000, 8_000));
-        let (mut chance, mut model) = (Chance::new(3), Model::new());
+        let (mut rng, mut model) = (Rng::new(3), Model::new());
         for round in 0..3 {
             let mut attempted = model.clone();
             let error = loop {
-                match store.apply(&batch(&mut chance, records, 1_000_000, 8, 0, &mut attempted)) {
+                match store.apply(&batch(&mut rng, records, 1_000_000, 8, 0, &mut attempted)) {
                     Ok(_) => model = attempted.clone(),
                     Err(error) => break error,
                 }
@@ -162,14 +161,14 @@ fn a_worn_out_zone_stops_the_map_and_opening_it_again_goes_on_without_that_zone(
         let (device, mut model) = filled((64, 1, 14));
         for round in 0..4u32 {
             let store = open(Arc::clone(&device), busy(20_000, 8_000));
-            // An empty zone, so that an offline one has nothing to lose: one that will be written soon.
+            // Choose an empty zone that will be written soon; an offline zone without data loses nothing.
             let empty =
                 device.zones().unwrap().into_iter().find(|zone| zone.condition == Condition::Empty).unwrap();
             let later = if condition == Condition::ReadOnly { 3 } else { 0 };
             device.inject(Fault::WornOut { after: device.changes() + later, zone: empty.number, condition });
-            let (mut chance, mut attempted) = (Chance::new(round.into()), model.clone());
+            let (mut rng, mut attempted) = (Rng::new(round.into()), model.clone());
             for _ in 0..150 {
-                match store.apply(&batch(&mut chance, Records::Fixed, 900, 24, 30, &mut attempted)) {
+                match store.apply(&batch(&mut rng, Records::Fixed, 900, 24, 30, &mut attempted)) {
                     Ok(_) => model = attempted.clone(),
                     Err(Error::Device(_) | Error::Stopped { .. }) => break,
                     Err(error) => panic!("{error}"),
@@ -179,14 +178,14 @@ fn a_worn_out_zone_stops_the_map_and_opening_it_again_goes_on_without_that_zone(
             let store = match Store::open(Arc::clone(&device), busy(20_000, 8_000)) {
                 Err(error) => {
                     lost_journals += 1;
-                    // The journal was to go on in it: nobody can know whether it did.
+                    // The journal was to continue in the offline zone, so it is unknown whether it did.
                     let text = error.to_string();
                     assert!(
                         matches!(error, Error::JournalDamaged { .. }) && condition == Condition::Offline,
                         "{text}"
                     );
                     assert!(
-                        text.contains(&format!("it goes on in {}, which is offline", empty.number)),
+                        text.contains(&format!("it continues in {}, which is offline", empty.number)),
                         "{text}"
                     );
                     let problems = Store::check(Arc::clone(&device)).unwrap().problems;
@@ -208,8 +207,8 @@ fn a_worn_out_zone_stops_the_map_and_opening_it_again_goes_on_without_that_zone(
 
 #[test]
 fn a_device_without_a_map_or_of_another_shape_is_refused() {
-    let blank = Arc::new(FaultyDevice::new(geometry(64, 1, 8)).unwrap());
-    let error = Store::open(blank, busy(1000, 1000)).err().unwrap();
+    let null = Arc::new(FaultyDevice::new(geometry(64, 1, 8)).unwrap());
+    let error = Store::open(null, busy(1000, 1000)).err().unwrap();
     assert!(matches!(error, Error::NotFormatted { .. }), "{error}");
     let few = Arc::new(FaultyDevice::new(geometry(64, 1, 3)).unwrap());
     assert!(matches!(Store::format(few, None, 1), Err(Error::Unsuitable { .. })));
@@ -228,14 +227,14 @@ fn a_device_without_a_map_or_of_another_shape_is_refused() {
 fn a_flipped_bit_is_found_and_never_read_as_data() {
     let (device, model) = filled((128, 2, 10));
     let pristine = device.cut().image_with_all();
-    let mut chance = Chance::new(8);
+    let mut rng = Rng::new(8);
     let (mut damaged, mut reported) = (0, 0);
     for round in 0..300 {
         let image = Arc::new(pristine.snapshot());
-        // Mostly where there is data.
-        let zone = ZoneNumber(chance.below(6) as u32);
-        let block = Block(image.geometry().start(zone).0 + chance.below(60));
-        image.flip_bit(block, chance.below(512 * 8)).unwrap();
+        // Mostly pick blocks with data.
+        let zone = ZoneNumber(rng.below(6) as u32);
+        let block = Block(image.geometry().start(zone).0 + rng.below(60));
+        image.flip_bit(block, rng.below(512 * 8)).unwrap();
         let problems = Store::check(Arc::clone(&image));
         let store = match Store::open(Arc::clone(&image), busy(50_000, 20_000)) {
             Ok(store) => store,

@@ -1,23 +1,22 @@
-//! One flipped bit anywhere in a file with a map: what is read is right or an error, a check sees it, nothing is written by looking, and a
-//! repair works and names what is lost.
-//! Not damage of several places at once: see `by_chance`.
+//! A single flipped bit anywhere in the file of a map: reads are correct or fail, a check detects it, reading writes
+//! nothing, and a repair works and lists the losses.
 
 use crate::support::{Model, Records, batch, busy, campaign, geometry, open};
 use longma_zoned::device::{DeviceError, FileDevice, Geometry};
 use longma_zoned::store::{LostRange, RepairReport};
 use longma_zoned::{Options, Store, ZonedDevice};
-use longma_zoned_lab::ycsb::Chance;
+use longma_zoned_lab::ycsb::Rng;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A map in a file, and what is in it.
+/// A map in a file, and its contents.
 struct Stored {
     name: &'static str,
     bytes: Vec<u8>,
     model: Model,
-    /// Keys that the journal has changes of.
+    /// Keys with changes in the journal.
     recent: BTreeSet<Vec<u8>>,
 }
 
@@ -27,9 +26,9 @@ struct Shape {
     geometry: Geometry,
     node_bytes: u32,
     records: Records,
-    /// Batches before the last checkpoint, and after it.
+    /// The number of batches before and after the last checkpoint.
     batches: [u64; 2],
-    /// The device is closed well; else the process is killed after another flush.
+    /// Whether the device is closed properly. Otherwise the process is killed after another flush.
     is_closed: bool,
 }
 
@@ -52,7 +51,7 @@ fn shapes() -> [Shape; 4] {
     ]
 }
 
-/// A folder in memory where there is one: thousands of files are written.
+/// A temporary directory, in memory if possible, because the test writes thousands of files.
 fn folder() -> tempfile::TempDir {
     let memory = Path::new("/dev/shm");
     if memory.is_dir() { tempfile::tempdir_in(memory).unwrap() } else { tempfile::tempdir().unwrap() }
@@ -63,9 +62,9 @@ fn store(path: &Path, shape: Shape) -> Stored {
     let Shape { name, geometry, node_bytes, records, batches, is_closed } = shape;
     let device = Arc::new(FileDevice::create(path, geometry, false).unwrap());
     let map = open(Store::format(Arc::clone(&device), Some(node_bytes), 1).unwrap(), OPTIONS);
-    let (mut chance, mut model, mut recent) = (Chance::new(7), Model::new(), BTreeSet::new());
+    let (mut rng, mut model, mut recent) = (Rng::new(7), Model::new(), BTreeSet::new());
     for round in 0..batches[0] + batches[1] {
-        let changes = batch(&mut chance, records, 120, 12, 25, &mut model);
+        let changes = batch(&mut rng, records, 120, 12, 25, &mut model);
         map.apply(&changes).unwrap();
         if round + 1 == batches[0] {
             map.checkpoint().unwrap();
@@ -79,7 +78,7 @@ fn store(path: &Path, shape: Shape) -> Stored {
     if is_closed {
         drop(device);
     } else {
-        // Its file is closed, and nothing more is written to it.
+        // Restore the file as it was before the device was dropped.
         let bytes = fs::read(path).unwrap();
         drop(device);
         fs::write(path, bytes).unwrap();
@@ -92,7 +91,7 @@ fn to_read(path: &Path) -> longma_zoned::Result<FileDevice> {
     Ok(FileDevice::open_read_only(path)?)
 }
 
-/// What reading a map came to.
+/// The result of reading a map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Seen {
     Right,
@@ -100,7 +99,7 @@ enum Seen {
     Unreadable,
 }
 
-/// What is read is right, or an error.
+/// Checks that everything read is correct or an error.
 fn look(map: longma_zoned::Result<Store<FileDevice>>, model: &Model) -> Result<Seen, String> {
     let Ok(map) = map else { return Ok(Seen::Refused) };
     let mut seen = Seen::Right;
@@ -205,8 +204,8 @@ fn is_lost(report: &RepairReport, key: &[u8]) -> bool {
         || report.lost_values.iter().any(|lost| lost == key)
 }
 
-/// LONGMA_ZONED_FLIPS=1 flips a bit of every byte in every sector that is not blank, and of one in each blank one; larger numbers leave as many
-/// out. LONGMA_ZONED_SEED chooses the bits, and where it begins.
+/// LONGMA_ZONED_FLIPS=1 flips one bit in each byte of the nonblank sectors, and one bit in each blank sector. Larger
+/// numbers sample every n-th position. LONGMA_ZONED_SEED selects the bits and the start position.
 #[test]
 fn one_flipped_bit_is_an_error_or_makes_no_difference() {
     let (step, seed) = (campaign("LONGMA_ZONED_FLIPS", 1009) as usize, campaign("LONGMA_ZONED_SEED", 1));
@@ -219,11 +218,11 @@ fn one_flipped_bit_is_an_error_or_makes_no_difference() {
         let mut bytes = stored.bytes.clone();
         fs::write(&path, &bytes).unwrap();
         assert_eq!(campaign.face(&stored, &bytes), Ok(()), "{}: undamaged", stored.name);
-        let mut chance = Chance::new(seed);
+        let mut rng = Rng::new(seed);
         let is_blank = |at: usize| stored.bytes[at / 512 * 512..][..512].iter().all(|&byte| byte == 0);
         let places = (0..bytes.len()).filter(|&at| !is_blank(at) || (at % 512 == 0 && at % 65536 < 512));
         for at in places.skip(seed as usize % step).step_by(step) {
-            let bit = chance.below(8);
+            let bit = rng.below(8);
             bytes[at] ^= 1 << bit;
             fs::write(&path, &bytes).unwrap();
             if let Err(what) = campaign.face(&stored, &bytes) {
@@ -241,12 +240,12 @@ fn one_flipped_bit_is_an_error_or_makes_no_difference() {
     assert!(wrong.is_empty(), "{} flipped bits", wrong.len());
 }
 
-/// Where the parts of a file with less than 100 zones are, and how long their copies are.
+/// The offsets and sizes of the structures in a file with less than 100 zones.
 const CHECKPOINTS: [usize; 2] = [4096, 3 * 4096];
 const LOG: usize = 5 * 4096;
 
 #[test]
-fn a_table_that_is_damaged_in_all_copies_is_refused_and_a_repair_says_what_it_guessed() {
+fn a_table_damaged_in_all_copies_is_refused_and_a_repair_reports_its_guesses() {
     let folder = folder();
     let path = folder.path().join("map");
     for shape in shapes() {
@@ -277,14 +276,14 @@ fn a_table_that_is_damaged_in_all_copies_is_refused_and_a_repair_says_what_it_gu
             assert_eq!(Store::check(to_read(&path).unwrap()).unwrap().problems, [], "{what}");
             let map = Store::open(FileDevice::open(&path).unwrap(), OPTIONS).unwrap();
             let rows: Model = map.iter().map(|row| row.unwrap().to_pair()).collect();
-            // What is in the zones is whole, and says itself how far it goes.
+            // The contents of the zones are intact and show where they end.
             assert!(rows == stored.model, "{what}: {report:?}, {states:?}");
         }
     }
 }
 
 #[test]
-fn a_header_that_is_damaged_in_both_copies_is_refused_with_what_that_means() {
+fn a_header_damaged_in_both_copies_is_refused_with_an_explanation() {
     let folder = folder();
     let path = folder.path().join("map");
     let stored = store(&path, shapes()[0]);
@@ -292,7 +291,7 @@ fn a_header_that_is_damaged_in_both_copies_is_refused_with_what_that_means() {
     (bytes[30], bytes[2048 + 30]) = (bytes[30] ^ 1, bytes[2048 + 30] ^ 1);
     fs::write(&path, &bytes).unwrap();
     for error in [FileDevice::open(&path).err(), FileDevice::open_to_repair(&path).err()] {
-        assert!(error.unwrap().to_string().contains("both of its copies"));
+        assert!(error.unwrap().to_string().contains("in both copies"));
     }
     assert!(fs::read(&path).unwrap() == bytes);
 }

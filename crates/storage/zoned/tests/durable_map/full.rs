@@ -1,18 +1,18 @@
-//! Small devices that a snapshot fills: a delete always has room, and once the snapshot is gone there is room for everything again.
-//! Not a mixed load on a nearly full device: see `load`.
+//! Small devices filled up under a snapshot: deletions always have space, and once the snapshot is dropped there is
+//! space for everything again.
 
 use crate::support::{Model, assert_same, busy, campaign, open};
 use longma_zoned::device::{Geometry, MemoryDevice};
 use longma_zoned::{Batch, Error, Options, Store};
-use longma_zoned_lab::ycsb::Chance;
+use longma_zoned_lab::ycsb::Rng;
 use std::sync::Arc;
 
-/// How a map gets full while a snapshot is held.
+/// How the map gets full while a snapshot exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Filling {
-    /// New keys.
+    /// Inserts of new keys.
     Growing,
-    /// New values of keys that the snapshot has.
+    /// Updates of keys in the snapshot.
     Overwriting,
 }
 
@@ -23,38 +23,38 @@ struct SetUp {
     options: Options,
     value_bytes: u64,
     filling: Filling,
-    /// Changes of a batch.
+    /// Changes per batch.
     batch: u64,
-    /// How many tenths of the map the keys take before the snapshot.
+    /// The share of the map, in tenths, that the keys take before the snapshot.
     part: u64,
     seed: u64,
 }
 
 fn set_up(seed: u64) -> SetUp {
-    let mut chance = Chance::new(seed);
-    let zone_blocks = [64, 128, 256][chance.below(3) as usize];
-    let sequential = 10 + chance.below(31) as u32;
-    let conventional = 1 + chance.below(3) as u32;
-    let node_bytes = [512, 1024, 2048, 4096][chance.below(4) as usize];
+    let mut rng = Rng::new(seed);
+    let zone_blocks = [64, 128, 256][rng.below(3) as usize];
+    let sequential = 10 + rng.below(31) as u32;
+    let conventional = 1 + rng.below(3) as u32;
+    let node_bytes = [512, 1024, 2048, 4096][rng.below(4) as usize];
     let mut geometry = crate::support::geometry(zone_blocks, conventional, sequential);
-    if chance.below(2) == 0 {
+    if rng.below(2) == 0 {
         geometry.zone_capacity_blocks = zone_blocks;
     }
-    if chance.below(2) == 0 {
+    if rng.below(2) == 0 {
         (geometry.max_open_zones, geometry.max_active_zones) = (0, 0);
     }
-    let cache = [20_000, 100_000, 1 << 20, 256 << 20][chance.below(4) as usize];
+    let cache = [20_000, 100_000, 1 << 20, 256 << 20][rng.below(4) as usize];
     let options = busy(cache, cache / 4);
-    let value_bytes = [8, 100, 400, 2_000, 5_000, 20_000][chance.below(6) as usize];
-    let filling = if chance.below(2) == 0 { Filling::Growing } else { Filling::Overwriting };
+    let value_bytes = [8, 100, 400, 2_000, 5_000, 20_000][rng.below(6) as usize];
+    let filling = if rng.below(2) == 0 { Filling::Growing } else { Filling::Overwriting };
     SetUp {
         geometry,
         node_bytes,
         options,
         value_bytes,
         filling,
-        batch: [1, 10, 100][chance.below(3) as usize],
-        part: 1 + chance.below(9),
+        batch: [1, 10, 100][rng.below(3) as usize],
+        part: 1 + rng.below(9),
         seed,
     }
 }
@@ -62,9 +62,9 @@ fn set_up(seed: u64) -> SetUp {
 struct World {
     store: Store<Arc<MemoryDevice>>,
     model: Model,
-    chance: Chance,
+    rng: Rng,
     set_up: SetUp,
-    /// How many keys there were when the snapshot was taken, and the last one that was tried.
+    /// The number of keys in the snapshot, and the last key tried.
     records: u64,
     last: u64,
 }
@@ -74,14 +74,14 @@ fn key(number: u64) -> Vec<u8> {
 }
 
 impl World {
-    /// Of one length, or of all up to it.
+    /// A value of fixed length, or of a random length up to that.
     fn value(&mut self) -> Vec<u8> {
         let SetUp { seed, value_bytes, .. } = self.set_up;
-        let bytes = if seed % 2 == 0 { value_bytes } else { self.chance.below(value_bytes + 1) };
-        vec![self.chance.number() as u8; bytes as usize]
+        let bytes = if seed % 2 == 0 { value_bytes } else { self.rng.below(value_bytes + 1) };
+        vec![self.rng.number() as u8; bytes as usize]
     }
 
-    /// Whether there was room for it.
+    /// Inserts keys. Returns false if the map is full.
     fn put(&mut self, numbers: impl IntoIterator<Item = u64>) -> Result<bool, String> {
         let (mut batch, mut changed) = (Batch::new(), Vec::new());
         for number in numbers {
@@ -103,7 +103,7 @@ impl World {
         Ok(())
     }
 
-    /// Keys, until there are so many or the map is full.
+    /// Inserts up to `records` keys, or until the map is full.
     fn begin(&mut self, records: u64) -> Result<(), String> {
         for number in 0..records {
             if !self.put([number])? {
@@ -120,7 +120,7 @@ impl World {
             let SetUp { batch, filling, .. } = self.set_up;
             let numbers: Vec<u64> = match filling {
                 Filling::Growing => (self.last..self.last + batch).collect(),
-                Filling::Overwriting => (0..batch).map(|_| self.chance.below(self.records)).collect(),
+                Filling::Overwriting => (0..batch).map(|_| self.rng.below(self.records)).collect(),
             };
             self.last += if filling == Filling::Growing { batch } else { 0 };
             if !self.put(numbers)? {
@@ -130,11 +130,12 @@ impl World {
         Err("it does not get full".into())
     }
 
-    /// Whatever is tried while a snapshot is held: it may be refused, and must leave room for what comes when the snapshot is gone.
+    /// Random operations while the snapshot exists. They may be rejected, but must leave enough space for recovery
+    /// after it is dropped.
     fn go_on_trying(&mut self) -> Result<(), String> {
-        for _ in 0..self.chance.below(200) {
-            let number = self.chance.below(self.last);
-            match self.chance.below(3) {
+        for _ in 0..self.rng.below(200) {
+            let number = self.rng.below(self.last);
+            match self.rng.below(3) {
                 0 => match self.delete(&key(number)) {
                     Ok(()) | Err(Error::Full { .. }) => {}
                     Err(error) => return Err(format!("a delete under the snapshot: {error}")),
@@ -149,7 +150,7 @@ impl World {
         Ok(())
     }
 
-    /// Updates and deletions that must have room, as no snapshot is there.
+    /// Updates and deletions that must succeed without a snapshot.
     fn recover(&mut self) -> Result<(), String> {
         if self.set_up.filling == Filling::Growing {
             for key in self.model.keys().cloned().collect::<Vec<_>>().iter().step_by(2) {
@@ -158,8 +159,8 @@ impl World {
         }
         let keys: Vec<_> = self.model.keys().cloned().collect();
         for round in 0..200.min(50 * keys.len()) {
-            let key = &keys[self.chance.below(keys.len() as u64) as usize];
-            // Not longer than it was: a map may be full for what makes it grow.
+            let key = &keys[self.rng.below(keys.len() as u64) as usize];
+            // No longer than the old value: a full map may reject growth.
             let value = vec![round as u8; self.model[key].len()];
             let put = self.store.put(key, &value);
             put.map_err(|error| format!("update {round} of {} keys: {error}", keys.len()))?;
@@ -172,19 +173,19 @@ impl World {
     }
 }
 
-/// What was wrong, in a sentence.
+/// Runs one setup. The error describes what failed.
 fn run(set_up: SetUp) -> Result<(), String> {
     let SetUp { geometry, node_bytes, options, value_bytes, part, seed, .. } = set_up;
     let device = Arc::new(MemoryDevice::new(geometry).unwrap());
     let Ok(device) = Store::format(device, Some(node_bytes), 1) else { return Ok(()) };
     if 3 * (value_bytes / u64::from(geometry.block_bytes) + 2) >= geometry.zone_capacity_blocks {
-        // Of values as long as a third of a zone a map may be full for updates, too.
+        // With values as large as a third of a zone, a map may be too full even for updates.
         return Ok(());
     }
     let store = open(Arc::clone(&device), options);
     let usable = store.statistics().usable_blocks * u64::from(geometry.block_bytes);
-    let (model, chance) = (Model::new(), Chance::new(seed ^ 0x5eed));
-    let mut world = World { store, model, chance, set_up, records: 0, last: 0 };
+    let (model, rng) = (Model::new(), Rng::new(seed ^ 0x5eed));
+    let mut world = World { store, model, rng, set_up, records: 0, last: 0 };
     world.begin((usable * part / 10 / (value_bytes + 24)).clamp(8, 20_000))?;
     let (at_first, kept) = (world.model.clone(), world.store.snapshot());
     world.fill()?;
@@ -203,7 +204,7 @@ fn run(set_up: SetUp) -> Result<(), String> {
     Ok(())
 }
 
-/// LONGMA_ZONED_FULL says how many set-ups there are to be; LONGMA_ZONED_SEED with which to begin.
+/// LONGMA_ZONED_FULL sets the number of setups, LONGMA_ZONED_SEED the first seed.
 #[test]
 fn a_map_that_a_snapshot_filled_takes_deletions_and_recovers_when_it_is_gone() {
     let first = campaign("LONGMA_ZONED_SEED", 1);

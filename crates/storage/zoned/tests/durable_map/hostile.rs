@@ -1,11 +1,11 @@
-//! A device that says anything, with right checksums, is refused or read: nothing panics, hangs or takes memory without end.
-//! Not faults of an honest device: see `faults`. The fuzz target `zoned_map` does the same for longer.
+//! Arbitrary device contents with valid checksums are rejected or read without a panic, an endless loop or unbounded
+//! memory use. The fuzz target `zoned_map` runs longer tests of this kind.
 
 use crate::support::{busy, campaign, memory, open};
 use longma_zoned::device::{Block, MemoryDevice, ZoneNumber};
-use longma_zoned::testing::{HEADER_BYTES, Header, InnerRecord, Kind, Pointer, proof};
+use longma_zoned::testing::{HEADER_BYTES, Header, InnerRecord, Kind, Pointer, checksum};
 use longma_zoned::{Batch, Direction, Error, Store, ZonedDevice};
-use longma_zoned_lab::ycsb::Chance;
+use longma_zoned_lab::ycsb::Rng;
 use std::sync::Arc;
 
 const KINDS: [Kind; 6] =
@@ -23,7 +23,7 @@ fn map() -> MemoryDevice {
     device.snapshot()
 }
 
-/// Makes a block's checksums right, whatever it says.
+/// Recomputes the checksums of a block, whatever its contents.
 fn seal(node: &mut [u8; 512]) {
     let kind = KINDS.into_iter().find(|&kind| Header::peek(node, kind).is_ok());
     if kind == Some(Kind::Journal) {
@@ -35,12 +35,13 @@ fn seal(node: &mut [u8; 512]) {
     node[4..8].copy_from_slice(&sum.to_le_bytes());
 }
 
-/// Writes a block of a conventional zone, and makes all that led to it lead to what is there now: up to the superblocks.
+/// Writes a block of a conventional zone and updates the checksums in all pointers that lead to it, up to the
+/// superblocks.
 fn forge(device: &MemoryDevice, block: u64, node: &[u8; 512], levels: u32) {
     let (mut before, mut other) = ([0; 512], [0; 512]);
     device.read(Block(block), &mut before).unwrap();
     device.write(Block(block), node).unwrap();
-    let (old, new) = (proof(&before), proof(node));
+    let (old, new) = (checksum(&before), checksum(node));
     if old == new || old == 0 || levels == 0 {
         return;
     }
@@ -56,11 +57,11 @@ fn forge(device: &MemoryDevice, block: u64, node: &[u8; 512], levels: u32) {
     }
 }
 
-/// Changes some bytes of a block that is in use, or appends one to the journal, and makes its checksum right again.
-fn damage(device: &MemoryDevice, chance: &mut Chance) {
-    let (mut node, mut block) = ([0; 512], chance.below(60));
+/// Changes some bytes of a block in use, or of a part appended to the journal, and recomputes its checksum.
+fn damage(device: &MemoryDevice, rng: &mut Rng) {
+    let (mut node, mut block) = ([0; 512], rng.below(60));
     let journal = device.zone(ZoneNumber(1)).unwrap();
-    let appended = chance.below(4) == 0 && journal.room_blocks() > 0;
+    let appended = rng.below(4) == 0 && journal.room_blocks() > 0;
     device.read(Block(block), &mut node).unwrap();
     if appended {
         let last = journal.start.0 + journal.write_pointer - 1;
@@ -70,21 +71,21 @@ fn damage(device: &MemoryDevice, chance: &mut Chance) {
     let Some(header) = KINDS.into_iter().find_map(|kind| Header::peek(&node, kind).ok()) else { return };
     let mut header = Header { block, bytes: header.bytes.min(472), ..header };
     if appended && header.kind == Kind::Journal {
-        header.base = proof(&node);
+        header.base = checksum(&node);
         header.generation = header.generation.wrapping_add(1);
         let batch = u64::from_le_bytes(node[40..48].try_into().unwrap());
         node[40..48].copy_from_slice(&batch.wrapping_add(1).to_le_bytes());
     }
-    for _ in 0..chance.below(6) {
-        let value = [0, 1, 2, 0xFF, chance.number() as u8][chance.below(5) as usize];
-        node[HEADER_BYTES + chance.below(160) as usize] = value;
+    for _ in 0..rng.below(6) {
+        let value = [0, 1, 2, 0xFF, rng.number() as u8][rng.below(5) as usize];
+        node[HEADER_BYTES + rng.below(160) as usize] = value;
     }
-    match chance.below(8) {
-        0 => header.small[chance.below(3) as usize] = chance.below(70) as u16,
-        1 => header.word = chance.below(600) as u32,
-        2 => header.bytes = chance.below(473) as u32,
-        3 => header.generation = [0, 1, 2, u64::MAX][chance.below(4) as usize],
-        4 => header.kind = KINDS[chance.below(6) as usize],
+    match rng.below(8) {
+        0 => header.small[rng.below(3) as usize] = rng.below(70) as u16,
+        1 => header.word = rng.below(600) as u32,
+        2 => header.bytes = rng.below(473) as u32,
+        3 => header.generation = [0, 1, 2, u64::MAX][rng.below(4) as usize],
+        4 => header.kind = KINDS[rng.below(6) as usize],
         _ => {}
     }
     header.seal(&mut node);
@@ -108,7 +109,7 @@ fn scan(store: &Store<Arc<MemoryDevice>>, direction: Direction) -> longma_zoned:
     Ok(())
 }
 
-/// The inner nodes of a level or above that were ever written, each with its block.
+/// All inner nodes ever written at a level or above, with their blocks.
 fn inner_nodes(device: &MemoryDevice, from_level: u16) -> Vec<(u64, InnerRecord)> {
     let mut node = [0; 512];
     let blocks = 0..device.geometry().blocks();
@@ -119,16 +120,16 @@ fn inner_nodes(device: &MemoryDevice, from_level: u16) -> Vec<(u64, InnerRecord)
     inner.filter(|(_, record)| record.level >= from_level).collect()
 }
 
-/// Writes an inner node whose entries all lead to the block `home`.
+/// Writes an inner node whose entries all point to the block `home`.
 fn write_inner(device: &MemoryDevice, block: u64, level: u16, keys: &[Vec<u8>], home: u64) {
     let mut node = [0; 512];
     device.read(Block(home), &mut node).unwrap();
-    let pointer = Pointer { home, log: None, proof: proof(&node) };
+    let pointer = Pointer { home, log: None, checksum: checksum(&node) };
     InnerRecord::encode(level, keys.iter().map(|key| (&key[..], pointer)), &mut node, block, 1);
     forge(device, block, &node, 6);
 }
 
-/// Makes every interior node lead to nothing but itself.
+/// Makes every interior node point only to itself.
 fn lead_to_themselves(device: &MemoryDevice) {
     let nodes = inner_nodes(device, 2);
     assert!(!nodes.is_empty());
@@ -139,12 +140,12 @@ fn lead_to_themselves(device: &MemoryDevice) {
 }
 
 #[test]
-fn a_node_that_leads_to_itself_is_damaged_and_not_an_endless_way() {
+fn a_node_that_points_to_itself_is_damage_and_not_an_endless_loop() {
     let device = Arc::new(map());
     lead_to_themselves(&device);
     assert!(!Store::check(Arc::clone(&device)).unwrap().problems.is_empty());
     let damaged = |result: longma_zoned::Result<()>| matches!(result, Err(Error::Damaged { .. }));
-    // What is in the journal is to be put into the tree first.
+    // Opening has to apply the journal to the tree, so it fails.
     assert!(damaged(Store::open(Arc::clone(&device), busy(20_000, 20_000)).map(|_| ())));
     let repaired = Store::repair(Arc::clone(&device), busy(20_000, 20_000)).unwrap();
     assert!(!repaired.lost.is_empty());
@@ -204,13 +205,13 @@ fn nodes_that_are_in_the_tree_again_and_again_do_not_make_it_endless() {
 }
 
 #[test]
-fn a_map_that_says_anything_is_refused_or_read() {
+fn an_arbitrarily_damaged_map_is_refused_or_read() {
     let pristine = map();
     let (mut opened, mut refused) = (0, 0);
     for seed in 0..campaign("LONGMA_ZONED_HOSTILE", 3_000) {
-        let (device, mut chance) = (Arc::new(pristine.snapshot()), Chance::new(seed));
-        for _ in 0..=chance.below(4) {
-            damage(&device, &mut chance);
+        let (device, mut rng) = (Arc::new(pristine.snapshot()), Rng::new(seed));
+        for _ in 0..=rng.below(4) {
+            damage(&device, &mut rng);
         }
         let _ = Store::check(Arc::clone(&device));
         let Ok(store) = Store::open(device, busy(20_000, 20_000)) else {

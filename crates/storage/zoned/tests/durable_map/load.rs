@@ -1,21 +1,20 @@
-//! Readers beside a writer, and a mixed load on a nearly full device.
-//! Not single operations: see `model`.
+//! Concurrent readers and a writer, and mixed loads on a nearly full device.
 
 use crate::support::{Model, assert_same, busy, memory, open};
 use longma_zoned::device::{Block, Counted, Counts, DeviceError, Geometry, MemoryDevice, Zone, ZoneNumber};
 use longma_zoned::{Batch, Durability, Error, Options, Store, ZonedDevice};
 use longma_zoned_lab::soak::{SoakOptions, soak};
-use longma_zoned_lab::ycsb::Chance;
+use longma_zoned_lab::ycsb::Rng;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 #[test]
-fn readers_beside_a_writer_see_whole_batches_and_one_moment() {
+fn readers_concurrent_with_a_writer_see_whole_batches_and_one_version() {
     const ACCOUNTS: u64 = 2_000;
     const EACH: u64 = 1_000;
     let device = Store::format(Arc::new(memory(256, 2, 16)), Some(512), 1).unwrap();
-    // A cache so small that readers read from the device while the writer's checkpoints give blocks up.
+    // The cache is so small that readers read from the device while the writer's checkpoints release blocks.
     let store = open(device, busy(30_000, 30_000));
     let key = |account: u64| account.to_be_bytes();
     store.load((0..ACCOUNTS).map(|account| (key(account), EACH.to_le_bytes()))).unwrap();
@@ -25,7 +24,7 @@ fn readers_beside_a_writer_see_whole_batches_and_one_moment() {
         for reader in 0..3 {
             let (store, stop, scans) = (store.clone(), &stop, &scans);
             scope.spawn(move || {
-                let mut chance = Chance::new(reader);
+                let mut rng = Rng::new(reader);
                 while !stop.load(Ordering::Relaxed) {
                     let snapshot = store.snapshot();
                     let sum = || -> u64 {
@@ -35,7 +34,7 @@ fn readers_beside_a_writer_see_whole_batches_and_one_moment() {
                             .sum()
                     };
                     assert_eq!(sum(), ACCOUNTS * EACH);
-                    let account = key(chance.below(ACCOUNTS));
+                    let account = key(rng.below(ACCOUNTS));
                     let before = snapshot.get(&account).unwrap();
                     std::thread::yield_now();
                     assert_eq!(snapshot.get(&account).unwrap(), before, "a snapshot does not change");
@@ -44,17 +43,16 @@ fn readers_beside_a_writer_see_whole_batches_and_one_moment() {
                 }
             });
         }
-        let mut chance = Chance::new(77);
+        let mut rng = Rng::new(77);
         let mut transfers = 0;
         while transfers < 2_000 || scans.load(Ordering::Relaxed) < 30 {
             let mut batch = Batch::new();
-            for _ in 0..chance.below(10) + 1 {
-                let (from, to) =
-                    (key(chance.below(ACCOUNTS / 2)), key(ACCOUNTS / 2 + chance.below(ACCOUNTS / 2)));
+            for _ in 0..rng.below(10) + 1 {
+                let (from, to) = (key(rng.below(ACCOUNTS / 2)), key(ACCOUNTS / 2 + rng.below(ACCOUNTS / 2)));
                 let read = |key: &[u8]| number(&store.get(key).unwrap().unwrap());
-                // Each account once a batch, as amounts are read before it.
+                // Each account at most once per batch, because balances are read before the batch.
                 if batch.is_empty() {
-                    let amount = chance.below(read(&from) + 1);
+                    let amount = rng.below(read(&from) + 1);
                     batch.put(&from, &(read(&from) - amount).to_le_bytes());
                     batch.put(&to, &(read(&to) + amount).to_le_bytes());
                 }
@@ -67,7 +65,7 @@ fn readers_beside_a_writer_see_whole_batches_and_one_moment() {
     assert_eq!(store.check_now().unwrap().problems, []);
 }
 
-/// 4 conventional zones and 188 sequential ones of 64 blocks of 4 KiB: 48 MiB.
+/// 4 conventional and 188 sequential zones of 64 blocks of 4 KiB: 48 MiB.
 fn small_ssd() -> MemoryDevice {
     let geometry = Geometry {
         block_bytes: 4096,
@@ -81,7 +79,7 @@ fn small_ssd() -> MemoryDevice {
     MemoryDevice::new(geometry).unwrap()
 }
 
-/// A device of which each hundredth flush takes long.
+/// A device on which every hundredth flush is slow.
 struct Slow {
     inner: MemoryDevice,
     flushes: AtomicU64,
@@ -127,7 +125,7 @@ impl ZonedDevice for Slow {
 }
 
 #[test]
-fn a_mixed_load_on_a_nearly_full_device_goes_on_as_it_began() {
+fn a_mixed_load_on_a_nearly_full_device_keeps_its_speed() {
     let device = Store::format(Arc::new(small_ssd()), None, 1).unwrap();
     let options = Options { cache_bytes: 8 << 20, journal_bytes: 1 << 20, durability: Durability::Relaxed };
     let store = open(device, options);
@@ -142,7 +140,7 @@ fn a_mixed_load_on_a_nearly_full_device_goes_on_as_it_began() {
     assert_eq!(report.problems, Vec::<String>::new());
     assert!(report.fill[0] >= 0.9, "{:?}", report.fill);
     assert!(report.zones_reset > 20 && report.statistics.reclaim.nodes_moved > 0, "{:?}", report.statistics);
-    // Time depends on the machine, what is written does not: no window costs more than twice the mean.
+    // Times depend on the machine, but the blocks written do not: no window may write more than twice the mean.
     let blocks: Vec<u64> = report.windows.iter().map(|window| window.blocks_written).collect();
     let mean = blocks.iter().sum::<u64>() / blocks.len() as u64;
     println!("{blocks:?} {:?}", report.statistics.reclaim);
@@ -168,17 +166,17 @@ fn a_soak_at_a_constant_rate_counts_from_when_an_operation_was_to_begin() {
     assert_eq!(report.problems, Vec::<String>::new());
     for window in &report.windows {
         assert_eq!(window.operations, 500);
-        // No faster than asked for, and the clock may be late.
+        // The rate must not exceed the requested one, except for clock inaccuracy.
         assert!(window.operations_per_second <= 1_001.0, "{window:?}");
     }
-    // One flush takes a fifth of a second, and those puts wait for it that were to begin meanwhile.
+    // A flush takes 0.2 s. The latency of the puts that were due meanwhile includes the wait.
     let longest = report.longest_put.unwrap();
     assert!(longest >= 0.2 && longest >= report.longest_batch, "{longest} {}", report.longest_batch);
 }
 
 #[test]
 fn a_soak_fills_no_more_than_a_map_can_use() {
-    // Of 12 zones a map can use 6: nine tenths of the device are more than that.
+    // A map can use 6 of 12 zones, which is less than nine tenths of the device.
     let geometry = Geometry {
         block_bytes: 4096,
         zone_blocks: 128,
@@ -208,17 +206,17 @@ fn with_more_memory_changes_gather_and_fewer_blocks_are_written() {
     let blocks_written = |cache_bytes: u64| {
         let device = Store::format(Arc::new(Counted::new(small_ssd())), None, 1).unwrap();
         let store = Store::open(device.clone(), Options::with_cache(cache_bytes)).unwrap();
-        let mut chance = Chance::new(5);
+        let mut rng = Rng::new(5);
         for _ in 0..600 {
             let mut batch = Batch::new();
-            (0..100).for_each(|_| _ = batch.put(&chance.number().to_be_bytes(), &[7; 92]));
+            (0..100).for_each(|_| _ = batch.put(&rng.number().to_be_bytes(), &[7; 92]));
             store.apply(&batch).unwrap();
         }
         store.sync().unwrap();
         let counts = device.counts();
         counts.conventional_blocks_written + counts.sequential_blocks_written
     };
-    // 60,000 records of 100 bytes: 6 MB in some 2,000 leaves.
+    // 60,000 records of 100 bytes: 6 MB in about 2,000 leaves.
     let [little, more, all] = [1 << 20, 4 << 20, 32 << 20].map(blocks_written);
     println!("{little}, {more}, {all} blocks");
     assert!(more < little && 3 * all < more, "{little}, {more}, {all} blocks");
@@ -233,10 +231,10 @@ fn changes_gather_in_leaves_that_do_not_fit_into_memory() {
     let store = Store::open(device.clone(), options).unwrap();
     store.load((0..RECORDS).map(|number| (key(number), [1; 92]))).unwrap();
     let before = device.counts();
-    let (mut chance, mut most) = (Chance::new(8), 0);
+    let (mut rng, mut most) = (Rng::new(8), 0);
     for _ in 0..600 {
         let mut batch = Batch::new();
-        (0..100).for_each(|_| _ = batch.put(&key(chance.below(RECORDS)), &[2; 92]));
+        (0..100).for_each(|_| _ = batch.put(&key(rng.below(RECORDS)), &[2; 92]));
         store.apply(&batch).unwrap();
         most = most.max(store.statistics().resident_bytes);
     }
@@ -246,17 +244,18 @@ fn changes_gather_in_leaves_that_do_not_fit_into_memory() {
     let blocks = written(device.counts()) - written(before);
     println!("{blocks} blocks, at most {most} bytes in memory, {statistics:?}");
     assert!(statistics.leaves_remade > 0 && statistics.logs_remade > 0);
-    // Each of the 60,000 updates changes one of some 1,500 leaves: less than one block for three of them.
+    // Each of the 60,000 updates changes one of about 1,500 leaves: less than one block written per three updates.
     assert!(3 * blocks < RECORDS, "{blocks} blocks");
-    // What has changed comes on top, at most half of it and twice: while a checkpoint is written.
+    // The changes take at most half of the limit in addition, and twice that while a checkpoint is being written.
     assert!(most < 2 * options.cache_bytes, "{most} bytes");
 }
 
-/// Puts new records in no order until `part` of what the map says it can use is in use, or it is full; says how many there are.
+/// Inserts records in random order until the fraction `part` of the usable blocks is in use or the map is full. Returns
+/// the number of records.
 fn put_until(
     store: &Store<Arc<MemoryDevice>>,
     model: &mut Model,
-    chance: &mut Chance,
+    rng: &mut Rng,
     part: f64,
 ) -> Result<(), longma_zoned::Error> {
     loop {
@@ -267,8 +266,7 @@ fn put_until(
         for _ in 0..8 {
             let (mut changes, mut attempted) = (Batch::new(), Vec::new());
             for _ in 0..8 {
-                let (key, value) =
-                    (chance.number().to_be_bytes().to_vec(), chance.number().to_le_bytes().to_vec());
+                let (key, value) = (rng.number().to_be_bytes().to_vec(), rng.number().to_le_bytes().to_vec());
                 changes.put(&key, &value);
                 attempted.push((key, value));
             }
@@ -278,22 +276,16 @@ fn put_until(
     }
 }
 
-/// Updates records in no order, over and over: as much as the device holds, `times` times.
-fn overwrite(
-    store: &Store<Arc<MemoryDevice>>,
-    model: &mut Model,
-    chance: &mut Chance,
-    times: u64,
-    what: &str,
-) {
+/// Updates random records until `times` times the size of the device has been written.
+fn overwrite(store: &Store<Arc<MemoryDevice>>, model: &mut Model, rng: &mut Rng, times: u64, what: &str) {
     let keys: Vec<Vec<u8>> = model.keys().cloned().collect();
     let blocks = store.statistics().written_blocks;
     let before = store.statistics().traffic.written();
     while store.statistics().traffic.written() < before + times * blocks {
         let mut changes = Batch::new();
         for _ in 0..8 {
-            let key = &keys[chance.below(keys.len() as u64) as usize];
-            let value = chance.number().to_le_bytes();
+            let key = &keys[rng.below(keys.len() as u64) as usize];
+            let value = rng.number().to_le_bytes();
             changes.put(key, &value);
             model.insert(key.clone(), value.to_vec());
         }
@@ -308,10 +300,10 @@ fn a_map_that_is_nine_tenths_full_or_full_takes_updates_without_end() {
         let device = Store::format(Arc::new(memory(zone_blocks, 1, zones)), Some(512), 1).unwrap();
         let options = busy(200_000, 60_000);
         let store = open(Arc::clone(&device), options);
-        let (mut chance, mut model) = (Chance::new(zone_blocks + u64::from(zones)), Model::new());
-        put_until(&store, &mut model, &mut chance, 0.9).unwrap_or_else(|error| panic!("{what}: {error}"));
-        overwrite(&store, &mut model, &mut chance, 2, &format!("{what}, 90 % full"));
-        let error = put_until(&store, &mut model, &mut chance, 2.0).unwrap_err();
+        let (mut rng, mut model) = (Rng::new(zone_blocks + u64::from(zones)), Model::new());
+        put_until(&store, &mut model, &mut rng, 0.9).unwrap_or_else(|error| panic!("{what}: {error}"));
+        overwrite(&store, &mut model, &mut rng, 2, &format!("{what}, 90 % full"));
+        let error = put_until(&store, &mut model, &mut rng, 2.0).unwrap_err();
         assert!(matches!(error, longma_zoned::Error::Full { .. }), "{what}: {error}");
         store.checkpoint().unwrap();
         let full = store.statistics();
@@ -319,7 +311,7 @@ fn a_map_that_is_nine_tenths_full_or_full_takes_updates_without_end() {
             full.live_blocks as f64 > 0.95 * full.usable_blocks as f64,
             "{what}: full too early: {full:?}"
         );
-        overwrite(&store, &mut model, &mut chance, 1, &format!("{what}, full"));
+        overwrite(&store, &mut model, &mut rng, 1, &format!("{what}, full"));
         assert_same(&store.snapshot(), &model, &what);
         assert_eq!(store.check_now().unwrap().problems, [], "{what}");
         drop(store);

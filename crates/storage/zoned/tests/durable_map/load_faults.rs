@@ -1,23 +1,23 @@
-//! Loads of large values that fail in the middle: nothing of them stays, neither records nor blocks that count as used.
-//! Not damage: see `by_chance`.
+//! Bulk loads of large values that fail halfway leave neither records nor allocated blocks behind.
 
 use crate::support::{Model, assert_same, busy, campaign, geometry, open};
 use longma_zoned::device::{Fault, FaultyDevice};
 use longma_zoned::{Batch, Error, Store};
-use longma_zoned_lab::ycsb::Chance;
+use longma_zoned_lab::ycsb::Rng;
 use std::sync::Arc;
 
 fn key(number: u64) -> Vec<u8> {
     format!("{number:06}").into_bytes()
 }
 
-/// Lengths of values: in a leaf, of one block, and of several.
-fn value(chance: &mut Chance) -> Vec<u8> {
-    let bytes = [8, 30, 100, 200, 400, 1_000, 3_000][chance.below(7) as usize];
-    vec![chance.number() as u8; bytes]
+/// A value of one of several lengths: in a leaf, in one block, or in several blocks.
+fn value(rng: &mut Rng) -> Vec<u8> {
+    let bytes = [8, 30, 100, 200, 400, 1_000, 3_000][rng.below(7) as usize];
+    vec![rng.number() as u8; bytes]
 }
 
-/// The store after an error, without faults: the same if it goes on, or opened again. Both must have every block in account.
+/// Returns the store after an error, with the faults removed, either as it is or reopened. In both cases the space
+/// accounts must be correct.
 fn settle(
     device: &Arc<FaultyDevice>,
     store: Store<Arc<FaultyDevice>>,
@@ -40,30 +40,30 @@ fn settle(
 }
 
 fn run(seed: u64) {
-    let mut chance = Chance::new(seed);
-    let device = Arc::new(FaultyDevice::new(geometry([48, 64][chance.below(2) as usize], 1, 16)).unwrap());
-    let device = Store::format(device, Some([512, 1024][chance.below(2) as usize]), 1).unwrap();
-    let options = busy([8_000, 40_000][chance.below(2) as usize], 6_000);
+    let mut rng = Rng::new(seed);
+    let device = Arc::new(FaultyDevice::new(geometry([48, 64][rng.below(2) as usize], 1, 16)).unwrap());
+    let device = Store::format(device, Some([512, 1024][rng.below(2) as usize]), 1).unwrap();
+    let options = busy([8_000, 40_000][rng.below(2) as usize], 6_000);
     let mut store = open(Arc::clone(&device), options);
     let mut model = Model::new();
     for _ in 0..40 {
-        if chance.below(3) == 0 {
-            let after = device.changes() + chance.below(30);
-            device.inject(match chance.below(3) {
+        if rng.below(3) == 0 {
+            let after = device.changes() + rng.below(30);
+            device.inject(match rng.below(3) {
                 0 => Fault::WriteError { after },
                 1 => Fault::FlushError { after },
-                _ => Fault::PassingReadError { after: chance.below(12) },
+                _ => Fault::TransientReadError { after: rng.below(12) },
             });
         }
         let mut changed = model.clone();
-        let (first, count) = (chance.below(150), chance.below(60));
-        let result = if chance.below(2) == 0 {
-            let mut records: Model = (0..count).map(|n| (key(first + n), value(&mut chance))).collect();
-            if chance.below(4) == 0 {
+        let (first, count) = (rng.below(150), rng.below(60));
+        let result = if rng.below(2) == 0 {
+            let mut records: Model = (0..count).map(|n| (key(first + n), value(&mut rng))).collect();
+            if rng.below(4) == 0 {
                 records.retain(|key, _| key[5] % 3 == 0);
             }
             changed.extend(records.clone());
-            let unsorted = (chance.below(4) == 0).then(|| (key(0), vec![1; 300]));
+            let unsorted = (rng.below(4) == 0).then(|| (key(0), vec![1; 300]));
             let is_unsorted = unsorted.is_some() && !records.is_empty();
             let result = store.load(records.into_iter().chain(unsorted.filter(|_| is_unsorted)));
             assert!(!is_unsorted || result.is_err());
@@ -71,12 +71,12 @@ fn run(seed: u64) {
         } else {
             let mut batch = Batch::new();
             for _ in 0..count % 9 {
-                let key = key(chance.below(210));
-                if chance.below(3) == 0 {
+                let key = key(rng.below(210));
+                if rng.below(3) == 0 {
                     batch.delete(&key);
                     changed.remove(&key);
                 } else {
-                    let value = value(&mut chance);
+                    let value = value(&mut rng);
                     batch.put(&key, &value);
                     changed.insert(key, value);
                 }
@@ -101,7 +101,7 @@ fn run(seed: u64) {
     assert_same(&store.snapshot(), &model, "in the end");
 }
 
-/// LONGMA_ZONED_LOADS says how many runs there are; LONGMA_ZONED_SEED with which to begin.
+/// LONGMA_ZONED_LOADS sets the number of runs, LONGMA_ZONED_SEED the first seed.
 #[test]
 fn a_load_that_fails_leaves_nothing_behind() {
     let first = campaign("LONGMA_ZONED_SEED", 1);

@@ -1,5 +1,5 @@
-//! The durable map, by what is done to it: a file each, in one program, since each would compile the map anew.
-//! Not on the kernel's own devices: see `store_devices`.
+//! Tests of the durable map on emulated devices. All modules are in one test program, to avoid compiling the map for
+//! each of them.
 
 #[path = "../support/adversary.rs"]
 mod adversary;
@@ -7,7 +7,6 @@ mod adversary;
 mod support;
 
 mod bulk;
-mod by_chance;
 mod damage;
 mod faults;
 mod flipped_bits;
@@ -17,5 +16,6 @@ mod load;
 mod load_faults;
 mod model;
 mod power_cuts;
+mod random_faults;
 mod readers;
 mod repair;

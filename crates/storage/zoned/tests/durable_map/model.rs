@@ -1,17 +1,16 @@
-//! The durable map does what a `BTreeMap` does, with all kinds of records, through states, Sync, checkpoints, garbage collection and
-//! reopening; snapshots keep their moment.
-//! Not power cuts: see `power_cuts`.
+//! The durable map behaves like a `BTreeMap`, with all kinds of records, in all node states, across Sync, checkpoints,
+//! garbage collection and reopening; snapshots do not change.
 
 use crate::support::{Model, Records, assert_same, batch, busy, campaign, memory, open, rows};
 use longma_zoned::device::MemoryDevice;
 use longma_zoned::store::Statistics;
 use longma_zoned::{Batch, Direction, KeyRange, NodeStates, Snapshot, Store};
-use longma_zoned_lab::ycsb::Chance;
+use longma_zoned_lab::ycsb::Rng;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// What one run of random batches is made of.
+/// The parameters of a random run.
 struct Run {
     records: Records,
     node_bytes: u32,
@@ -19,26 +18,26 @@ struct Run {
     zones: (u64, u32, u32),
     cache_bytes: u64,
     journal_bytes: u64,
-    /// Whether all keys are loaded in order first, and nearly fill the device: then no snapshot holds on to what was there.
+    /// Whether all keys are bulk-loaded first and nearly fill the device. No snapshot is held then.
     begins_full: bool,
     seed: u64,
 }
 
-/// Updates, and some deletions, of all records of a part of the map: logs fill up.
-fn sweep(chance: &mut Chance, run: &Run, model: &mut Model) -> Batch {
-    let first = chance.below(run.keys);
-    let deletions = 10 * chance.below(2);
+/// Updates and some deletions of all records in a part of the map, which fill up logs.
+fn sweep(rng: &mut Rng, run: &Run, model: &mut Model) -> Batch {
+    let first = rng.below(run.keys);
+    let deletions = 10 * rng.below(2);
     let mut batch = Batch::new();
     for number in first..first + 80 {
         let key = run.records.key(number);
         if !model.contains_key(&key) {
             continue;
         }
-        if chance.below(100) < deletions {
+        if rng.below(100) < deletions {
             batch.delete(&key);
             model.remove(&key);
         } else {
-            let value = run.records.value(chance);
+            let value = run.records.value(rng);
             batch.put(&key, &value);
             model.insert(key, value);
         }
@@ -46,14 +45,14 @@ fn sweep(chance: &mut Chance, run: &Run, model: &mut Model) -> Batch {
     batch
 }
 
-/// How often each thing happened in a run.
+/// How often each event happened in a run.
 type Covered = BTreeMap<&'static str, u64>;
 
 fn add(covered: &mut Covered, counts: &[(&'static str, u64)]) {
     counts.iter().for_each(|&(what, count)| *covered.entry(what).or_default() += count);
 }
 
-/// The nodes that a check found, by state.
+/// Counts the nodes found by a check, by state.
 fn add_states(covered: &mut Covered, states: &NodeStates) {
     let counts = [
         ("leaves in state change", states.change_leaves),
@@ -65,7 +64,7 @@ fn add_states(covered: &mut Covered, states: &NodeStates) {
     add(covered, &counts);
 }
 
-/// What a map did from its opening on.
+/// Adds the statistics of a map since it was opened.
 fn add_statistics(covered: &mut Covered, statistics: &Statistics) {
     let Statistics { tree, reclaim, checkpoints, leaves_remade, logs_remade, .. } = statistics;
     let counts = [
@@ -99,9 +98,9 @@ fn behaves_like_a_btree_map(run: &Run) -> Covered {
     let device = Store::format(device, Some(run.node_bytes), 1).unwrap();
     let options = busy(run.cache_bytes, run.journal_bytes);
     let mut store = open(Arc::clone(&device), options);
-    let (mut chance, mut model, mut covered) = (Chance::new(run.seed), Model::new(), Covered::new());
+    let (mut rng, mut model, mut covered) = (Rng::new(run.seed), Model::new(), Covered::new());
     if run.begins_full {
-        model = (0..run.keys).map(|n| (run.records.key(n), run.records.value(&mut chance))).collect();
+        model = (0..run.keys).map(|n| (run.records.key(n), run.records.value(&mut rng))).collect();
         store.load(&model).unwrap();
     }
     let mut kept: Vec<(Snapshot<Arc<MemoryDevice>>, Model)> = Vec::new();
@@ -109,30 +108,31 @@ fn behaves_like_a_btree_map(run: &Run) -> Covered {
     for number in 0..batches {
         let deletions = [5, 30, 60, 95, 20][(number * 15 / batches % 5) as usize];
         let keys = if number * 30 / batches % 3 == 1 { run.keys / 20 + 1 } else { run.keys };
-        let batch = batch(&mut chance, run.records, keys, 24, deletions, &mut model);
+        let batch = batch(&mut rng, run.records, keys, 24, deletions, &mut model);
         store.apply(&batch).unwrap_or_else(|error| panic!("batch {number}: {error}"));
-        let key = run.records.key(chance.below(run.keys));
+        let key = run.records.key(rng.below(run.keys));
         assert_eq!(store.get(&key).unwrap().as_ref(), model.get(&key), "batch {number}");
         if number % 17 == 4 {
             let report = store.check_now().unwrap();
             assert_eq!(report.problems, [], "batch {number}");
             add_states(&mut covered, &report.states);
-            store.apply(&sweep(&mut chance, run, &mut model)).unwrap();
+            store.apply(&sweep(&mut rng, run, &mut model)).unwrap();
         }
         if number % 61 == 7 && !run.begins_full {
             kept.push((store.snapshot(), model.clone()));
         }
         let statistics = store.statistics();
         if 2 * statistics.empty_zones < statistics.zones {
-            // What was given up since the oldest snapshot counts as used: a longer run would fill the device with it.
+            // Drop the snapshots: blocks released since the oldest one count as used, and a long run would fill the
+            // device.
             kept.clear();
         }
         if number % 97 == 13 && kept.len() > 2 {
-            let (snapshot, then) = kept.remove(chance.below(kept.len() as u64) as usize);
+            let (snapshot, then) = kept.remove(rng.below(kept.len() as u64) as usize);
             assert_same(&snapshot, &then, "a snapshot");
         }
         if number % 131 == 17 {
-            let (a, b) = (run.records.key(chance.below(run.keys)), run.records.key(chance.below(run.keys)));
+            let (a, b) = (run.records.key(rng.below(run.keys)), run.records.key(rng.below(run.keys)));
             let range = KeyRange { start: Bound::Excluded(&a), end: Bound::Included(&b) };
             let expected: Vec<_> = match a < b {
                 true => model
@@ -145,7 +145,7 @@ fn behaves_like_a_btree_map(run: &Run) -> Covered {
         }
         if number % 257 == 200 {
             kept.clear();
-            if chance.below(2) == 0 {
+            if rng.below(2) == 0 {
                 store.checkpoint().unwrap();
             }
             add_statistics(&mut covered, &store.statistics());
@@ -163,7 +163,7 @@ fn behaves_like_a_btree_map(run: &Run) -> Covered {
     covered
 }
 
-/// Prints what the runs of a test went through, and fails if they missed anything.
+/// Prints the event counts of all runs and fails if an event never happened.
 fn assert_all_covered(runs: &[(u32, Covered)]) {
     println!("{:36} {:?}", "bytes of a node", runs.iter().map(|run| run.0).collect::<Vec<_>>());
     let mut missed = Vec::new();
@@ -229,7 +229,7 @@ fn a_loaded_map_holds_what_was_loaded_in_full_leaves() {
     let store = open(device, busy(100_000, 100_000));
     assert_same(&store.snapshot(), &model, "after opening again");
     let statistics = store.statistics();
-    // 60 records a leaf of 1024 bytes; the rest is heads.
+    // A leaf of 1024 bytes holds 60 records; the rest is heads.
     assert!(statistics.live_blocks / 2 < 50_000 / 60 + 80, "{statistics:?}");
 }
 
@@ -253,7 +253,7 @@ fn keys_and_values_of_lengths_that_cannot_be_held_are_refused_and_nothing_is_cha
 
 #[test]
 fn steady_leaves_take_changes_in_logs_and_inserts_apply_them_in_all_four_ways() {
-    // 29 records of 16 bytes fill a leaf of 512.
+    // 29 records of 16 bytes fill a leaf of 512 bytes.
     const LEAF: u64 = 29;
     let device = Store::format(Arc::new(memory(256, 2, 12)), Some(512), 1).unwrap();
     let store = open(Arc::clone(&device), busy(1 << 20, 1 << 20));
@@ -270,7 +270,8 @@ fn steady_leaves_take_changes_in_logs_and_inserts_apply_them_in_all_four_ways() 
             model.remove(&key(number));
         }
     };
-    // Of the first four leaves: all updated; some updated; some deleted; some deleted and all others updated.
+    // Changes to the first four leaves: all records updated; some updated; some deleted; some deleted and the rest
+    // updated.
     for number in 0..LEAF {
         change(number, Some(1), &mut model);
         if number < 5 {

@@ -1,21 +1,21 @@
-//! After a power cut at any write, with any of the writes since the last flush lost or torn, everything acknowledged is there, nothing
-//! is half done, and the checker finds nothing.
-//! Not faults of the medium: see `faults`.
+//! Power cuts after every write, with any of the unflushed writes lost or torn: all acknowledged batches are present,
+//! no batch is half applied, and a check finds no problems.
 
 use crate::support::{Model, Records, assert_same, batch, busy, campaign, geometry, memory, open};
 use longma_zoned::device::{FaultyDevice, MemoryDevice};
 use longma_zoned::{Batch, Durability, Options, Store};
-use longma_zoned_lab::ycsb::Chance;
+use longma_zoned_lab::ycsb::Rng;
 use std::sync::Arc;
 
-/// A workload, recorded: the device's changes when each batch was acknowledged, and the model then.
+/// A recorded workload.
 struct Recorded {
     device: Arc<FaultyDevice>,
-    /// Of each batch: the device's changes before it and after it was acknowledged, and what the map holds then.
+    /// For each batch: the change count of the device when the batch was acknowledged, and the contents of the map
+    /// then.
     states: Vec<(u64, Model)>,
 }
 
-/// What a workload is made of.
+/// The parameters of a workload.
 #[derive(Clone, Copy)]
 struct Work {
     records: Records,
@@ -29,12 +29,13 @@ struct Work {
     seed: u64,
 }
 
-/// Puts records until 85 % of what the map can use are in use, and logs and inner nodes take up to a tenth more at times; says how many.
+/// Inserts records until 85 % of the usable blocks are in use; logs and inner nodes take up to another tenth at times.
+/// Returns the number of records.
 fn fill(store: &Store<Arc<FaultyDevice>>, work: Work, model: &mut Model) -> u64 {
-    let (mut chance, mut keys) = (Chance::new(work.seed), 0);
+    let (mut rng, mut keys) = (Rng::new(work.seed), 0);
     loop {
         if keys % 64 == 0 {
-            // What a checkpoint has yet to write takes no blocks so far.
+            // Nodes that no checkpoint has written yet do not count as used.
             store.checkpoint().unwrap();
         }
         let statistics = store.statistics();
@@ -43,7 +44,7 @@ fn fill(store: &Store<Arc<FaultyDevice>>, work: Work, model: &mut Model) -> u64 
         }
         let mut changes = Batch::new();
         for _ in 0..8 {
-            let (key, value) = (work.records.key(keys), work.records.value(&mut chance));
+            let (key, value) = (work.records.key(keys), work.records.value(&mut rng));
             changes.put(&key, &value);
             model.insert(key, value);
             keys += 1;
@@ -57,25 +58,25 @@ fn record(work: Work) -> Recorded {
     let device = FaultyDevice::new(geometry(zone_blocks, conventional, sequential)).unwrap();
     let device = Store::format(Arc::new(device), Some(512), work.seed).unwrap();
     let store = open(Arc::clone(&device), work.options);
-    let (mut chance, mut model) = (Chance::new(work.seed), Model::new());
+    let (mut rng, mut model) = (Rng::new(work.seed), Model::new());
     let keys = if work.is_full { fill(&store, work, &mut model) } else { work.keys };
     if work.is_full {
-        // So that garbage is collected all the time.
+        // Enough changes that garbage collection runs continuously.
         for _ in 0..400 {
-            store.apply(&batch(&mut chance, work.records, keys, 12, work.deletions, &mut model)).unwrap();
+            store.apply(&batch(&mut rng, work.records, keys, 12, work.deletions, &mut model)).unwrap();
         }
     }
     device.record();
     let mut states = vec![(device.changes(), model.clone())];
     for _ in 0..work.batches {
-        let batch = batch(&mut chance, work.records, keys, 12, work.deletions, &mut model);
+        let batch = batch(&mut rng, work.records, keys, 12, work.deletions, &mut model);
         store.apply(&batch).unwrap();
         states.push((device.changes(), model.clone()));
     }
     Recorded { device, states }
 }
 
-/// Opens an image, and says which of the states it holds: one from `acknowledged` on.
+/// Opens an image and returns the index of the state it holds, which is at least `acknowledged`.
 fn state_of(
     image: Arc<MemoryDevice>,
     options: Options,
@@ -91,7 +92,9 @@ fn state_of(
         model.len() == found.len() && model.iter().zip(&found).all(|(a, b)| (a.0, a.1) == (&b.0, &b.1))
     };
     let state = states[acknowledged..].iter().position(same);
-    let Some(state) = state else { panic!("{what}: what is there is no state from batch {acknowledged} on") };
+    let Some(state) = state else {
+        panic!("{what}: the contents match no state from batch {acknowledged} on")
+    };
     assert_same(&snapshot, &states[acknowledged + state].1, what);
     drop(snapshot);
     let report = Store::check(Arc::clone(&image)).unwrap();
@@ -99,8 +102,7 @@ fn state_of(
     acknowledged + state
 }
 
-/// Cuts the recorded workload after every write, in some of the ways in which the unsafe writes may be lost, and says how many images
-/// that were.
+/// Cuts the recorded workload after every write, with several choices of lost writes, and returns the number of images.
 fn survives_every_cut(work: Work, ways: usize) -> u64 {
     let Recorded { device, states } = record(work);
     let recording = device.recording().unwrap();
@@ -122,7 +124,7 @@ fn survives_every_cut(work: Work, ways: usize) -> u64 {
 }
 
 #[test]
-fn nothing_acknowledged_is_lost_and_nothing_is_half_done_wherever_the_power_is_cut() {
+fn a_power_cut_anywhere_loses_no_acknowledged_batch_and_applies_none_partially() {
     let seeds = campaign("LONGMA_ZONED_CUT_SEEDS", 1);
     let mut images = 0;
     for seed in 1..=seeds {
@@ -140,7 +142,7 @@ fn nothing_acknowledged_is_lost_and_nothing_is_half_done_wherever_the_power_is_c
             seed,
         };
         images += survives_every_cut(work, 6);
-        // So little conventional room that nodes go to sequential zones, which have to be collected.
+        // So few conventional blocks that nodes go to sequential zones, which must be collected.
         images += survives_every_cut(
             Work { zones: (24, 1, 12), keys: 700, batches: 150, deletions: 10, ..work },
             5,
@@ -148,7 +150,7 @@ fn nothing_acknowledged_is_lost_and_nothing_is_half_done_wherever_the_power_is_c
         images += survives_every_cut(Work { records: Records::Variable, keys: 300, ..work }, 5);
         let large = Work { records: Records::Large, keys: 60, batches: 80, zones: (64, 2, 16), ..work };
         images += survives_every_cut(large, 5);
-        // Garbage collection without end, and recovery where there is hardly any room for it.
+        // Continuous garbage collection, and recovery with hardly any free space.
         let full = Work { is_full: true, zones: (16, 1, 14), batches: 12, deletions: 2, ..work };
         images += survives_every_cut(full, 3);
         images += survives_every_cut(Work { zones: (32, 1, 12), batches: 8, ..full }, 3);
@@ -192,14 +194,14 @@ fn a_cut_while_the_map_recovers_from_a_cut_loses_nothing() {
         let recording = device.recording().unwrap();
         for (changes, cut) in recording.cuts().step_by(9) {
             let acknowledged = states.iter().rposition(|state| state.0 <= changes).unwrap_or(0);
-            let again = Arc::new(FaultyDevice::over(cut.image_by_chance(seed ^ changes)));
+            let again = Arc::new(FaultyDevice::over(cut.random_image(seed ^ changes)));
             again.record();
             let store = open(Arc::clone(&again), work.options);
             store.put(b"after the cut", b"there").unwrap();
             let done = again.changes();
             drop(store);
             for (second, cut) in again.recording().unwrap().cuts() {
-                let image = Arc::new(cut.image_by_chance(second));
+                let image = Arc::new(cut.random_image(second));
                 let what = format!("seed {seed}, cut after change {changes} and again after {second}");
                 let store = Store::open(Arc::clone(&image), work.options)
                     .unwrap_or_else(|error| panic!("{what}: {error}"));

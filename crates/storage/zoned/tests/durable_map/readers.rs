@@ -1,11 +1,10 @@
-//! Readers hold up nobody, whatever they do with what they read; what comes in order comes from both ends; a snapshot that is gone takes no
-//! room; a map that is open for reading stays as it is.
-//! Not many readers beside a writer under load: see `load`.
+//! Readers never block other threads; iterators work from both ends; a dropped snapshot releases its space; a map
+//! opened for reading is not modified.
 
 use crate::support::{Model, Records, assert_same, batch, busy, geometry, memory, open};
 use longma_zoned::device::{Counted, Counts, Fault, FaultyDevice, MemoryDevice};
 use longma_zoned::{Batch, Error, Iter, KeyRange, Store, ZonedDevice};
-use longma_zoned_lab::ycsb::Chance;
+use longma_zoned_lab::ycsb::Rng;
 use std::ops::Bound;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, mpsc};
@@ -16,7 +15,7 @@ fn key(number: u64) -> Vec<u8> {
     number.to_be_bytes().to_vec()
 }
 
-/// A map of `records` records with some changes since they were loaded, so that leaves have logs, and its model.
+/// A map of `records` records, some of which were changed after loading so that leaves have logs, and its model.
 fn filled(records: u64, cache_bytes: u64) -> (Store<Memory>, Model) {
     let device = Store::format(Arc::new(memory(256, 2, 24)), Some(512), 1).unwrap();
     let store = open(device, busy(cache_bytes, 100_000));
@@ -55,7 +54,7 @@ fn a_reader_that_waits_for_the_writer_in_its_closure_gets_what_it_waits_for() {
         let store = &store;
         scope.spawn(move || {
             asked.recv().unwrap();
-            // All leaves change, that of the reader among them, are written, and are read by others.
+            // All leaves, including the reader's, are changed, written out, and read by others.
             for number in 0..500 {
                 store.put(&key(2 * number), b"written!").unwrap();
             }
@@ -64,7 +63,7 @@ fn a_reader_that_waits_for_the_writer_in_its_closure_gets_what_it_waits_for() {
         });
         let before = snapshot.get_with(&key(0), |value| {
             to_writer.send(()).unwrap();
-            // Were anything locked here, this would never come.
+            // If the reader held a lock, this would deadlock.
             assert_eq!(answered.recv().unwrap(), Some(b"written!".to_vec()));
             value.to_vec()
         });
@@ -73,7 +72,7 @@ fn a_reader_that_waits_for_the_writer_in_its_closure_gets_what_it_waits_for() {
 }
 
 #[test]
-fn a_panic_in_a_readers_closure_is_its_own_affair() {
+fn a_panic_in_a_readers_closure_does_not_affect_the_map() {
     let (store, mut model) = filled(500, 20_000);
     let snapshot = store.snapshot();
     for number in 0..500 {
@@ -110,13 +109,13 @@ fn expected(model: &Model, range: KeyRange<'_>) -> Vec<(Vec<u8>, Vec<u8>)> {
     model.iter().filter(|(key, _)| inside(key)).map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
-/// Takes what an iterator gives from both ends, as chance has it, some of it lent, and puts it together in order.
-fn from_both_ends(rows: &mut Iter<Memory>, chance: &mut Chance) -> Vec<(Vec<u8>, Vec<u8>)> {
+/// Takes records from both ends in random order, some of them lent, and returns them in key order.
+fn from_both_ends(rows: &mut Iter<Memory>, rng: &mut Rng) -> Vec<(Vec<u8>, Vec<u8>)> {
     let (mut front, mut back) = (Vec::new(), Vec::new());
     let pair = |(key, value): (&[u8], &[u8])| (key.to_vec(), value.to_vec());
     loop {
-        // Runs of one side, so that each end passes whole leaves by itself.
-        let (which, run) = (chance.below(4), chance.below(60));
+        // Take several records in a row from one end, so that each end crosses whole leaves.
+        let (which, run) = (rng.below(4), rng.below(60));
         for _ in 0..=run {
             let (side, row) = match which {
                 0 => (&mut front, rows.next().map(|row| row.unwrap().to_pair())),
@@ -141,37 +140,37 @@ fn an_iterator_gives_what_a_btree_map_gives_from_both_ends_and_from_wherever_it_
     for records in [Records::Fixed, Records::Variable, Records::Large] {
         let device = Store::format(Arc::new(memory(512, 4, 24)), Some(512), 1).unwrap();
         let store = open(device, busy(30_000, 60_000));
-        let (mut chance, mut model) = (Chance::new(11), Model::new());
+        let (mut rng, mut model) = (Rng::new(11), Model::new());
         for number in 0..40 {
-            store.apply(&batch(&mut chance, records, 900, 60, 20, &mut model)).unwrap();
+            store.apply(&batch(&mut rng, records, 900, 60, 20, &mut model)).unwrap();
             if number % 10 == 5 {
                 store.checkpoint().unwrap();
             }
         }
         for round in 0..150 {
-            let any = |chance: &mut Chance| records.key(chance.below(900));
-            let (low, high) = (any(&mut chance), any(&mut chance));
-            let bound = |chance: &mut Chance, key| match chance.below(3) {
+            let any = |rng: &mut Rng| records.key(rng.below(900));
+            let (low, high) = (any(&mut rng), any(&mut rng));
+            let bound = |rng: &mut Rng, key| match rng.below(3) {
                 0 => Bound::Unbounded,
                 1 => Bound::Included(key),
                 _ => Bound::Excluded(key),
             };
-            let range = KeyRange { start: bound(&mut chance, &low[..]), end: bound(&mut chance, &high[..]) };
+            let range = KeyRange { start: bound(&mut rng, &low[..]), end: bound(&mut rng, &high[..]) };
             let mut rows = store.range(range);
             let what = format!("{records:?}, round {round}, {range:?}");
-            assert_eq!(from_both_ends(&mut rows, &mut chance), expected(&model, range), "{what}");
-            let to = any(&mut chance);
+            assert_eq!(from_both_ends(&mut rows, &mut rng), expected(&model, range), "{what}");
+            let to = any(&mut rng);
             rows.seek(&to);
             let after: Vec<_> = expected(&model, range).into_iter().filter(|row| row.0 >= to).collect();
-            assert_eq!(from_both_ends(&mut rows, &mut chance), after, "{what}, sought {to:?}");
+            assert_eq!(from_both_ends(&mut rows, &mut rng), after, "{what}, sought {to:?}");
             rows.seek_back(&to);
             let before: Vec<_> = expected(&model, range).into_iter().filter(|row| row.0 <= to).collect();
-            assert_eq!(from_both_ends(&mut rows, &mut chance), before, "{what}, sought {to:?} from the back");
-            let prefix = &low[..chance.below(low.len() as u64 + 1) as usize];
+            assert_eq!(from_both_ends(&mut rows, &mut rng), before, "{what}, sought {to:?} from the back");
+            let prefix = &low[..rng.below(low.len() as u64 + 1) as usize];
             let with_prefix: Vec<_> =
                 expected(&model, KeyRange::ALL).into_iter().filter(|row| row.0.starts_with(prefix)).collect();
             assert_eq!(
-                from_both_ends(&mut store.prefix(prefix), &mut chance),
+                from_both_ends(&mut store.prefix(prefix), &mut rng),
                 with_prefix,
                 "{what}, {prefix:?}"
             );
@@ -205,7 +204,7 @@ fn after_a_leaf_that_cannot_be_read_an_iterator_gives_one_error_and_goes_on_wher
     let store = open(Arc::clone(&device), busy(1 << 20, 1 << 20));
     // Inner nodes and the first leaf are in memory.
     store.get(&key(0)).unwrap();
-    device.inject(Fault::PassingReadError { after: 0 });
+    device.inject(Fault::TransientReadError { after: 0 });
     let mut rows = store.iter();
     let given: Vec<_> = rows.by_ref().collect();
     assert!(given.last().unwrap().is_err() && given[..given.len() - 1].iter().all(Result::is_ok));
@@ -217,20 +216,20 @@ fn after_a_leaf_that_cannot_be_read_an_iterator_gives_one_error_and_goes_on_wher
     );
 }
 
-/// Gives records new values in no order, until the map is full with what a snapshot keeps of it.
-fn overwrite_until_full(store: &Store<Memory>, model: &mut Model, chance: &mut Chance, bytes: usize) {
+/// Updates random records until the blocks pinned by a snapshot fill the map.
+fn overwrite_until_full(store: &Store<Memory>, model: &mut Model, rng: &mut Rng, bytes: usize) {
     let keys: Vec<_> = model.keys().cloned().collect();
     let kept = store.snapshot();
     let error = loop {
-        let key = &keys[chance.below(keys.len() as u64) as usize];
-        let value = vec![chance.number() as u8; bytes];
+        let key = &keys[rng.below(keys.len() as u64) as usize];
+        let value = vec![rng.number() as u8; bytes];
         match store.put(key, &value) {
             Ok(_) => _ = model.insert(key.clone(), value),
             Err(error) => break error,
         }
     };
     assert!(matches!(error, Error::Full { .. }), "{error}");
-    // It stays so as long as the snapshot is there, whatever is tried.
+    // It stays full as long as the snapshot exists.
     let _ = store.checkpoint();
     let again = store.put(&keys[0], &vec![1; bytes]);
     assert!(matches!(again, Err(Error::Full { .. })), "{again:?}");
@@ -238,18 +237,18 @@ fn overwrite_until_full(store: &Store<Memory>, model: &mut Model, chance: &mut C
 }
 
 #[test]
-fn a_map_that_a_snapshot_made_full_has_room_again_when_the_snapshot_is_gone() {
+fn a_map_filled_by_a_snapshot_has_space_again_after_the_snapshot_is_dropped() {
     for (bytes, records) in [(8, 4_000), (400, 150), (20_000, 8)] {
         for first in ["put", "delete", "checkpoint"] {
             let what = format!("values of {bytes} bytes, first a {first}");
             let device = Store::format(Arc::new(memory(128, 2, 12)), Some(512), 1).unwrap();
             let store = open(Arc::clone(&device), busy(100_000, 20_000));
-            let mut chance = Chance::new(3);
+            let mut rng = Rng::new(3);
             let mut model: Model = (0..records).map(|n| (key(n), vec![0; bytes])).collect();
             for (key, value) in &model {
                 store.put(key, value).unwrap();
             }
-            overwrite_until_full(&store, &mut model, &mut chance, bytes);
+            overwrite_until_full(&store, &mut model, &mut rng, bytes);
             match first {
                 "put" => {
                     _ = store.put(&key(0), &model[&key(0)]).unwrap_or_else(|error| panic!("{what}: {error}"))
@@ -264,9 +263,9 @@ fn a_map_that_a_snapshot_made_full_has_room_again_when_the_snapshot_is_gone() {
                     assert!(store.statistics().live_blocks < full, "{what}: {:?}", store.statistics());
                 }
             }
-            // As much again as there is room for, without a snapshot.
+            // Without a snapshot, the same amount fits again and again.
             for round in 0..300 {
-                let (key, value) = (key(chance.below(records)), vec![round as u8; bytes]);
+                let (key, value) = (key(rng.below(records)), vec![round as u8; bytes]);
                 store.put(&key, &value).unwrap_or_else(|error| panic!("{what}, round {round}: {error}"));
                 model.insert(key, value);
             }
@@ -287,9 +286,9 @@ fn a_map_that_is_open_for_reading_has_the_journals_changes_and_writes_nothing() 
     for records in [Records::Fixed, Records::Large] {
         let device = Store::format(Arc::new(Counted::new(memory(256, 2, 16))), Some(512), 1).unwrap();
         let store = open(Arc::clone(&device), busy(1 << 20, 1 << 20));
-        let (mut chance, mut model) = (Chance::new(21), Model::new());
+        let (mut rng, mut model) = (Rng::new(21), Model::new());
         for number in 0..30 {
-            store.apply(&batch(&mut chance, records, 600, 40, 20, &mut model)).unwrap();
+            store.apply(&batch(&mut rng, records, 600, 40, 20, &mut model)).unwrap();
             if number == 15 {
                 store.checkpoint().unwrap();
             }

@@ -1,33 +1,32 @@
-//! A repaired map opens and checks well, holds all that could be read, and says of the rest that it is lost.
-//! Not power cuts: nothing needs repair after one.
+//! A repaired map opens and checks without problems, holds everything that could be read, and reports the rest as lost.
 
 use crate::support::{Model, Records, assert_same, busy, memory, open, rows};
 use longma_zoned::device::{Block, Fault, FaultyDevice, MemoryDevice, ZoneNumber};
 use longma_zoned::store::RepairReport;
 use longma_zoned::testing::{Header, Kind};
 use longma_zoned::{Batch, Direction, Error, KeyRange, Store, ZonedDevice};
-use longma_zoned_lab::ycsb::Chance;
+use longma_zoned_lab::ycsb::Rng;
 use std::sync::Arc;
 
-/// What one batch does: the value that each key gets, or that it goes.
+/// The changes of a batch: each key with its new value, or `None` for a deletion.
 type Changes = Vec<(Vec<u8>, Option<Vec<u8>>)>;
 
-/// A map, and the batches that were applied to it: the first one is number 1.
+/// A map and the batches applied to it, numbered from 1.
 fn filled(records: Records) -> (MemoryDevice, Vec<Changes>) {
     let device = Store::format(Arc::new(memory(128, 2, 14)), Some(512), 1).unwrap();
     // Two or three checkpoints, and a journal after the last one.
     let store = open(Arc::clone(&device), busy(100_000, 45_000));
-    let mut chance = Chance::new(5);
+    let mut rng = Rng::new(5);
     let mut batches = Vec::new();
     for _ in 0..60 {
         let (mut batch, mut changes) = (Batch::new(), Changes::new());
-        for _ in 0..=chance.below(24) {
-            let key = records.key(chance.below(500));
-            if chance.below(10) == 0 {
+        for _ in 0..=rng.below(24) {
+            let key = records.key(rng.below(500));
+            if rng.below(10) == 0 {
                 batch.delete(&key);
                 changes.push((key, None));
             } else {
-                let value = records.value(&mut chance);
+                let value = records.value(&mut rng);
                 batch.put(&key, &value);
                 changes.push((key, Some(value)));
             }
@@ -39,7 +38,7 @@ fn filled(records: Records) -> (MemoryDevice, Vec<Changes>) {
     (device.snapshot(), batches)
 }
 
-/// What the map holds without the batches that `is_lost` says.
+/// The contents of the map without the batches for which `is_lost` is true.
 fn without(batches: &[Changes], is_lost: impl Fn(u64) -> bool) -> Model {
     let mut model = Model::new();
     for (_, changes) in (1..).zip(batches).filter(|&(number, _)| !is_lost(number)) {
@@ -64,13 +63,13 @@ fn is_lost(report: &RepairReport, key: &[u8]) -> bool {
 fn what_can_be_read_is_kept_and_what_cannot_is_listed() {
     for records in [Records::Fixed, Records::Large] {
         let (pristine, batches) = filled(records);
-        let (mut chance, mut losses, mut lost_batches) = (Chance::new(9), 0, 0);
+        let (mut rng, mut losses, mut lost_batches) = (Rng::new(9), 0, 0);
         for round in 0..150 {
             let image = Arc::new(pristine.snapshot());
-            for _ in 0..=chance.below(3) {
-                let zone = ZoneNumber(chance.below(6) as u32);
-                let block = Block(image.geometry().start(zone).0 + chance.below(90));
-                image.flip_bit(block, chance.below(512 * 8)).unwrap();
+            for _ in 0..=rng.below(3) {
+                let zone = ZoneNumber(rng.below(6) as u32);
+                let block = Block(image.geometry().start(zone).0 + rng.below(90));
+                image.flip_bit(block, rng.below(512 * 8)).unwrap();
             }
             let report = Store::repair(Arc::clone(&image), busy(50_000, 20_000)).unwrap();
             assert_eq!(Store::check(Arc::clone(&image)).unwrap().problems, [], "round {round}");
@@ -78,7 +77,7 @@ fn what_can_be_read_is_kept_and_what_cannot_is_listed() {
             assert_eq!(store.len(), report.keys, "round {round}");
             losses += u32::from(!report.lost.is_empty());
             lost_batches += u32::from(!report.lost_batches.is_empty());
-            // Without the batches that it names, and with all others, those after them too.
+            // The map must hold all batches except those listed as lost, including the later ones.
             let named = |number: u64| {
                 report
                     .lost_batches
@@ -116,7 +115,7 @@ fn a_repair_goes_on_without_the_damaged_batches_and_with_all_after_them() {
         let image = Arc::new(pristine.snapshot());
         image.flip_bit(Block(journal.start.0 + offset), 8 * 100).unwrap();
         if Store::open(Arc::clone(&image), busy(50_000, 20_000)).is_ok() {
-            // Before the last checkpoint, or behind a record.
+            // The block is from before the last checkpoint, or behind a record.
             continue;
         }
         let (lost, later) = said(&image);
@@ -134,7 +133,7 @@ fn a_repair_goes_on_without_the_damaged_batches_and_with_all_after_them() {
 }
 
 #[test]
-fn a_good_map_is_repaired_to_itself() {
+fn repairing_an_intact_map_changes_nothing() {
     let (device, batches) = filled(Records::Variable);
     let model = without(&batches, |_| false);
     let device = Arc::new(device);
@@ -144,7 +143,7 @@ fn a_good_map_is_repaired_to_itself() {
 }
 
 #[test]
-fn a_map_without_superblocks_comes_back_from_its_leaves() {
+fn a_map_without_superblocks_is_recovered_from_its_leaves() {
     let device = Store::format(Arc::new(memory(128, 2, 14)), Some(512), 1).unwrap();
     let store = open(Arc::clone(&device), busy(50_000, 20_000));
     let model: Model = (0..2_000u64).map(|n| (n.to_be_bytes().to_vec(), n.to_le_bytes().to_vec())).collect();
@@ -160,7 +159,7 @@ fn a_map_without_superblocks_comes_back_from_its_leaves() {
     assert_same(&open(device, busy(50_000, 20_000)).snapshot(), &model, "from its leaves");
 }
 
-/// The blocks of interior nodes, the newest ones last.
+/// The blocks of interior nodes, the newest last.
 fn inner_nodes(device: &MemoryDevice) -> Vec<u64> {
     let mut block_bytes = vec![0; device.geometry().block_bytes as usize];
     let mut found = Vec::new();
@@ -175,7 +174,7 @@ fn inner_nodes(device: &MemoryDevice) -> Vec<u64> {
     found.into_iter().map(|(_, block)| block).collect()
 }
 
-/// Large values on a device with room for a few copies of them.
+/// Large values on a device with space for a few copies of them.
 fn with_large_values() -> MemoryDevice {
     let device = Store::format(Arc::new(memory(48, 2, 9)), Some(512), 1).unwrap();
     let store = open(Arc::clone(&device), busy(100_000, 45_000));
@@ -189,7 +188,7 @@ fn with_large_values() -> MemoryDevice {
     device.snapshot()
 }
 
-/// However often a repair is cut, the next one has the room that it needs: what the cut one wrote is in nobody's way.
+/// Interrupted repairs do not use up the space that the next repair needs.
 #[test]
 fn repairs_that_are_cut_again_and_again_do_not_fill_the_device() {
     let options = busy(100_000, 45_000);
@@ -221,19 +220,19 @@ fn repairs_that_are_cut_again_and_again_do_not_fill_the_device() {
     assert!(repaired > 0 && cuts > 20, "{repaired}, {cuts}");
 }
 
-/// What a read that fails once keeps back is there the second time.
+/// A read that fails once succeeds when repair retries it.
 #[test]
-fn a_read_that_fails_once_costs_nothing() {
+fn a_transient_read_error_loses_nothing() {
     let options = busy(100_000, 45_000);
     for records in [Records::Fixed, Records::Large] {
         let (pristine, batches) = filled(records);
         let expected = without(&batches, |_| false);
         for after in (0..).step_by(7).take(60) {
             let device = Arc::new(FaultyDevice::over(pristine.snapshot()));
-            device.inject(Fault::PassingReadError { after });
+            device.inject(Fault::TransientReadError { after });
             match Store::repair(Arc::clone(&device), options) {
                 Ok(report) => assert_eq!(report.lost, [], "{records:?}, read {after}"),
-                // The superblocks are read before it is known how large nodes are: one must ask again.
+                // The superblocks are read before the node size is known, and these reads are not retried.
                 Err(Error::Device(_)) => continue,
                 Err(error) => panic!("{error}"),
             }
@@ -243,7 +242,7 @@ fn a_read_that_fails_once_costs_nothing() {
     }
 }
 
-/// Formatting leaves nodes where they are: a repair of the new map does not take them for its own.
+/// Formatting does not erase old nodes. A repair of the new map must not recover records from them.
 #[test]
 fn a_repair_brings_nothing_back_of_a_map_that_was_formatted_over() {
     let options = busy(100_000, 45_000);
@@ -265,7 +264,8 @@ fn a_repair_brings_nothing_back_of_a_map_that_was_formatted_over() {
         }
         let report = Store::repair(Arc::clone(&image), options).unwrap();
         let rows = content(image);
-        // Without a superblock nobody knows when the map began: then only what it has itself is certain to be its own.
+        // Without a superblock the first generation of the map is unknown, so records of the old map may be recovered;
+        // the map's own records must be.
         let own = rows.iter().filter(|(key, _)| key[0] < 50);
         assert!(own.clone().count() == 50 && own.clone().all(|(_, value)| value[0] == 2), "{report:?}");
         assert!(report.superblock_lost || rows.len() == 50, "{report:?}");
@@ -277,9 +277,9 @@ fn content(device: Arc<MemoryDevice>) -> Vec<(Vec<u8>, Vec<u8>)> {
     rows(&store.snapshot(), KeyRange::ALL, Direction::Ascending)
 }
 
-/// A repair that a power cut ends after any of its changes, or that an error of the device does, leaves all that the next one needs.
+/// A repair that is interrupted by a power cut or a device error at any point can be run again.
 #[test]
-fn a_repair_that_does_not_come_to_its_end_can_be_done_again() {
+fn an_interrupted_repair_can_be_repeated() {
     let options = busy(100_000, 45_000);
     for records in [Records::Fixed, Records::Large] {
         let (pristine, _) = filled(records);

@@ -1,10 +1,12 @@
-//! The map against a `BTreeMap` on a device that fails: what bytes say is done to it, power cuts, errors, lost, torn and misdirected writes,
-//! flipped bits and old versions of blocks among it.
-//! Not a test by itself: `by_chance` and the fuzz target `zoned_map` drive it.
+//! Runs the map against a `BTreeMap` on a faulty device. A byte script selects the operations and the faults: power
+//! cuts, errors, lost, torn and misdirected writes, flipped bits and stale blocks. `random_faults` and the fuzz target
+//! `zoned_map` drive it.
 //!
-//! What must hold: what was acknowledged and not damaged is there; what was damaged is an error; nothing is invented. All that can be read at
-//! one time is of one state of the map, and of no older one than was safe. Without damage nothing is an error. What a repair does not name is
-//! there.
+//! Invariants:
+//! - Acknowledged data is present unless it was damaged; reading damaged data is an error; no data is made up.
+//! - All data readable at one time belongs to a single state of the map, which is not older than the last durable one.
+//! - Without damage there are no errors.
+//! - After a repair, everything that the report does not list as lost is present.
 
 use longma_zoned::device::{Block, Condition, Fault, FaultyDevice, Geometry};
 use longma_zoned::store::{LostRange, RepairReport};
@@ -15,9 +17,9 @@ use std::sync::Arc;
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 type Device = Arc<FaultyDevice>;
 
-/// What the runs went through.
+/// What happened in the runs.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Faced {
+pub struct Encountered {
     pub cuts: u64,
     pub read_errors: u64,
     pub write_errors: u64,
@@ -27,15 +29,15 @@ pub struct Faced {
     pub misdirected_writes: u64,
     pub flipped_bits: u64,
     pub old_versions: u64,
-    /// Openings that were refused, keys and scans that were errors, and repairs.
+    /// Rejected opens, failed reads and scans, and repairs.
     pub refused: u64,
     pub unreadable: u64,
     pub repairs: u64,
     pub batches: u64,
 }
 
-impl Faced {
-    /// Power cuts and faults of all kinds.
+impl Encountered {
+    /// The number of power cuts and other faults.
     pub const fn faults(&self) -> u64 {
         self.cuts
             + self.read_errors
@@ -65,7 +67,7 @@ impl Faced {
     }
 }
 
-/// What is done, byte by byte; after the end zeros.
+/// The byte script. It continues with zeros after its end.
 struct Script<'a>(&'a [u8]);
 
 impl Script<'_> {
@@ -85,24 +87,25 @@ struct World<'a> {
     options: Options,
     keys: u64,
     large: bool,
-    /// The states that the map may be in: the first one was safe, the last one was tried last.
+    /// The states that the map may be in. The first one is durable, and the last one includes the latest change
+    /// attempted.
     states: Vec<Model>,
-    /// Of these, the newest that was acknowledged.
+    /// The index of the newest acknowledged state.
     acknowledged: usize,
-    /// All values that each key ever had, and the keys that changed since the checkpoint before last.
+    /// All values that each key ever had, and the keys changed since the checkpoint before the last one.
     ever: BTreeMap<Vec<u8>, BTreeSet<Vec<u8>>>,
     recent: Vec<BTreeSet<Vec<u8>>>,
     generation: u64,
-    /// Whether the medium was damaged: then errors may be.
+    /// Whether the medium was damaged, so that errors are allowed.
     damaged: bool,
-    /// A write that is to be damaged is waiting.
+    /// A damaging fault for the next write is pending.
     armed: bool,
     may_damage: bool,
-    faced: Faced,
+    faced: Encountered,
 }
 
-/// Does what the bytes say, and panics if anything that must hold does not.
-pub fn run(bytes: &[u8]) -> Faced {
+/// Runs a script. Panics if an invariant is violated.
+pub fn run(bytes: &[u8]) -> Encountered {
     let mut script = Script(bytes);
     let shape = script.byte();
     let geometry = Geometry {
@@ -121,7 +124,7 @@ pub fn run(bytes: &[u8]) -> Faced {
     let options = Options { cache_bytes, journal_bytes: 6_000, durability };
     let device = Arc::new(FaultyDevice::new(geometry).expect("a possible geometry"));
     let device = Store::format(device, Some(node_bytes), 1).expect("room enough");
-    device.remember_versions();
+    device.track_versions();
     let mut world = World {
         store: Some(Store::open(Arc::clone(&device), options).expect("a new map")),
         device,
@@ -137,7 +140,7 @@ pub fn run(bytes: &[u8]) -> Faced {
         armed: false,
         may_damage: kind / 64 % 4 != 0,
         script,
-        faced: Faced::default(),
+        faced: Encountered::default(),
     };
     while !world.script.0.is_empty() {
         world.step();
@@ -159,7 +162,7 @@ impl World<'_> {
             24..27 => self.cut_power(),
             27 => {
                 self.faced.read_errors += 1;
-                self.device.inject(Fault::PassingReadError { after: self.script.byte() % 8 });
+                self.device.inject(Fault::TransientReadError { after: self.script.byte() % 8 });
             }
             28 => {
                 self.faced.write_errors += 1;
@@ -186,7 +189,7 @@ impl World<'_> {
         self.states.last().expect("there is always one")
     }
 
-    /// Keeps account of which keys only the journal may have.
+    /// Tracks which changes may be only in the journal.
     fn note_checkpoint(&mut self) {
         let Ok(info) = Store::info(&self.device) else { return };
         if info.generation > self.generation {
@@ -227,7 +230,7 @@ impl World<'_> {
         (0..bytes).map(|index: u64| (seed >> (index % 4 * 8)) as u8 ^ index as u8).collect()
     }
 
-    /// After an error: the map is opened again, in one of the states there may be.
+    /// After an error: reopens the map, which must be in one of the possible states.
     fn failed(&mut self, error: &Error) {
         match error {
             Error::Full { .. } | Error::Device(_) | Error::Stopped { .. } => {}
@@ -257,7 +260,7 @@ impl World<'_> {
         let Some(store) = &self.store else { return };
         let applied = store.apply(&batch);
         if matches!(applied, Err(Error::Full { .. })) {
-            // It says that nothing was changed.
+            // The error guarantees that nothing was changed.
             state = first;
         }
         self.states.push(state);
@@ -308,7 +311,7 @@ impl World<'_> {
         }
     }
 
-    /// A reader's error must have a reason.
+    /// Checks that a read error is justified by earlier damage.
     fn expect_damage(&mut self, error: &Error) {
         self.faced.unreadable += 1;
         match error {
@@ -320,27 +323,27 @@ impl World<'_> {
 
     fn cut_power(&mut self) {
         self.faced.cuts += 1;
-        self.calm();
+        self.clear_pending_faults();
         let (way, seed) = (self.script.byte() % 4, self.script.number());
         let cut = self.device.cut();
         let image = match way {
             0 => cut.image_with_all(),
             1 => cut.image_with_none(),
-            _ => cut.image_by_chance(seed),
+            _ => cut.random_image(seed),
         };
         self.store = None;
         self.device = Arc::new(FaultyDevice::over(image));
-        self.device.remember_versions();
-        // What was not safe may be gone.
+        self.device.track_versions();
+        // Changes that were not durable may be lost.
         self.acknowledged = 0;
         self.open_again();
     }
 
-    /// Takes back the faults that have not happened.
-    fn calm(&mut self) {
+    /// Removes the faults that have not occurred.
+    fn clear_pending_faults(&mut self) {
         for fault in self.device.waiting() {
             let count = match fault {
-                Fault::PassingReadError { .. } => &mut self.faced.read_errors,
+                Fault::TransientReadError { .. } => &mut self.faced.read_errors,
                 Fault::WriteError { .. } => &mut self.faced.write_errors,
                 Fault::FlushError { .. } => &mut self.faced.flush_errors,
                 Fault::TornWrite { sectors: 0, .. } => &mut self.faced.lost_writes,
@@ -356,10 +359,10 @@ impl World<'_> {
 
     fn open_again(&mut self) {
         self.store = None;
-        self.calm();
+        self.clear_pending_faults();
         let checked = Store::check(Arc::clone(&self.device));
         if self.damaged {
-            // What a check does not find may not come to light later either.
+            // If the check finds nothing, no damage may show up later.
             self.damaged = !checked.is_ok_and(|report| report.problems.is_empty());
         } else {
             let problems = checked.expect("nothing was damaged").problems;
@@ -382,7 +385,8 @@ impl World<'_> {
         }
     }
 
-    /// Reads every key and everything in order: all must be of one state, of the newest unless the map was just opened.
+    /// Reads every key individually and by scans. All results must belong to one state: the newest one, unless the map
+    /// was just opened.
     fn look_at_all(&mut self, opened: bool) {
         let Some(store) = self.store.take() else { return };
         let names: BTreeSet<_> = self.ever.keys().cloned().collect();
@@ -416,11 +420,11 @@ impl World<'_> {
         if !opened {
             self.acknowledged = self.states.len() - 1;
         }
-        // The newest that fits.
+        // The newest matching state.
         let found = self.states.iter().skip(self.acknowledged).rposition(is_it);
         let Some(found) = found else {
             panic!(
-                "what is there is none of {} states; damaged: {}, {errors} errors, {whole}; {} keys, of the last state {:?}",
+                "the contents match none of {} states; damaged: {}, {errors} errors, {whole}; {} keys, of the last state {:?}",
                 self.states.len() - self.acknowledged,
                 self.damaged,
                 store.len(),
@@ -431,23 +435,23 @@ impl World<'_> {
             )
         };
         if opened {
-            // Opening made it safe.
+            // Opening made this state durable.
             self.states = vec![self.states.swap_remove(self.acknowledged + found)];
             self.acknowledged = 0;
         }
         self.store = Some(store);
         if errors > 0 || !whole {
-            self.calm();
+            self.clear_pending_faults();
             self.repair_if_damaged();
         }
     }
 
-    /// What cannot be read although no fault is waiting is found by a check, too, and then repaired.
+    /// If something is unreadable although no fault is pending, a check must find it. Then repairs the map.
     fn repair_if_damaged(&mut self) {
         self.store = None;
         let report = Store::check(Arc::clone(&self.device));
         if report.is_ok_and(|report| report.problems.is_empty()) {
-            // It was a passing error.
+            // The error was transient.
             self.store = Store::open(Arc::clone(&self.device), self.options).ok();
             assert!(self.store.is_some());
             return;
@@ -478,7 +482,7 @@ impl World<'_> {
             |state: &&Model| self.ever.keys().all(|key| rows.get(key) == state.get(key) || is_named(key));
         let found = is_old || self.states[self.acknowledged..].iter().rev().any(|state| is_it(&state));
         assert!(found, "a repair lost what it does not name: {report:?}");
-        // What is there now was made safe.
+        // The repair made the current contents durable.
         self.states = vec![rows];
         self.acknowledged = 0;
         self.damaged = false;
@@ -507,11 +511,11 @@ impl World<'_> {
             }
         };
         self.device.inject(fault);
-        // From now on it may happen at any time.
+        // The fault may occur at any time from now on.
         self.damaged = true;
     }
 
-    /// A block that was written, more often one of a superblock or a table than chance would have it.
+    /// Picks a written block, preferring superblocks and space tables.
     fn block(&self, place: u64) -> Block {
         if place.is_multiple_of(16) {
             let end = self.device.geometry().zone_blocks;
@@ -543,9 +547,9 @@ impl World<'_> {
         if !self.may_damage || self.damaged {
             return;
         }
-        let blocks = self.device.written_again();
+        let blocks = self.device.revertible_blocks();
         if !blocks.is_empty() {
-            assert!(self.device.take_back(blocks[place as usize % blocks.len()]));
+            assert!(self.device.revert_block(blocks[place as usize % blocks.len()]));
             self.faced.old_versions += 1;
             self.damaged = true;
         }

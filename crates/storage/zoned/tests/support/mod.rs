@@ -1,15 +1,14 @@
-//! What the durable map's tests share: small devices, random batches, and a model to compare with.
-//! Not tests.
+//! Shared by the tests of the durable map: small devices, random batches, and comparison with a model.
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use longma_zoned::device::{Geometry, MemoryDevice};
 use longma_zoned::{Batch, Direction, KeyRange, Options, Snapshot, Store, ZonedDevice};
-use longma_zoned_lab::ycsb::Chance;
+use longma_zoned_lab::ycsb::Rng;
 use std::collections::BTreeMap;
 
 pub type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// A device of small zones: `conventional` and `sequential` zones of `zone_blocks` blocks of 512 bytes.
+/// A device with small zones: `conventional` and `sequential` zones of `zone_blocks` blocks of 512 bytes.
 pub fn geometry(zone_blocks: u64, conventional: u32, sequential: u32) -> Geometry {
     Geometry {
         block_bytes: 512,
@@ -26,12 +25,12 @@ pub fn memory(zone_blocks: u64, conventional: u32, sequential: u32) -> MemoryDev
     MemoryDevice::new(geometry(zone_blocks, conventional, sequential)).unwrap()
 }
 
-/// Options that make everything happen often.
+/// Options with small limits, so that checkpoints and evictions are frequent.
 pub const fn busy(cache_bytes: u64, journal_bytes: u64) -> Options {
     Options { cache_bytes, journal_bytes, ..Options::with_cache(cache_bytes) }
 }
 
-/// What keys and values a test uses.
+/// The kinds of keys and values in a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Records {
     /// 8-byte keys and values.
@@ -54,20 +53,21 @@ impl Records {
         }
     }
 
-    pub fn value(self, chance: &mut Chance) -> Vec<u8> {
+    pub fn value(self, rng: &mut Rng) -> Vec<u8> {
         let bytes = match self {
             Records::Fixed => 8,
-            Records::Variable => [0, 1, 8, 8, 8, 30, 50][chance.below(7) as usize],
-            Records::Large => [0, 8, 8, 40, 100, 700, 2000][chance.below(7) as usize],
+            Records::Variable => [0, 1, 8, 8, 8, 30, 50][rng.below(7) as usize],
+            Records::Large => [0, 8, 8, 40, 100, 700, 2000][rng.below(7) as usize],
         };
-        let seed = chance.number();
+        let seed = rng.number();
         (0..bytes).map(|index: u64| (seed >> (index % 8 * 8)) as u8 ^ index as u8).collect()
     }
 }
 
-/// A random batch of up to `most` changes on `keys` keys, made to the model as well. Of a hundred changes `deletions` are deletions.
+/// A random batch of up to `most` changes to `keys` keys, also applied to the model. `deletions` is the percentage of
+/// deletions.
 pub fn batch(
-    chance: &mut Chance,
+    rng: &mut Rng,
     records: Records,
     keys: u64,
     most: u64,
@@ -75,17 +75,17 @@ pub fn batch(
     model: &mut Model,
 ) -> Batch {
     let mut batch = Batch::new();
-    for _ in 0..=chance.below(most) {
-        let any = chance.below(keys);
-        if chance.below(100) < deletions {
+    for _ in 0..=rng.below(most) {
+        let any = rng.below(keys);
+        if rng.below(100) < deletions {
             let key = records.key(any);
-            // Mostly of a key that is there.
+            // Mostly delete a key that is present.
             let near = model.range(key.clone()..).next().map(|(key, _)| key.clone());
-            let key = if chance.below(4) == 0 { key } else { near.unwrap_or(key) };
+            let key = if rng.below(4) == 0 { key } else { near.unwrap_or(key) };
             batch.delete(&key);
             model.remove(&key);
         } else {
-            let (key, value) = (records.key(any), records.value(chance));
+            let (key, value) = (records.key(any), records.value(rng));
             batch.put(&key, &value);
             model.insert(key, value);
         }
@@ -105,7 +105,7 @@ pub fn rows<D: ZonedDevice>(
     }
 }
 
-/// The snapshot holds what the model holds, in both directions.
+/// Asserts that the snapshot and the model are equal, in both directions.
 pub fn assert_same<D: ZonedDevice>(snapshot: &Snapshot<D>, model: &Model, what: &str) {
     let mut expected: Vec<_> = model.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
     assert_eq!(snapshot.len(), expected.len() as u64, "{what}");
@@ -114,7 +114,7 @@ pub fn assert_same<D: ZonedDevice>(snapshot: &Snapshot<D>, model: &Model, what: 
     assert!(rows(snapshot, KeyRange::ALL, Direction::Descending) == expected, "{what}: descending");
 }
 
-/// How much a campaign does: `variable` if it is set, or `ordinary`.
+/// The size of a test campaign: the value of the environment variable `variable`, or `ordinary` if it is not set.
 pub fn campaign(variable: &str, ordinary: u64) -> u64 {
     std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(ordinary)
 }

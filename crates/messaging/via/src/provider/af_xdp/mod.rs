@@ -1,5 +1,6 @@
-//! AF_XDP as a NIC: frames of an EtherType of our own over any Ethernet interface, past the system's network stack.
-//! Not zero-copy: the driver copies (as veth must), and one queue is used. Not routed: both ends are on one Ethernet.
+//! The AF_XDP provider: Ethernet frames with their own EtherType, bypassing the kernel's network stack. Both ends must
+//! be on the same Ethernet. It uses one queue in copy mode, which works with every driver (veth requires it).
+//!
 //! Source: Linux, Documentation/networking/af_xdp.rst.
 
 mod program;
@@ -14,26 +15,27 @@ use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
-/// Frames for receiving, and as many for sending. A power of two: it is the rings' size too.
+/// The number of receive frames, and of transmit frames. It is also the ring size, so it must be a power of two.
 const FRAMES: u32 = 1024;
 const FRAME_BYTES: u32 = 2048;
 
-/// Room that the kernel keeps before a received frame.
+/// The space that the kernel reserves in front of a received frame, bytes.
 const HEADROOM: u32 = 256;
 
 const ETHERNET_HEADER: usize = 14;
 const BROADCAST: [u8; 6] = [0xff; 6];
 
-/// A NIC over a network interface.
+/// A NIC that uses a network interface.
 pub struct AfXdp {
     nic: DatagramNic,
 }
 
 impl AfXdp {
-    /// Opens queue 0 of the interface called `name`.
+    /// Opens queue 0 of the interface `name`.
     ///
     /// # Errors
-    /// If there is no such interface, it is no Ethernet, or the system does not permit AF_XDP: then `udp` does without.
+    /// If there is no such interface, it is not Ethernet, or the system does not permit AF_XDP. The provider `udp`
+    /// needs no permission.
     pub fn open(name: &str) -> Result<Self, Error> {
         let medium = Frames::open(name).map_err(|error| advise(name, error))?;
         let host = medium.host(Peer::Hardware(medium.hardware));
@@ -42,7 +44,7 @@ impl AfXdp {
     }
 }
 
-/// Says what to do where the system does not allow AF_XDP.
+/// Adds advice to an error that the system returned.
 fn advise(interface: &str, error: Error) -> Error {
     let Error::System { what, source } = error else { return error };
     let why = match source.raw_os_error() {
@@ -50,15 +52,15 @@ fn advise(interface: &str, error: Error) -> Error {
             "it needs the capabilities CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF"
         }
         Some(libc::EAFNOSUPPORT | libc::ENOSYS | libc::EOPNOTSUPP) => "this kernel or driver has no AF_XDP",
-        Some(libc::EBUSY | libc::EEXIST) => "another program has the interface's queue or its XDP hook",
-        _ => "the system refused",
+        Some(libc::EBUSY | libc::EEXIST) => "another program uses the interface's queue or its XDP hook",
+        _ => "the system rejected it",
     };
     let advice =
-        format!("AF_XDP on {interface}: {what}: {source} ({why}); the provider `udp` needs no privilege");
+        format!("AF_XDP on {interface}: {what}: {source} ({why}); the provider `udp` needs no privileges");
     Error::NotSupported(advice)
 }
 
-/// The socket with its rings and frames.
+/// The AF_XDP socket with its rings and frames.
 struct Frames {
     socket: OwnedFd,
     fill: Ring<u64>,
@@ -70,19 +72,19 @@ struct Frames {
     hardware: [u8; 6],
     mtu: u16,
     frame: Vec<u8>,
-    // After the socket: the program is detached last.
+    // Dropped after the socket: the program is detached last.
     _program: Program,
 }
 
 impl Frames {
     fn open(name: &str) -> Result<Self, Error> {
         let (index, hardware, mtu) = interface(name)?;
-        // SAFETY: makes a new descriptor; nothing else.
+        // SAFETY: only creates a new descriptor.
         let fd = unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
         if fd < 0 {
             return Err(Error::last_system("opening the AF_XDP socket"));
         }
-        // SAFETY: just opened, and nobody else has it.
+        // SAFETY: the descriptor was just opened and has no other owner.
         let socket = unsafe { OwnedFd::from_raw_fd(fd) };
         let memory = Mapping::new(None, 0, 2 * FRAMES as usize * FRAME_BYTES as usize)?;
         let register = libc::xdp_umem_reg {
@@ -128,7 +130,7 @@ impl Frames {
     }
 
     fn wake(&self) {
-        // SAFETY: no buffer and no address: the call only has the kernel look at the ring.
+        // SAFETY: there is no buffer and no address; the call only makes the kernel process the ring.
         unsafe {
             libc::sendto(
                 self.socket.as_raw_fd(),
@@ -142,12 +144,12 @@ impl Frames {
     }
 }
 
-/// Number, hardware address and MTU of an interface.
+/// The index, hardware address and MTU of an interface.
 fn interface(name: &str) -> Result<(u32, [u8; 6], u16), Error> {
     let unknown =
         || Error::InvalidParameter(format!("there is no Ethernet interface `{name}`; `ip link` names them"));
     let c_name = CString::new(name).map_err(|_| unknown())?;
-    // SAFETY: a terminated string of our own.
+    // SAFETY: the string is local and NUL-terminated.
     let index = unsafe { libc::if_nametoindex(c_name.as_ptr()) };
     if index == 0 {
         return Err(unknown());
@@ -157,7 +159,7 @@ fn interface(name: &str) -> Result<(u32, [u8; 6], u16), Error> {
         let address = hardware_address(read("address").ok()?.trim())?;
         Some((address, read("mtu").ok()?.trim().parse().ok()?))
     };
-    // In another network namespace than the one that sysfs was mounted in, only the socket's view is right.
+    // Prefer the ioctl: sysfs shows the network namespace in which it was mounted, which may be another one.
     let asked = ask_interface(&c_name).or_else(from_files);
     let (hardware, mtu) = asked.ok_or_else(unknown)?;
     let most = FRAME_BYTES - HEADROOM - ETHERNET_HEADER as u32;
@@ -165,14 +167,14 @@ fn interface(name: &str) -> Result<(u32, [u8; 6], u16), Error> {
 }
 
 fn ask_interface(name: &CString) -> Option<([u8; 6], u16)> {
-    // SAFETY: makes a new descriptor; nothing else.
+    // SAFETY: only creates a new descriptor.
     let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
     if fd < 0 {
         return None;
     }
-    // SAFETY: just opened, and nobody else has it.
+    // SAFETY: the descriptor was just opened and has no other owner.
     let socket = unsafe { OwnedFd::from_raw_fd(fd) };
-    // SAFETY: all zero is a valid value of this plain structure.
+    // SAFETY: all zeros is a valid value of this structure.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     let bytes = name.as_bytes();
     if bytes.len() >= request.ifr_name.len() {
@@ -181,7 +183,7 @@ fn ask_interface(name: &CString) -> Option<([u8; 6], u16)> {
     for (to, from) in request.ifr_name.iter_mut().zip(bytes) {
         *to = *from as libc::c_char;
     }
-    // SAFETY: the request is ours, and names an interface; the kernel fills in the union's address.
+    // SAFETY: the request is local and names an interface; the kernel fills in the address of the union.
     let hardware = unsafe {
         if libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFHWADDR as _, &raw mut request) < 0 {
             return None;
@@ -191,7 +193,7 @@ fn ask_interface(name: &CString) -> Option<([u8; 6], u16)> {
     if hardware.sa_family != libc::ARPHRD_ETHER {
         return None;
     }
-    // SAFETY: as above; the kernel fills in the union's MTU.
+    // SAFETY: as above; the kernel fills in the MTU of the union.
     let mtu = unsafe {
         if libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFMTU as _, &raw mut request) < 0 {
             return None;
@@ -212,7 +214,7 @@ fn hardware_address(text: &str) -> Option<[u8; 6]> {
 }
 
 fn set<T>(fd: RawFd, option: libc::c_int, value: &T) -> Result<(), Error> {
-    // SAFETY: the kernel reads the value, of the size said.
+    // SAFETY: the kernel reads the value, which has the given size.
     let status = unsafe {
         let length = size_of::<T>() as libc::socklen_t;
         libc::setsockopt(fd, libc::SOL_XDP, option, std::ptr::from_ref(value).cast(), length)
@@ -221,16 +223,16 @@ fn set<T>(fd: RawFd, option: libc::c_int, value: &T) -> Result<(), Error> {
 }
 
 fn places(fd: RawFd) -> Result<libc::xdp_mmap_offsets, Error> {
-    // SAFETY: all zero is a valid value of this plain structure.
+    // SAFETY: all zeros is a valid value of this structure.
     let mut places: libc::xdp_mmap_offsets = unsafe { std::mem::zeroed() };
     let mut length = size_of::<libc::xdp_mmap_offsets>() as libc::socklen_t;
-    // SAFETY: the kernel writes at most `length` bytes into a structure of our own.
+    // SAFETY: the kernel writes at most `length` bytes to a local structure.
     let status = unsafe {
         libc::getsockopt(fd, libc::SOL_XDP, libc::XDP_MMAP_OFFSETS, (&raw mut places).cast(), &raw mut length)
     };
     if status < 0 || length as usize != size_of::<libc::xdp_mmap_offsets>() {
         let refused = io::Error::from_raw_os_error(libc::EOPNOTSUPP);
-        return Err(Error::system("asking for the AF_XDP rings", refused));
+        return Err(Error::system("querying the AF_XDP rings", refused));
     }
     Ok(places)
 }
@@ -244,7 +246,7 @@ fn bind(fd: RawFd, index: u32) -> Result<(), Error> {
         sxdp_shared_umem_fd: 0,
     };
     let length = size_of::<libc::sockaddr_xdp>() as libc::socklen_t;
-    // SAFETY: an address of our own, of the length said.
+    // SAFETY: the address is local and has the given length.
     let status = unsafe { libc::bind(fd, (&raw const address).cast(), length) };
     if status < 0 { Err(Error::last_system("binding the AF_XDP socket")) } else { Ok(()) }
 }
@@ -255,7 +257,7 @@ impl Medium for Frames {
             self.free.push(address);
         }
         let Peer::Hardware(to) = to else { return };
-        // Without a free frame the datagram is lost, and comes again.
+        // Without a free frame the datagram counts as lost and is retransmitted.
         let Some(address) = self.free.pop() else { return self.wake() };
         self.frame.clear();
         self.frame.extend(to);
@@ -279,7 +281,7 @@ impl Medium for Frames {
             let whole = descriptor.len <= FRAME_BYTES;
             let read =
                 whole && self.memory.read(descriptor.addr as usize, descriptor.len as usize, &mut self.frame);
-            // The frame goes back with its place aligned: the kernel puts the data where its headroom ends.
+            // Return the aligned address of the frame: the kernel reports the address of the data, behind the headroom.
             self.fill.produce(descriptor.addr / u64::from(FRAME_BYTES) * u64::from(FRAME_BYTES));
             if !read {
                 continue;
@@ -310,7 +312,7 @@ impl Medium for Frames {
     fn resolve(&self) -> Resolve {
         |host| {
             let text = String::from_utf8_lossy(host);
-            let why = || format!("\"{text}\" is no hardware address, such as 02:00:00:00:00:07");
+            let why = || format!("\"{text}\" is not a hardware address such as 02:00:00:00:00:07");
             hardware_address(&text).map(Peer::Hardware).ok_or_else(|| Error::NotReachable(why()))
         }
     }

@@ -1,11 +1,11 @@
-//! The few instructions of BPF that hand our frames to our socket and leave all others to the system.
-//! Not general: one EtherType, one map.
+//! The XDP program that redirects our frames to our socket and passes all others to the kernel.
+//!
 //! Source: bpf(2); RFC 9669 (instruction set); Linux, Documentation/networking/af_xdp.rst (XSKMAP).
 
 use crate::error::Error;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
-/// IEEE 802's EtherType for local experiments.
+/// The IEEE 802 local experimental EtherType.
 pub const ETHER_TYPE: u16 = 0x88b5;
 
 const MAP_CREATE: i64 = 0;
@@ -18,24 +18,24 @@ const ATTACH_XDP: u32 = 37;
 const XDP_PASS: i32 = 2;
 const REDIRECT_MAP: i32 = 51;
 
-/// The program, attached to an interface; detached when dropped.
+/// The program, attached to an interface. Dropping it detaches the program.
 pub struct Program {
     map: OwnedFd,
     _program: OwnedFd,
     _link: OwnedFd,
 }
 
-/// One call of bpf(2). `attributes` is the start of the kernel's union for that command.
+/// Calls bpf(2). `attributes` is the beginning of the kernel's union for the command.
 fn bpf(what: &'static str, command: i64, attributes: &[u32]) -> Result<RawFd, Error> {
-    // SAFETY: the kernel reads as many bytes as said, from an array of our own; addresses in it are of our own buffers, which
-    // live through the call.
+    // SAFETY: the kernel reads the given number of bytes from the array; the addresses in it refer to buffers of the
+    // caller that live through the call.
     let outcome =
         unsafe { libc::syscall(libc::SYS_bpf, command, attributes.as_ptr(), size_of_val(attributes)) };
     if outcome < 0 { Err(Error::last_system(what)) } else { Ok(outcome as RawFd) }
 }
 
 fn owned(fd: RawFd) -> OwnedFd {
-    // SAFETY: bpf(2) just opened it for us.
+    // SAFETY: the descriptor was just opened by bpf(2) and has no other owner.
     unsafe { OwnedFd::from_raw_fd(fd) }
 }
 
@@ -45,13 +45,13 @@ fn halves(address: u64) -> [u32; 2] {
     [half(0), half(4)]
 }
 
-/// An instruction: operation, registers, offset, immediate.
+/// Encodes an instruction: operation, registers, offset, immediate.
 const fn op(code: u8, to: u8, from: u8, offset: i16, immediate: i32) -> u64 {
     let registers = (to | from << 4) as u64;
     code as u64 | registers << 8 | (offset as u16 as u64) << 16 | (immediate as u32 as u64) << 32
 }
 
-/// The program for a map.
+/// The first part of the program, for the given map.
 fn instructions(map: RawFd) -> [u64; 13] {
     [
         op(0xbf, 6, 1, 0, 0),                             // r6 = context
@@ -70,18 +70,18 @@ fn instructions(map: RawFd) -> [u64; 13] {
     ]
 }
 
-/// What follows: the second half of the map's address, the flags, the call, the end.
+/// The rest: the upper half of the map's address, the flags, the call, the exit.
 const REST: [u64; 4] =
     [op(0, 0, 0, 0, 0), op(0xb7, 3, 0, 0, XDP_PASS), op(0x85, 0, 0, 0, REDIRECT_MAP), op(0x95, 0, 0, 0, 0)];
 
 impl Program {
-    /// Loads the program and attaches it to interface number `interface`.
+    /// Loads the program and attaches it to the interface with index `interface`.
     ///
     /// # Errors
-    /// If the system does not allow it, or another program is there.
+    /// If the system does not permit it, or another program is attached.
     pub fn attach(interface: u32) -> Result<Self, Error> {
         let map = [MAP_TYPE_XSKMAP, 4, 4, 64];
-        let map = owned(bpf("making the BPF map for AF_XDP", MAP_CREATE, &map)?);
+        let map = owned(bpf("creating the BPF map for AF_XDP", MAP_CREATE, &map)?);
         let code: Vec<u64> = instructions(map.as_raw_fd()).into_iter().chain(REST).collect();
         let (code_at, license_at) = (halves(code.as_ptr() as u64), halves(c"Dual MIT/GPL".as_ptr() as u64));
         let load = [PROG_TYPE_XDP, code.len() as u32, code_at[0], code_at[1], license_at[0], license_at[1]];
@@ -91,7 +91,7 @@ impl Program {
         Ok(Self { map, _program: program, _link: link })
     }
 
-    /// Frames of receive queue `queue` go to `socket` from now on.
+    /// Redirects frames of receive queue `queue` to `socket`.
     ///
     /// # Errors
     /// If the socket is not bound to that queue.

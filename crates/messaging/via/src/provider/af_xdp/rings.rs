@@ -1,29 +1,30 @@
-//! The rings that an AF_XDP socket shares with the kernel, and the memory of the frames.
-//! Not trusted further than needed: what the kernel writes is bounds-checked before it is used as an address.
+//! The rings that an AF_XDP socket shares with the kernel, and the frame memory. Values written by the kernel are
+//! bounds-checked before they are used as addresses.
+//!
 //! Source: Linux, Documentation/networking/af_xdp.rst; include/uapi/linux/if_xdp.h.
 
 use crate::error::Error;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A piece of memory mapped from the socket, or anonymous.
+/// Memory mapped from the socket, or anonymous memory.
 pub struct Mapping {
     base: *mut u8,
     length: usize,
 }
 
-// SAFETY: a mapping belongs to the whole process, and `Mapping` is used through one owner at a time.
+// SAFETY: a mapping belongs to the process, and `Mapping` has a single owner.
 unsafe impl Send for Mapping {}
 
 impl Mapping {
-    /// Maps `length` bytes of `fd` at `offset`, or fresh memory without one.
+    /// Maps `length` bytes of `fd` at `offset`, or anonymous memory if there is no `fd`.
     pub fn new(fd: Option<RawFd>, offset: u64, length: usize) -> Result<Self, Error> {
         let flags = match fd {
             Some(_) => libc::MAP_SHARED | libc::MAP_POPULATE,
             None => libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE,
         };
         let protection = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a new mapping where the kernel likes; it touches no existing memory.
+        // SAFETY: creates a mapping at an address chosen by the kernel; no existing memory is affected.
         let base = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -35,37 +36,38 @@ impl Mapping {
             )
         };
         if base == libc::MAP_FAILED {
-            return Err(Error::last_system("mapping a ring of AF_XDP"));
+            return Err(Error::last_system("mapping an AF_XDP ring"));
         }
         Ok(Self { base: base.cast(), length })
     }
 
-    /// Its first address.
+    /// The address of the first byte.
     pub fn address(&self) -> u64 {
         self.base as u64
     }
 
-    /// Bytes.
+    /// The length, bytes.
     pub fn length(&self) -> usize {
         self.length
     }
 
-    /// Copies `bytes` to `offset`, if they fit.
+    /// Copies `bytes` to `offset`. Returns `false` if they do not fit.
     pub fn write(&mut self, offset: usize, bytes: &[u8]) -> bool {
         let fits = offset.checked_add(bytes.len()).is_some_and(|end| end <= self.length);
         if fits {
-            // SAFETY: inside the mapping, as just checked; `bytes` is not part of it.
+            // SAFETY: the range is inside the mapping, as just checked; `bytes` is not part of it.
             unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.base.add(offset), bytes.len()) };
         }
         fits
     }
 
-    /// Appends `length` bytes at `offset` to `into`, if they are there.
+    /// Appends `length` bytes at `offset` to `into`. Returns `false` if the range is not inside the mapping.
     pub fn read(&self, offset: usize, length: usize, into: &mut Vec<u8>) -> bool {
         let fits = offset.checked_add(length).is_some_and(|end| end <= self.length);
         if fits {
             into.reserve(length);
-            // SAFETY: inside the mapping, as just checked; the vector has room and is not part of it.
+            // SAFETY: the range is inside the mapping, as just checked; the vector has the capacity and is not part of
+            // the mapping.
             unsafe {
                 let end = into.as_mut_ptr().add(into.len());
                 std::ptr::copy_nonoverlapping(self.base.add(offset).cast_const(), end, length);
@@ -78,12 +80,12 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: our own mapping, and the last reference to it.
+        // SAFETY: the mapping is owned by `self` and not referenced elsewhere.
         unsafe { libc::munmap(self.base.cast(), self.length) };
     }
 }
 
-/// One ring of `T`, a plain structure of the kernel's. We produce into it or consume from it, never both.
+/// A ring of kernel structures `T`. This side either only produces or only consumes.
 pub struct Ring<T> {
     mapping: Mapping,
     producer: usize,
@@ -91,13 +93,13 @@ pub struct Ring<T> {
     flags: usize,
     entries: usize,
     count: u32,
-    /// Our own side's position; the other side's is read each time.
+    /// The position of this side. The other side's position is read each time.
     own: u32,
     kind: std::marker::PhantomData<T>,
 }
 
 impl<T: Copy> Ring<T> {
-    /// Maps the ring of `count` entries (a power of two) that the kernel offers at `offset`.
+    /// Maps the ring of `count` entries (a power of two) at the kernel's `offset`.
     pub fn map(fd: RawFd, offset: u64, places: &libc::xdp_ring_offset, count: u32) -> Result<Self, Error> {
         let entries = places.desc as usize;
         let length = entries + count as usize * size_of::<T>();
@@ -106,9 +108,7 @@ impl<T: Copy> Ring<T> {
         let flags = places.flags as usize;
         let last = length - size_of::<u32>();
         if producer > last || consumer > last || flags > last {
-            return Err(Error::Resource(
-                "the kernel described an AF_XDP ring that does not fit itself".into(),
-            ));
+            return Err(Error::Resource("the kernel's description of an AF_XDP ring is inconsistent".into()));
         }
         Ok(Self {
             mapping,
@@ -123,24 +123,24 @@ impl<T: Copy> Ring<T> {
     }
 
     fn word(&self, at: usize) -> &AtomicU32 {
-        // SAFETY: inside the mapping (checked in `map`), aligned as the kernel lays it out, and shared with the kernel as an
-        // atomic word.
+        // SAFETY: inside the mapping (checked in `map`), aligned by the kernel's layout, and shared with the kernel as
+        // an atomic word.
         unsafe { AtomicU32::from_ptr(self.mapping.base.add(at).cast()) }
     }
 
     fn entry(&self, position: u32) -> *mut T {
         let index = (position & (self.count - 1)) as usize;
-        // SAFETY: the index is below the count that the mapping was made for.
+        // SAFETY: the index is less than the number of entries in the mapping.
         unsafe { self.mapping.base.add(self.entries).cast::<T>().add(index) }
     }
 
-    /// Hands an entry to the kernel; `false` if the ring is full.
+    /// Passes an entry to the kernel. Returns `false` if the ring is full.
     pub fn produce(&mut self, value: T) -> bool {
         let consumed = self.word(self.consumer).load(Ordering::Acquire);
         if self.own.wrapping_sub(consumed) >= self.count {
             return false;
         }
-        // SAFETY: the kernel has consumed this entry, so it is ours to write.
+        // SAFETY: the kernel has consumed this entry, so this side may write it.
         unsafe { self.entry(self.own).write(value) };
         self.own = self.own.wrapping_add(1);
         self.word(self.producer).store(self.own, Ordering::Release);
@@ -153,14 +153,14 @@ impl<T: Copy> Ring<T> {
         if produced == self.own {
             return None;
         }
-        // SAFETY: the kernel has produced this entry and leaves it alone until it is consumed.
+        // SAFETY: the kernel has produced this entry and does not change it until it is consumed.
         let value = unsafe { self.entry(self.own).read() };
         self.own = self.own.wrapping_add(1);
         self.word(self.consumer).store(self.own, Ordering::Release);
         Some(value)
     }
 
-    /// Whether the kernel wants a system call before it goes on with this ring.
+    /// Whether the kernel needs a system call to continue with this ring.
     pub fn needs_wakeup(&self) -> bool {
         self.word(self.flags).load(Ordering::Acquire) & libc::XDP_RING_NEED_WAKEUP != 0
     }

@@ -1,7 +1,7 @@
-//! A peer over UDP that asks and asks, and never takes an answer; and many that ask to be connected, whether there is anybody or not.
-//! Not one that forges packets of a connection: the reliable connection's own tests do that.
+//! Hostile UDP peers: one that sends endless requests and never accepts an answer, and many that request connections.
+//! Forged packets are tested in `longma-reliable`.
 
-use super::message::{Greeting, Head};
+use super::message::{Greeting, MessageHeader};
 use crate::descriptor::RemoteSegment;
 use crate::memory::MemoryRegion;
 use crate::protection::{MemoryAttributes, MemoryHandle};
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 const LIMIT: Duration = Duration::from_secs(20);
 const READ_BYTES: usize = 64 << 10;
 
-/// The peer: a real connection's sending half over a socket.
+/// The peer: the sending half of a real connection, over a socket.
 struct Asker {
     socket: UdpSocket,
     connection: Connection,
@@ -27,7 +27,7 @@ impl Asker {
         Self::at("127.0.0.1", server, asked)
     }
 
-    /// One at another of this host's addresses.
+    /// A peer at another address of this host.
     fn at(host: &str, server: &str, asked: &str) -> Self {
         let socket = UdpSocket::bind((host, 0)).unwrap();
         socket.connect(server).unwrap();
@@ -37,7 +37,8 @@ impl Asker {
         Self { socket, connection, begin: Instant::now() }
     }
 
-    /// Sends what is due, and takes in what has come. Nobody takes the messages, so that they fill the window and shut it.
+    /// Sends what is due and processes what has arrived. The program never takes the messages, so they fill and close
+    /// the window.
     fn turn(&mut self) {
         let (mut out, mut datagram) = (Vec::new(), [0; 2048]);
         while self.connection.transmit(self.begin.elapsed(), &mut out) {
@@ -52,7 +53,10 @@ impl Asker {
 
     fn ask(&mut self, remote: RemoteSegment, token: u32) {
         let length = READ_BYTES as u32;
-        let read = Head::Read(Header { request: Request::RdmaRead(remote), length, immediate: None }, token);
+        let read = MessageHeader::Read(
+            Header { request: Request::RdmaRead(remote), length, immediate: None },
+            token,
+        );
         while self.connection.send(&[&read.write()]) == Err(SendError::Full) && self.begin.elapsed() < LIMIT {
             self.turn();
         }
@@ -83,7 +87,7 @@ fn connected(nic: &Nic, vi: &Vi) -> Asker {
         while !asker.connection.is_open() {
             assert!(asker.begin.elapsed() < LIMIT, "not accepted");
             asker.turn();
-            // Nobody may wait there yet: then it is refused, and asks anew.
+            // Retry: the server may not be listening yet and reject the request.
             if let Some(Event::Rejected(_)) = asker.connection.take_event() {
                 asker = Asker::new(&String::from_utf8_lossy(&nic.attributes().local_address), "served");
             }
@@ -93,7 +97,7 @@ fn connected(nic: &Nic, vi: &Vi) -> Asker {
 }
 
 #[test]
-fn a_request_that_is_repeated_until_it_is_answered_is_given_out_once() {
+fn a_repeated_request_is_delivered_once() {
     let (nic, vi, _memory) = served();
     let listen = |wait| nic.connect_wait(&Address::local("served"), Some(wait));
     let _ = listen(Duration::ZERO);
@@ -110,7 +114,7 @@ fn a_request_that_is_repeated_until_it_is_answered_is_given_out_once() {
             was_open
         });
         let asked = listen(LIMIT).unwrap();
-        // It asks again and again meanwhile, and gives up after three seconds.
+        // The request is repeated meanwhile; the client gives up after three seconds.
         let again = listen(Duration::from_secs(1)).is_ok();
         let accepted = asked.accept(&vi);
         let after = listen(Duration::from_millis(500)).is_ok();
@@ -121,7 +125,7 @@ fn a_request_that_is_repeated_until_it_is_answered_is_given_out_once() {
 }
 
 #[test]
-fn who_reads_without_end_and_takes_nothing_is_cut_off_and_costs_little() {
+fn a_peer_that_requests_reads_but_takes_no_answers_is_disconnected_and_costs_little() {
     let (nic, vi, memory) = served();
     let mut asker = connected(&nic, &vi);
     let before = resident_bytes();
@@ -141,7 +145,7 @@ fn who_reads_without_end_and_takes_nothing_is_cut_off_and_costs_little() {
 }
 
 #[test]
-fn an_unknown_address_ends_the_connection_and_is_not_asked_for_again_and_again() {
+fn an_unknown_address_ends_the_connection_and_is_not_requested_repeatedly() {
     let (nic, vi, _) = served();
     let mut asker = connected(&nic, &vi);
     asker.ask(RemoteSegment { address: 0xdead_0000, handle: MemoryHandle(99) }, 0);
@@ -156,7 +160,7 @@ fn evil() -> ViAttributes {
         .with_reliability(Reliability::ReliableDelivery)
 }
 
-/// A server at whose name something waits, though the program does not look; where it is, and its name.
+/// A server with a listening address whose program is slow to accept. Returns its NIC and its host.
 fn served_slowly() -> (Nic, String) {
     let nic = Nic::with_provider(Box::new(Udp::open("127.0.0.1:0".parse().unwrap()).unwrap()));
     let _ = nic.connect_wait(&Address::local("served"), Some(Duration::ZERO));
@@ -164,7 +168,7 @@ fn served_slowly() -> (Nic, String) {
     (nic, place)
 }
 
-/// An honest client of `nic` asks while the program does not look, and is let in when it does.
+/// Checks that a well-behaved client of `nic` is accepted when the program gets around to it.
 fn an_honest_client_gets_in(nic: &Nic, place: &str) {
     let (client, vi, _) = served();
     let tag = nic.create_protection_tag().unwrap();
@@ -173,7 +177,7 @@ fn an_honest_client_gets_in(nic: &Nic, place: &str) {
     std::thread::scope(|scope| {
         let remote = Address::new(place.as_bytes(), "served");
         let asks = scope.spawn(move || vi.connect(&Address::local("honest"), &remote, Some(LIMIT)));
-        // It asks last of all.
+        // Its request is the last one to arrive.
         std::thread::sleep(Duration::from_millis(300));
         while !asks.is_finished() && begin.elapsed() < LIMIT {
             let Ok(asked) = nic.connect_wait(&Address::local("served"), Some(Duration::from_millis(10)))
@@ -194,7 +198,7 @@ fn an_honest_client_gets_in(nic: &Nic, place: &str) {
 }
 
 #[test]
-fn requests_from_addresses_where_nobody_listens_take_no_place_from_an_honest_client() {
+fn requests_with_forged_source_addresses_do_not_block_an_honest_client() {
     let (nic, place) = served_slowly();
     let greeting = Greeting { asked: b"served".to_vec(), asking: b"nobody".to_vec(), attributes: evil() };
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -211,7 +215,7 @@ fn requests_from_addresses_where_nobody_listens_take_no_place_from_an_honest_cli
 }
 
 #[test]
-fn a_host_that_asks_as_often_as_it_can_takes_no_place_from_another() {
+fn a_host_that_floods_requests_does_not_block_another() {
     let (nic, place) = served_slowly();
     let mut askers: Vec<_> = (0..100).map(|_| Asker::at("127.0.0.2", &place, "served")).collect();
     let begin = Instant::now();

@@ -1,9 +1,9 @@
-//! A connected VI's path over a reliable connection of a datagram NIC.
-//! Not the connection itself, nor the socket: those are the node's.
+//! The link of a connected VI over a reliable connection of a datagram NIC.
+//!
 //! Source: VIA, reliability levels, RDMA.
 
 use super::MAX_DESCRIPTORS;
-use super::message::{HEAD_BYTES, Head};
+use super::message::{HEAD_BYTES, MessageHeader};
 use super::node::Node;
 use crate::attributes::Reliability;
 use crate::descriptor::{RemoteSegment, Status};
@@ -14,14 +14,15 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
-/// Answers that may be owed to a peer. It has one for each descriptor of its send queue at most; one who asks for more before he has
-/// taken what he asked for breaks the protocol.
-const MOST_OWED: usize = MAX_DESCRIPTORS as usize;
+/// The maximum number of pending answers to a peer. The peer may have one for each descriptor of its send queue; a peer
+/// that requests more before taking its answers violates the protocol.
+const MAX_OWED: usize = MAX_DESCRIPTORS as usize;
 
-/// An answer that is to be given.
+/// A pending answer.
 enum Answer {
-    Message(Head),
-    /// The bytes of an RDMA read are gathered when there is room for them, so that a peer's questions cost no copies of memory.
+    Message(MessageHeader),
+    /// Data for an RDMA read. It is gathered when there is space, so that a peer's requests do not cost copies in
+    /// memory.
     Read(RemoteSegment, u32, u32),
 }
 
@@ -29,57 +30,57 @@ pub(super) struct DatagramLink {
     node: Arc<Node>,
     tag: u64,
     reliability: Reliability,
-    /// Posts that are not complete, in their order, with what has become of them.
+    /// Incomplete posts in order, with their status if known.
     pending: VecDeque<(u32, Option<Status>)>,
     bytes: Vec<u8>,
-    /// Answers that found no room, to be said before anything else.
-    owed: VecDeque<Answer>,
+    /// Answers waiting for space. They precede all other messages.
+    pending_answers: VecDeque<Answer>,
     over: bool,
     armed: bool,
-    /// Nothing rings here: the node's thread wakes sleepers through the engine.
+    /// A futex word that is never woken directly: the node's thread wakes sleepers through the engine.
     quiet: Box<AtomicU32>,
 }
 
 impl DatagramLink {
     pub(super) fn new(node: Arc<Node>, tag: u64, reliability: Reliability) -> Self {
-        let (pending, bytes, owed) = Default::default();
+        let (pending, bytes, pending_answers) = Default::default();
         Self {
             node,
             tag,
             reliability,
             pending,
             bytes,
-            owed,
+            pending_answers,
             over: false,
             armed: false,
             quiet: Box::default(),
         }
     }
 
-    /// Answers, now or when there is room.
+    /// Sends an answer, now or when there is space.
     fn answer(&mut self, answer: Answer, target: &mut dyn Target) -> Result<(), Gone> {
-        if self.owed.len() >= MOST_OWED {
+        if self.pending_answers.len() >= MAX_OWED {
             return Err(self.lose());
         }
-        self.owed.push_back(answer);
-        self.pay(target)
+        self.pending_answers.push_back(answer);
+        self.send_answers(target)
     }
 
-    /// Gives the answers that are owed, as far as there is room.
-    fn pay(&mut self, target: &mut dyn Target) -> Result<(), Gone> {
-        while let Some(answer) = self.owed.front() {
+    /// Sends pending answers while there is space.
+    fn send_answers(&mut self, target: &mut dyn Target) -> Result<(), Gone> {
+        while let Some(answer) = self.pending_answers.front() {
             let sent = match *answer {
                 Answer::Message(head) => self.node.send(self.tag, &[&head.write()]),
                 Answer::Read(..) if !self.node.has_room(self.tag) => return Ok(()),
                 Answer::Read(remote, length, token) => match target.readable(remote, length) {
                     Ok(slice) => {
                         self.bytes.clear();
-                        self.bytes.extend(Head::ReadData(token).write());
+                        self.bytes.extend(MessageHeader::ReadData(token).write());
                         gather(&[slice], &mut self.bytes);
                         self.node.send(self.tag, &[&self.bytes])
                     }
                     Err(refusal) => {
-                        self.owed.pop_front();
+                        self.pending_answers.pop_front();
                         self.refuse(Some(token), refusal)?;
                         continue;
                     }
@@ -88,8 +89,8 @@ impl DatagramLink {
             if sent == Err(SendError::Full) {
                 return Ok(());
             }
-            // With the connection over there is nobody to hear it.
-            self.owed.pop_front();
+            // If the connection is over, the answer is dropped.
+            self.pending_answers.pop_front();
         }
         Ok(())
     }
@@ -105,31 +106,31 @@ impl DatagramLink {
     }
 
     fn arrived(&mut self, message: &[u8], target: &mut dyn Target) -> Result<(), Gone> {
-        let Some((head, data)) = Head::read(message) else { return Err(self.lose()) };
+        let Some((head, data)) = MessageHeader::read(message) else { return Err(self.lose()) };
         match head {
-            Head::Data(header, token) => match target.deliver(&header, data) {
+            MessageHeader::Data(header, token) => match target.deliver(&header, data) {
                 Ok(()) => {
                     let Some(token) = token else { return Ok(()) };
-                    self.answer(Answer::Message(Head::Received(token)), target)
+                    self.answer(Answer::Message(MessageHeader::Received(token)), target)
                 }
                 Err(refusal) => self.refuse(token, refusal),
             },
-            Head::Read(header, token) => {
+            MessageHeader::Read(header, token) => {
                 let Request::RdmaRead(remote) = header.request else { return Ok(()) };
                 self.answer(Answer::Read(remote, header.length, token), target)
             }
-            Head::ReadData(token) => {
+            MessageHeader::ReadData(token) => {
                 if let Some(slices) = target.reading(token) {
                     scatter(slices, data);
                     self.completed(token, Status::DONE, target);
                 }
                 Ok(())
             }
-            Head::Received(token) => {
+            MessageHeader::Received(token) => {
                 self.completed(token, Status::DONE, target);
                 Ok(())
             }
-            Head::Refused(token, status) => {
+            MessageHeader::Refused(token, status) => {
                 if let Some(token) = token
                     && status.is_error()
                 {
@@ -140,13 +141,14 @@ impl DatagramLink {
         }
     }
 
-    /// The engine did not take what the peer sent: with reliable delivery that is the end of the connection.
+    /// Handles a message that the engine refused: with reliable delivery, the connection ends.
     fn refuse(&mut self, token: Option<u32>, refusal: Refusal) -> Result<(), Gone> {
         if self.reliability == Reliability::Unreliable {
             return Ok(());
         }
-        // Said at once or not at all: what is owed before it is not given any more, and a full queue tells the peer by its end.
-        let _ = self.node.send(self.tag, &[&Head::Refused(token, refusal.remote_status()).write()]);
+        // Try to send the reason now. Earlier pending answers are dropped, and if there is no space, the peer only sees
+        // the end of the connection.
+        let _ = self.node.send(self.tag, &[&MessageHeader::Refused(token, refusal.remote_status()).write()]);
         Err(self.lose())
     }
 
@@ -164,16 +166,19 @@ impl DatagramLink {
 
 impl Link for DatagramLink {
     fn post(&mut self, outgoing: &Outgoing<'_>) -> Posted {
-        // The next poll pays; what is said later must not overtake it.
-        if !self.owed.is_empty() {
+        // The next poll sends the pending answers. New messages must not overtake them.
+        if !self.pending_answers.is_empty() {
             return Posted::Full;
         }
         let Outgoing { request, token, length, immediate, slices } = *outgoing;
         let header = Header { request, length, immediate };
         let is_read = matches!(request, Request::RdmaRead(_));
         let waits = self.reliability == Reliability::ReliableReception || is_read;
-        let head =
-            if is_read { Head::Read(header, token) } else { Head::Data(header, waits.then_some(token)) };
+        let head = if is_read {
+            MessageHeader::Read(header, token)
+        } else {
+            MessageHeader::Data(header, waits.then_some(token))
+        };
         self.bytes.clear();
         self.bytes.extend(head.write());
         if !is_read {
@@ -181,7 +186,7 @@ impl Link for DatagramLink {
         }
         debug_assert!(is_read || self.bytes.len() == HEAD_BYTES + length as usize);
         match self.node.send(self.tag, &[&self.bytes]) {
-            // A copy is on its way, and what was posted before it is complete: then this is.
+            // The data has been copied and all earlier posts are complete, so this one is complete too.
             Ok(_) if !waits && self.pending.is_empty() => Posted::Done,
             Ok(_) => {
                 self.pending.push_back((token, (!waits).then_some(Status::DONE)));
@@ -194,7 +199,7 @@ impl Link for DatagramLink {
     }
 
     fn poll(&mut self, target: &mut dyn Target, budget: u32) -> Result<(), Gone> {
-        self.pay(target)?;
+        self.send_answers(target)?;
         for turn in 0..budget.max(1) {
             let Some(event) = self.node.poll(self.tag, turn == 0) else { break };
             match event {
@@ -207,8 +212,8 @@ impl Link for DatagramLink {
                 Event::Opened(_) | Event::Rejected(_) | Event::Delivered(_) => {}
             }
         }
-        // What has just come may have made room.
-        self.pay(target)
+        // The messages just received may have freed space.
+        self.send_answers(target)
     }
 
     fn arm(&mut self) -> Bell {
@@ -225,7 +230,7 @@ impl Link for DatagramLink {
     }
 
     fn park(&mut self) -> bool {
-        // The node's thread has whoever gets something looked at, whether he polls or not.
+        // The node's thread reports arrivals for all VIs, polled or not.
         true
     }
 

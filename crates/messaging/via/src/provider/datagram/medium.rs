@@ -1,11 +1,11 @@
-//! What carries datagrams: a socket, or a ring shared with a driver.
-//! Not reliable, and not trusted: anybody may have sent what arrives.
+//! The transport for datagrams: a socket, or rings shared with a driver. It is unreliable, and incoming datagrams are
+//! untrusted.
 
 use crate::error::Error;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::fd::RawFd;
 
-/// Where a datagram goes or comes from.
+/// The source or destination of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Peer {
     /// An address and port (UDP).
@@ -15,7 +15,8 @@ pub enum Peer {
 }
 
 impl Peer {
-    /// The same of every port, and of every address of an IPv6 network: who has one can have them all.
+    /// The host of the peer, for limits: the address without its port, and for IPv6 only the network part, because a
+    /// host can use all ports and all addresses of its network.
     pub fn of_host(self) -> Peer {
         match self {
             Peer::Socket(address) => {
@@ -30,28 +31,28 @@ impl Peer {
     }
 }
 
-/// Says which peer a program means by the host part of an address; that may take as long as a name service does. An error: what is wrong
-/// with it, and how it is written.
+/// Resolves the host part of an address. This may take as long as a name service lookup. The error describes the
+/// problem and the expected format.
 pub type Resolve = fn(&[u8]) -> Result<Peer, Error>;
 
-/// Carries datagrams.
+/// A transport for datagrams.
 pub trait Medium: Send {
-    /// Sends one, or drops it if there is no room.
+    /// Sends a datagram, or drops it if there is no space.
     fn send(&mut self, to: Peer, datagram: &[u8]);
 
-    /// The next one that came, into `datagram`; says from whom.
+    /// Receives the next datagram into `datagram` and returns its source.
     fn receive(&mut self, datagram: &mut Vec<u8>) -> Option<Peer>;
 
-    /// Readable when something has come.
+    /// A file descriptor that is readable when a datagram has arrived.
     fn readable(&self) -> RawFd;
 
-    /// The largest datagram that gets through to `peer`, bytes.
+    /// The maximum size of a datagram to `peer`, bytes.
     fn max_datagram(&self, peer: Peer) -> u16;
 
-    /// Bytes that may wait to be received before some are dropped.
+    /// The size of the receive buffer, bytes. Beyond it, datagrams are dropped.
     fn room(&self) -> usize;
 
-    /// How hosts are called there.
+    /// The function that resolves host names for this medium.
     fn resolve(&self) -> Resolve;
 
     /// The host part of a peer's address.
@@ -69,7 +70,7 @@ mod tests {
         assert_ne!(host("192.0.2.7:1"), host("192.0.2.8:1"));
         assert_eq!(host("[2001:db8::1]:1"), host("[2001:db8::ffff:2]:9"));
         assert_ne!(host("[2001:db8:0:1::1]:1"), host("[2001:db8::1]:1"));
-        // As a socket for both kinds of addresses sees the old ones.
+        // IPv4 peers of a dual-stack socket appear as mapped addresses.
         assert_eq!(host("[::ffff:192.0.2.7]:1"), host("192.0.2.7:5"));
         assert_ne!(host("[::ffff:192.0.2.7]:1"), host("[::ffff:192.0.2.8]:1"));
     }

@@ -1,5 +1,5 @@
-//! What VIs say to each other over a reliable connection: a head of 32 bytes, then the data; and the words of connecting.
-//! Not trusted: everything is parsed with care, and the engine checks what it means.
+//! The messages between VIs over a reliable connection: a 32-byte header followed by data; and the greetings exchanged
+//! while connecting. Parsing validates the format; the engine validates the meaning.
 
 use crate::address::Address;
 use crate::attributes::{Reliability, ViAttributes};
@@ -8,42 +8,43 @@ use crate::protection::{MemoryHandle, ProtectionTag};
 use crate::provider::{Header, Request};
 use longma_reliable::MAX_GREETING;
 
-/// Bytes before a message's data.
+/// The size of a message header, bytes.
 pub const HEAD_BYTES: usize = 32;
 
-/// What a message is.
+/// A message header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Head {
-    /// A send or an RDMA write, with its token if it wants to hear of its reception.
+pub enum MessageHeader {
+    /// A send or an RDMA write, with its token if the sender waits for the reception.
     Data(Header, Option<u32>),
-    /// An RDMA read of this token.
+    /// An RDMA read with this token.
     Read(Header, u32),
-    /// The data for the read of this token.
+    /// The data for the RDMA read with this token.
     ReadData(u32),
-    /// The message of this token is in memory.
+    /// The message with this token has been received into memory.
     Received(u32),
-    /// A message was not taken: the sender's token, if it waits, and what its descriptor is completed with. The end.
+    /// A message was refused: the sender's token, if it waits, and the status for its descriptor. The connection ends.
     Refused(Option<u32>, Status),
 }
 
-impl Head {
-    /// Its bytes. Numbers are in network order: kind, flags, two zero bytes, token, length, immediate, address, handle, status.
+impl MessageHeader {
+    /// Encodes the header in network byte order: kind, flags, two zero bytes, token, length, immediate, address,
+    /// handle, status.
     pub fn write(&self) -> [u8; HEAD_BYTES] {
         let mut bytes = [0; HEAD_BYTES];
         let mut put = |at: usize, what: &[u8]| bytes[at..at + what.len()].copy_from_slice(what);
         let (kind, token) = match self {
-            Head::Data(header, token) => match header.request {
+            MessageHeader::Data(header, token) => match header.request {
                 Request::RdmaWrite(_) => (2, *token),
                 _ => (1, *token),
             },
-            Head::Read(_, token) => (3, Some(*token)),
-            Head::ReadData(token) => (4, Some(*token)),
-            Head::Received(token) => (5, Some(*token)),
-            Head::Refused(token, _) => (6, *token),
+            MessageHeader::Read(_, token) => (3, Some(*token)),
+            MessageHeader::ReadData(token) => (4, Some(*token)),
+            MessageHeader::Received(token) => (5, Some(*token)),
+            MessageHeader::Refused(token, _) => (6, *token),
         };
         let mut flags = u8::from(token.is_some());
         put(4, &token.unwrap_or(0).to_be_bytes());
-        if let Head::Data(header, _) | Head::Read(header, _) = self {
+        if let MessageHeader::Data(header, _) | MessageHeader::Read(header, _) = self {
             put(8, &header.length.to_be_bytes());
             put(12, &header.immediate.unwrap_or(0).to_be_bytes());
             flags |= u8::from(header.immediate.is_some()) << 1;
@@ -52,14 +53,14 @@ impl Head {
                 put(24, &remote.handle.0.to_be_bytes());
             }
         }
-        if let Head::Refused(_, status) = self {
+        if let MessageHeader::Refused(_, status) = self {
             put(28, &status.0.to_be_bytes());
         }
         put(0, &[kind, flags]);
         bytes
     }
 
-    /// Reads the head of a message; gives the data behind it. `None` if it is none.
+    /// Decodes the header of a message and returns it with the data. `None` if it is invalid.
     pub fn read(message: &[u8]) -> Option<(Self, &[u8])> {
         let (head, data) = message.split_first_chunk::<HEAD_BYTES>()?;
         let word = |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
@@ -69,39 +70,39 @@ impl Head {
         let immediate = (head[1] & 2 != 0).then(|| word(12));
         let header = |request| Header { request, length: word(8), immediate };
         let head = match head[0] {
-            1 => Head::Data(header(Request::Send), token),
-            2 => Head::Data(header(Request::RdmaWrite(remote)), token),
-            3 => Head::Read(header(Request::RdmaRead(remote)), token?),
-            4 => Head::ReadData(token?),
-            5 => Head::Received(token?),
-            6 => Head::Refused(token, Status(word(28) & Status::ERROR_MASK.0)),
+            1 => MessageHeader::Data(header(Request::Send), token),
+            2 => MessageHeader::Data(header(Request::RdmaWrite(remote)), token),
+            3 => MessageHeader::Read(header(Request::RdmaRead(remote)), token?),
+            4 => MessageHeader::ReadData(token?),
+            5 => MessageHeader::Received(token?),
+            6 => MessageHeader::Refused(token, Status(word(28) & Status::ERROR_MASK.0)),
             _ => return None,
         };
         let announced = match head {
-            Head::Data(header, _) => header.length as usize,
-            Head::ReadData(_) => data.len(),
+            MessageHeader::Data(header, _) => header.length as usize,
+            MessageHeader::ReadData(_) => data.len(),
             _ => 0,
         };
         (announced == data.len()).then_some((head, data))
     }
 }
 
-/// The longest discriminator that fits a greeting twice.
+/// The maximum discriminator length. A greeting holds two discriminators.
 pub const MAX_DISCRIMINATOR: usize = 200;
 
-/// What a VI says of itself when it asks for a connection, or accepts one.
+/// The data exchanged when a VI requests or accepts a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Greeting {
-    /// Which VI is asked.
+    /// The discriminator of the requested VI.
     pub asked: Vec<u8>,
-    /// Who asks.
+    /// The discriminator of the requesting VI.
     pub asking: Vec<u8>,
-    /// What the VI that speaks is like; its tag is nobody else's business.
+    /// The attributes of the sender's VI, without its tag.
     pub attributes: ViAttributes,
 }
 
 impl Greeting {
-    /// Its bytes.
+    /// Encodes the greeting.
     pub fn write(&self) -> Vec<u8> {
         let ViAttributes { reliability, max_transfer_bytes, rdma_write, rdma_read, .. } = self.attributes;
         let mut bytes = vec![reliability as u16 as u8, u8::from(rdma_write) | u8::from(rdma_read) << 1];
@@ -114,7 +115,7 @@ impl Greeting {
         bytes
     }
 
-    /// Reads one; `None` if it is none.
+    /// Decodes a greeting. `None` if it is invalid.
     pub fn read(bytes: &[u8]) -> Option<Self> {
         let ([reliability, flags, m0, m1, m2, m3], rest) = bytes.split_first_chunk()?;
         let (asked, rest) = name(rest)?;
@@ -129,7 +130,7 @@ impl Greeting {
         rest.is_empty().then_some(Self { asked, asking, attributes })
     }
 
-    /// Who asks, at that host.
+    /// The address of the requesting VI on the given host.
     pub fn address(&self, host: Vec<u8>) -> Address {
         Address { host, discriminator: self.asking.clone() }
     }
@@ -149,38 +150,38 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn heads() -> impl Strategy<Value = Head> {
+    fn heads() -> impl Strategy<Value = MessageHeader> {
         let remote = (any::<u64>(), any::<u32>())
             .prop_map(|(address, handle)| RemoteSegment { address, handle: MemoryHandle(handle) });
         let token = proptest::option::of(any::<u32>());
         let immediate = proptest::option::of(any::<u32>());
         prop_oneof![
-            (token.clone(), immediate.clone()).prop_map(|(t, immediate)| Head::Data(
+            (token.clone(), immediate.clone()).prop_map(|(t, immediate)| MessageHeader::Data(
                 Header { request: Request::Send, length: 3, immediate },
                 t
             )),
             (remote.clone(), token.clone(), immediate).prop_map(|(remote, t, immediate)| {
-                Head::Data(Header { request: Request::RdmaWrite(remote), length: 3, immediate }, t)
+                MessageHeader::Data(Header { request: Request::RdmaWrite(remote), length: 3, immediate }, t)
             }),
             (remote, any::<u32>(), any::<u32>()).prop_map(|(remote, t, length)| {
-                Head::Read(Header { request: Request::RdmaRead(remote), length, immediate: None }, t)
+                MessageHeader::Read(Header { request: Request::RdmaRead(remote), length, immediate: None }, t)
             }),
-            any::<u32>().prop_map(Head::ReadData),
-            any::<u32>().prop_map(Head::Received),
-            token.prop_map(|t| Head::Refused(t, Status::RDMA_PROTECTION_ERROR)),
+            any::<u32>().prop_map(MessageHeader::ReadData),
+            any::<u32>().prop_map(MessageHeader::Received),
+            token.prop_map(|t| MessageHeader::Refused(t, Status::RDMA_PROTECTION_ERROR)),
         ]
     }
 
     proptest! {
         #[test]
-        fn a_head_reads_back_as_it_was_written(head in heads()) {
-            let data: &[u8] = if matches!(head, Head::Data(..) | Head::ReadData(_)) { b"abc" } else { b"" };
+        fn headers_round_trip(head in heads()) {
+            let data: &[u8] = if matches!(head, MessageHeader::Data(..) | MessageHeader::ReadData(_)) { b"abc" } else { b"" };
             let message = [&head.write()[..], data].concat();
-            prop_assert_eq!(Head::read(&message), Some((head, data)));
+            prop_assert_eq!(MessageHeader::read(&message), Some((head, data)));
         }
 
         #[test]
-        fn a_greeting_reads_back_as_it_was_written(
+        fn greetings_round_trip(
             asked in proptest::collection::vec(any::<u8>(), 0..=MAX_DISCRIMINATOR),
             asking in proptest::collection::vec(any::<u8>(), 0..=MAX_DISCRIMINATOR),
             level in 0usize..3, max_transfer_bytes: u32, rdma_write: bool, rdma_read: bool,
@@ -193,7 +194,7 @@ mod tests {
         }
 
         #[test]
-        fn a_name_longer_than_any_of_ours_makes_no_greeting(length in MAX_DISCRIMINATOR + 1..=255) {
+        fn an_overlong_name_is_not_a_greeting(length in MAX_DISCRIMINATOR + 1..=255) {
             let mut bytes = vec![2, 3, 0, 0, 1, 0, length as u8];
             bytes.resize(7 + length, b'x');
             bytes.push(0);
@@ -202,7 +203,7 @@ mod tests {
 
         #[test]
         fn any_bytes_are_read_without_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
-            let _ = (Head::read(&bytes), Greeting::read(&bytes));
+            let _ = (MessageHeader::read(&bytes), Greeting::read(&bytes));
         }
     }
 }

@@ -1,6 +1,7 @@
-//! A NIC made of datagrams: reliable connections over whatever carries packets, for UDP and AF_XDP alike.
-//! Not a medium: those are `udp` and `af_xdp`.
-//! Source: `longma-reliable`; VIA, reliability levels: an unreliable VI is carried reliably too, which the specification allows.
+//! NICs over datagrams: reliable connections over any medium, shared by the UDP and AF_XDP providers.
+//!
+//! Source: `longma-reliable`; VIA, reliability levels. Unreliable VIs also use a reliable connection, which the
+//! specification permits.
 
 #[cfg(test)]
 mod hostile;
@@ -8,12 +9,12 @@ mod link;
 pub(crate) mod medium;
 pub(super) mod message;
 mod node;
-mod pump;
+mod service_thread;
 
 use crate::address::Address;
 use crate::attributes::NicAttributes;
 use crate::error::Error;
-use crate::provider::{Ask, Attention, Established, Incoming, Provider};
+use crate::provider::{Attention, Established, Incoming, OutgoingRequest, Provider};
 use medium::Medium;
 use message::MAX_DISCRIMINATOR;
 use node::Node;
@@ -21,14 +22,14 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// The largest transfer.
+/// The maximum transfer size, bytes.
 const MAX_TRANSFER_BYTES: u32 = 16 << 20;
 
-/// Descriptors in a work queue.
+/// The maximum number of descriptors in a work queue.
 const MAX_DESCRIPTORS: u32 = 1024;
 
-/// How long who closes a NIC waits for its thread.
-const MOST_WAIT: Duration = Duration::from_millis(500);
+/// How long closing a NIC waits for its thread.
+const CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// A NIC over a medium.
 pub(crate) struct DatagramNic {
@@ -38,10 +39,10 @@ pub(crate) struct DatagramNic {
 }
 
 impl DatagramNic {
-    /// A NIC called `name` at `host`, over `medium`.
+    /// Creates a NIC called `name` at `host`, over `medium`.
     pub(crate) fn new(medium: Box<dyn Medium>, name: String, host: Vec<u8>, mtu: u32) -> Result<Self, Error> {
         let node = Node::new(medium)?;
-        let thread = pump::start(&node)?;
+        let thread = service_thread::start(&node)?;
         let attributes = NicAttributes {
             name,
             local_address: host,
@@ -55,7 +56,7 @@ impl DatagramNic {
     }
 }
 
-/// A NIC that is a `DatagramNic` over a medium of its own.
+/// Implemented by providers that consist of a `DatagramNic`.
 pub(crate) trait OverDatagrams: Send + Sync {
     fn nic(&self) -> &DatagramNic;
 }
@@ -85,23 +86,24 @@ impl<T: OverDatagrams> Provider for T {
         self.nic().node.wait(local, deadline)
     }
 
-    fn request(&self, ask: &Ask<'_>, deadline: Option<Instant>) -> Result<Established, Error> {
+    fn request(&self, ask: &OutgoingRequest<'_>, deadline: Option<Instant>) -> Result<Established, Error> {
         self.nic().node.request(ask.vi, ask.local, ask.remote, ask.attributes, deadline)
     }
 }
 
 impl Drop for DatagramNic {
     fn drop(&mut self) {
-        if self.node.is_a_childs() {
+        if self.node.is_forked_child() {
             return;
         }
         self.node.close();
-        // The thread has the medium too, and others can have its address when nobody has it. It may be at code of the program's that
-        // waits for whoever is here, who may be that thread itself.
+        // Wait for the thread, because it holds the medium and so its address. Do not wait indefinitely: the thread may
+        // be in a callback of the program that waits for the current thread, and the current thread may be that thread
+        // itself.
         let begin = Instant::now();
         while !self.thread.is_finished()
             && self.thread.thread().id() != std::thread::current().id()
-            && begin.elapsed() < MOST_WAIT
+            && begin.elapsed() < CLOSE_TIMEOUT
         {
             std::thread::sleep(Duration::from_micros(50));
         }

@@ -1,17 +1,17 @@
-//! One datagram NIC: its medium, its connections, and the state that programs and its thread take turns at.
-//! Not the medium, not what messages mean, and not how connections come about (`connecting.rs`).
+//! The state of a datagram NIC: its medium and its connections, shared by the program's threads and the NIC's thread.
+//! `connecting.rs` establishes connections.
 
 #[cfg(test)]
 mod backlog;
 mod connecting;
-mod given;
 mod paths;
+mod taken_requests;
 
-use self::connecting::Wish;
-use self::given::Given;
+use self::connecting::PendingRequest;
 use self::paths::{LINGER, Path, Paths};
+use self::taken_requests::TakenRequests;
 use super::medium::{Medium, Peer, Resolve};
-use super::pump::{self, Wakeup};
+use super::service_thread::{self, Wakeup};
 use crate::error::Error;
 use crate::provider::Attention;
 use longma_reliable::{Event, Kind, Packet, SendError, answer_stray};
@@ -21,53 +21,53 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-/// Datagrams that one look at the medium takes.
+/// The maximum number of datagrams received per turn.
 const BATCH: usize = 64;
 
-/// How often a NIC that is closed looks whether what was sent has arrived.
-const CLOSING_LOOK: Duration = Duration::from_millis(1);
+/// The interval at which closing a NIC checks whether all data has been delivered.
+const CLOSE_CHECK_INTERVAL: Duration = Duration::from_millis(1);
 
 /// A datagram NIC.
 pub(super) struct Node {
     state: Mutex<State>,
-    /// Taken before `state`.
+    /// Acquired before `state`, so that waiting threads are served in turn.
     turn: Mutex<()>,
-    /// Something about connecting changed: how often, and whoever waits for it.
+    /// A counter of changes to connections and requests, with a condition variable for waiters.
     changes: Mutex<u64>,
     changed: Condvar,
     pub(super) attention: OnceLock<Weak<dyn Attention>>,
     pub(super) wakeup: Wakeup,
     pub(super) is_closed: AtomicBool,
-    /// Called without the lock: it may take long.
+    /// Called without the lock because it may take long.
     resolve: Resolve,
     begin: Instant,
-    /// The process that opened it.
+    /// The process that opened the NIC.
     home: u32,
 }
 
 pub(super) struct State {
     medium: Box<dyn Medium>,
     paths: Paths,
-    waiting: BTreeMap<Vec<u8>, VecDeque<Wish>>,
-    /// Requests that the program was given: what comes of them again is no other request.
-    given: Given,
+    waiting: BTreeMap<Vec<u8>, VecDeque<PendingRequest>>,
+    /// Requests that the program has taken. Duplicates of them are ignored.
+    taken_requests: TakenRequests,
     rejections: VecDeque<(Peer, u64, Vec<u8>)>,
-    /// The key of what peers show that they hear us with: SipHash under a key from the system's generator.
-    proofs: RandomState,
+    /// The key for connection cookies: SipHash with a random key.
+    cookie_key: RandomState,
     datagram: Vec<u8>,
     out: Vec<u8>,
-    /// Connections that a turn has to do with.
+    /// The connections that the current turn must process.
     tags: Vec<u64>,
-    /// VIs that have news which nobody polled for yet.
+    /// VIs with events that no program has polled for yet.
     news: Vec<u32>,
-    /// Threads that sleep until there are news.
+    /// The number of sleeping threads.
     pub(super) sleepers: u32,
     /// When a program polled last.
     pub(super) polled: Duration,
-    /// Until when the node's thread sleeps if nothing wakes it; zero while it works.
+    /// Until when the NIC's thread sleeps unless it is woken; zero while it works.
     pub(super) sleeps_until: Duration,
-    /// There are requests that nobody who waits for one was told of.
-    has_wishes: bool,
+    /// Whether there are new requests that waiting threads have not been notified of.
+    has_new_requests: bool,
 }
 
 impl Node {
@@ -77,9 +77,9 @@ impl Node {
             medium,
             paths: Paths::default(),
             waiting: BTreeMap::new(),
-            given: Given::default(),
+            taken_requests: TakenRequests::default(),
             rejections: VecDeque::new(),
-            proofs: RandomState::new(),
+            cookie_key: RandomState::new(),
             datagram: Vec::new(),
             out: Vec::new(),
             tags: Vec::new(),
@@ -87,7 +87,7 @@ impl Node {
             sleepers: 0,
             polled: Duration::ZERO,
             sleeps_until: Duration::ZERO,
-            has_wishes: false,
+            has_new_requests: false,
         };
         Ok(Arc::new(Self {
             state: Mutex::new(state),
@@ -103,9 +103,9 @@ impl Node {
         }))
     }
 
-    /// Whether this is a copy in a child (fork(2)): what it would send, it would say in its parent's name, and a thread of the parent's may
-    /// have had the lock.
-    pub(super) fn is_a_childs(&self) -> bool {
+    /// Whether this is a forked child (fork(2)). It must not send in its parent's name, and a thread of the parent may
+    /// have held the lock at the fork.
+    pub(super) fn is_forked_child(&self) -> bool {
         std::process::id() != self.home
     }
 
@@ -113,8 +113,9 @@ impl Node {
         self.begin.elapsed()
     }
 
-    /// Whoever waits for the state has the turn, and nobody comes before him: a thread that looks again and again would otherwise find the
-    /// state free each time before one that has just been woken for it, on a busy machine for seconds.
+    /// Acquires the turn and then the state. Waiting for the turn prevents starvation: a thread that polls continuously
+    /// could otherwise reacquire the state each time before a thread that has just been woken, for seconds on a busy
+    /// machine.
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -124,14 +125,14 @@ impl Node {
         self.changes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has whoever waits for a change look.
-    fn tell_of_change(&self) {
+    /// Wakes the threads that wait for a change.
+    fn notify_change(&self) {
         let mut changes = self.changes();
         *changes = changes.wrapping_add(1);
         self.changed.notify_all();
     }
 
-    /// Waits for a change, up to a time, without the lock.
+    /// Waits for a change without holding the lock, for at most the given time.
     fn wait_for_change<'a>(
         &'a self,
         state: MutexGuard<'a, State>,
@@ -147,23 +148,26 @@ impl Node {
         self.lock()
     }
 
-    /// A turn by a thread of the program.
+    /// Performs a turn on a thread of the program.
     fn turn(&self, state: &mut State, now: Duration) {
         state.turn(now);
-        if std::mem::take(&mut state.has_wishes) {
-            self.tell_of_change();
+        if std::mem::take(&mut state.has_new_requests) {
+            self.notify_change();
         }
     }
 
-    /// After something was sent or taken: the node's thread has to know when it is time for more, since the program may not call again.
-    fn wake_in_time(&self, state: &mut State) {
-        if state.next_due().is_some_and(|at| at + pump::LEAVE_TO_PROGRAMS < state.sleeps_until) {
+    /// Wakes the NIC's thread if the next deadline is earlier than its wakeup, because the program may not poll again.
+    fn wake_for_deadline(&self, state: &mut State) {
+        if state.next_due().is_some_and(|at| at + service_thread::LEAVE_TO_PROGRAMS < state.sleeps_until) {
             state.sleeps_until = Duration::ZERO;
             self.wakeup.ring();
         }
     }
 
-    /// Waits for a change, while the node's thread works. An error when the deadline has passed.
+    /// Waits for a change while the NIC's thread works.
+    ///
+    /// # Errors
+    /// If the deadline has passed.
     fn pause<'a>(
         &'a self,
         state: MutexGuard<'a, State>,
@@ -176,7 +180,7 @@ impl Node {
         Ok(self.wait_for_change(state, left))
     }
 
-    // ---- a link's side ----------------------------------------------------------------------------------------------
+    // ---- called by links -------------------------------------------------------------------------------------------
 
     pub(super) fn send(&self, tag: u64, parts: &[&[u8]]) -> Result<u64, SendError> {
         let now = self.now();
@@ -188,11 +192,11 @@ impl Node {
         path.wants_room |= sent == Err(SendError::Full);
         path.transmit(now, &mut **medium, out);
         paths.schedule(tag);
-        self.wake_in_time(&mut state);
+        self.wake_for_deadline(&mut state);
         sent
     }
 
-    /// Whether a connection would not refuse a message as one too many. If it would, its VI is told when that ends.
+    /// Whether the connection has space for a message. If not, its VI is notified when it has.
     pub(super) fn has_room(&self, tag: u64) -> bool {
         let mut state = self.lock();
         let Some(path) = state.paths.by_tag.get_mut(&tag) else { return true };
@@ -200,31 +204,31 @@ impl Node {
         !path.wants_room
     }
 
-    /// What happened on a connection; with `looks`, the medium is looked at before.
+    /// Returns the next event of a connection. If `looks`, receives from the medium first.
     pub(super) fn poll(&self, tag: u64, looks: bool) -> Option<Event> {
         let mut state = self.lock();
         if looks && !state.paths.holding.contains(&tag) {
             let now = self.now();
             state.polled = now;
             self.turn(&mut state, now);
-            // There is room for its events again.
+            // The connection has space for events again.
             state.settle(now, tag);
             if !state.news.is_empty() {
-                // Some are other VIs': the node's thread tells them.
+                // Other VIs have news: let the NIC's thread notify them.
                 let own = state.paths.by_tag.get(&tag).and_then(|path| path.vi);
                 state.news.retain(|vi| Some(*vi) != own);
                 if !state.news.is_empty() {
                     self.wakeup.ring();
                 }
-                self.tell_of_change();
+                self.notify_change();
             }
         }
         let event = state.paths.take_event(tag);
-        self.wake_in_time(&mut state);
+        self.wake_for_deadline(&mut state);
         event
     }
 
-    /// A thread sleeps from now on, or does no longer.
+    /// Registers or unregisters a sleeping thread.
     pub(super) fn arm(&self, sleeps: bool) {
         let mut state = self.lock();
         if sleeps {
@@ -236,7 +240,7 @@ impl Node {
         }
     }
 
-    /// Nobody cares for the connection any more: it delivers what is under way, then closes.
+    /// Abandons a connection: it delivers pending data and then closes.
     pub(super) fn leave(&self, tag: u64) {
         let now = self.now();
         let mut state = self.lock();
@@ -249,35 +253,36 @@ impl Node {
         self.wakeup.ring();
     }
 
-    /// Works until nothing is to be done now; gives the VIs that have news.
+    /// Performs a turn on the NIC's thread and returns the VIs that have news.
     pub(super) fn work(&self) -> Vec<u32> {
         let mut state = self.lock();
         let now = self.now();
         state.sleeps_until = Duration::ZERO;
         state.turn(now);
-        state.has_wishes = false;
+        state.has_new_requests = false;
         let mut news = std::mem::take(&mut state.news);
-        // Whoever polled last may have gone to sleep before it took all.
+        // The thread that polled last may have gone to sleep before it took all events.
         let paths = &state.paths;
         news.extend(paths.holding.iter().filter_map(|tag| paths.by_tag.get(tag)?.vi));
         news.sort_unstable();
         news.dedup();
-        self.tell_of_change();
+        self.notify_change();
         news
     }
 
-    /// Says goodbye on every connection, as soon as what was sent has arrived, or as late as a peer that does not take it allows.
+    /// Closes all connections, after pending data has been delivered or the linger time has passed.
     pub(super) fn close(&self) {
         let begin = self.now();
         let mut state = self.lock();
         loop {
             let now = self.now();
             self.turn(&mut state, now);
-            if now.saturating_sub(begin) >= LINGER || !state.paths.by_tag.values().any(Path::delivers) {
+            if now.saturating_sub(begin) >= LINGER || !state.paths.by_tag.values().any(Path::has_undelivered)
+            {
                 break;
             }
-            // The node's thread works meanwhile, and may end before it says so.
-            state = self.wait_for_change(state, Some(CLOSING_LOOK));
+            // Wait with a timeout, because the NIC's thread may end without a notification.
+            state = self.wait_for_change(state, Some(CLOSE_CHECK_INTERVAL));
         }
         let now = self.now();
         let State { medium, paths, out, .. } = &mut *state;
@@ -291,7 +296,7 @@ impl Node {
 }
 
 impl State {
-    /// When there is something to do next for one of the connections.
+    /// The next deadline of any connection.
     pub(super) fn next_due(&self) -> Option<Duration> {
         self.paths.next_due()
     }
@@ -300,7 +305,7 @@ impl State {
         self.medium.readable()
     }
 
-    /// Takes what has come, and sends what is due.
+    /// Receives datagrams and sends what is due.
     fn turn(&mut self, now: Duration) {
         let mut datagram = std::mem::take(&mut self.datagram);
         let mut tags = std::mem::take(&mut self.tags);
@@ -312,13 +317,13 @@ impl State {
         }
         self.datagram = datagram;
         self.paths.take_due(now, &mut tags);
-        // Once each: packets of one connection come in rows.
+        // Process each connection once: packets of one connection tend to arrive in a row.
         tags.dedup();
         tags.drain(..).for_each(|tag| self.settle(now, tag));
         self.tags = tags;
     }
 
-    /// Does what is to be done for a connection to which something has happened, or for which it is time.
+    /// Updates a connection after an event or a deadline.
     fn settle(&mut self, now: Duration, tag: u64) {
         let Self { medium, paths, out, news, .. } = self;
         let Some(path) = paths.by_tag.get_mut(&tag) else { return };
@@ -339,7 +344,7 @@ impl State {
         paths.schedule(tag);
     }
 
-    /// Takes a packet in; gives the connection that it is for.
+    /// Processes a packet and returns the connection that it belongs to.
     fn arrived(&mut self, now: Duration, peer: Peer, packet: &Packet) -> Option<u64> {
         if packet.kind == Kind::Open {
             return self.asked(now, peer, packet);

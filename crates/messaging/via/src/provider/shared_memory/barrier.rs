@@ -1,27 +1,30 @@
-//! How a side that falls asleep and a peer that publishes cannot miss each other without a fence on the fast path.
-//! Not needed for the order of a message's own words, which acquire and release give.
-//! Source: membarrier(2), MEMBARRIER_CMD_GLOBAL_EXPEDITED; Dice, Shavit and others' asymmetric Dekker synchronisation.
+//! An asymmetric barrier between processes. It ensures that a side going to sleep and a peer publishing a message
+//! notice each other, without a fence on the fast path. The order of words within a message does not depend on it.
 //!
-//! The publisher stores a message and then loads `asleep`; the sleeper stores `asleep` and then loads the slot. Each needs its
-//! store to be seen before its load. The sleeper's membarrier runs a full barrier on the publisher's core, in its stead.
+//! Source: membarrier(2), MEMBARRIER_CMD_GLOBAL_EXPEDITED; asymmetric Dekker synchronization by Dice, Shavit and
+//! others.
+//!
+//! The publisher stores a message and then loads `sleep_state`; the sleeper stores `sleep_state` and then loads the slot. Each
+//! store must be visible before the following load. The membarrier call of the sleeper runs a full barrier on the
+//! publisher's core, so that the publisher needs none.
 
 use std::sync::OnceLock;
 
 const REGISTER: i32 = libc::MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED;
 const BARRIER: i32 = libc::MEMBARRIER_CMD_GLOBAL_EXPEDITED;
 
-/// Registers this process, once; says whether both it and the barrier work here.
+/// Registers this process once. Returns whether registration and barrier are supported.
 pub(super) fn is_available() -> bool {
     static AVAILABLE: OnceLock<bool> = OnceLock::new();
     *AVAILABLE.get_or_init(|| membarrier(REGISTER) && membarrier(BARRIER))
 }
 
-/// A full barrier on every core that runs a registered process.
+/// Runs a full barrier on every core that is executing a registered process.
 pub(super) fn everywhere() -> bool {
     membarrier(BARRIER)
 }
 
 fn membarrier(command: i32) -> bool {
-    // SAFETY: takes numbers only and touches no memory.
+    // SAFETY: the call takes only integers and accesses no memory.
     unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
 }

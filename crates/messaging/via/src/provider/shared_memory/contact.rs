@@ -1,22 +1,23 @@
-//! The other side as a socket and a process, before and while a VI is connected to it: what it shows us is mapped here, within limits.
-//! Not what we show it (`peer.rs`) nor how the two came together (`rendezvous.rs`).
+//! The peer as a socket and a process, while connecting and while connected. Maps the regions that the peer exports,
+//! within the quota.
+//!
 //! Source: unix(7), memfd_create(2).
 
 use super::borrowing;
-use super::closing::{Channel, Foreign};
+use super::control_message::{ControlMessage, RegionExport, send};
+use super::deferred_close::{PeerFile, PeerSocket};
 use super::layout::{EXPORTS, HALF_BYTES, Side};
-use super::ledger::{Account, Charge, Ledger};
-use super::letters::{Letter, Showing, send};
 use super::mapping::{Mapping, map_foreign, map_half, stays_small};
 use super::peer_region::{PeerRegion, give_up};
 use super::process::Process;
+use super::quota::{Account, Charge, Quotas};
 use super::settings::{Allow, Settings, SingleCopy};
 use std::collections::BTreeMap;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A half of what two connected VIs share, as it is mapped here: ours to write, or the peer's to read.
+/// The mapping of one half of a connection: ours, which is writable, or the peer's, which is read-only.
 pub(super) struct Half {
     mapping: Mapping,
     _charge: Charge,
@@ -24,55 +25,56 @@ pub(super) struct Half {
 
 impl Half {
     pub(super) fn new(mapping: Mapping, charge: Charge) -> Half {
-        assert!(mapping.length() >= HALF_BYTES, "halves are checked before they are mapped");
+        assert!(mapping.length() >= HALF_BYTES, "the size of a half is checked before it is mapped");
         Half { mapping, _charge: charge }
     }
 
-    /// Room for a `Side`, as long as this is there. Only ours can be written to.
+    /// A pointer to the `Side`, valid as long as `self` lives. Only our own half may be written to.
     pub(super) fn side(&self) -> *mut Side {
         self.mapping.base().cast()
     }
 }
 
 pub(super) struct Contact {
-    pub(super) socket: Channel,
+    pub(super) socket: PeerSocket,
     pub(super) process: Process,
     pub(super) account: Arc<Account>,
-    /// Whether large messages are copied once between the two.
+    /// Whether large messages between the two processes are copied once.
     pub(super) single_copy: bool,
     regions: Mutex<Vec<Arc<PeerRegion>>>,
-    /// Regions that were lent and are still to be borrowed, with their descriptors' numbers, by their place, until the peer says something
-    /// else of it or of them. Whoever maps a region has this meanwhile.
-    lent: Mutex<BTreeMap<u32, (Showing, u32)>>,
+    /// Regions that the peer has lent and that are still to be borrowed, with their descriptor numbers, by slot.
+    /// Entries are dropped when the peer exports or revokes the region or reuses the slot. The lock is held while a
+    /// region is being mapped.
+    lent: Mutex<BTreeMap<u32, (RegionExport, u32)>>,
     changes: AtomicU32,
-    /// Regions of ours that it was shown and has not heard of, as far as is known; `unread.rs` counts them.
+    /// The number of exported regions that the peer has not received yet, as far as known; maintained by `unread_exports.rs`.
     pub(super) unread: AtomicU32,
 }
 
-/// The peer broke the protocol.
+/// The peer violated the protocol.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Broken;
 
-/// Whoever is at the other end of a socket is not let in.
+/// A connection that is refused.
 pub(super) struct Denied {
-    pub(super) socket: Channel,
+    pub(super) socket: PeerSocket,
     pub(super) reason: String,
-    /// It may be otherwise soon, whoever goes until then.
+    /// Whether a later attempt may succeed.
     pub(super) again: bool,
 }
 
 impl Contact {
-    /// Whoever is at the other end of `socket`, if the settings let them; or why not.
+    /// Creates the contact for the process at the other end of `socket`, if the settings permit it.
     pub(super) fn new(
-        socket: Channel,
+        socket: PeerSocket,
         settings: &Settings,
         allow: &Allow,
-        ledger: &Arc<Ledger>,
+        quota: &Arc<Quotas>,
     ) -> Result<Contact, Denied> {
         let process = match Process::behind(&socket) {
             Ok(process) => process,
             Err(why) => {
-                let reason = format!("there is no descriptor to watch the process with: {why}");
+                let reason = format!("no descriptor is available to watch the process: {why}");
                 return Err(Denied { socket, reason, again: true });
             }
         };
@@ -81,14 +83,14 @@ impl Contact {
             let reason = format!("user {uid} with group {} is not allowed", process.gid);
             return Err(Denied { socket, reason, again: false });
         }
-        // SAFETY: asks for a number.
+        // SAFETY: takes no arguments and returns an integer.
         let same_user = uid == unsafe { libc::geteuid() };
         let single_copy = match settings.single_copy {
             SingleCopy::Never => false,
             SingleCopy::SameUser => same_user,
             SingleCopy::BetweenUsers => true,
         };
-        let account = match ledger.open(uid) {
+        let account = match quota.open(uid) {
             Ok(account) => account,
             Err(reason) => return Err(Denied { socket, reason, again: false }),
         };
@@ -98,96 +100,102 @@ impl Contact {
         Ok(Contact { socket, process, account, single_copy, regions, lent, changes, unread })
     }
 
-    /// Enters the mapping of a half, or says why there may be none.
+    /// Charges the mapping of a half to the peer's quota.
+    ///
+    /// # Errors
+    /// The reason, if the quota is exceeded.
     pub(super) fn charge_half(&self) -> Result<Charge, String> {
         self.account.charge(HALF_BYTES as u64)
     }
 
-    /// Maps the half that the peer made.
-    pub(super) fn take_half(&self, file: &Foreign, charge: Charge) -> Result<Half, String> {
-        let mapping = map_half(file)
-            .map_err(|why| format!("the peer's half of what both share is not mapped: {why}"))?;
+    /// Maps the peer's half.
+    pub(super) fn take_half(&self, file: &PeerFile, charge: Charge) -> Result<Half, String> {
+        let mapping =
+            map_half(file).map_err(|why| format!("the peer's shared half was not mapped: {why}"))?;
         Ok(Half::new(mapping, charge))
     }
 
-    /// A region is shown: maps it, if it may be, and answers.
-    pub(super) fn hear_show(&self, showing: Showing, file: Option<Foreign>) -> Result<(), Broken> {
+    /// Handles an export: maps the region if permitted, and answers.
+    pub(super) fn handle_export(&self, export: RegionExport, file: Option<PeerFile>) -> Result<(), Broken> {
         let file = file.ok_or(Broken)?;
-        check(&showing)?;
+        check(&export)?;
         let mut lent = self.lent();
-        lent.retain(|slot, (waiting, _)| *slot != showing.slot && waiting.handle != showing.handle);
-        self.take(showing, &file);
+        lent.retain(|slot, (waiting, _)| *slot != export.slot && waiting.handle != export.handle);
+        self.take(export, &file);
         Ok(())
     }
 
-    /// A region is lent for single copies: asks for it. Nothing is said where they are not wanted, or the kernel does not let us.
-    pub(super) fn hear_lend(self: &Arc<Self>, showing: Showing, number: u32) -> Result<(), Broken> {
-        check(&showing)?;
-        if showing.write || showing.read {
+    /// Handles a lent region: queues it to be borrowed. It is ignored if single copies are disabled or the kernel
+    /// denies access.
+    pub(super) fn handle_lend(self: &Arc<Self>, export: RegionExport, number: u32) -> Result<(), Broken> {
+        check(&export)?;
+        if export.write || export.read {
             return Err(Broken);
         }
         if self.single_copy {
             let mut lent = self.lent();
-            lent.retain(|_, (waiting, _)| waiting.handle != showing.handle);
-            lent.insert(showing.slot, (showing, number));
+            lent.retain(|_, (waiting, _)| waiting.handle != export.handle);
+            lent.insert(export.slot, (export, number));
             drop(lent);
-            borrowing::ask(self, showing, number);
+            borrowing::ask(self, export, number);
         }
         Ok(())
     }
 
-    /// Takes and maps what was lent, unless it was taken back since: its descriptor's number may be another file's by now, and its place
-    /// another region's.
-    pub(super) fn borrow(&self, showing: Showing, number: u32) {
-        let what = (showing, number);
-        if self.lent().get(&showing.slot) != Some(&what) {
+    /// Borrows and maps a lent region, unless it has been revoked. After a revocation the descriptor number may belong
+    /// to another file and the slot to another region.
+    pub(super) fn borrow(&self, export: RegionExport, number: u32) {
+        let what = (export, number);
+        if self.lent().get(&export.slot) != Some(&what) {
             return;
         }
         let Some(file) = self.process.take_file(number, &self.account) else { return };
         let mut lent = self.lent();
-        if lent.get(&showing.slot) == Some(&what) {
-            lent.remove(&showing.slot);
-            self.take(showing, &file);
+        if lent.get(&export.slot) == Some(&what) {
+            lent.remove(&export.slot);
+            self.take(export, &file);
         }
     }
 
-    fn take(&self, showing: Showing, file: &Foreign) {
-        let Showing { handle, serial, .. } = showing;
-        let answer = match self.map(showing, file) {
-            Ok(()) if self.single_copy => Letter::Mapped { handle, serial },
-            // For RDMA of ours only: that no message is to lie there is what the peer takes for granted.
+    fn take(&self, export: RegionExport, file: &PeerFile) {
+        let RegionExport { handle, serial, .. } = export;
+        let answer = match self.map(export, file) {
+            Ok(()) if self.single_copy => ControlMessage::Mapped { handle, serial },
+            // The region is only for our own RDMA. The peer does not expect to use it for messages, so no answer is
+            // needed.
             Ok(()) => return,
             Err(reason) => {
                 self.account.note(false, &reason);
-                Letter::Declined { handle, reason }
+                ControlMessage::Declined { handle, reason }
             }
         };
-        // A peer that does not empty its socket does not learn of it, and sends in parts.
+        // If the peer does not empty its socket, it does not receive the answer and continues to send in parts.
         let _ = send(self.socket.as_raw_fd(), &answer, None);
     }
 
-    /// Maps a region in the place of what it replaces, in which a message may lie: whoever looks for that finds the one or the other.
-    fn map(&self, showing: Showing, file: &Foreign) -> Result<(), String> {
-        let about = |why| format!("a region of {} bytes is not mapped: {why}", showing.length);
+    /// Maps a region in place of the one it replaces, in which a message may still be pending. A lookup finds either
+    /// the old region or the new one.
+    fn map(&self, export: RegionExport, file: &PeerFile) -> Result<(), String> {
+        let about = |why| format!("a region of {} bytes was not mapped: {why}", export.length);
         let mut regions = self.regions();
-        let old = |region: &Showing| region.slot == showing.slot || region.handle == showing.handle;
+        let old = |region: &RegionExport| region.slot == export.slot || region.handle == export.handle;
         self.give_up_some(&mut regions, old);
-        let charge = self.account.charge(showing.length).map_err(about)?;
-        let mapping = map_foreign(file, showing.length, showing.write).map_err(about)?;
-        let region = PeerRegion::new(showing, mapping, charge, !stays_small(file));
+        let charge = self.account.charge(export.length).map_err(about)?;
+        let mapping = map_foreign(file, export.length, export.write).map_err(about)?;
+        let region = PeerRegion::new(export, mapping, charge, !stays_small(file));
         regions.push(Arc::new(region));
         self.changes.fetch_add(1, Ordering::Release);
         Ok(())
     }
 
-    pub(super) fn hear_hide(&self, handle: u32) {
+    pub(super) fn handle_revoke(&self, handle: u32) {
         let mut lent = self.lent();
         lent.retain(|_, (waiting, _)| waiting.handle != handle);
         self.give_up_some(&mut self.regions(), |region| region.handle == handle);
     }
 
-    fn give_up_some(&self, regions: &mut Vec<Arc<PeerRegion>>, which: impl Fn(&Showing) -> bool) {
-        let gone: Vec<_> = regions.extract_if(.., |region| which(&region.showing)).collect();
+    fn give_up_some(&self, regions: &mut Vec<Arc<PeerRegion>>, which: impl Fn(&RegionExport) -> bool) {
+        let gone: Vec<_> = regions.extract_if(.., |region| which(&region.export)).collect();
         if !gone.is_empty() {
             self.changes.fetch_add(1, Ordering::Release);
             give_up(gone);
@@ -202,7 +210,7 @@ impl Contact {
         self.regions().clone()
     }
 
-    fn lent(&self) -> MutexGuard<'_, BTreeMap<u32, (Showing, u32)>> {
+    fn lent(&self) -> MutexGuard<'_, BTreeMap<u32, (RegionExport, u32)>> {
         self.lent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -218,12 +226,12 @@ impl Drop for Contact {
     }
 }
 
-fn check(showing: &Showing) -> Result<(), Broken> {
-    let sound = (showing.slot as usize) < EXPORTS && showing.address.checked_add(showing.length).is_some();
+fn check(export: &RegionExport) -> Result<(), Broken> {
+    let sound = (export.slot as usize) < EXPORTS && export.address.checked_add(export.length).is_some();
     if sound { Ok(()) } else { Err(Broken) }
 }
 
 /// Refuses a connection over `socket`.
-pub(super) fn refuse(socket: &Channel, reason: &str, again: bool) {
-    let _ = send(socket.as_raw_fd(), &Letter::Reject { reason: reason.into(), again }, None);
+pub(super) fn refuse(socket: &PeerSocket, reason: &str, again: bool) {
+    let _ = send(socket.as_raw_fd(), &ControlMessage::Reject { reason: reason.into(), again }, None);
 }

@@ -1,9 +1,10 @@
-//! How messages of the peer are taken: checked word by word after they were copied, then placed where the engine says.
-//! Not trusting: whatever does not fit the protocol ends the connection, and touches nothing.
+//! Receives messages from the peer. Each message is copied, then validated word by word, then stored where the engine
+//! says. A message that violates the protocol ends the connection without any other effect.
+//!
 //! Source: see `layout.rs`.
 
 use super::layout::*;
-use super::link::{Answer, MOST_READS, SharedLink, Use};
+use super::link::{Answer, MAX_READS, SharedLink, Use};
 use super::outgoing::{OFFSET_WORD, SOURCES_IN_SLOT};
 use super::ring::Message;
 use crate::attributes::Reliability;
@@ -12,19 +13,19 @@ use crate::protection::MemoryHandle;
 use crate::provider::{Gone, Header, Refusal, Request, Slice, Target};
 use crate::shared_bytes::copy;
 
-/// How many completions the peer may wait for while more of its messages are taken. Each telling takes a cache line back from
-/// the peer, who looks at it all the time.
-const MOST_OWED: u32 = 2;
+/// The number of completions that may be withheld from the peer while more messages are received. Each notification
+/// takes a cache line away from the peer, which polls it continuously.
+const MAX_OWED: u32 = 2;
 
-/// A message of which not all parts have come.
+/// A message whose parts have not all arrived.
 pub(super) struct Arriving {
     length: u32,
     received: u32,
-    /// It was refused, at a level where that only drops it.
+    /// Whether the message was refused, at a level where it is only dropped.
     dropped: bool,
 }
 
-/// Copies `length` bytes into the slices, from byte `offset` of their sum on.
+/// Copies `length` bytes to the slices, starting at byte `offset` of their concatenation.
 ///
 /// # Safety
 /// `from` must be readable for that length, and the slices must be writable.
@@ -37,7 +38,7 @@ unsafe fn scatter(slices: &[Slice], offset: u32, from: *const u8, length: u32) {
             continue;
         }
         let count = (held - skip).min(length - done);
-        // SAFETY: inside the slice and inside what the caller promises.
+        // SAFETY: the range is inside the slice and inside what the caller guarantees.
         unsafe { copy(from.add(done), slice.address.add(skip), count) };
         (skip, done) = (0, done + count);
         if done == length {
@@ -51,7 +52,10 @@ fn remote_of(message: &Message) -> Result<RemoteSegment, Gone> {
     Ok(RemoteSegment { address: message.words[0], handle: MemoryHandle(handle) })
 }
 
-/// The arena offset of a message, if `length` bytes there lie in the arena.
+/// The arena offset of a message.
+///
+/// # Errors
+/// If `length` bytes from there are not inside the arena.
 fn offset_of(message: &Message, length: u32) -> Result<usize, Gone> {
     let offset = message.words[OFFSET_WORD];
     let inside = length <= CHUNK_BYTES && offset <= u64::from(ARENA_BYTES - length);
@@ -59,11 +63,11 @@ fn offset_of(message: &Message, length: u32) -> Result<usize, Gone> {
 }
 
 impl SharedLink {
-    /// Takes one message, and moves on to the next.
+    /// Handles one message and advances to the next.
     #[inline]
     pub(super) fn take(&mut self, message: &Message, target: &mut dyn Target) -> Result<(), Gone> {
         let small = message.kind == Kind::Send as u8
-            && message.place == Place::Slot as u8
+            && message.place == DataLocation::Slot as u8
             && message.length <= INLINE_BYTES
             && self.arriving.is_none();
         if small {
@@ -76,8 +80,8 @@ impl SharedLink {
 
     fn take_other(&mut self, message: &Message, target: &mut dyn Target) -> Result<(), Gone> {
         let kind = Kind::from_byte(message.kind).ok_or(Gone::Lost)?;
-        let place = Place::from_byte(message.place).ok_or(Gone::Lost)?;
-        // Between the parts of a message only answers to reads come.
+        let place = DataLocation::from_byte(message.place).ok_or(Gone::Lost)?;
+        // Between the parts of a message there may only be answers to reads.
         let goes_on = matches!(kind, Kind::Part | Kind::ReadData);
         if self.arriving.is_some() && !goes_on {
             return Err(Gone::Lost);
@@ -85,26 +89,26 @@ impl SharedLink {
         let immediate = (message.flags & HAS_IMMEDIATE != 0).then_some(message.immediate);
         let send = Header { request: Request::Send, length: message.length, immediate };
         match (kind, place) {
-            (Kind::Send, Place::Arena) => self.take_in_arena(message, &send, target),
-            (Kind::Send, Place::Memory) => self.fetch(message, &send, target),
-            (Kind::Send, Place::Parts) => self.take_first_part(message, &send, target),
+            (Kind::Send, DataLocation::Arena) => self.take_in_arena(message, &send, target),
+            (Kind::Send, DataLocation::Memory) => self.fetch(message, &send, target),
+            (Kind::Send, DataLocation::Parts) => self.take_first_part(message, &send, target),
             (Kind::Write | Kind::WriteDone, _) => {
                 let header = Header { request: Request::RdmaWrite(remote_of(message)?), ..send };
                 match (kind, place) {
-                    (Kind::Write, Place::Slot) if message.length <= INLINE_BYTES - 16 => {
+                    (Kind::Write, DataLocation::Slot) if message.length <= INLINE_BYTES - 16 => {
                         self.take_in_slot(message, &header, 2, target)
                     }
-                    (Kind::Write, Place::Arena) => self.take_in_arena(message, &header, target),
-                    (Kind::Write, Place::Parts) => self.take_first_part(message, &header, target),
-                    (Kind::WriteDone, Place::Slot) if immediate.is_some() => {
+                    (Kind::Write, DataLocation::Arena) => self.take_in_arena(message, &header, target),
+                    (Kind::Write, DataLocation::Parts) => self.take_first_part(message, &header, target),
+                    (Kind::WriteDone, DataLocation::Slot) if immediate.is_some() => {
                         self.take_notice(&header, target)
                     }
                     _ => Err(Gone::Lost),
                 }
             }
-            (Kind::Part, Place::Arena) => self.take_part(message, target),
-            (Kind::ReadRequest, Place::Slot) => self.take_read_request(message, target),
-            (Kind::ReadData, Place::Arena) => self.take_read_data(message, target),
+            (Kind::Part, DataLocation::Arena) => self.take_part(message, target),
+            (Kind::ReadRequest, DataLocation::Slot) => self.take_read_request(message, target),
+            (Kind::ReadData, DataLocation::Arena) => self.take_read_data(message, target),
             (Kind::Bye, _) => {
                 self.bye = true;
                 self.next(0, true);
@@ -114,17 +118,19 @@ impl SharedLink {
         }
     }
 
-    /// Moves on; the peer is told, at the end of the poll if not sooner, if its descriptor waits for that.
+    /// Advances to the next message. If the peer's descriptor waits for that, the peer is notified by the end of the
+    /// poll at the latest.
     #[inline]
     fn next(&mut self, arena_bytes: u32, tell: bool) {
-        self.owed += u32::from(tell || self.level == Reliability::ReliableReception);
-        if self.inn.advance(arena_bytes, self.owed >= MOST_OWED) {
-            self.owed = 0;
+        self.pending_answers += u32::from(tell || self.level == Reliability::ReliableReception);
+        if self.inn.advance(arena_bytes, self.pending_answers >= MAX_OWED) {
+            self.pending_answers = 0;
             self.published();
         }
     }
 
-    /// The engine did not take a message: either it is as if it had not come, or the connection ends and the peer hears why.
+    /// Handles a message that the engine refused: either it is dropped, or the connection ends and the
+    /// reason is sent to the peer.
     fn refused(&mut self, refusal: Refusal, arena_bytes: u32) -> Result<(), Gone> {
         let harmless = matches!(refusal, Refusal::NoDescriptor | Refusal::Length | Refusal::Protection);
         if self.level == Reliability::Unreliable && harmless {
@@ -144,8 +150,9 @@ impl SharedLink {
         target: &mut dyn Target,
     ) -> Result<(), Gone> {
         let words = &message.words[first..];
-        debug_assert!(header.length as usize <= words.len() * 8, "the callers compare");
-        // SAFETY: the words are ours, any bytes are valid, and `take` compared the length with what the words hold.
+        debug_assert!(header.length as usize <= words.len() * 8, "the callers check the length");
+        // SAFETY: the words are local, any bytes are valid, and `take` has compared the length with the size of the
+        // words.
         let bytes =
             unsafe { std::slice::from_raw_parts(words.as_ptr().cast::<u8>(), header.length as usize) };
         if let Err(refusal) = target.deliver(header, bytes) {
@@ -165,7 +172,8 @@ impl SharedLink {
         let arena_bytes = header.length.next_multiple_of(64);
         match target.begin(header) {
             Ok(slices) => {
-                // SAFETY: inside the arena, as `offset_of` compared; the engine checked the slices.
+                // SAFETY: the range is inside the arena, as checked by `offset_of`; the engine has validated the
+                // slices.
                 unsafe { scatter(slices, 0, self.peer.their_arena().add(offset), header.length) };
             }
             Err(refusal) => return self.refused(refusal, arena_bytes),
@@ -206,7 +214,8 @@ impl SharedLink {
                 self.report_fault(Status::REMOTE_DESCRIPTOR_ERROR);
                 return Err(Gone::Lost);
             };
-            // SAFETY: inside the arena, as `offset_of` compared; the engine has just checked the slices again.
+            // SAFETY: the range is inside the arena, as checked by `offset_of`; the engine has just validated the
+            // slices again.
             unsafe { scatter(slices, arriving.received, self.peer.their_arena().add(offset), count) };
         }
         arriving.received += count;
@@ -221,7 +230,7 @@ impl SharedLink {
         Ok(())
     }
 
-    /// An RDMA write that the peer has placed itself tells its immediate data.
+    /// Handles the immediate data of an RDMA write that the peer has already stored.
     fn take_notice(&mut self, header: &Header, target: &mut dyn Target) -> Result<(), Gone> {
         if let Err(refusal) = target.begin(header) {
             return self.refused(refusal, 0);
@@ -233,7 +242,7 @@ impl SharedLink {
 
     // ---- fetching ---------------------------------------------------------------------------------------------------
 
-    /// The message lies in the peer's memory: copies it from there, once.
+    /// Copies a message directly from the peer's memory.
     fn fetch(&mut self, message: &Message, header: &Header, target: &mut dyn Target) -> Result<(), Gone> {
         let count = message.count as usize;
         if count > SOURCES_IN_SLOT {
@@ -266,13 +275,15 @@ impl SharedLink {
         Err(Gone::Lost)
     }
 
-    /// `false`: something of it is not in a region that the peer showed or lent. The peer's memory is reached in no other way, since the
-    /// pages of a process may be such that whoever touches them waits for ever.
+    /// Copies from the peer's regions. Returns `false` if a source is not in a region that the peer exported or lent.
+    /// The peer's memory is never accessed in any other way, because a page of the process can be set up so that an
+    /// access to it blocks indefinitely.
     fn copy_sources(&mut self, sources: &[(u64, u32, u32)], slices: &[Slice]) -> bool {
         let mut offset = 0;
         for &(address, length, handle) in sources {
             let Some(from) = self.mapped(handle, address, length, Use::Fetch) else { return false };
-            // SAFETY: `mapped` gave `length` readable bytes; the engine checked the slices, which hold the message.
+            // SAFETY: `mapped` guarantees `length` readable bytes; the engine has validated the slices, which can hold
+            // the message.
             unsafe { scatter(slices, offset, from, length) };
             offset += length;
         }
@@ -282,7 +293,7 @@ impl SharedLink {
     // ---- RDMA reads -------------------------------------------------------------------------------------------------
 
     fn take_read_request(&mut self, message: &Message, target: &mut dyn Target) -> Result<(), Gone> {
-        if self.answers.len() >= MOST_READS {
+        if self.answers.len() >= MAX_READS {
             return Err(Gone::Lost);
         }
         let token = u32::try_from(message.words[2]).map_err(|_| Gone::Lost)?;
@@ -306,14 +317,15 @@ impl SharedLink {
             return Err(Gone::Lost);
         }
         let slices = target.reading(token).ok_or(Gone::Lost)?;
-        // SAFETY: inside the arena, as `offset_of` compared; the engine checked the slices, which hold the read's length.
+        // SAFETY: the range is inside the arena, as checked by `offset_of`; the engine has validated the slices, which
+        // can hold the read.
         unsafe { scatter(slices, reading.received, self.peer.their_arena().add(offset), message.length) };
         reading.received += message.length;
         reading.whole = reading.received == reading.length;
         let more = !reading.whole;
         self.next(message.length.next_multiple_of(64), true);
         if more && self.inn.peek().is_none() {
-            // There is room again for what is missing, and the peer's program need not know.
+            // There is space again for the rest of the data. Notify the peer, because its program may not be polling.
             self.nudge();
         }
         Ok(())

@@ -1,65 +1,68 @@
-//! What two connected VIs share: a half each, with a ring of slots and an arena, that its side writes and the peer can only read.
-//! Not trusted: every word of the peer's half may change at any moment, so all are atomics, read once, and checked after the copy.
-//! Source: single-producer single-consumer ring after Lamport, "Proving the correctness of multiprocess programs" (1977),
-//! with the full mark inside the slot, so that a small message and its mark travel in one cache line.
+//! The memory shared by two connected VIs: two halves, each with a ring of slots and an arena. Each side writes its own
+//! half; the other half is read-only. The peer may change any word of its half at any time, so all words are atomics,
+//! read once, and validated after copying.
+//!
+//! Source: single-producer single-consumer ring after Lamport, "Proving the correctness of multiprocess programs"
+//! (1977), with the full mark inside the slot, so that a small message and its mark are in the same cache line.
 
 pub(super) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-/// Slots of a ring; a power of two. Both rings of a connection together are a third of a 48 KiB first-level cache.
+/// The number of slots in a ring; a power of two. Both rings of a connection together take a third of a 48 KiB L1
+/// cache.
 pub(super) const SLOTS: u32 = 128;
 
-/// 8-byte words of a slot's payload.
+/// The number of 8-byte payload words in a slot.
 pub(super) const WORDS: usize = 6;
-/// Largest message in its slot, bytes.
+/// The maximum size of a message inside a slot, bytes.
 pub(super) const INLINE_BYTES: u32 = WORDS as u32 * 8;
-/// Bytes of an arena; a power of two.
+/// The size of an arena, bytes; a power of two.
 pub(super) const ARENA_BYTES: u32 = 256 * 1024;
-/// The largest piece of an arena that one slot names, bytes.
+/// The maximum size of a part of the arena that one slot refers to, bytes.
 pub(super) const CHUNK_BYTES: u32 = 16 * 1024;
-/// Regions that a side can show to its peer at a time.
+/// The maximum number of regions that a side can export at a time.
 pub(super) const EXPORTS: usize = 256;
 
-/// What a slot's `head` says in its lowest byte.
+/// The type of a message, stored in the lowest byte of a slot's `head`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Kind {
     /// A message for the receive queue.
     Send = 1,
-    /// An RDMA write that the target is to place.
+    /// An RDMA write whose data the target must store.
     Write = 2,
-    /// An RDMA write that is placed already; its immediate data.
+    /// The immediate data of an RDMA write that has been stored.
     WriteDone = 3,
-    /// More of a message that came in parts.
+    /// A further part of a message.
     Part = 4,
-    /// Please send what lies at this address.
+    /// A request for the data at an address.
     ReadRequest = 5,
-    /// A piece of what was asked for.
+    /// A part of the requested data.
     ReadData = 6,
     /// The peer disconnects.
     Bye = 7,
 }
 
-/// Where the bytes of a message are: `head`'s second byte.
+/// The location of a message's data, stored in the second byte of `head`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum Place {
+pub(super) enum DataLocation {
     /// In the slot.
     Slot = 1,
-    /// In the arena; the offset is in the last payload word.
+    /// In the arena, at the offset in the last payload word.
     Arena = 2,
-    /// In the sender's memory: a list of `Source`s in the slot.
+    /// In the sender's memory; the slot contains a list of sources.
     Memory = 3,
-    /// In the arena, and more in the slots that follow.
+    /// The first part is in the arena; the other parts follow in further slots.
     Parts = 4,
 }
 
-/// The message carries immediate data: a bit of `head`'s third byte.
+/// The message has immediate data. A bit of the third byte of `head`.
 pub(super) const HAS_IMMEDIATE: u8 = 1;
 
-/// One message: one cache line.
+/// A message slot of one cache line.
 #[repr(C, align(64))]
 pub(super) struct Slot {
-    /// Full when it is the lap of the position that the consumer expects; see `ring.rs`.
+    /// The slot is full if this is the lap number that the consumer expects; see `ring.rs`.
     pub(super) stamp: AtomicU32,
     pub(super) head: AtomicU32,
     pub(super) length: AtomicU32,
@@ -67,52 +70,52 @@ pub(super) struct Slot {
     pub(super) words: [AtomicU64; WORDS],
 }
 
-/// Written by a side for its peer when a message was consumed.
+/// Written by a side when it has consumed a message.
 #[repr(C, align(64))]
 pub(super) struct Progress {
-    /// How many messages of the peer this side has consumed; what was before them is free.
+    /// The number of the peer's messages that this side has consumed. Their slots are free.
     pub(super) consumed: AtomicU32,
-    /// 1 when this side has disconnected.
+    /// 1 if this side has disconnected.
     pub(super) closed: AtomicU32,
-    /// 0, or a status in the low half, and in the high half the position of the message that it is about.
+    /// 0, or the status of a failed message in the low half and its position in the high half.
     pub(super) fault: AtomicU64,
 }
 
-/// Written by a side about itself, seldom.
+/// The state of a side; rarely written.
 #[repr(C, align(64))]
 pub(super) struct Presence {
-    /// Of `SLEEPS` and `PARKED`, what holds or is about to. 0: it polls.
-    pub(super) asleep: AtomicU32,
+    /// The current or imminent states, `SLEEPS` and `PARKED`. 0 means that the side polls.
+    pub(super) sleep_state: AtomicU32,
 }
 
-/// A side sleeps on its bell.
+/// The side sleeps on its bell.
 pub(super) const SLEEPS: u32 = 1;
-/// A side does not look at the ring until it gets a letter.
+/// The side does not poll the ring until it receives a control message.
 pub(super) const PARKED: u32 = 2;
 
-/// Written by a side to wake its peer, which sleeps on it: a futex word. Waiting needs no right to write.
+/// The futex word on which the peer sleeps; written to wake it. Waiting does not require write access.
 #[repr(C, align(64))]
 pub(super) struct BellWord {
     pub(super) rung: AtomicU32,
 }
 
-/// A half: what one side writes, and nobody else.
+/// A half: the memory that one side writes.
 #[repr(C, align(4096))]
 pub(super) struct Side {
     pub(super) progress: Progress,
     pub(super) presence: Presence,
     pub(super) bell: BellWord,
-    /// The handles of the regions that the peer has mapped and may use; 0 where there is none.
+    /// The handles of the regions that the peer may use, by slot; 0 marks a free slot.
     pub(super) exports: [AtomicU32; EXPORTS],
     pub(super) slots: [Slot; SLOTS as usize],
     pub(super) arena: [u8; ARENA_BYTES as usize],
 }
 
-/// A half is a memory file of its own.
+/// The size of a half, which is a separate memory file.
 pub(super) const HALF_BYTES: usize = size_of::<Side>();
 
 impl Kind {
-    /// The kind of that number.
+    /// Decodes a message type.
     #[inline]
     pub(super) fn from_byte(byte: u8) -> Option<Kind> {
         Some(match byte {
@@ -128,15 +131,15 @@ impl Kind {
     }
 }
 
-impl Place {
-    /// The place of that number.
+impl DataLocation {
+    /// Decodes a location.
     #[inline]
-    pub(super) fn from_byte(byte: u8) -> Option<Place> {
+    pub(super) fn from_byte(byte: u8) -> Option<DataLocation> {
         Some(match byte {
-            1 => Place::Slot,
-            2 => Place::Arena,
-            3 => Place::Memory,
-            4 => Place::Parts,
+            1 => DataLocation::Slot,
+            2 => DataLocation::Arena,
+            3 => DataLocation::Memory,
+            4 => DataLocation::Parts,
             _ => return None,
         })
     }

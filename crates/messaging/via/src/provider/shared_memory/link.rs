@@ -1,5 +1,6 @@
-//! A connected VI's path to its peer through the two halves that they share: state of both directions, completions, sleep and farewell.
-//! Not how a message goes out (`outgoing.rs`) or comes in (`incoming.rs`).
+//! The link of a VI to its peer through the two shared halves: the state of both directions, completions, sleeping and
+//! disconnecting. Sending is in `outgoing.rs`, receiving in `incoming.rs`.
+//!
 //! Source: see `layout.rs`.
 
 use super::SharedMemory;
@@ -17,33 +18,34 @@ use crate::provider::{Bell, Gone, Link, Outgoing, Posted, Slice, Target};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// How many messages ahead a reader that is behind asks for.
+/// The number of slots that a reader with a backlog prefetches ahead.
 const PREFETCH_DISTANCE: u32 = 4;
-/// Slices of a descriptor that there is room for from the beginning.
+/// The initial capacity for slices of a descriptor.
 const FEW_SLICES: usize = 16;
-/// RDMA reads that a side may have asked for at a time; the peer keeps a place for each.
-pub(super) const MOST_READS: usize = 16;
+/// The maximum number of outstanding RDMA reads of one side. The peer reserves an entry for each.
+pub(super) const MAX_READS: usize = 16;
 
-/// A post that was taken and is not complete.
+/// An accepted post that is not complete.
 pub(super) struct Pending {
     pub(super) token: u32,
-    /// The message that has to be consumed; for a stream, its last part, known when that has gone out.
+    /// The position of the message that must be consumed. For a stream this is its last part, and `None` until that has
+    /// been sent.
     pub(super) position: Option<u64>,
-    /// It lies in memory of ours that the peer has mapped.
+    /// Whether the data is in our memory, mapped by the peer.
     pub(super) in_memory: bool,
-    /// An RDMA read: complete when the data has come.
+    /// For an RDMA read, which completes when its data has arrived.
     pub(super) read: Option<Reading>,
 }
 
-/// An RDMA read of ours under way.
+/// The state of an outstanding RDMA read of ours.
 pub(super) struct Reading {
     pub(super) length: u32,
     pub(super) received: u32,
-    /// All of it has come, if it is anything.
+    /// Whether all data has arrived. A read of zero bytes also needs an answer.
     pub(super) whole: bool,
 }
 
-/// An RDMA read of the peer's that is being answered.
+/// The state of an RDMA read of the peer that is being answered.
 pub(super) struct Answer {
     pub(super) token: u32,
     pub(super) remote: RemoteSegment,
@@ -51,19 +53,19 @@ pub(super) struct Answer {
     pub(super) sent: u32,
 }
 
-/// What is done with a region of the peer.
+/// The intended use of a region of the peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Use {
     /// An RDMA write of ours.
     Write,
     /// An RDMA read of ours.
     Read,
-    /// A message of the peer's lies there, as it says itself: no right is needed, and the region may be one that was lent. Only where
-    /// single copies are agreed to: the peer decides which pages are touched.
+    /// Receiving a message that the peer says is there. No access right is needed, and the region may be a lent one.
+    /// Permitted only if single copies are enabled, because the peer chooses the pages that are accessed.
     Fetch,
 }
 
-/// What a transfer to or from a region of the peer is checked against, without a look at the region itself.
+/// The data needed to validate an access to a region of the peer, without accessing the region.
 pub(super) struct LastRegion {
     handle: u32,
     slot: usize,
@@ -74,46 +76,46 @@ pub(super) struct LastRegion {
     read: bool,
 }
 
-// SAFETY: `base` is the address of a mapping, which belongs to the whole process.
+// SAFETY: `base` is the address of a mapping, which belongs to the process.
 unsafe impl Send for LastRegion {}
 
 pub(super) struct SharedLink {
     nic: Arc<SharedMemory>,
     pub(super) peer: Arc<Peer>,
-    /// The halves of `peer`.
+    /// The halves, kept mapped by `peer`.
     ours: &'static Side,
     theirs: &'static Side,
     pub(super) level: Reliability,
-    /// No asymmetric barrier: fences on the fast path.
+    /// Whether fences are used on the fast path because there is no asymmetric barrier.
     pub(super) fences: bool,
     pub(super) out: Producer<'static>,
     pub(super) inn: Consumer<'static>,
     pub(super) pending: VecDeque<Pending>,
     pub(super) reads: usize,
-    /// A message going out in parts.
+    /// The message being sent in parts.
     pub(super) stream: Option<Stream>,
-    /// Room for the next stream's slices.
+    /// A reusable buffer for the slices of a stream.
     pub(super) stream_slices: Vec<Slice>,
     pub(super) answers: VecDeque<Answer>,
-    /// A message coming in in parts.
+    /// The message being received in parts.
     pub(super) arriving: Option<Arriving>,
-    /// The last message that stores to or loads from the peer's memory by the peer's own hand: what is done directly waits for it.
+    /// The position of the last message that makes the peer access its memory itself. Direct accesses must wait for it.
     pub(super) last_indirect: Option<u64>,
     pub(super) regions: Vec<Arc<PeerRegion>>,
     pub(super) regions_seen: u32,
-    /// The one of `regions` that was used last.
+    /// The entry of `regions` that was used last.
     pub(super) last_region: Option<LastRegion>,
-    /// The region of ours that was found last to be mapped by the peer, and the count of changes then.
+    /// The own region that was last found to be mapped by the peer, and the change counter at that time.
     pub(super) last_mapped: (u32, u32),
-    /// How many consumed messages the peer waits to hear of.
-    pub(super) owed: u32,
-    /// Messages posted since the last one came.
+    /// The number of consumed messages that the peer has not been notified of and waits for.
+    pub(super) pending_answers: u32,
+    /// The number of messages posted since the last one was received.
     pub(super) posted_in_a_row: u32,
-    /// What the peer is to do when there is news: `SLEEPS`, `PARKED`.
-    asleep: u32,
-    /// The peer said goodbye.
+    /// What we have announced to the peer: `SLEEPS`, `PARKED`.
+    sleep_state: u32,
+    /// Whether the peer has sent its goodbye.
     pub(super) bye: bool,
-    /// The peer broke the protocol.
+    /// Whether the peer has violated the protocol.
     pub(super) broken: bool,
 }
 
@@ -125,8 +127,8 @@ impl SharedLink {
         fences: bool,
     ) -> SharedLink {
         let (ours, theirs): (*const Side, *const Side) = (peer.ours(), peer.theirs());
-        // SAFETY: both sides lie in mappings that `self.peer` keeps; the references and the two ends are dropped with `self`, and
-        // nothing borrowed from them leaves it.
+        // SAFETY: both sides are in mappings that `self.peer` keeps. The references, the producer and the consumer are
+        // dropped with `self`, and nothing borrowed from them leaves it.
         let (ours, theirs): (&'static Side, &'static Side) = unsafe { (&*ours, &*theirs) };
         SharedLink {
             nic,
@@ -140,7 +142,7 @@ impl SharedLink {
             reads: 0,
             stream: None,
             stream_slices: Vec::with_capacity(FEW_SLICES),
-            answers: VecDeque::with_capacity(MOST_READS),
+            answers: VecDeque::with_capacity(MAX_READS),
             arriving: None,
             last_indirect: None,
             regions_seen: peer.mapped_changes(),
@@ -148,40 +150,41 @@ impl SharedLink {
             last_region: None,
             last_mapped: (0, 0),
             peer,
-            owed: 0,
+            pending_answers: 0,
             posted_in_a_row: 0,
-            asleep: 0,
+            sleep_state: 0,
             bye: false,
             broken: false,
         }
     }
 
-    /// After something was published: wakes the peer if it sleeps.
+    /// Called after publishing a message: wakes the peer if it sleeps.
     #[inline]
     pub(super) fn published(&self) {
         if self.fences {
             fence(Ordering::SeqCst);
         }
-        let asleep = self.theirs.presence.asleep.load(Ordering::Relaxed);
-        if asleep != 0 {
-            self.peer.rouse(asleep);
+        let sleep_state = self.theirs.presence.sleep_state.load(Ordering::Relaxed);
+        if sleep_state != 0 {
+            self.peer.notify(sleep_state);
         }
     }
 
-    /// Has the peer tell of its news from here on. `false`: it may miss that.
+    /// Announces a state in which the peer must notify us of news. Returns `false` if the barrier failed, so that the
+    /// peer may miss the announcement.
     fn announce(&mut self, how: u32) -> bool {
-        self.asleep |= how;
-        self.ours.presence.asleep.store(self.asleep, Ordering::SeqCst);
+        self.sleep_state |= how;
+        self.ours.presence.sleep_state.store(self.sleep_state, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         self.fences || barrier::everywhere()
     }
 
     fn take_back(&mut self, how: u32) {
-        self.asleep &= !how;
-        self.ours.presence.asleep.store(self.asleep, Ordering::Relaxed);
+        self.sleep_state &= !how;
+        self.ours.presence.sleep_state.store(self.sleep_state, Ordering::Relaxed);
     }
 
-    /// Where `length` bytes at `address` of the peer's region `handle` are mapped here, if that use is allowed.
+    /// The local address of `length` bytes at `address` of the peer's region `handle`, if that use is permitted.
     #[inline]
     pub(super) fn mapped(
         &mut self,
@@ -200,12 +203,14 @@ impl SharedLink {
             Use::Read => last.read,
             Use::Fetch => self.peer.contact.single_copy,
         };
-        // The peer takes a region back by clearing its word; what lies in it was sent before.
+        // The peer revokes a region by clearing its entry in `exports`. Messages in it were sent before that, so
+        // fetching is still permitted.
         let live = for_what == Use::Fetch || self.theirs.exports[last.slot].load(Ordering::Acquire) == handle;
         let offset = address.wrapping_sub(last.address);
-        // Addresses below the region wrap round to offsets beyond any length.
+        // Addresses below the region wrap around to offsets beyond any length.
         let inside = offset <= last.length && u64::from(length) <= last.length - offset;
-        // SAFETY: the mapping, which `self.regions` keeps, has at least `last.length` bytes, and `offset` is not beyond them.
+        // SAFETY: the mapping, which `self.regions` keeps, has at least `last.length` bytes, and `offset` is within
+        // them.
         (allowed && live && inside).then(|| unsafe { last.base.add(offset as usize) })
     }
 
@@ -217,21 +222,21 @@ impl SharedLink {
             self.regions_seen = self.peer.mapped_changes();
             give_up(std::mem::replace(&mut self.regions, self.peer.mapped()));
         }
-        let region = self.regions.iter().find(|region| region.showing.handle == handle)?;
-        let showing = &region.showing;
+        let region = self.regions.iter().find(|region| region.export.handle == handle)?;
+        let export = &region.export;
         self.last_region = Some(LastRegion {
             handle,
-            slot: showing.slot as usize,
-            address: showing.address,
-            length: showing.length,
+            slot: export.slot as usize,
+            address: export.address,
+            length: export.length,
             base: region.base(),
-            write: showing.write,
-            read: showing.read,
+            write: export.write,
+            read: export.read,
         });
         Some(())
     }
 
-    /// Completes, in order, the posts that are complete.
+    /// Completes pending posts in order.
     pub(super) fn complete_pending(&mut self, target: &mut dyn Target) -> Result<(), Gone> {
         self.out.refresh()?;
         let mut last = None;
@@ -249,7 +254,7 @@ impl SharedLink {
                 self.reads -= 1;
             }
             if first.in_memory {
-                self.peer.one_was_taken();
+                self.peer.count_in_place_consumed();
             }
             self.pending.pop_front();
         }
@@ -259,7 +264,7 @@ impl SharedLink {
         Ok(())
     }
 
-    /// Looks whether the peer said that one of our messages failed, and which.
+    /// Checks whether the peer has reported a fault of one of our messages.
     fn take_fault(&mut self, target: &mut dyn Target) -> Result<(), Gone> {
         let fault = self.theirs.progress.fault.load(Ordering::Acquire);
         if fault == 0 {
@@ -267,7 +272,7 @@ impl SharedLink {
         }
         let status = Status(fault as u32 & Status::ERROR_MASK.0);
         let position = (fault >> 32) as u32;
-        // Messages before it went well.
+        // Earlier messages succeeded.
         let _ = self.complete_pending(target);
         let found =
             self.pending.iter().find(|pending| pending.position.is_some_and(|at| at as u32 == position));
@@ -279,14 +284,14 @@ impl SharedLink {
         Err(Gone::Lost)
     }
 
-    /// Says that the message being consumed failed, for the peer to complete its descriptor with.
+    /// Reports that the current message failed, so that the peer can complete its descriptor.
     pub(super) fn report_fault(&self, status: Status) {
         let fault = self.inn.position() << 32 | u64::from(status.0);
         self.ours.progress.fault.store(fault, Ordering::Release);
         self.published();
     }
 
-    /// Nothing came: is anybody still there?
+    /// Called when no message has arrived: checks whether the connection still exists.
     #[inline]
     fn check_presence(&mut self, target: &mut dyn Target) -> Result<(), Gone> {
         let theirs = self.theirs;
@@ -297,7 +302,7 @@ impl SharedLink {
         }
         self.take_fault(target)?;
         if self.inn.peek().is_some() {
-            // It came before the end.
+            // A message was published before the end.
             return Ok(());
         }
         let _ = self.complete_pending(target);
@@ -316,7 +321,7 @@ impl Link for SharedLink {
             return Posted::Full;
         }
         self.post_any(outgoing).unwrap_or_else(|_| {
-            // The next poll says so.
+            // The next poll reports the violation.
             self.broken = true;
             Posted::Full
         })
@@ -327,21 +332,22 @@ impl Link for SharedLink {
         let mut left = budget;
         while left > 0 && !self.bye {
             let Some(message) = self.inn.peek() else { break };
-            let large = message.place == Place::Memory as u8;
+            let large = message.place == DataLocation::Memory as u8;
             if large || left < budget {
-                // Messages come faster than they are taken: have the lines of the next ones on their way.
+                // Messages arrive faster than they are received: prefetch the cache lines of the next ones.
                 self.inn.prefetch(if large { 1 } else { PREFETCH_DISTANCE });
             }
             left -= 1;
             self.posted_in_a_row = 0;
             self.take(&message, target)?;
             if large {
-                // The program can work on this one while the next is copied into place.
+                // Return after a large message, so that the program can process it while the next one is being
+                // transferred.
                 break;
             }
         }
-        if self.owed > 0 {
-            self.owed = 0;
+        if self.pending_answers > 0 {
+            self.pending_answers = 0;
             if self.inn.publish() {
                 self.published();
             }
@@ -359,7 +365,7 @@ impl Link for SharedLink {
             self.pump_answers(target)?;
         }
         if self.bye {
-            // A peer that ends because of a message of ours has said which.
+            // If the peer disconnected because of one of our messages, it has reported which.
             self.take_fault(target)?;
             return Err(Gone::Disconnected);
         }
@@ -373,7 +379,7 @@ impl Link for SharedLink {
         let bell = &self.theirs.bell.rung;
         let value = bell.load(Ordering::SeqCst);
         if !self.announce(SLEEPS) {
-            // It worked before; should it not now, the peer may miss that we sleep. Do not sleep.
+            // The barrier worked before. If it fails now, the peer may miss the announcement, so do not sleep.
             return Bell::None;
         }
         Bell::Word { word: bell, value }
@@ -387,7 +393,7 @@ impl Link for SharedLink {
         if self.inn.publish() {
             self.published();
         }
-        // What came before it was announced nobody was told of.
+        // The peer did not send a notification for messages published before the announcement.
         let parked = self.announce(PARKED) && self.inn.peek().is_none();
         if !parked {
             self.take_back(PARKED);
@@ -401,7 +407,7 @@ impl Link for SharedLink {
 
     fn disconnect(&mut self) {
         if !self.broken && self.stream.is_none() && matches!(self.out.has_room(1), Ok(true)) {
-            self.out.push(head(Kind::Bye, Place::Slot, 0, 0), 0, 0, &[]);
+            self.out.push(head(Kind::Bye, DataLocation::Slot, 0, 0), 0, 0, &[]);
         }
         self.inn.publish();
         self.ours.progress.closed.store(1, Ordering::Release);
@@ -412,9 +418,9 @@ impl Link for SharedLink {
 
 impl Drop for SharedLink {
     fn drop(&mut self) {
-        // The socket closes with the last reference to the peer, which tells the other process's monitor.
+        // The socket is closed with the last reference to the peer, which notifies the other process's monitor.
         self.nic.unwatch(&self.peer);
-        // The peer has them too, and gives them up at a time.
+        // The peer holds references to the regions too, and unmaps them all at once.
         self.last_region = None;
         give_up(std::mem::take(&mut self.regions));
     }

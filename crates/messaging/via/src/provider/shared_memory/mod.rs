@@ -1,34 +1,34 @@
-//! The shared-memory NIC: between processes of one host that need not trust each other.
-//! Not for peers on other hosts.
+//! The shared-memory provider. It connects processes of one host that need not trust each other.
+//!
 //! Source: memfd_create(2), futex(2), membarrier(2), pidfd_getfd(2), unix(7).
 //!
-//! What is shared is described in `layout.rs`, who may write what in `link.rs`; the book's chapter says why it is safe.
+//! `layout.rs` describes the shared memory, and `link.rs` its use. The book's chapter explains why it is safe.
 
+mod acceptor;
 mod barrier;
 mod borrowing;
-mod closing;
 mod contact;
-mod entrance;
+pub(in crate::provider) mod control_message;
+mod deferred_close;
 #[cfg(test)]
 mod hostile;
 mod incoming;
 mod layout;
-mod ledger;
-pub(in crate::provider) mod letters;
 mod link;
 mod mapping;
 mod monitor;
-mod names;
 mod outgoing;
 mod peer;
 mod peer_region;
 mod process;
+mod quota;
 mod rendezvous;
 mod ring;
 #[cfg(test)]
 mod ring_tests;
+mod server_names;
 mod settings;
-mod unread;
+mod unread_exports;
 
 pub use settings::{Allow, Directory, Limits, Refused, Settings, SingleCopy};
 
@@ -36,13 +36,13 @@ use crate::address::Address;
 use crate::attributes::NicAttributes;
 use crate::error::Error;
 use crate::protection::MemoryHandle;
-use crate::provider::{Ask, Attention, Established, Incoming, Memory, Provider, RegionFacts};
-use entrance::Listener;
+use crate::provider::{Attention, Established, Incoming, Memory, OutgoingRequest, Provider, RegionInfo};
+use acceptor::Listener;
 use layout::EXPORTS;
-use ledger::Ledger;
 use mapping::SharedPages;
 use monitor::{Monitor, MonitorHandle};
 use peer::Peer;
+use quota::Quotas;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
@@ -51,24 +51,25 @@ use std::time::Instant;
 pub struct SharedMemory {
     attributes: NicAttributes,
     settings: Arc<Settings>,
-    ledger: Arc<Ledger>,
+    quota: Arc<Quotas>,
     itself: Weak<SharedMemory>,
     attention: Mutex<Option<Weak<dyn Attention>>>,
     monitor: Mutex<Option<MonitorHandle>>,
     listeners: Mutex<BTreeMap<Vec<u8>, Arc<Listener>>>,
-    /// Registered regions that peers are told of, by handle.
-    regions: Mutex<BTreeMap<u32, RegionFacts>>,
+    /// Registered regions to be exported or lent to peers, by handle.
+    regions: Mutex<BTreeMap<u32, RegionInfo>>,
 }
 
 impl SharedMemory {
-    /// Opens it as it usually is: anybody of this host may connect.
+    /// Opens the provider with default settings: any process of this host may connect.
     pub fn open() -> Result<Arc<SharedMemory>, Error> {
         SharedMemory::open_with(Settings::default())
     }
 
-    /// Opens it. The first connection starts a thread, which sleeps unless a peer ends or sends a control message.
+    /// Opens the provider. The first connection starts a thread, which sleeps unless a peer exits or sends a control
+    /// message.
     pub fn open_with(settings: Settings) -> Result<Arc<SharedMemory>, Error> {
-        // Registers the process early: a barrier of a peer then covers it from its first message on.
+        // Register the process early, so that barriers of peers cover it from its first message on.
         barrier::is_available();
         let attributes = NicAttributes {
             name: "shm".into(),
@@ -77,7 +78,7 @@ impl SharedMemory {
         };
         Ok(Arc::new_cyclic(|itself| SharedMemory {
             attributes,
-            ledger: Ledger::new(settings.limits),
+            quota: Quotas::new(settings.limits),
             settings: Arc::new(settings),
             itself: itself.clone(),
             attention: Mutex::default(),
@@ -87,18 +88,18 @@ impl SharedMemory {
         }))
     }
 
-    /// What was refused since the last call, by this NIC to its peers or by them to it; the last 64. Keep a clone of the `Arc` that the
-    /// [`Nic`](crate::Nic) is made of to ask.
+    /// Returns the refusals since the last call, by this NIC or by its peers; at most the last 64. To call this, keep a
+    /// clone of the `Arc` from which the [`Nic`](crate::Nic) was created.
     pub fn take_refusals(&self) -> Vec<Refused> {
-        self.ledger.take_refusals()
+        self.quota.take_refusals()
     }
 
     fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    fn ledger(&self) -> &Arc<Ledger> {
-        &self.ledger
+    fn quota(&self) -> &Arc<Quotas> {
+        &self.quota
     }
 
     fn itself(&self) -> Result<Arc<SharedMemory>, Error> {
@@ -109,7 +110,7 @@ impl SharedMemory {
         self.monitor.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn regions(&self) -> MutexGuard<'_, BTreeMap<u32, RegionFacts>> {
+    fn regions(&self) -> MutexGuard<'_, BTreeMap<u32, RegionInfo>> {
         self.regions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -144,7 +145,7 @@ impl SharedMemory {
         if let Some(listener) = listeners.get(discriminator) {
             return Ok(listener.clone());
         }
-        let listener = Arc::new(Listener::bind(discriminator, &self.settings, &self.ledger)?);
+        let listener = Arc::new(Listener::bind(discriminator, &self.settings, &self.quota)?);
         listeners.insert(discriminator.to_vec(), listener.clone());
         Ok(listener)
     }
@@ -154,7 +155,9 @@ fn of_this_host(address: &Address) -> Result<(), Error> {
     if address.host.is_empty() || address.host == b"local" {
         return Ok(());
     }
-    Err(Error::NotReachable(format!("{address} is not on this host, and this NIC is shared memory")))
+    Err(Error::NotReachable(format!(
+        "{address} is not on this host, which is all that shared memory reaches"
+    )))
 }
 
 impl Provider for Arc<SharedMemory> {
@@ -172,7 +175,7 @@ impl Provider for Arc<SharedMemory> {
         rendezvous::wait(&self.itself()?, &listener, deadline)
     }
 
-    fn request(&self, ask: &Ask<'_>, deadline: Option<Instant>) -> Result<Established, Error> {
+    fn request(&self, ask: &OutgoingRequest<'_>, deadline: Option<Instant>) -> Result<Established, Error> {
         of_this_host(ask.remote)?;
         rendezvous::request(&self.itself()?, ask, deadline)
     }
@@ -181,25 +184,26 @@ impl Provider for Arc<SharedMemory> {
         Ok(Some(Arc::new(SharedPages::new(length)?)))
     }
 
-    fn registered(&self, region: &RegionFacts) {
-        // Without a file peers reach the region by messages, which is slower and means the same.
+    fn registered(&self, region: &RegionInfo) {
+        // Without a file, peers access the region by messages, which is slower but equivalent.
         let _ = self.changed(region);
     }
 
-    fn changed(&self, region: &RegionFacts) -> Result<(), Error> {
+    fn changed(&self, region: &RegionInfo) -> Result<(), Error> {
         let Some(pages) =
             region.memory.as_ref().and_then(|memory| memory.as_any().downcast_ref::<SharedPages>())
         else {
             return Ok(());
         };
-        // What peers were shown before, they were shown under other attributes. Those of another tag keep what they have mapped.
+        // Revoke exports made under the old attributes. Peers connected through VIs of another tag keep what they have
+        // mapped.
         let before = self.regions().get(&region.handle.0).map(|before| before.tag);
         self.deregistered(region.handle);
         let peers_write = (region.rdma_write || region.rdma_read).then_some(region.rdma_write);
         if let Err(error) = pages.share(peers_write, before.is_some_and(|tag| tag != region.tag)) {
             return if before.is_some() { Err(error) } else { Ok(()) };
         }
-        // What is not shown may be lent, as far as there are places for it; the rest need not keep a descriptor open.
+        // Regions that are not exported may be lent, as long as there are free slots. Files of the others are closed.
         let lends = self.settings.single_copy != SingleCopy::Never && self.regions().len() < EXPORTS;
         if peers_write.is_none() && !lends {
             pages.close_file();

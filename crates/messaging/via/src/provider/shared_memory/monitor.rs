@@ -1,8 +1,9 @@
-//! The provider's thread: notices peers that end, takes their letters, and has the engine place data that nobody polls for.
-//! Not on the data path; it sleeps until something happens.
+//! The provider's thread. It detects peers that exit, receives their control messages, and makes the engine store data
+//! that no program polls for. It sleeps unless one of these occurs.
+//!
 //! Source: epoll(7), pidfd_open(2).
 
-use super::letters::Letter;
+use super::control_message::ControlMessage;
 use super::peer::Peer;
 use crate::error::Error;
 use crate::provider::Attention;
@@ -12,38 +13,39 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-/// The token of the descriptor that wakes the thread to end.
+/// The token of the event descriptor that ends the thread.
 const END: u64 = u64::MAX;
-/// What is heard of a peer's socket, once.
-const LETTERS: i32 = libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLONESHOT;
-/// Letters of one peer that are taken before the others have their turn.
-const LETTERS_A_TURN: usize = 4;
-/// Turns before it is looked who else has something to say.
-const TURNS_A_LOOK: usize = 8;
-/// Peers of whom one look learns that they have. Those that are many are to be known soon, not served soon.
-const HEARD_AT_A_LOOK: usize = 512;
+/// The events of a peer's socket, which are delivered once.
+const PEER_EVENTS: i32 = libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLONESHOT;
+/// The number of messages received from one peer per turn.
+const MESSAGES_PER_TURN: usize = 4;
+/// The number of turns between checks for new events.
+const TURNS_PER_CHECK: usize = 8;
+/// The maximum number of events per check. Even with many talking peers, each of them should be noticed soon.
+const MAX_EVENTS: usize = 512;
 
-/// What is to be done with a peer after a turn.
+/// What to do with a peer after a turn.
 #[derive(PartialEq, Eq)]
-enum After {
-    /// It has said everything.
-    Rest,
-    /// There may be more.
+enum TurnResult {
+    /// There are no more messages.
+    Done,
+    /// There may be more messages.
     More,
     Gone,
 }
 
-/// The connections of one process that have something to say.
+/// The connections of one process with pending messages.
 #[derive(Default)]
-struct Talkers {
-    /// Those that have had no turn since they began.
+struct ProcessQueue {
+    /// Connections that have not had a turn since their event.
     fresh: VecDeque<Weak<Peer>>,
     behind: VecDeque<Weak<Peer>>,
     turns: usize,
 }
 
-impl Talkers {
-    /// Whose turn it is: of one that only began now most often, since what it says may be all.
+impl ProcessQueue {
+    /// Selects the next connection, three out of four times one that has had no turn yet, because its first turn may be
+    /// all it needs.
     fn next(&mut self) -> Option<Weak<Peer>> {
         self.turns = self.turns.wrapping_add(1);
         let (first, second) = match self.turns % 4 {
@@ -54,33 +56,33 @@ impl Talkers {
     }
 }
 
-/// Whose turn it is to be heard: processes one after the other, however many connections each has.
+/// Round-robin scheduling by process, independent of the number of connections of each process.
 #[derive(Default)]
-struct Turns {
-    talkers: BTreeMap<(u32, i32), Talkers>,
-    /// Each of them once.
+struct TurnScheduler {
+    queues: BTreeMap<(u32, i32), ProcessQueue>,
+    /// Each process once.
     order: VecDeque<(u32, i32)>,
 }
 
-impl Turns {
-    fn of(&mut self, peer: &Peer) -> &mut Talkers {
+impl TurnScheduler {
+    fn of(&mut self, peer: &Peer) -> &mut ProcessQueue {
         let process = peer.contact.process.key();
-        let Turns { talkers, order } = self;
-        talkers.entry(process).or_insert_with(|| {
+        let TurnScheduler { queues, order } = self;
+        queues.entry(process).or_insert_with(|| {
             order.push_back(process);
-            Talkers::default()
+            ProcessQueue::default()
         })
     }
 
     fn next(&mut self) -> Option<Weak<Peer>> {
         loop {
             let process = self.order.pop_front()?;
-            match self.talkers.get_mut(&process).and_then(Talkers::next) {
+            match self.queues.get_mut(&process).and_then(ProcessQueue::next) {
                 Some(peer) => {
                     self.order.push_back(process);
                     return Some(peer);
                 }
-                None => _ = self.talkers.remove(&process),
+                None => _ = self.queues.remove(&process),
             }
         }
     }
@@ -97,7 +99,7 @@ pub(super) struct Monitor {
     peers: Mutex<BTreeMap<u64, Weak<Peer>>>,
 }
 
-/// Keeps the thread running; it ends soon after this is dropped.
+/// Keeps the thread running. The thread ends soon after this is dropped.
 pub(super) struct MonitorHandle(Arc<Monitor>);
 
 impl std::ops::Deref for MonitorHandle {
@@ -111,7 +113,7 @@ impl Drop for MonitorHandle {
     fn drop(&mut self) {
         self.0.ending.store(true, Ordering::Release);
         let one = 1u64.to_ne_bytes();
-        // SAFETY: eight bytes of our own, to a descriptor of our own.
+        // SAFETY: writes eight bytes of a local array to a descriptor owned by `self`.
         unsafe { libc::write(self.0.event.as_raw_fd(), one.as_ptr().cast(), one.len()) };
     }
 }
@@ -120,16 +122,17 @@ fn owned(fd: RawFd, what: &'static str) -> Result<OwnedFd, Error> {
     if fd < 0 {
         return Err(Error::last_system(what));
     }
-    // SAFETY: the caller has just opened it, and nobody else has it.
+    // SAFETY: the caller has just opened the descriptor, which has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 impl Monitor {
     pub(super) fn start(attention: Weak<dyn Attention>) -> Result<MonitorHandle, Error> {
-        // SAFETY: numbers only.
-        let epoll = owned(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) }, "making an epoll descriptor")?;
-        // SAFETY: numbers only.
-        let event = owned(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) }, "making an event descriptor")?;
+        // SAFETY: the call takes only integers.
+        let epoll =
+            owned(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) }, "creating an epoll descriptor")?;
+        // SAFETY: the call takes only integers.
+        let event = owned(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) }, "creating an event descriptor")?;
         let ending = AtomicBool::new(false);
         let monitor = Arc::new(Monitor { epoll, event, ending, peers: Mutex::default() });
         monitor.watch(monitor.event.as_raw_fd(), END, libc::EPOLLIN)?;
@@ -147,32 +150,32 @@ impl Monitor {
 
     fn watch(&self, fd: RawFd, token: u64, events: i32) -> Result<(), Error> {
         let mut event = libc::epoll_event { events: events as u32, u64: token };
-        // SAFETY: reads the structure given.
+        // SAFETY: reads the given structure.
         if unsafe { libc::epoll_ctl(self.epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, fd, &raw mut event) } < 0 {
             return Err(Error::last_system("watching a peer"));
         }
         Ok(())
     }
 
-    /// Hears of that peer's letters again.
+    /// Rearms the event of a peer's socket.
     fn watch_again(&self, peer: &Arc<Peer>) {
-        let mut event = libc::epoll_event { events: LETTERS as u32, u64: Arc::as_ptr(peer) as u64 };
+        let mut event = libc::epoll_event { events: PEER_EVENTS as u32, u64: Arc::as_ptr(peer) as u64 };
         let (epoll, socket) = (self.epoll.as_raw_fd(), peer.contact.socket.as_raw_fd());
-        // SAFETY: reads the structure given. One that was removed meanwhile is not watched, and stays so.
+        // SAFETY: reads the given structure. A socket that has been removed meanwhile is not added again.
         unsafe { libc::epoll_ctl(epoll, libc::EPOLL_CTL_MOD, socket, &raw mut event) };
     }
 
     fn unwatch(&self, fd: RawFd) {
-        // SAFETY: numbers only.
+        // SAFETY: the call takes only integers.
         unsafe { libc::epoll_ctl(self.epoll.as_raw_fd(), libc::EPOLL_CTL_DEL, fd, std::ptr::null_mut()) };
     }
 
     pub(super) fn add(&self, peer: &Arc<Peer>) -> Result<(), Error> {
         let token = Arc::as_ptr(peer) as u64;
         self.peers().insert(token, Arc::downgrade(peer));
-        let watched = self.watch(peer.contact.socket.as_raw_fd(), token, LETTERS).and_then(|()| {
+        let watched = self.watch(peer.contact.socket.as_raw_fd(), token, PEER_EVENTS).and_then(|()| {
             match &peer.contact.process.file {
-                // Once is enough: every turn looks at the process.
+                // One event is enough: every turn checks the process.
                 Some(file) => self.watch(file.as_raw_fd(), token, libc::EPOLLIN | libc::EPOLLONESHOT),
                 None => Ok(()),
             }
@@ -191,33 +194,34 @@ impl Monitor {
         self.peers().remove(&(Arc::as_ptr(peer) as u64));
     }
 
-    /// All connected peers.
+    /// Calls `act` for every connected peer.
     pub(super) fn each(&self, mut act: impl FnMut(&Peer)) {
         let peers: Vec<_> = self.peers().values().filter_map(Weak::upgrade).collect();
         peers.iter().for_each(|peer| act(peer));
     }
 
     fn run(&self, attention: &Weak<dyn Attention>) {
-        let mut turns = Turns::default();
+        let mut turns = TurnScheduler::default();
         while !self.ending.load(Ordering::Acquire) {
-            self.hear_of(&mut turns);
-            for _ in 0..TURNS_A_LOOK {
+            self.collect_events(&mut turns);
+            for _ in 0..TURNS_PER_CHECK {
                 let Some(peer) = turns.next() else { break };
                 let Some(peer) = peer.upgrade() else { continue };
-                match self.attend(&peer, attention) {
-                    After::Rest => self.watch_again(&peer),
-                    After::More => turns.of(&peer).behind.push_back(Arc::downgrade(&peer)),
-                    After::Gone => {}
+                match self.serve_peer(&peer, attention) {
+                    TurnResult::Done => self.watch_again(&peer),
+                    TurnResult::More => turns.of(&peer).behind.push_back(Arc::downgrade(&peer)),
+                    TurnResult::Gone => {}
                 }
             }
         }
     }
 
-    /// Learns who has something to say; waits for somebody, if nobody has a turn to come. Of each it is heard once, until it is watched again.
-    fn hear_of(&self, turns: &mut Turns) {
-        let mut events = [libc::epoll_event { events: 0, u64: 0 }; HEARD_AT_A_LOOK];
+    /// Collects the peers with events. Waits for an event if no peer has a pending turn. Each event is delivered once,
+    /// until it is rearmed.
+    fn collect_events(&self, turns: &mut TurnScheduler) {
+        let mut events = [libc::epoll_event { events: 0, u64: 0 }; MAX_EVENTS];
         let wait = if turns.is_empty() { -1 } else { 0 };
-        // SAFETY: the array is as long as said.
+        // SAFETY: the array has the given length.
         let count = unsafe {
             libc::epoll_wait(self.epoll.as_raw_fd(), events.as_mut_ptr(), events.len() as i32, wait)
         };
@@ -229,33 +233,33 @@ impl Monitor {
         }
     }
 
-    /// Something happened to a peer: takes some of its letters, and sees whether it is still there.
-    fn attend(&self, peer: &Arc<Peer>, attention: &Weak<dyn Attention>) -> After {
+    /// Performs a turn: receives some messages of a peer and checks whether it still exists.
+    fn serve_peer(&self, peer: &Arc<Peer>, attention: &Weak<dyn Attention>) -> TurnResult {
         let mut look = false;
-        let mut after = After::More;
-        for _ in 0..LETTERS_A_TURN {
+        let mut after = TurnResult::More;
+        for _ in 0..MESSAGES_PER_TURN {
             match peer.contact.socket.receive() {
-                Ok((Letter::Nudge, _)) => look = true,
-                Ok((letter, file)) => {
-                    if peer.hear(letter, file).is_err() {
-                        after = After::Gone;
+                Ok((ControlMessage::Nudge, _)) => look = true,
+                Ok((message, file)) => {
+                    if peer.handle_message(message, file).is_err() {
+                        after = TurnResult::Gone;
                     }
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => after = After::Rest,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => after = TurnResult::Done,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => after = After::Gone,
+                Err(_) => after = TurnResult::Gone,
             }
-            if after != After::More {
+            if after != TurnResult::More {
                 break;
             }
         }
-        // For a parked VI letters mean news, whatever they say: the one that says so may have had no room behind them.
+        // For a parked VI any message means news: the socket may have had no space for the wakeup message itself.
         look |= peer.is_parked();
-        // Whoever else may still send letters in its name.
+        // Even if another process still sends messages over the socket.
         if peer.contact.process.has_ended() {
-            after = After::Gone;
+            after = TurnResult::Gone;
         }
-        let gone = after == After::Gone;
+        let gone = after == TurnResult::Gone;
         if gone {
             peer.lost.store(true, Ordering::Release);
             self.remove(peer);
@@ -274,38 +278,38 @@ impl Monitor {
 
 #[cfg(test)]
 mod tests {
-    use super::super::closing::Channel;
     use super::super::contact::{Contact, Half};
-    use super::super::ledger::Ledger;
-    use super::super::letters::send;
+    use super::super::control_message::send;
+    use super::super::deferred_close::PeerSocket;
     use super::super::mapping::create_half;
-    use super::super::peer::Meeting;
+    use super::super::peer::PeerParts;
+    use super::super::quota::Quotas;
     use super::super::settings::{Allow, Settings};
     use super::*;
     use crate::attributes::ViAttributes;
     use crate::protection::ProtectionTag;
 
-    struct Nobody;
+    struct NoAttention;
 
-    impl Attention for Nobody {
+    impl Attention for NoAttention {
         fn look(&self, _vi: u32) {}
     }
 
     #[test]
-    fn a_turn_with_a_peer_ends_while_it_goes_on_sending_letters() {
+    fn a_turn_ends_even_if_the_peer_keeps_sending_messages() {
         let mut ends: [RawFd; 2] = [0; 2];
         let kind = libc::SOCK_SEQPACKET | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
         // SAFETY: writes two descriptors to the array.
         assert_eq!(unsafe { libc::socketpair(libc::AF_UNIX, kind, 0, ends.as_mut_ptr()) }, 0);
         let [ours, theirs] = ends.map(|fd| owned(fd, "a pair").unwrap());
         let settings = Settings::default();
-        let ledger = Ledger::new(settings.limits);
-        let contact = Contact::new(Channel::new(ours), &settings, &Allow::Everyone, &ledger);
+        let quota = Quotas::new(settings.limits);
+        let contact = Contact::new(PeerSocket::new(ours), &settings, &Allow::Everyone, &quota);
         let contact = Arc::new(contact.map_err(|denied| denied.reason).unwrap());
         let half = || Half::new(create_half().unwrap().1, contact.charge_half().unwrap());
         let halves = (half(), Some(half()));
         let attributes = ViAttributes::new(ProtectionTag::default());
-        let peer = Arc::new(Peer::new(Meeting {
+        let peer = Arc::new(Peer::new(PeerParts {
             vi: 0,
             tag: 0,
             attributes,
@@ -313,13 +317,13 @@ mod tests {
             ours: halves.0,
             theirs: halves.1,
         }));
-        let sent = (0..LETTERS_A_TURN + 5)
-            .filter(|_| send(theirs.as_raw_fd(), &Letter::Nudge, None).is_ok())
+        let sent = (0..MESSAGES_PER_TURN + 5)
+            .filter(|_| send(theirs.as_raw_fd(), &ControlMessage::Nudge, None).is_ok())
             .count();
-        assert_eq!(sent, LETTERS_A_TURN + 5);
-        let attention: Arc<dyn Attention> = Arc::new(Nobody);
+        assert_eq!(sent, MESSAGES_PER_TURN + 5);
+        let attention: Arc<dyn Attention> = Arc::new(NoAttention);
         let monitor = Monitor::start(Arc::downgrade(&attention)).unwrap();
-        assert!(monitor.attend(&peer, &Arc::downgrade(&attention)) == After::More);
+        assert!(monitor.serve_peer(&peer, &Arc::downgrade(&attention)) == TurnResult::More);
         assert!(!peer.lost.load(Ordering::Acquire));
         let left = std::iter::from_fn(|| peer.contact.socket.receive().ok()).count();
         assert_eq!(left, 5);

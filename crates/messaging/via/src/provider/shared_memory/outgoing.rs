@@ -1,11 +1,11 @@
-//! How a work request goes out: in its slot, through the arena, by a store into the peer's mapped memory, as a list of places
-//! from which the peer fetches it, or in parts.
-//! Not how it comes in, which is `incoming.rs`.
-//! Source: see `layout.rs`; the choice by size follows what was measured (the book's chapter).
+//! Sends work requests: in a slot, through the arena, by a direct store to the peer's mapped memory, as a list of
+//! sources from which the peer fetches the data, or in parts.
+//!
+//! Source: see `layout.rs`. The size thresholds are based on measurements (the book's chapter).
 
+use super::control_message::{ControlMessage, send};
 use super::layout::*;
-use super::letters::{Letter, send};
-use super::link::{MOST_READS, Pending, Reading, SharedLink, Use};
+use super::link::{MAX_READS, Pending, Reading, SharedLink, Use};
 use super::ring::head;
 use crate::attributes::Reliability;
 use crate::descriptor::RemoteSegment;
@@ -14,21 +14,21 @@ use crate::shared_bytes::{copy, load_word};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering as Order;
 
-/// The largest message that is copied twice through the arena although the peer could fetch it.
+/// The maximum size of a message that is copied twice through the arena although the peer could fetch it.
 const FETCH_FROM_BYTES: u32 = 8 * 1024;
-/// From so many messages on without one coming back a sender asks for the cache lines of the next ones. In a conversation that would
-/// only take them from the peer, who looks at them.
-const ROW_BEGINS: u32 = 4;
-/// Words of the payload that an RDMA message's remote address takes.
+/// The number of consecutive posts without an incoming message after which the sender prefetches the cache lines of the
+/// next slots. In a request-response exchange this would only take them from the peer, which polls them.
+const PREFETCH_AFTER: u32 = 4;
+/// The payload words taken by the remote address of an RDMA message.
 const REMOTE_WORDS: usize = 2;
-/// The payload word that holds an arena offset.
+/// The payload word that holds the arena offset.
 pub(super) const OFFSET_WORD: usize = WORDS - 1;
-/// Sources that fit into a slot.
+/// The number of sources that fit into a slot.
 pub(super) const SOURCES_IN_SLOT: usize = WORDS / 2;
 
-/// A message that goes out in parts, as the arena has room.
+/// A message being sent in parts, as the arena has space.
 pub(super) struct Stream {
-    /// What the first part says.
+    /// Stored in the first part.
     request: Request,
     immediate: Option<u32>,
     token: u32,
@@ -41,10 +41,10 @@ fn flags_of(immediate: Option<u32>) -> u8 {
     if immediate.is_some() { HAS_IMMEDIATE } else { 0 }
 }
 
-/// Copies `length` bytes at `offset` of what the slices hold to `to`.
+/// Copies `length` bytes at `offset` of the slices' concatenation to `to`.
 ///
 /// # Safety
-/// `to` must have room, and the slices must hold that much and be readable.
+/// `to` must have space for them, and the slices must have that many readable bytes.
 unsafe fn gather(slices: &[Slice], offset: u32, to: *mut u8, length: u32) {
     let (mut skip, mut done, length) = (offset as usize, 0, length as usize);
     for slice in slices {
@@ -54,8 +54,8 @@ unsafe fn gather(slices: &[Slice], offset: u32, to: *mut u8, length: u32) {
             continue;
         }
         let count = (held - skip).min(length - done);
-        // SAFETY: inside the slice, and inside the room that the caller promises. The memory of a descriptor may be shared with
-        // anybody, even with the destination.
+        // SAFETY: the range is inside the slice and inside what the caller guarantees. The memory of a descriptor may
+        // be shared with any process and may overlap the destination.
         unsafe { copy(slice.address.add(skip).cast_const(), to.add(done), count) };
         (skip, done) = (0, done + count);
         if done == length {
@@ -64,17 +64,17 @@ unsafe fn gather(slices: &[Slice], offset: u32, to: *mut u8, length: u32) {
     }
 }
 
-/// Up to 48 bytes of the slices as payload words, from word `first` on; gives the words used.
+/// Copies up to 48 bytes of the slices to payload words, from word `first` on. Returns the number of words used.
 #[inline]
 fn gather_words(slices: &[Slice], words: &mut [u64; WORDS], first: usize, length: u32) -> usize {
     if let [slice] = slices
         && length == 8
     {
-        // SAFETY: the slice was checked to hold eight readable bytes.
+        // SAFETY: the slice was validated to have eight readable bytes.
         words[first] = unsafe { load_word(slice.address) };
         return first + 1;
     }
-    // SAFETY: the callers keep `first * 8 + length` within the words; the slices hold `length` bytes, as their sum says.
+    // SAFETY: the callers ensure that `first * 8 + length` does not exceed the words; the slices have `length` bytes.
     unsafe { gather(slices, 0, words[first..].as_mut_ptr().cast(), length) };
     first + (length as usize).div_ceil(8)
 }
@@ -100,16 +100,16 @@ impl SharedLink {
         }
         let mut words = [0; WORDS];
         let used = gather_words(outgoing.slices, &mut words, 0, outgoing.length);
-        let head = head(Kind::Send, Place::Slot, flags_of(outgoing.immediate), 0);
+        let head = head(Kind::Send, DataLocation::Slot, flags_of(outgoing.immediate), 0);
         self.out.push(head, outgoing.length, outgoing.immediate.unwrap_or(0), &words[..used]);
         self.posted_in_a_row += 1;
-        if self.posted_in_a_row > ROW_BEGINS {
+        if self.posted_in_a_row > PREFETCH_AFTER {
             self.out.claim_ahead();
         }
         Ok(self.taken(outgoing.token, false))
     }
 
-    /// The message was pushed: is that all that this reliability level asks for?
+    /// Called after a message was pushed: determines whether the post is complete at this reliability level.
     #[inline]
     fn taken(&mut self, token: u32, slices_in_use: bool) -> Posted {
         self.published();
@@ -145,15 +145,15 @@ impl SharedLink {
             return Ok(Posted::Full);
         }
         let Some(offset) = self.out.take_arena(outgoing.length)? else { return Ok(Posted::Full) };
-        // SAFETY: the producer gave us that much of the arena; the slices hold `length` bytes.
+        // SAFETY: the producer reserved that range of the arena; the slices have `length` bytes.
         unsafe { gather(outgoing.slices, 0, self.peer.our_arena().add(offset as usize), outgoing.length) };
         words[OFFSET_WORD] = u64::from(offset);
-        let head = head(kind, Place::Arena, flags_of(outgoing.immediate), 0);
+        let head = head(kind, DataLocation::Arena, flags_of(outgoing.immediate), 0);
         self.out.push(head, outgoing.length, outgoing.immediate.unwrap_or(0), &words);
         Ok(self.taken(outgoing.token, false))
     }
 
-    /// Whether the peer has mapped these bytes where they are.
+    /// Whether the peer has mapped these slices.
     fn can_be_fetched(&mut self, slices: &[Slice]) -> bool {
         slices.len() <= SOURCES_IN_SLOT && slices.iter().all(|slice| self.is_mapped_by_peer(slice.handle.0))
     }
@@ -178,16 +178,17 @@ impl SharedLink {
             source[0] = slice.address as u64;
             source[1] = u64::from(slice.length) | u64::from(slice.handle.0) << 32;
         }
-        let head = head(Kind::Send, Place::Memory, flags_of(outgoing.immediate), outgoing.slices.len() as u8);
-        // Before the message is seen.
-        self.peer.lay();
+        let head =
+            head(Kind::Send, DataLocation::Memory, flags_of(outgoing.immediate), outgoing.slices.len() as u8);
+        // Must happen before the message is visible.
+        self.peer.count_in_place();
         self.out.push(head, outgoing.length, outgoing.immediate.unwrap_or(0), &words);
         Ok(self.taken(outgoing.token, true))
     }
 
     // ---- remote memory ----------------------------------------------------------------------------------------------
 
-    /// Whether what we do to the peer's memory ourselves comes after what we have asked the peer to do.
+    /// Whether a direct access to the peer's memory would come after everything that the peer was asked to do.
     fn may_go_directly(&mut self) -> Result<bool, Gone> {
         if self.level == Reliability::ReliableReception && !self.pending.is_empty() {
             return Ok(false);
@@ -217,12 +218,13 @@ impl SharedLink {
         let Some(to) = self.mapped(remote.handle.0, remote.address, outgoing.length, Use::Write) else {
             return self.post_write_by_message(outgoing, remote);
         };
-        // SAFETY: `mapped` gave `length` writable bytes of a mapping that `self.regions` keeps; the slices hold as many.
+        // SAFETY: `mapped` guarantees `length` writable bytes of a mapping that `self.regions` keeps; the slices have
+        // as many.
         unsafe { store(outgoing.slices, to, outgoing.length) };
         let Some(immediate) = outgoing.immediate else { return Ok(Posted::Done) };
         let words = [remote.address, u64::from(remote.handle.0)];
         self.out.push(
-            head(Kind::WriteDone, Place::Slot, HAS_IMMEDIATE, 0),
+            head(Kind::WriteDone, DataLocation::Slot, HAS_IMMEDIATE, 0),
             outgoing.length,
             immediate,
             &words,
@@ -230,7 +232,8 @@ impl SharedLink {
         Ok(self.taken(outgoing.token, false))
     }
 
-    /// The peer's memory is not mapped here, so the peer's own process stores.
+    /// Sends an RDMA write as a message, because the peer's memory is not mapped here. The peer's process stores the
+    /// data.
     fn post_write_by_message(
         &mut self,
         outgoing: &Outgoing<'_>,
@@ -244,7 +247,7 @@ impl SharedLink {
                 return Ok(Posted::Full);
             }
             let used = gather_words(outgoing.slices, &mut words, REMOTE_WORDS, outgoing.length);
-            let head = head(Kind::Write, Place::Slot, flags_of(outgoing.immediate), 0);
+            let head = head(Kind::Write, DataLocation::Slot, flags_of(outgoing.immediate), 0);
             self.out.push(head, outgoing.length, outgoing.immediate.unwrap_or(0), &words[..used]);
             self.taken(outgoing.token, false)
         } else if outgoing.length <= CHUNK_BYTES {
@@ -259,9 +262,9 @@ impl SharedLink {
         Ok(posted)
     }
 
-    /// Has the peer's process look, even if its program does not: RDMA needs no call at the target.
+    /// Makes the peer's process poll even if its program does not: RDMA does not require calls at the target.
     pub(super) fn nudge(&self) {
-        let _ = send(self.peer.contact.socket.as_raw_fd(), &Letter::Nudge, None);
+        let _ = send(self.peer.contact.socket.as_raw_fd(), &ControlMessage::Nudge, None);
     }
 
     fn post_read(&mut self, outgoing: &Outgoing<'_>, remote: RemoteSegment) -> Result<Posted, Gone> {
@@ -270,17 +273,18 @@ impl SharedLink {
         {
             let mut offset = 0;
             for slice in outgoing.slices {
-                // SAFETY: `mapped` gave `length` readable bytes, the slices' sum; each slice is writable for its length.
+                // SAFETY: `mapped` guarantees `length` readable bytes, the total length of the slices; each slice is
+                // writable for its length.
                 unsafe { copy(from.add(offset).cast_const(), slice.address, slice.length as usize) };
                 offset += slice.length as usize;
             }
             return Ok(Posted::Done);
         }
-        if self.reads >= MOST_READS || !self.out.has_room(1)? {
+        if self.reads >= MAX_READS || !self.out.has_room(1)? {
             return Ok(Posted::Full);
         }
         let words = [remote.address, u64::from(remote.handle.0), u64::from(outgoing.token)];
-        self.out.push(head(Kind::ReadRequest, Place::Slot, 0, 0), outgoing.length, 0, &words);
+        self.out.push(head(Kind::ReadRequest, DataLocation::Slot, 0, 0), outgoing.length, 0, &words);
         self.reads += 1;
         let position = Some(self.out.position() - 1);
         let read = Some(Reading { length: outgoing.length, received: 0, whole: false });
@@ -293,7 +297,7 @@ impl SharedLink {
     // ---- in parts ---------------------------------------------------------------------------------------------------
 
     fn begin_stream(&mut self, outgoing: &Outgoing<'_>) -> Result<Posted, Gone> {
-        // The list of the last stream's, so that sending allocates nothing.
+        // Reuse the buffer of the last stream, so that sending does not allocate.
         let mut slices = std::mem::take(&mut self.stream_slices);
         slices.clear();
         slices.extend_from_slice(outgoing.slices);
@@ -315,14 +319,15 @@ impl SharedLink {
         Ok(Posted::Pending)
     }
 
-    /// Sends as many parts as have room.
+    /// Sends as many parts as there is space for.
     pub(super) fn pump_stream(&mut self) -> Result<(), Gone> {
         let Some(mut stream) = self.stream.take() else { return Ok(()) };
         let mut pushed = false;
         while stream.sent < stream.length && self.out.has_room(1)? {
             let count = CHUNK_BYTES.min(stream.length - stream.sent);
             let Some(offset) = self.out.take_arena(count)? else { break };
-            // SAFETY: the producer gave us that much of the arena; the slices hold `length` bytes and stay until completion.
+            // SAFETY: the producer reserved that range of the arena; the slices have `length` bytes and stay valid
+            // until completion.
             unsafe { gather(&stream.slices, stream.sent, self.peer.our_arena().add(offset as usize), count) };
             self.push_part(&stream, offset);
             stream.sent += count;
@@ -351,7 +356,7 @@ impl SharedLink {
         words[OFFSET_WORD] = u64::from(offset);
         if stream.sent > 0 {
             return self.out.push(
-                head(Kind::Part, Place::Arena, 0, 0),
+                head(Kind::Part, DataLocation::Arena, 0, 0),
                 stream.length - stream.sent,
                 0,
                 &words,
@@ -364,11 +369,11 @@ impl SharedLink {
             }
             _ => Kind::Send,
         };
-        let head = head(kind, Place::Parts, flags_of(stream.immediate), 0);
+        let head = head(kind, DataLocation::Parts, flags_of(stream.immediate), 0);
         self.out.push(head, stream.length, stream.immediate.unwrap_or(0), &words);
     }
 
-    /// Sends as much as has room of what the peer asked to read, and checks each time that it may still be read.
+    /// Sends as much of the data requested by the peer as there is space for. Access is validated again each time.
     pub(super) fn pump_answers(&mut self, target: &mut dyn Target) -> Result<(), Gone> {
         let mut pushed = false;
         while let Some(answer) = self.answers.front_mut() {
@@ -384,11 +389,11 @@ impl SharedLink {
             if answer.sent == answer.length {
                 self.answers.pop_front();
             }
-            // SAFETY: the producer gave us that much of the arena; the engine has just checked the slice.
+            // SAFETY: the producer reserved that range of the arena; the engine has just validated the slice.
             unsafe { gather(&[slice], 0, self.peer.our_arena().add(offset as usize), count) };
             let mut words = [0; WORDS];
             (words[0], words[1], words[OFFSET_WORD]) = (u64::from(token), u64::from(sent), u64::from(offset));
-            self.out.push(head(Kind::ReadData, Place::Arena, 0, 0), count, 0, &words);
+            self.out.push(head(Kind::ReadData, DataLocation::Arena, 0, 0), count, 0, &words);
             pushed = true;
         }
         if pushed {
@@ -398,22 +403,22 @@ impl SharedLink {
     }
 }
 
-/// A remote store: eight aligned bytes at once, so that the target never sees half of them; anything else in order of addresses,
-/// as far as the processor's copy keeps it.
+/// A remote store. Eight aligned bytes are stored atomically; anything else is stored in address order, as far as the
+/// processor's copy preserves it.
 ///
 /// # Safety
-/// `to` must have room for `length` bytes, and the slices must hold as many and be readable.
+/// `to` must have space for `length` bytes, and the slices must have as many readable bytes.
 #[inline]
 unsafe fn store(slices: &[Slice], to: *mut u8, length: u32) {
     if let [slice] = slices
         && length == 8
         && to.addr().is_multiple_of(8)
     {
-        // SAFETY: eight readable bytes, and eight writable aligned ones, as the caller promises.
+        // SAFETY: eight readable bytes, and eight aligned writable ones, as guaranteed by the caller.
         unsafe { AtomicU64::from_ptr(to.cast()).store(load_word(slice.address), Order::Release) };
         return;
     }
     std::sync::atomic::fence(Order::Release);
-    // SAFETY: as the caller promises.
+    // SAFETY: guaranteed by the caller.
     unsafe { gather(slices, 0, to, length) };
 }

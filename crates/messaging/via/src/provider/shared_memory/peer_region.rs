@@ -1,42 +1,44 @@
-//! A region of the peer's, mapped here, and how it is given up: little is unmapped at once, much by the thread of the peer's user.
-//! Not how it comes to be mapped, which is `contact.rs`.
-//! Source: munmap(2), memfd_create(2): who lets go of a memory file last frees its pages, all that it has.
+//! A mapped region of the peer. When it is released, few pages are unmapped at once and many by the closing thread of
+//! the peer's user.
+//!
+//! Source: munmap(2), memfd_create(2). Releasing the last reference to a memory file frees all of its pages.
 
-use super::closing::drop_elsewhere;
-use super::ledger::Charge;
-use super::letters::Showing;
+use super::control_message::RegionExport;
+use super::deferred_close::defer_drop;
 use super::mapping::Mapping;
+use super::quota::Charge;
 use std::sync::Arc;
 
-/// So many small regions are unmapped by whoever gives them up. Each costs a system call, and at most `mapping::LARGE_BYTES` of pages.
-const FEW: usize = 8;
+/// Up to this many small regions are unmapped by the thread that releases them. Each costs a system call and frees at
+/// most `mapping::LARGE_BYTES` of pages.
+const MAX_UNMAPPED_AT_ONCE: usize = 8;
 
-/// A mapping, and what is counted for it until it is gone.
+/// A mapping and its charge.
 type Held = (Mapping, Charge);
 
-/// A region of the peer, mapped here.
+/// A mapped region of the peer.
 pub(super) struct PeerRegion {
-    pub(super) showing: Showing,
-    /// `None` only while it is dropped.
+    pub(super) export: RegionExport,
+    /// `None` only during drop.
     held: Option<Held>,
     base: *mut u8,
-    /// Unmapping it may free many pages: those of the whole file, not only what is mapped.
+    /// Whether unmapping may free many pages: those of the whole file, not only of the mapped part.
     is_large: bool,
 }
 
-// SAFETY: the address of a mapping, which belongs to the whole process.
+// SAFETY: `base` is the address of a mapping, which belongs to the process.
 unsafe impl Send for PeerRegion {}
-// SAFETY: as above; it is only read.
+// SAFETY: as above; the value is only read.
 unsafe impl Sync for PeerRegion {}
 
 impl PeerRegion {
-    /// `mapping` has `showing.length` bytes at least.
-    pub(super) fn new(showing: Showing, mapping: Mapping, charge: Charge, is_large: bool) -> PeerRegion {
+    /// Wraps a mapping of at least `export.length` bytes.
+    pub(super) fn new(export: RegionExport, mapping: Mapping, charge: Charge, is_large: bool) -> PeerRegion {
         let base = mapping.base();
-        PeerRegion { showing, held: Some((mapping, charge)), base, is_large }
+        PeerRegion { export, held: Some((mapping, charge)), base, is_large }
     }
 
-    /// Where it is mapped; `showing.length` bytes from there on are.
+    /// The start of the mapping, which has at least `export.length` bytes.
     pub(super) fn base(&self) -> *mut u8 {
         self.base
     }
@@ -47,12 +49,12 @@ impl Drop for PeerRegion {
         if let Some(held) = self.held.take()
             && self.is_large
         {
-            unmap_elsewhere(vec![held]);
+            defer_unmap(vec![held]);
         }
     }
 }
 
-/// Gives regions up; those that somebody still uses are unmapped when he gives them up too.
+/// Releases regions. A region that is still in use is unmapped when its last user releases it.
 pub(super) fn give_up(regions: Vec<Arc<PeerRegion>>) {
     let mut is_much = false;
     let held: Vec<Held> = regions
@@ -63,14 +65,14 @@ pub(super) fn give_up(regions: Vec<Arc<PeerRegion>>) {
             region.held.take()
         })
         .collect();
-    if is_much || held.len() > FEW {
-        unmap_elsewhere(held);
+    if is_much || held.len() > MAX_UNMAPPED_AT_ONCE {
+        defer_unmap(held);
     }
 }
 
-fn unmap_elsewhere(held: Vec<Held>) {
+fn defer_unmap(held: Vec<Held>) {
     if let Some((_, charge)) = held.first() {
         let uid = charge.uid();
-        drop_elsewhere(Box::new(held), uid);
+        defer_drop(Box::new(held), uid);
     }
 }

@@ -1,36 +1,38 @@
-//! How two processes agree on a connection: asking, answering, and showing each other their regions.
-//! Not trusting: until a letter is parsed and a half is checked, a connection is only a socket with a time limit.
+//! Connection setup between two processes: request, answer, and the exchange of exported regions. Until a message is
+//! parsed and a half is validated, a connection is only a socket with a time limit.
+//!
 //! Source: unix(7).
 
 use super::SharedMemory;
+use super::acceptor::{HANDSHAKE_TIMEOUT, Hello, IncomingRequest, Listener, readable};
 use super::barrier;
-use super::closing::{Channel, Foreign};
 use super::contact::{Contact, Half};
-use super::entrance::{Asked, Listener, PATIENCE, Wish, readable};
+use super::control_message::{ControlMessage, send};
+use super::deferred_close::{PeerFile, PeerSocket};
 use super::layout::EXPORTS;
-use super::letters::{Letter, send};
 use super::link::SharedLink;
 use super::mapping;
-use super::names::{Place, socket};
-use super::peer::{Meeting, Peer};
+use super::peer::{Peer, PeerParts};
+use super::server_names::{ServerAddress, socket};
 use crate::address::{Address, Credentials};
 use crate::attributes::ViAttributes;
 use crate::error::Error;
-use crate::provider::{Ask, Established, Incoming, Link};
+use crate::provider::{Established, Incoming, Link, OutgoingRequest};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long to wait before asking again where there is no room at the moment.
+/// The pause before retrying when the other side has no free resources.
 const PAUSE: Duration = Duration::from_millis(2);
-/// The most letters that a server may send while it answers: its regions, what became of ours, and a few more.
-const MOST_LETTERS: usize = 2 * EXPORTS + 8;
+/// The maximum number of messages that a server may send while answering: its regions, the results for ours, and a few
+/// more.
+const MAX_MESSAGES: usize = 2 * EXPORTS + 8;
 
-/// A peer that asks.
+/// An incoming request.
 pub(super) struct SharedIncoming {
     nic: Arc<SharedMemory>,
-    wish: Wish,
+    wish: IncomingRequest,
 }
 
 pub(super) fn wait(
@@ -44,11 +46,11 @@ pub(super) fn wait(
 
 fn show_regions(nic: &SharedMemory, peer: &Peer) -> io::Result<()> {
     nic.regions().values().for_each(|region| peer.show(region));
-    send(peer.contact.socket.as_raw_fd(), &Letter::Shown, None)
+    send(peer.contact.socket.as_raw_fd(), &ControlMessage::ExportsDone, None)
 }
 
-/// What it means that a letter could not be sent. Where that is not the peer's doing, it is told why.
-fn not_said(error: io::Error, tell: impl FnOnce(&str)) -> Error {
+/// Converts an error of sending the answer. If it is not the peer's fault, the reason is sent to the peer.
+fn send_error(error: io::Error, tell: impl FnOnce(&str)) -> Error {
     use io::ErrorKind::{BrokenPipe, ConnectionReset, WouldBlock};
     if [BrokenPipe, ConnectionReset, WouldBlock].contains(&error.kind()) {
         return Error::NotReachable("the peer no longer waits for the answer".into());
@@ -57,7 +59,7 @@ fn not_said(error: io::Error, tell: impl FnOnce(&str)) -> Error {
     Error::system("answering the peer", error)
 }
 
-/// What both sides do once they have agreed.
+/// The steps that both sides take after agreeing.
 fn join(
     nic: &Arc<SharedMemory>,
     peer: Arc<Peer>,
@@ -70,11 +72,11 @@ fn join(
 
 impl Incoming for SharedIncoming {
     fn remote(&self) -> &Address {
-        &self.wish.asked.remote
+        &self.wish.hello.remote
     }
 
     fn remote_attributes(&self) -> &ViAttributes {
-        &self.wish.asked.attributes
+        &self.wish.hello.attributes
     }
 
     fn credentials(&self) -> Option<Credentials> {
@@ -82,12 +84,14 @@ impl Incoming for SharedIncoming {
     }
 
     fn accept(self: Box<Self>, vi: u32, attributes: &ViAttributes, tag: u32) -> Result<Box<dyn Link>, Error> {
-        let SharedIncoming { nic, wish: Wish { contact, asked: Asked { barrier, theirs, room, .. } } } =
-            *self;
+        let SharedIncoming {
+            nic,
+            wish: IncomingRequest { contact, hello: Hello { barrier, theirs, room, .. } },
+        } = *self;
         let (file, mapping) = mapping::create_half()
             .inspect_err(|error| super::contact::refuse(&contact.socket, &error.to_string(), true))?;
         let ours = Half::new(mapping, room);
-        let peer = Arc::new(Peer::new(Meeting {
+        let peer = Arc::new(Peer::new(PeerParts {
             vi,
             tag,
             attributes: *attributes,
@@ -95,15 +99,15 @@ impl Incoming for SharedIncoming {
             ours,
             theirs: Some(theirs),
         }));
-        // Watched before it is told, so that what cannot be watched is not connected.
+        // Watch the peer before answering, so that a peer that cannot be watched is not connected.
         let link = join(&nic, peer.clone(), attributes, barrier)
             .inspect_err(|error| super::contact::refuse(&peer.contact.socket, &error.to_string(), true))?;
-        let answer = Letter::Accept { attributes: *attributes, barrier: barrier::is_available() };
+        let answer = ControlMessage::Accept { attributes: *attributes, barrier: barrier::is_available() };
         let socket = &peer.contact.socket;
         if let Err(error) = send(socket.as_raw_fd(), &answer, Some(file.as_raw_fd())) {
-            return Err(not_said(error, |why| super::contact::refuse(socket, why, true)));
+            return Err(send_error(error, |why| super::contact::refuse(socket, why, true)));
         }
-        show_regions(&nic, &peer).map_err(|error| not_said(error, |_| ()))?;
+        show_regions(&nic, &peer).map_err(|error| send_error(error, |_| ()))?;
         Ok(Box::new(link))
     }
 
@@ -112,8 +116,12 @@ impl Incoming for SharedIncoming {
     }
 }
 
-/// Connects a socket to whoever listens at `remote`.
-pub(super) fn reach(place: &Place, remote: &Address, deadline: Option<Instant>) -> Result<OwnedFd, Error> {
+/// Connects a socket to the server at `remote`.
+pub(super) fn connect_socket(
+    place: &ServerAddress,
+    remote: &Address,
+    deadline: Option<Instant>,
+) -> Result<OwnedFd, Error> {
     loop {
         let socket = socket()?;
         let Err(error) = place.connect(socket.as_raw_fd()) else { return Ok(socket) };
@@ -121,7 +129,7 @@ pub(super) fn reach(place: &Place, remote: &Address, deadline: Option<Instant>) 
             io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => {
                 return Err(Error::NoMatch(remote.to_string()));
             }
-            // Its queue is full: a moment's patience.
+            // The backlog is full: retry shortly.
             io::ErrorKind::WouldBlock => pause(deadline)?,
             io::ErrorKind::Interrupted => {}
             _ => return Err(Error::system("connecting", error)),
@@ -137,13 +145,13 @@ fn pause(deadline: Option<Instant>) -> Result<(), Error> {
     Ok(())
 }
 
-/// What the answer to a question is, as far as it is one.
+/// The answer to a request.
 enum Answer {
-    /// With the peer's half, if it has sent one.
+    /// With the peer's half, if it was attached.
     Accepted {
         attributes: ViAttributes,
         barrier: bool,
-        file: Option<Foreign>,
+        file: Option<PeerFile>,
     },
     Refused {
         reason: String,
@@ -151,17 +159,20 @@ enum Answer {
     },
 }
 
-/// The other end's letters while it answers: so many at most, and until a time.
-struct Hearing<'a> {
+/// Receives the messages of the server's answer, with a limit on their number and a deadline.
+struct AnswerReader<'a> {
     contact: &'a Contact,
     deadline: Option<Instant>,
     left: usize,
 }
 
-impl Hearing<'_> {
-    fn next(&mut self) -> Result<(Letter, Option<Foreign>), Error> {
-        self.left = self.left.checked_sub(1).ok_or_else(|| broken("the peer does not come to an end"))?;
-        // Who closes a socket with letters unread leaves an error before its own last letter.
+impl AnswerReader<'_> {
+    fn next(&mut self) -> Result<(ControlMessage, Option<PeerFile>), Error> {
+        self.left = self
+            .left
+            .checked_sub(1)
+            .ok_or_else(|| broken("the peer sent too many messages while answering"))?;
+        // If a socket is closed with unread messages, ECONNRESET is reported before the peer's last message.
         let mut was_reset = false;
         loop {
             match self.contact.socket.receive() {
@@ -175,22 +186,24 @@ impl Hearing<'_> {
                 Err(error) if error.kind() == io::ErrorKind::ConnectionReset && !was_reset => {
                     was_reset = true
                 }
-                Err(error) => return Err(Error::system("hearing from the peer", error)),
+                Err(error) => return Err(Error::system("receiving from the peer", error)),
             }
         }
     }
 
-    /// Whether the other end agrees.
+    /// Waits for the decision of the server.
     fn answer(&mut self, peer: &Peer) -> Result<Answer, Error> {
         loop {
             match self.next() {
-                Ok((Letter::Accept { attributes, barrier }, file)) => {
+                Ok((ControlMessage::Accept { attributes, barrier }, file)) => {
                     return Ok(Answer::Accepted { attributes, barrier, file });
                 }
-                Ok((Letter::Reject { reason, again }, _)) => return Ok(Answer::Refused { reason, again }),
-                // What it says of regions may come before.
-                Ok((letter, file)) => hear(peer, letter, file)?,
-                // A peer that closes without an answer refuses as well.
+                Ok((ControlMessage::Reject { reason, again }, _)) => {
+                    return Ok(Answer::Refused { reason, again });
+                }
+                // Messages about regions may come first.
+                Ok((message, file)) => handle_message(peer, message, file)?,
+                // Closing without an answer is a refusal.
                 Err(Error::System { source, .. }) if source.kind() != io::ErrorKind::InvalidData => {
                     return Ok(Answer::Refused { reason: String::new(), again: false });
                 }
@@ -199,12 +212,12 @@ impl Hearing<'_> {
         }
     }
 
-    /// Learns what the other end shows at the beginning.
+    /// Receives the regions that the server exports at the beginning.
     fn regions(&mut self, peer: &Peer) -> Result<(), Error> {
         loop {
             match self.next()? {
-                (Letter::Shown, _) => return Ok(()),
-                (letter, file) => hear(peer, letter, file)?,
+                (ControlMessage::ExportsDone, _) => return Ok(()),
+                (message, file) => handle_message(peer, message, file)?,
             }
         }
     }
@@ -214,17 +227,17 @@ fn broken(text: &str) -> Error {
     Error::system("connecting", io::Error::new(io::ErrorKind::InvalidData, text))
 }
 
-fn hear(peer: &Peer, letter: Letter, file: Option<Foreign>) -> Result<(), Error> {
-    let text = format!("the peer sent {letter:?} out of turn");
-    peer.hear(letter, file).map_err(|_| broken(&text))
+fn handle_message(peer: &Peer, message: ControlMessage, file: Option<PeerFile>) -> Result<(), Error> {
+    let text = format!("the peer sent an unexpected {message:?}");
+    peer.handle_message(message, file).map_err(|_| broken(&text))
 }
 
 pub(super) fn request(
     nic: &Arc<SharedMemory>,
-    ask: &Ask<'_>,
+    ask: &OutgoingRequest<'_>,
     deadline: Option<Instant>,
 ) -> Result<Established, Error> {
-    let place = Place::others(nic.settings(), &ask.remote.discriminator)?;
+    let place = ServerAddress::others(nic.settings(), &ask.remote.discriminator)?;
     loop {
         match request_once(nic, ask, &place, deadline)? {
             Ok(established) => return Ok(established),
@@ -235,16 +248,16 @@ pub(super) fn request(
     }
 }
 
-/// Asks once. The inner error is why the other end refused, and whether to ask again.
+/// Makes one request. The inner error is the reason of the refusal, and whether to retry.
 fn request_once(
     nic: &Arc<SharedMemory>,
-    ask: &Ask<'_>,
-    place: &Place,
+    ask: &OutgoingRequest<'_>,
+    place: &ServerAddress,
     deadline: Option<Instant>,
 ) -> Result<Result<Established, (String, bool)>, Error> {
-    let socket = Channel::new(reach(place, ask.remote, deadline)?);
+    let socket = PeerSocket::new(connect_socket(place, ask.remote, deadline)?);
     let contact =
-        Contact::new(socket, nic.settings(), &nic.settings().servers, nic.ledger()).map_err(|denied| {
+        Contact::new(socket, nic.settings(), &nic.settings().servers, nic.quota()).map_err(|denied| {
             Error::Refused(format!("by this side: {} is served by: {}", ask.remote, denied.reason))
         })?;
     let contact = Arc::new(contact);
@@ -252,34 +265,35 @@ fn request_once(
     let (charge, their_charge) = (charge?, their_charge?);
     let (file, mapping) = mapping::create_half()?;
     let ours = Half::new(mapping, charge);
-    let hello = Letter::Hello {
+    let hello = ControlMessage::Hello {
         local: ask.local.clone(),
         attributes: *ask.attributes,
         barrier: barrier::is_available(),
     };
     match send(contact.socket.as_raw_fd(), &hello, Some(file.as_raw_fd())) {
-        // Too many descriptors of this user's are on their way.
+        // Too many descriptors of this user are in flight.
         Err(error) if error.raw_os_error() == Some(libc::ETOOMANYREFS) => {
-            return Err(Error::system("asking for a connection", error));
+            return Err(Error::system("requesting a connection", error));
         }
-        // Should it fail otherwise, an answer may be there nevertheless.
+        // After other errors, there may still be an answer.
         _ => drop(file),
     }
     let attributes = *ask.attributes;
-    let meeting =
-        Meeting { vi: ask.vi, tag: ask.tag, attributes, contact: contact.clone(), ours, theirs: None };
-    let mut peer = Peer::new(meeting);
+    let parts =
+        PeerParts { vi: ask.vi, tag: ask.tag, attributes, contact: contact.clone(), ours, theirs: None };
+    let mut peer = Peer::new(parts);
     let _ = show_regions(nic, &peer);
-    let mut hearing = Hearing { contact: &contact, deadline, left: MOST_LETTERS };
-    let (remote_attributes, barrier, file) = match hearing.answer(&peer)? {
+    let mut reader = AnswerReader { contact: &contact, deadline, left: MAX_MESSAGES };
+    let (remote_attributes, barrier, file) = match reader.answer(&peer)? {
         Answer::Accepted { attributes, barrier, file } => (attributes, barrier, file),
         Answer::Refused { reason, again } => return Ok(Err((reason, again))),
     };
-    let file = file.ok_or_else(|| broken("the peer agreed, and sent no half of what both share"))?;
-    peer.meet(contact.take_half(&file, their_charge).map_err(|why| broken(&why))?);
+    let file =
+        file.ok_or_else(|| broken("the peer accepted but did not send its half of the shared memory"))?;
+    peer.set_peer_half(contact.take_half(&file, their_charge).map_err(|why| broken(&why))?);
     drop(file);
-    hearing.deadline = Some(Instant::now() + PATIENCE);
-    hearing.regions(&peer)?;
+    reader.deadline = Some(Instant::now() + HANDSHAKE_TIMEOUT);
+    reader.regions(&peer)?;
     let link = Box::new(join(nic, Arc::new(peer), ask.attributes, barrier)?);
     Ok(Ok(Established { link, remote_attributes }))
 }

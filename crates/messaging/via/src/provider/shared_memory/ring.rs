@@ -1,25 +1,26 @@
-//! The two ends of a ring: a producer and a consumer in processes that do not trust each other.
-//! Not a queue of a program's own: positions are kept privately, and what the peer says of its own is checked.
-//! Source: see `layout.rs`; the order of loads and stores is model-checked in `ring_model.rs`.
+//! The two ends of a ring: a producer and a consumer in mutually untrusting processes. Each end keeps its position
+//! privately, and validates the position that the peer reports.
+//!
+//! Source: see `layout.rs`. The order of loads and stores is model-checked in `ring_model.rs`.
 
 use super::layout::*;
 use crate::provider::Gone;
 
-/// A message as it was copied out of its slot: it cannot change any more, and nothing in it is to be believed.
+/// A message copied from its slot. It cannot change any more, but its contents are not validated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Message {
     pub(super) kind: u8,
     pub(super) place: u8,
     pub(super) flags: u8,
-    /// Number of entries of a list in the payload.
+    /// The number of list entries in the payload.
     pub(super) count: u8,
     pub(super) length: u32,
     pub(super) immediate: u32,
     pub(super) words: [u64; WORDS],
 }
 
-/// What a slot at `position` holds in `stamp` when it is full: its lap, counted from 1, so that zeroed memory is empty. It wraps;
-/// one lap and the next differ all the same.
+/// The value of `stamp` in a full slot: the lap of its position, counted from 1, so that zeroed memory is empty. It
+/// wraps around; consecutive laps still differ.
 #[inline]
 fn stamp_of(position: u64) -> u32 {
     ((position / u64::from(SLOTS)) as u32).wrapping_add(1)
@@ -31,15 +32,15 @@ fn place_of(position: u64) -> usize {
     (position % u64::from(SLOTS)) as usize
 }
 
-/// The writing end. Its positions count messages from the first and never wrap; only their low halves are shared.
+/// The producer. Positions count messages from the first one and do not wrap; only their low halves are shared.
 pub(super) struct Producer<'a> {
     slots: &'a [Slot],
-    /// Where the reading end says how far it is.
+    /// The consumer's progress.
     progress: &'a Progress,
     position: u64,
-    /// What of `progress` was read last, with the half that is not shared.
+    /// The last known value of `progress`, extended to 64 bits.
     consumed: u64,
-    /// Running count of arena bytes given out, and, per slot, what it was after that slot's message.
+    /// A wrapping count of the arena bytes allocated, and its value after the message in each slot.
     arena_used: u32,
     arena_marks: Box<[u32]>,
     arena_freed: u32,
@@ -50,7 +51,7 @@ impl<'a> Producer<'a> {
         Producer::starting_at(0, slots, progress)
     }
 
-    /// A producer that has sent `position` messages, of which all were consumed.
+    /// A producer that has sent `position` messages, all of which were consumed.
     pub(super) fn starting_at(position: u64, slots: &'a [Slot], progress: &'a Progress) -> Producer<'a> {
         let arena_marks = vec![0; slots.len()].into_boxed_slice();
         Producer { slots, progress, position, consumed: position, arena_used: 0, arena_marks, arena_freed: 0 }
@@ -61,13 +62,16 @@ impl<'a> Producer<'a> {
         self.position
     }
 
-    /// Whether the message at `position` has been consumed, as far as is known.
+    /// Whether the message at `position` is known to be consumed.
     #[inline]
     pub(super) fn is_consumed(&self, position: u64) -> bool {
         position < self.consumed
     }
 
-    /// Learns how far the consumer is. A number that cannot be is a broken protocol.
+    /// Loads the consumer's progress.
+    ///
+    /// # Errors
+    /// If the value is impossible, which violates the protocol.
     #[inline]
     pub(super) fn refresh(&mut self) -> Result<(), Gone> {
         let news = self.progress.consumed.load(Ordering::Acquire).wrapping_sub(self.consumed as u32);
@@ -83,7 +87,7 @@ impl<'a> Producer<'a> {
         Ok(())
     }
 
-    /// Whether `slots` messages have room; asks the consumer's progress only if not known already.
+    /// Whether there is space for `slots` messages. Loads the consumer's progress only if necessary.
     #[inline]
     pub(super) fn has_room(&mut self, slots: u32) -> Result<bool, Gone> {
         let fits = |this: &Self| this.position - this.consumed + u64::from(slots) <= u64::from(SLOTS);
@@ -94,7 +98,8 @@ impl<'a> Producer<'a> {
         Ok(fits(self))
     }
 
-    /// `length` bytes of the arena in one piece, for the next message: their offset. `None`: no room now.
+    /// Allocates `length` contiguous bytes of the arena for the next message and returns their offset. `None` if there
+    /// is no space.
     pub(super) fn take_arena(&mut self, length: u32) -> Result<Option<u32>, Gone> {
         let length = length.next_multiple_of(64);
         let place = self.arena_used % ARENA_BYTES;
@@ -110,7 +115,7 @@ impl<'a> Producer<'a> {
         Ok(Some(end.wrapping_sub(length) % ARENA_BYTES))
     }
 
-    /// Publishes a message; `has_room` must have said yes. `words` of it are written, the rest of the payload is left as it was.
+    /// Publishes a message. `has_room` must have returned true. Payload words beyond `words` keep their old contents.
     #[inline]
     pub(super) fn push(&mut self, head: u32, length: u32, immediate: u32, words: &[u64]) {
         let place = place_of(self.position);
@@ -128,7 +133,8 @@ impl<'a> Producer<'a> {
 }
 
 impl Producer<'_> {
-    /// Asks for the cache line of a slot that will be written soon, if it is free: the peer had it last, and gives it up meanwhile.
+    /// Prefetches the cache line of a slot that will be written soon, if the slot is free: the peer accessed it last
+    /// and still has the line.
     #[inline]
     pub(super) fn claim_ahead(&self) {
         let ahead = self.position + CLAIM_DISTANCE;
@@ -138,13 +144,13 @@ impl Producer<'_> {
     }
 }
 
-/// How far ahead of the next message `claim_ahead` reaches.
+/// How many slots `claim_ahead` looks ahead.
 const CLAIM_DISTANCE: u64 = 8;
 
-/// Asks for a cache line in order to write to it.
+/// Prefetches a cache line for writing.
 #[inline]
 fn claim(line: *const u8) {
-    // SAFETY: a hint, which changes nothing that a program can see; x86-64 processors without it take it for no operation.
+    // SAFETY: a hint without visible effects; x86-64 processors that do not support it treat it as a no-op.
     #[cfg(target_arch = "x86_64")]
     unsafe {
         std::arch::asm!("prefetchw [{line}]", line = in(reg) line, options(nostack, preserves_flags, readonly));
@@ -153,20 +159,20 @@ fn claim(line: *const u8) {
     let _ = line;
 }
 
-/// Makes a slot's `head`.
+/// Encodes the `head` of a slot.
 #[inline]
-pub(super) fn head(kind: Kind, place: Place, flags: u8, count: u8) -> u32 {
+pub(super) fn head(kind: Kind, place: DataLocation, flags: u8, count: u8) -> u32 {
     u32::from_le_bytes([kind as u8, place as u8, flags, count])
 }
 
-/// The reading end.
+/// The consumer.
 pub(super) struct Consumer<'a> {
     slots: &'a [Slot],
-    /// Where this end says how far it is.
+    /// Where the consumer publishes its progress.
     progress: &'a Progress,
     position: u64,
     published: u64,
-    /// Arena bytes read since it was said last.
+    /// Arena bytes consumed since the progress was last published.
     unpublished_bytes: u32,
 }
 
@@ -175,7 +181,7 @@ impl<'a> Consumer<'a> {
         Consumer::starting_at(0, slots, progress)
     }
 
-    /// A consumer that has consumed `position` messages and has said so.
+    /// A consumer that has consumed `position` messages and published that.
     pub(super) fn starting_at(position: u64, slots: &'a [Slot], progress: &'a Progress) -> Consumer<'a> {
         Consumer { slots, progress, position, published: position, unpublished_bytes: 0 }
     }
@@ -185,7 +191,7 @@ impl<'a> Consumer<'a> {
         self.position
     }
 
-    /// A copy of the next message, if there is one. It stays until `advance`.
+    /// A copy of the next message, if there is one. The slot stays occupied until `advance`.
     #[inline]
     pub(super) fn peek(&self) -> Option<Message> {
         let slot = &self.slots[place_of(self.position)];
@@ -204,7 +210,7 @@ impl<'a> Consumer<'a> {
         })
     }
 
-    /// Asks for the cache line of the message that comes so many after the next one.
+    /// Prefetches the cache line of the message `distance` slots after the next one.
     #[inline]
     pub(super) fn prefetch(&self, distance: u32) {
         #[cfg(target_arch = "x86_64")]
@@ -216,7 +222,7 @@ impl<'a> Consumer<'a> {
         }
     }
 
-    /// The next message has been dealt with, `arena_bytes` of the arena with it. Says whether the producer was told.
+    /// Marks the next message and `arena_bytes` of the arena as consumed. Returns whether the progress was published.
     #[inline]
     pub(super) fn advance(&mut self, arena_bytes: u32, tell: bool) -> bool {
         self.position += 1;
@@ -229,7 +235,7 @@ impl<'a> Consumer<'a> {
         false
     }
 
-    /// Tells the producer how far this end is; says whether that was news.
+    /// Publishes the progress. Returns whether it had changed.
     pub(super) fn publish(&mut self) -> bool {
         if self.published == self.position {
             return false;

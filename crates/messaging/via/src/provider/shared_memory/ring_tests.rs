@@ -1,11 +1,10 @@
-//! The ring after very many messages: its counts pass the ends of what 31 and 32 bits hold.
-//! Not the interleavings of its two ends, which are in `tests/ring_model.rs`.
+//! Tests of a ring whose counters wrap around at 31 and 32 bits. Interleavings are checked in `tests/ring_model.rs`.
 
 use super::layout::*;
 use super::ring::{Consumer, Producer, head};
 
 fn ring_at(position: u64) -> (Producer<'static>, Consumer<'static>) {
-    // SAFETY: all zero is a valid value of these structures of atomics; they are never freed, as a mapping outlives its ends.
+    // SAFETY: all zeros is a valid value of these structures of atomics. They are leaked, so they outlive both ends.
     let side: &'static Side = Box::leak(unsafe { Box::<Side>::new_zeroed().assume_init() });
     side.progress.consumed.store(position as u32, Ordering::Relaxed);
     (
@@ -16,7 +15,7 @@ fn ring_at(position: u64) -> (Producer<'static>, Consumer<'static>) {
 
 fn send(producer: &mut Producer<'_>, number: u64) {
     assert!(producer.has_room(1).expect("an honest consumer"));
-    producer.push(head(Kind::Send, Place::Slot, 0, 0), 8, 0, &[number]);
+    producer.push(head(Kind::Send, DataLocation::Slot, 0, 0), 8, 0, &[number]);
 }
 
 fn take(consumer: &mut Consumer<'_>) -> Option<u64> {
@@ -43,7 +42,7 @@ fn messages_arrive_once_and_in_order_where_the_shared_counts_wrap() {
 }
 
 #[test]
-fn a_message_stays_consumed_however_many_follow_it() {
+fn a_consumed_message_is_not_delivered_again() {
     for later in [1u64 << 31, 1 << 32, 1 << 40] {
         let (mut producer, mut consumer) = ring_at(5 + later);
         assert!(producer.is_consumed(5) && producer.is_consumed(4 + later));
@@ -56,7 +55,7 @@ fn a_message_stays_consumed_however_many_follow_it() {
 }
 
 #[test]
-fn a_consumer_that_says_what_cannot_be_is_not_believed_where_counts_wrap() {
+fn impossible_consumer_counts_are_rejected_at_the_wrap() {
     for claimed in [1u32, u32::MAX - 2, 1 << 31] {
         // SAFETY: as in `ring_at`.
         let side: &'static Side = Box::leak(unsafe { Box::<Side>::new_zeroed().assume_init() });
@@ -68,7 +67,7 @@ fn a_consumer_that_says_what_cannot_be_is_not_believed_where_counts_wrap() {
 }
 
 fn send_unchecked(producer: &mut Producer<'_>) {
-    producer.push(head(Kind::Send, Place::Slot, 0, 0), 8, 0, &[0]);
+    producer.push(head(Kind::Send, DataLocation::Slot, 0, 0), 8, 0, &[0]);
 }
 
 #[test]
@@ -78,8 +77,8 @@ fn the_arena_goes_on_where_its_count_of_bytes_wraps() {
     let messages = (1u64 << 32) / u64::from(CHUNK_BYTES) + 40;
     let mut expected = 0;
     for number in 0..messages {
-        // One is always under way, so that what is free is never all of it.
-        let offset = producer.take_arena(CHUNK_BYTES).unwrap().expect("room beside one other message");
+        // One message is always in flight, so the arena is never completely free.
+        let offset = producer.take_arena(CHUNK_BYTES).unwrap().expect("room next to one other message");
         assert_eq!(offset, expected, "message {number}");
         expected = (expected + CHUNK_BYTES) % ARENA_BYTES;
         send(&mut producer, number);
@@ -88,7 +87,7 @@ fn the_arena_goes_on_where_its_count_of_bytes_wraps() {
             consumer.advance(CHUNK_BYTES, true);
         }
     }
-    // However far the count is, no more is given out than there is.
+    // Wherever the counter is, no more than the free space is allocated.
     let more =
         (0..ARENA_BYTES / CHUNK_BYTES).take_while(|_| producer.take_arena(CHUNK_BYTES).unwrap().is_some());
     assert_eq!(more.count() as u32, ARENA_BYTES / CHUNK_BYTES - 1);

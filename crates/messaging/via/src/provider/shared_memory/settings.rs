@@ -1,28 +1,29 @@
-//! What a program says about the peers of its NIC: whom it lets in, how much of this process they may take up, where names live.
-//! Not the taking up itself, which is `ledger.rs`, nor the names, which are `names.rs`.
+//! The settings of a shared-memory NIC: who may connect, how many resources peers may use, and where server names are
+//! kept.
+//!
 //! Source: unix(7), SO_PEERCRED; setrlimit(2); Documentation/admin-guide/sysctl/vm.rst, max_map_count.
 
 use std::path::PathBuf;
 
-/// Users that may be at the other end.
+/// The users that are accepted as peers.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Allow {
-    /// Anybody.
+    /// All users.
     #[default]
     Everyone,
-    /// Processes of these users, or of one of these groups (their effective group when they connected), and nobody else.
+    /// Only processes of these users or groups (the effective group when they connected).
     Only {
-        /// User numbers.
+        /// User IDs.
         users: Vec<u32>,
-        /// Group numbers.
+        /// Group IDs.
         groups: Vec<u32>,
     },
 }
 
 impl Allow {
-    /// Only the user whose process this is.
+    /// Only the user of this process.
     pub fn own_user() -> Allow {
-        // SAFETY: asks for a number.
+        // SAFETY: takes no arguments and returns an integer.
         Allow::users(&[unsafe { libc::geteuid() }])
     }
 
@@ -31,7 +32,7 @@ impl Allow {
         Allow::Only { users: users.to_vec(), groups: Vec::new() }
     }
 
-    /// Whether a process of that user and group may.
+    /// Whether a process with this user and group is accepted.
     pub fn permits(&self, uid: u32, gid: u32) -> bool {
         match self {
             Allow::Everyone => true,
@@ -40,32 +41,33 @@ impl Allow {
     }
 }
 
-/// How much of this process's address space and descriptors peers may take up. What goes beyond is refused, and both sides are told.
+/// Limits on the address space and descriptors of this process that peers may use. Requests beyond them are refused,
+/// and both sides are informed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes that one connection's peer may have mapped here.
+    /// The maximum number of bytes mapped for one connection.
     pub peer_bytes: u64,
-    /// Bytes that all peers of one user may.
+    /// The maximum number of bytes mapped for all peers of one user.
     pub user_bytes: u64,
-    /// Bytes that all peers together may.
+    /// The maximum number of bytes mapped for all peers.
     pub nic_bytes: u64,
-    /// Mappings of one connection's peer; the halves of the segment are two.
+    /// The maximum number of mappings for one connection, including two for its halves.
     pub peer_mappings: u32,
-    /// Mappings of all peers of one user.
+    /// The maximum number of mappings for all peers of one user.
     pub user_mappings: u32,
-    /// Mappings of all peers together.
+    /// The maximum number of mappings for all peers.
     pub nic_mappings: u32,
-    /// Connections of one user, those that are being made counted in.
+    /// The maximum number of connections of one user, including those being established.
     pub user_connections: u32,
-    /// Connections in all.
+    /// The maximum number of connections in total.
     pub nic_connections: u32,
 }
 
 const TIB: u64 = 1 << 40;
 
 impl Default for Limits {
-    /// Room for large regions and many peers, and half of what the process has stays its own: of the address space (128 TiB, or
-    /// RLIMIT_AS), of the mappings (vm.max_map_count), and a quarter of the descriptors (RLIMIT_NOFILE; a connection takes two).
+    /// Default limits that leave half of the process's resources free: of the address space (128 TiB, or RLIMIT_AS) and
+    /// of the mappings (vm.max_map_count); and a quarter of the descriptors (RLIMIT_NOFILE; a connection takes two).
     fn default() -> Limits {
         let nic_bytes = limit(libc::RLIMIT_AS as _).map_or(32 * TIB, |bytes| (bytes / 2).min(32 * TIB));
         let mappings = std::fs::read_to_string("/proc/sys/vm/max_map_count")
@@ -86,62 +88,63 @@ impl Default for Limits {
     }
 }
 
-/// The process's limit on something, which setrlimit(2) numbers, if there is one.
+/// The process's limit on a resource of setrlimit(2), if there is one.
 pub(super) fn limit(resource: u32) -> Option<u64> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: writes to the structure given.
+    // SAFETY: writes to the given structure.
     let known = unsafe { libc::getrlimit(resource as _, &raw mut limit) } == 0;
     (known && limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
 }
 
-/// With whom large messages are copied once, out of the sender's own memory, instead of twice, through the segment. Whoever copies so
-/// touches pages that the sender has chosen: they count as the receiver's memory from then on, and a sender who makes holes in them can
-/// hold the receiver up. RDMA that this program itself asks for is direct in any case.
+/// The peers whose large messages are copied once, directly from the sender's memory, instead of twice through the
+/// shared half. A single copy accesses pages chosen by the sender: they are charged to the receiver's memory, and a
+/// sender that punches holes in them can delay the receiver. RDMA that this program requests itself is always direct.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SingleCopy {
-    /// With nobody.
+    /// No peers.
     Never,
-    /// With processes of the same user that could read each other's memory anyway, by ptrace(2).
+    /// Processes of the same user that could read each other's memory anyway, by ptrace(2).
     #[default]
     SameUser,
-    /// With processes of other users too, where the receiving one has the right (CAP_SYS_PTRACE). Both sides must say so.
+    /// Processes of other users too, if the receiver has the right (CAP_SYS_PTRACE). Both sides must enable it.
     BetweenUsers,
 }
 
-/// A directory that connection names live in, instead of the abstract name space, in which any process of the host can take a name
-/// first. Nobody but its owner can: it must belong to root, to this process's user, or (asking side) to a user in
-/// [`Settings::servers`], and others must not be able to write to it.
+/// A directory for server names, instead of the abstract namespace, in which any process of the host can take a name
+/// first. The directory must belong to root, to this process's user, or (for clients) to a user in
+/// [`Settings::servers`], and must not be writable for others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Directory {
-    /// Where it is.
+    /// The path of the directory.
     pub path: PathBuf,
-    /// The mode of the sockets made in it: who may write may connect. 0o600: this process's user alone.
+    /// The mode of the sockets created in it. Write permission is required to connect; 0o600 admits only this process's
+    /// user.
     pub mode: u32,
 }
 
-/// What a NIC is opened with.
+/// The settings of a NIC.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Settings {
-    /// Who may connect here.
+    /// The users whose clients may connect.
     pub clients: Allow,
-    /// Whose servers this NIC connects to. With anything but everyone, no word is said to another user's process that has taken
-    /// the name.
+    /// The users whose servers this NIC connects to. Unless this is `Everyone`, nothing is sent to a process of another
+    /// user that has taken the server's name.
     pub servers: Allow,
-    /// How much peers may take up.
+    /// The resources that peers may use.
     pub limits: Limits,
-    /// With whom large messages are copied once.
+    /// The peers whose large messages are copied once.
     pub single_copy: SingleCopy,
-    /// Where names live. `None`: in the abstract name space.
+    /// Where server names are kept. `None` means the abstract namespace.
     pub directory: Option<Directory>,
 }
 
-/// Something that was refused: by this NIC to a peer, or by a peer to this NIC.
+/// A refusal by this NIC or by a peer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused {
-    /// The peer's user.
+    /// The user of the peer.
     pub uid: u32,
-    /// Whether the peer refused it to us.
+    /// Whether the peer refused a request of this NIC.
     pub by_peer: bool,
-    /// What, and why.
+    /// What was refused, and why.
     pub reason: String,
 }

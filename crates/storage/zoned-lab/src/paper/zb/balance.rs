@@ -1,5 +1,6 @@
-//! Deleting, and what follows from it: nodes merge with a neighbour when both fit into one, heads keep to a B+-tree's bounds.
-//! Not deletion inside one node: see `entry`.
+//! Deletion and its consequences: neighbouring nodes merge when both fit into one, and heads keep the bounds of a
+//! B+-tree. `entry` deletes within a single node.
+//!
 //! Source: the paper's merging: opportunistic at leaves and interior nodes, strict at heads.
 
 use super::view::View;
@@ -10,32 +11,32 @@ use longma_zoned::device::{Block, ZonedDevice};
 use longma_zoned::error::Result;
 use std::sync::Arc;
 
-/// What a deletion left of a head.
-pub(super) enum Outcome {
-    /// The key was not there.
+/// The result of a deletion below a head.
+pub(super) enum Deletion {
+    /// The key was not present.
     NotFound,
-    /// All is written.
+    /// Everything is written.
     Done,
-    /// The head got too small and is not written: whoever has its neighbours does that.
+    /// The head is underfull and has not been written, so that the caller can merge it with a neighbour.
     Small(Arc<Head>),
-    /// Nothing is left under the head, and its block is free.
+    /// The head is empty, and its block is free.
     Gone,
 }
 
 impl<D: ZonedDevice> ZbTree<D> {
     /// Deletes `key` below a head.
-    pub(super) fn delete_under(&mut self, at: Block, level: u32, key: u64) -> Result<Outcome> {
+    pub(super) fn delete_under(&mut self, at: Block, level: u32, key: u64) -> Result<Deletion> {
         let mut head = self.read_head(at, level)?;
         let index = head.child(key);
         let view = self.view(level, &head.entries[index].1)?;
         let dirty = if level == 1 {
-            let Some(slot) = view.find(key) else { return Ok(Outcome::NotFound) };
+            let Some(slot) = view.find(key) else { return Ok(Deletion::NotFound) };
             self.change_entry(level, &mut head, index, view, slot, Change::Deleted(key))?
         } else {
             let slot = view.route(key);
             match self.delete_under(Block(view.payload(slot)), level - 2, key)? {
-                Outcome::Small(small) => self.rebalance(level, &mut head, index, view, slot, small)?,
-                Outcome::Gone => {
+                Deletion::Small(small) => self.rebalance(level, &mut head, index, view, slot, small)?,
+                Deletion::Gone => {
                     let change = Change::Deleted(view.key(slot));
                     self.change_entry(level, &mut head, index, view, slot, change)?
                 }
@@ -44,19 +45,19 @@ impl<D: ZonedDevice> ZbTree<D> {
         };
         if head.entries.is_empty() {
             self.space.release(at);
-            return Ok(Outcome::Gone);
+            return Ok(Deletion::Gone);
         }
         if dirty && at != self.root && head.entries.len() < self.space.fanout.head / 2 {
-            return Ok(Outcome::Small(head));
+            return Ok(Deletion::Small(head));
         }
         if dirty {
             self.space.write(Kinds::under(level).head, at, &head)?;
         }
-        Ok(Outcome::Done)
+        Ok(Deletion::Done)
     }
 
-    /// Merges a head that is too small (the one in `slot` of an interior node) with a neighbour, or evens both out; true if the head
-    /// above changed. Without a neighbour under the same interior node it stays as it is.
+    /// Merges an underfull head (in `slot` of an interior node) with a neighbour, or evens them out. Returns true if
+    /// the head above changed. A head without a neighbour under the same interior node stays as it is.
     fn rebalance(
         &mut self,
         level: u32,
@@ -96,9 +97,9 @@ impl<D: ZonedDevice> ZbTree<D> {
         self.change_entry(level, head, index, view, right_slot, change)
     }
 
-    /// Merges a node in state `change` with a neighbour in that state if both fit into one; true if the head changed. Whether it is
-    /// worth reading a neighbour is asked when half of the node is left, a quarter, an eighth and so on: at every deletion it would
-    /// cost a read.
+    /// Merges a node in state `change` with a neighbour in that state if both fit into one. Returns true if the head
+    /// changed. A neighbour is read only when the node shrinks to exactly a half, a quarter, an eighth and so on,
+    /// because trying at every deletion would cost a read each time.
     pub(super) fn merge(
         &mut self,
         level: u32,
@@ -137,7 +138,7 @@ impl<D: ZonedDevice> ZbTree<D> {
         Ok(false)
     }
 
-    /// Takes the root and the interior node under it away while they only lead to one head.
+    /// Removes the root and the interior node below it while they lead to a single head.
     pub(super) fn shrink(&mut self) -> Result<()> {
         while self.root_level > super::ROOT_LEVEL {
             let head = self.read_head(self.root, self.root_level)?;

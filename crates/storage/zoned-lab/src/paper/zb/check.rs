@@ -1,6 +1,6 @@
-//! What must always hold of a ZB+-tree, checked over the whole tree.
-//! Not a repair: these trees live as long as the process.
-//! Source: the paper's invariants of states, places and bounds.
+//! Checks the invariants of a ZB+-tree.
+//!
+//! Source: the paper's rules for states, placement and bounds.
 
 use super::{Ptr, State, ZbTree};
 use crate::paper::body::Change;
@@ -9,23 +9,23 @@ use longma_zoned::device::{Block, ZonedDevice};
 use longma_zoned::error::{Error, Result};
 
 impl<D: ZonedDevice> ZbTree<D> {
-    /// Checks the whole tree: order, bounds, states and where nodes are; says how many nodes are in which state.
+    /// Checks the order, bounds, states and placement of all nodes, and counts nodes by state.
     ///
     /// # Errors
-    /// [`Error::Damaged`] with the first thing that does not hold; [`Error::Device`].
+    /// [`Error::Damaged`] with the first violation; [`Error::Device`].
     pub fn check(&mut self) -> Result<NodeStates> {
         let counts = self.space.counts;
         let mut states = NodeStates::default();
         let keys = self.check_head(self.root, self.root_level, (0, u64::MAX), true, &mut states)?;
         self.space.counts = counts;
         if keys != self.len {
-            let what = format!("the tree holds {keys} keys and says {}", self.len);
+            let what = format!("the tree has {keys} keys but its count is {}", self.len);
             return Err(Error::Damaged { block: self.root, what });
         }
         Ok(states)
     }
 
-    /// Checks what is below a head, whose keys are in `first..=last`, and counts the keys.
+    /// Checks the subtree of a head, whose keys must be in `first..=last`, and counts its keys.
     fn check_head(
         &mut self,
         at: Block,
@@ -37,7 +37,7 @@ impl<D: ZonedDevice> ZbTree<D> {
         let wrong = |what: &str| Err(Error::Damaged { block: at, what: what.into() });
         let head = self.read_head(at, level)?;
         if !self.space.is_conventional(at) {
-            return wrong("a head outside the conventional zones");
+            return wrong("a head is outside the conventional zones");
         }
         states.heads += 1;
         states.small_heads += u64::from(!alone && head.entries.len() < self.space.fanout.head / 2);
@@ -74,7 +74,7 @@ impl<D: ZonedDevice> ZbTree<D> {
             State::After => !conventional && full && ptr.log.is_some() && deleted,
         };
         if !fits {
-            return wrong("a node is not what its state says");
+            return wrong("a node does not match its state");
         }
         *match (ptr.state, level) {
             (State::Change, 1) => &mut states.change_leaves,

@@ -1,6 +1,7 @@
-//! Garbage collection of one sequential zone, when there is no room left to append.
-//! Not safe against power cuts, and not beside other work: for counting resets only.
-//! Source: the paper counts zone resets and leaves the collection open.
+//! Garbage collection of one sequential zone when there is no space left to append. It is not crash-safe and serves
+//! only to count zone resets.
+//!
+//! Source: the paper counts zone resets but does not describe the collection.
 
 use super::{Kinds, ZbTree};
 use crate::paper::body::Body;
@@ -10,7 +11,7 @@ use longma_zoned::device::{Block, ZoneNumber, ZonedDevice};
 use longma_zoned::error::{Error, Result};
 use std::sync::Arc;
 
-/// A head with children in the zone that is emptied, and those children.
+/// A head with children in the zone being collected, and those children.
 struct Found {
     at: Block,
     level: u32,
@@ -19,13 +20,13 @@ struct Found {
 }
 
 impl<D: ZonedDevice> ZbTree<D> {
-    /// Makes sure that the next operation can append what it may have to: two nodes on each pair of levels.
+    /// Ensures that there is space for the next operation: two nodes for each pair of levels.
     pub(super) fn make_room(&mut self) -> Result<()> {
         let needed = u64::from(self.root_level) + 3;
         while self.space.room() < needed {
             let free = self.space.room();
             let full = || Error::Full { device: self.space.device.name(), needed, free };
-            let zone = self.space.dirtiest().ok_or_else(full)?;
+            let zone = self.space.zone_with_most_garbage().ok_or_else(full)?;
             self.collect(zone)?;
         }
         Ok(())

@@ -1,5 +1,6 @@
-//! Changing one entry of a leaf or an interior node, whatever its state: in place, by its log, by Sync, by splitting.
-//! Not changes of heads: see `balance`.
+//! Changes a single entry of a leaf or an interior node in any state: in place, through its log, by Sync, or by
+//! splitting.
+//!
 //! Source: the paper's insert, update, delete and Sync.
 
 use super::view::View;
@@ -11,7 +12,7 @@ use longma_zoned::error::Result;
 use std::sync::Arc;
 
 impl<D: ZonedDevice> ZbTree<D> {
-    /// Adds an entry to the child `index` of `head`; true if the head changed.
+    /// Adds an entry to the child `index` of `head`. Returns true if the head changed.
     pub(super) fn insert_entry(
         &mut self,
         level: u32,
@@ -58,7 +59,7 @@ impl<D: ZonedDevice> ZbTree<D> {
         Ok(true)
     }
 
-    /// Splits a steady node into two in state `change`, one of which takes the new entry.
+    /// Splits a steady node into two in state `change` and inserts the new entry into one of them.
     fn split(
         &mut self,
         level: u32,
@@ -84,7 +85,7 @@ impl<D: ZonedDevice> ZbTree<D> {
         Ok(true)
     }
 
-    /// Changes or deletes the entry in `slot` of the child `index` of `head`; true if the head changed.
+    /// Changes or deletes the entry in `slot` of the child `index` of `head`. Returns true if the head changed.
     pub(super) fn change_entry(
         &mut self,
         level: u32,
@@ -101,7 +102,7 @@ impl<D: ZonedDevice> ZbTree<D> {
             return Ok(self.empty(head, index));
         }
         if ptr.state == State::Change {
-            // It has no log, so that its entries are its slots.
+            // The node has no log, so slots are entry indices.
             let mut body = view.into_body().0;
             let entries = &mut Arc::make_mut(&mut body).entries;
             match change {
@@ -132,7 +133,7 @@ impl<D: ZonedDevice> ZbTree<D> {
         Ok(dirty)
     }
 
-    /// The last entry of a child went: the child leaves its head, which may then be empty itself.
+    /// Removes a child that has become empty from its head, which may then be empty itself.
     fn empty(&mut self, head: &mut Arc<Head>, index: usize) -> bool {
         self.space.counts.emptied += 1;
         let (_, ptr) = Arc::make_mut(head).entries.remove(index);
@@ -143,7 +144,7 @@ impl<D: ZonedDevice> ZbTree<D> {
         true
     }
 
-    /// Sync: merges a child with its log, and gives what it now holds. The head changes.
+    /// Sync: merges a child with its log and returns the result. The head changes.
     fn apply_log(&mut self, level: u32, head: &mut Arc<Head>, index: usize, view: View) -> Result<Arc<Body>> {
         let kinds = Kinds::under(level);
         let ptr = head.entries[index].1;
@@ -173,7 +174,8 @@ impl<D: ZonedDevice> ZbTree<D> {
     }
 }
 
-/// Adds an entry where it belongs. The first key of an interior node is less than every key, so a separator never goes before it.
+/// Inserts an entry in key order. The first key of an interior node acts as minus infinity, so a separator is never
+/// inserted before it.
 fn put_sorted(level: u32, body: &mut Body, entry: (u64, u64)) {
     let at = match body.find(entry.0) {
         _ if level > 1 => body.child(entry.0) + 1,

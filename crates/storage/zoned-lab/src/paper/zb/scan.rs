@@ -1,6 +1,6 @@
 //! Scans in both directions.
-//! Not searches for one key: see `zb`.
-//! Source: the paper's tree has no links between leaves, so a scan comes down from the head each time.
+//!
+//! Source: leaves are not linked in the paper's tree, so a scan descends from the head for each leaf.
 
 use super::ZbTree;
 use crate::paper::body::Body;
@@ -9,7 +9,7 @@ use longma_zoned::error::Result;
 use longma_zoned::map::Direction;
 use std::ops::ControlFlow;
 
-/// What is called with each key and value.
+/// The callback for each key and value.
 type Visit<'a> = dyn FnMut(u64, u64) -> ControlFlow<()> + 'a;
 
 impl<D: ZonedDevice> ZbTree<D> {
@@ -68,7 +68,7 @@ impl<D: ZonedDevice> ZbTree<D> {
     }
 }
 
-/// The indices `first..=last` in the direction asked for.
+/// The indices `first..=last` in the given direction.
 pub(in crate::paper) fn ordered(
     first: usize,
     last: usize,
@@ -80,7 +80,7 @@ pub(in crate::paper) fn ordered(
     })
 }
 
-/// Visits what a leaf has in a range.
+/// Visits the entries of a leaf that are in a range.
 pub(in crate::paper) fn visit_leaf(
     body: &Body,
     range: (u64, u64),

@@ -1,5 +1,5 @@
-//! What a node and its log say together, in memory: no search ever writes.
-//! Not how they change: see `entry`.
+//! The merged view of a node and its log, in memory. Reading never writes.
+//!
 //! Source: the paper's search.
 
 use super::{Kinds, Ptr, ZbTree};
@@ -8,16 +8,16 @@ use longma_zoned::device::ZonedDevice;
 use longma_zoned::error::{Error, Result};
 use std::sync::Arc;
 
-/// A leaf or an interior node as it was read, with its log. A slot is an index into the node and its log alike.
+/// A leaf or an interior node with its log. A slot is an index into both.
 pub(super) struct View {
-    /// The node; not there if the log has every entry, as it is not read then.
+    /// The node. `None` if the log has every entry, because the node is not read then.
     node: Option<Arc<Body>>,
-    /// The node's log, if it has one.
+    /// The log, if the node has one.
     log: Option<Arc<Log>>,
 }
 
 impl View {
-    /// How many slots there are.
+    /// The number of slots.
     pub fn slots(&self) -> usize {
         match (&self.node, &self.log) {
             (Some(node), _) => node.entries.len(),
@@ -26,7 +26,7 @@ impl View {
         }
     }
 
-    /// What a slot holds now.
+    /// The current contents of a slot.
     pub fn slot(&self, slot: usize) -> Change {
         match self.log.as_ref().and_then(|log| log.changes[slot]) {
             Some(change) => change,
@@ -38,12 +38,12 @@ impl View {
         }
     }
 
-    /// What the slots hold now, in order.
+    /// The current contents of all slots, in order.
     pub fn changes(&self) -> impl DoubleEndedIterator<Item = Change> + '_ {
         (0..self.slots()).map(|slot| self.slot(slot))
     }
 
-    /// The slot of `key`, if the leaf holds it. A leaf's log has the keys of the leaf.
+    /// The slot of `key`, if the leaf has it. The keys in a leaf's log are those of the leaf.
     pub fn find(&self, key: u64) -> Option<usize> {
         let slot = match (&self.node, &self.log) {
             (Some(node), _) => node.find(key).ok()?,
@@ -68,8 +68,9 @@ impl View {
         })
     }
 
-    /// The slot that leads to `key` in an interior node: the first one that is alive also has all lesser keys. With a log the slots are
-    /// asked one by one: a separator that changed may have passed that of a deleted neighbour.
+    /// The slot of an interior node whose range contains `key`; keys below the first live separator belong to the first
+    /// live slot. With a log, the search is linear, because a changed separator may have passed that of a deleted
+    /// neighbour.
     pub fn route(&self, key: u64) -> usize {
         if let (Some(node), None) = (&self.node, &self.log) {
             return node.child(key);
@@ -93,7 +94,7 @@ impl View {
         }
     }
 
-    /// The node's entries, without the deleted ones.
+    /// The entries that are not deleted, and the log.
     pub fn into_body(self) -> (Arc<Body>, Option<Arc<Log>>) {
         match (self.node, self.log) {
             (Some(node), None) => (node, None),
@@ -104,7 +105,7 @@ impl View {
         }
     }
 
-    /// The log, to be changed: a new one if there is none.
+    /// The log, or a new one if there is none.
     pub fn into_log(self) -> Arc<Log> {
         let slots = self.slots();
         self.log.unwrap_or_else(|| Arc::new(Log::new(slots)))
@@ -112,7 +113,7 @@ impl View {
 }
 
 impl<D: ZonedDevice> ZbTree<D> {
-    /// Reads a child of a head at `level`: its log first, and the node itself unless the log has every entry.
+    /// Reads a child of a head at `level`: first its log, then the node itself unless the log has every entry.
     pub(super) fn view(&mut self, level: u32, ptr: &Ptr) -> Result<View> {
         let kinds = Kinds::under(level);
         let Some(at) = ptr.log else {
@@ -124,7 +125,7 @@ impl<D: ZonedDevice> ZbTree<D> {
         }
         let node = self.read_body(level, ptr.addr)?;
         if log.changes.len() != node.entries.len() {
-            let what = "its log is for a node of another size".into();
+            let what = "its log is for a node with another number of entries".into();
             return Err(Error::Damaged { block: ptr.addr, what });
         }
         Ok(View { node: Some(node), log: Some(log) })

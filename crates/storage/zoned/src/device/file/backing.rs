@@ -1,5 +1,5 @@
-//! The file behind a device in a file, and what it is called in messages.
-//! Not what is in it: `layout` knows that.
+//! The file that holds an emulated device, with file locking and error messages.
+//!
 //! Source: open(2), inode(7), pread(2), pwrite(2), fdatasync(2), fallocate(2), flock(2).
 
 use crate::device::{DeviceError, Operation};
@@ -9,23 +9,24 @@ use std::io;
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// The file, locked.
+/// A locked file.
 pub struct Backing {
     store: Store,
     path: PathBuf,
 }
 
-/// Where the bytes are.
+/// The storage behind a [`Backing`].
 enum Store {
     File(File),
-    /// For tests: a device that knows what a power cut leaves of it.
+    /// For tests: a device that records what a power cut would leave.
     #[cfg(test)]
     Faulty(std::sync::Arc<crate::device::FaultyDevice>),
 }
 
 impl Backing {
-    /// Opens a file for writing and for this process alone, or for reading with others that read. What is no regular file is refused without
-    /// being opened: opening a named pipe waits for somebody at its other end, and opening a device may make it do something.
+    /// Opens and locks a file, exclusively for writing or shared for reading. Anything but a regular file is rejected
+    /// without opening it: opening a named pipe would block until its other end is opened, and opening a device may
+    /// have side effects.
     pub fn open(path: &Path, options: &OpenOptions, is_read_only: bool) -> Result<Self, DeviceError> {
         let failed = |source| DeviceError::Host {
             name: path.display().to_string(),
@@ -37,13 +38,14 @@ impl Backing {
         let must_be_regular = |data: &Metadata| match kind(data) {
             None => Ok(()),
             Some(kind) => Err(not_usable(&format!(
-                "is {kind}, not a regular file: give a file that `longma zoned format` made, or a zoned block device"
+                "is {kind}, not a regular file: give a file created by `longma zoned format`, or a zoned block device"
             ))),
         };
         if let Ok(there) = std::fs::metadata(path) {
             must_be_regular(&there)?;
         }
-        // What is there may have changed meanwhile; reads and writes of a regular file are the same with this flag.
+        // The path may have been replaced after the check. `O_NONBLOCK` keeps the open from blocking and has no effect
+        // on regular files.
         let file = options.clone().custom_flags(libc::O_NONBLOCK).open(path).map_err(failed)?;
         must_be_regular(&file.metadata().map_err(failed)?)?;
         let lock = if is_read_only {
@@ -75,7 +77,7 @@ impl Backing {
         DeviceError::NotUsable { name: self.name(), what }
     }
 
-    /// Its length, bytes.
+    /// The length of the file, bytes.
     pub fn length(&self) -> Result<u64, DeviceError> {
         match &self.store {
             Store::File(file) => {
@@ -105,10 +107,10 @@ impl Backing {
         }
     }
 
-    /// Reads a part that may be long: memory that is not there is an error.
+    /// Reads a part that may be large. Failure to allocate memory is reported as an error.
     pub fn read_part(&self, at: u64, bytes: u64) -> Result<Vec<u8>, DeviceError> {
         let no_memory = || {
-            let what = format!("no memory for {bytes} bytes from byte {at} on");
+            let what = format!("cannot allocate {bytes} bytes to read from byte {at} on");
             self.host(Operation::Read, io::Error::new(io::ErrorKind::OutOfMemory, what))
         };
         let bytes = usize::try_from(bytes).map_err(|_| no_memory())?;
@@ -119,12 +121,12 @@ impl Backing {
         Ok(part)
     }
 
-    /// True if the file system knows that a part of the file has never been written, or was given back.
+    /// Whether a part of the file is known to be a hole.
     pub fn is_hole(&self, part: std::ops::Range<u64>) -> bool {
         match &self.store {
             Store::File(file) => match rustix::fs::seek(file, rustix::fs::SeekFrom::Data(part.start)) {
                 Ok(data) => data >= part.end,
-                // Nothing follows.
+                // There is no data after this offset.
                 Err(rustix::io::Errno::NXIO) => true,
                 Err(_) => false,
             },
@@ -141,7 +143,7 @@ impl Backing {
         }
     }
 
-    /// Makes all that was written safe.
+    /// Makes all written data durable.
     pub fn sync(&self) -> Result<(), DeviceError> {
         match &self.store {
             Store::File(file) => file.sync_data().map_err(|e| self.host(Operation::Flush, e)),
@@ -150,15 +152,15 @@ impl Backing {
         }
     }
 
-    /// Makes a new file's name safe.
-    pub fn sync_folder(&self) -> Result<(), DeviceError> {
+    /// Makes the directory entry of a new file durable.
+    pub fn sync_directory(&self) -> Result<(), DeviceError> {
         let folder = self.path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let synced = File::open(folder).and_then(|folder| folder.sync_all());
         synced.map_err(|e| self.host(Operation::Flush, e))
     }
 
-    /// Gives the space of a part of the file back, where the file system can; what it holds then means nothing.
-    pub fn give_back(&self, at: u64, bytes: u64) -> Result<(), DeviceError> {
+    /// Frees the space of a part of the file, if the file system supports it. Its contents are undefined afterwards.
+    pub fn punch_hole(&self, at: u64, bytes: u64) -> Result<(), DeviceError> {
         let given = match &self.store {
             Store::File(file) => {
                 fallocate(file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, at, bytes)
@@ -172,7 +174,7 @@ impl Backing {
         }
     }
 
-    /// A number by chance, from the system.
+    /// A random number from the operating system.
     pub fn identity(&self) -> Result<u128, DeviceError> {
         let mut bytes = [0; 16];
         let filled = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
@@ -183,7 +185,8 @@ impl Backing {
 
 impl Drop for Backing {
     fn drop(&mut self) {
-        // Said aloud: a child of another thread between fork and exec holds the file too, and would hold the lock.
+        // Unlock explicitly: a child process of another thread, between fork and exec, shares the open file and would
+        // keep the lock.
         match &self.store {
             Store::File(file) => drop(flock(file, FlockOperation::Unlock)),
             #[cfg(test)]
@@ -192,7 +195,7 @@ impl Drop for Backing {
     }
 }
 
-/// What it is, if no regular file: inode(7).
+/// Describes the file type, or returns `None` for a regular file; see inode(7).
 fn kind(data: &Metadata) -> Option<&'static str> {
     let kind = data.file_type();
     match () {
@@ -207,7 +210,7 @@ fn kind(data: &Metadata) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    //! A device of one conventional zone as if it were a file.
+    //! Treats a device with a single conventional zone as a file.
 
     use crate::device::{Block, DeviceError, FaultyDevice, ZonedDevice};
 

@@ -1,97 +1,100 @@
-//! What a file that emulates a zoned device holds before its zones: a header, two checkpoints of the zones' states, and a log of
-//! how they changed since. Each of these is there twice, so that one that the medium damages has another that is whole.
-//! Not the reading and writing of it: that is `file.rs`. Not the zones' content.
-//! Source: the chapter on zoned devices describes it. All numbers are little-endian; each part ends with its CRC-32C.
+//! The metadata in front of the zones in an emulated device's file: a header, two checkpoints of the zone states, and a
+//! log of their changes. Each of these exists twice, so that a media error in one copy does no harm.
+//!
+//! Source: the book's chapter on zoned devices describes the format. All numbers are little-endian; each structure ends
+//! with its CRC-32C.
 
 use crate::device::{Condition, DeviceError, Geometry, ZoneNumber};
 
-/// The first bytes of the file.
+/// The magic number at the start of the file.
 const MAGIC: [u8; 8] = *b"LngmZone";
 
-/// The version of this layout. 3: every part is there twice; a single damaged record looked like the end of the log before.
+/// The version of the format. Version 3 added the second copies; before, a single damaged record looked like the end of
+/// the log.
 const VERSION: u32 = 3;
 
-/// The unit that all parts are made of, bytes.
+/// The alignment and unit of all structures, bytes.
 pub const PAGE_BYTES: usize = 4096;
 
 /// The two copies of a header or record are in different halves of their page, and so in different sectors.
 pub const COPY_BYTES: usize = PAGE_BYTES / 2;
 
-/// How many records the log has room for.
+/// The capacity of the log, records.
 pub const LOG_RECORDS: u64 = 1024;
 
-/// The most zones of a device: their states are in memory, and a header may say anything. Drives have up to some hundred thousand.
-const MOST_ZONES: u32 = 1 << 22;
+/// The maximum number of zones. It limits the memory that a corrupt header can make the program allocate. Real drives
+/// have up to a few hundred thousand zones.
+const MAX_ZONES: u32 = 1 << 22;
 
-/// Where the zones begin is a multiple of this, bytes.
+/// The alignment of the first zone, bytes.
 const ZONES_ALIGNMENT: u64 = 1 << 20;
 
-/// Bytes of a header that are in use, its CRC left out.
+/// The size of a header without its CRC, bytes.
 const HEADER_BYTES: usize = 8 + 4 + 16 + 4 + 8 + 8 + 4 * 4;
 
-/// Bytes of one zone's state.
+/// The size of a zone state, bytes.
 const ENTRY_BYTES: usize = 4 + 1 + 8 + 8 + 8 + 4;
 
-/// Bytes before the entries: sequence number and count.
+/// The size of the sequence number and the count in front of the entries, bytes.
 const LIST_HEAD_BYTES: usize = 8 + 4;
 
-/// How many zones' states fit into one record.
+/// The number of zone states that fit into one record.
 pub const RECORD_ENTRIES: usize = (COPY_BYTES - LIST_HEAD_BYTES - 4) / ENTRY_BYTES;
 
-/// What the file is: an emulated device's identity and geometry.
+/// The identity and the geometry of an emulated device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Chosen by chance when the device was made.
+    /// Chosen randomly when the device was created.
     pub identity: u128,
-    /// What it is made of.
+    /// The geometry of the device.
     pub geometry: Geometry,
 }
 
-/// What a checkpoint or record says of one sequential zone.
+/// The state of a sequential zone in a checkpoint or record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// The zone.
     pub zone: ZoneNumber,
-    /// Its condition.
+    /// The condition of the zone.
     pub condition: Condition,
-    /// Its write pointer, blocks from its start.
+    /// The write pointer, blocks from the start of the zone.
     pub write_pointer: u64,
-    /// How often it was reset.
+    /// The number of resets.
     pub resets: u64,
-    /// How many blocks were written since the entry before.
+    /// The number of blocks written since the previous entry for the zone.
     pub data_blocks: u64,
-    /// Their CRC-32C: the record may have reached the medium before them.
+    /// The CRC-32C of these blocks. It is needed because the record may reach the medium before the data.
     pub data_crc: u32,
 }
 
-/// Whether a file can emulate such a device.
+/// Checks that a file can emulate a device with this geometry.
 ///
 /// # Errors
-/// As [`Geometry::check`]; [`DeviceError::Geometry`], too, for more than [`MOST_ZONES`].
+/// Those of [`Geometry::check`]; [`DeviceError::Geometry`] also for more than [`MAX_ZONES`] zones.
 pub fn check(geometry: &Geometry) -> Result<(), DeviceError> {
     geometry.check()?;
-    if geometry.zones() > MOST_ZONES {
-        let what = format!("{} zones, of which a file emulates at most {MOST_ZONES}", geometry.zones());
+    if geometry.zones() > MAX_ZONES {
+        let what = format!("{} zones: a file can emulate at most {MAX_ZONES}", geometry.zones());
         return Err(DeviceError::Geometry { what });
     }
     Ok(())
 }
 
-/// A checkpoint (of all zones) or a record (of those that changed).
+/// A checkpoint, which covers all zones, or a log record, which covers the changed ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listing {
-    /// Counts checkpoints and records together.
+    /// The sequence number. Checkpoints and records share one sequence.
     pub sequence: u64,
-    /// The zones.
+    /// The zone states.
     pub entries: Vec<Entry>,
 }
 
-/// Where the parts are, bytes from the file's start.
+/// The offsets of the structures, bytes from the start of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Places {
-    /// The two checkpoints, used in turn; each has its second copy right behind the first.
+pub struct FileLayout {
+    /// The two checkpoints, written alternately. The second copy of each directly follows the first.
     pub checkpoints: [u64; 2],
-    /// The length of a copy.
+    /// The size of one copy of a checkpoint.
     pub checkpoint_bytes: u64,
     /// The log.
     pub log: u64,
@@ -101,8 +104,8 @@ pub struct Places {
     pub end: u64,
 }
 
-impl Places {
-    /// The places for a geometry that is known to be possible.
+impl FileLayout {
+    /// Computes the layout for a valid geometry.
     pub fn of(geometry: &Geometry) -> Self {
         let entries = u64::from(geometry.sequential_zones);
         let page = PAGE_BYTES as u64;
@@ -115,7 +118,7 @@ impl Places {
     }
 }
 
-/// Bytes taken from the front, as numbers.
+/// Decodes little-endian integers from the front of a slice.
 struct Reader<'a>(&'a [u8]);
 
 impl Reader<'_> {
@@ -139,7 +142,7 @@ impl Reader<'_> {
 }
 
 impl Header {
-    /// Its page.
+    /// Encodes the page with both copies.
     pub fn encode(&self) -> Vec<u8> {
         let Geometry {
             block_bytes,
@@ -159,17 +162,17 @@ impl Header {
         for number in [conventional_zones, sequential_zones, max_open_zones, max_active_zones] {
             page.extend(number.to_le_bytes());
         }
-        twice(seal(page, COPY_BYTES))
+        two_copies(seal(page, COPY_BYTES))
     }
 
-    /// Reads a header from a file's first page, and says whether both copies of it are whole; the error says what is wrong, as the end of a
-    /// sentence.
+    /// Decodes the header in the first page of a file. Also returns whether both copies are intact. The error is a
+    /// description to be appended to the path.
     pub fn decode(page: &[u8]) -> Result<(Self, bool), String> {
         let (first, second) = page.split_at(page.len().min(COPY_BYTES));
         match (Self::decode_copy(first), Self::decode_copy(second)) {
             (Ok(header), second) => Ok((header, second == Ok(header))),
             (Err(_), Ok(header)) => Ok((header, false)),
-            // What is wrong with the copy that is one more than the other tells.
+            // Report the error of the copy that at least has the magic number.
             (Err(_), Err(what)) if second.starts_with(&MAGIC) && !first.starts_with(&MAGIC) => Err(what),
             (Err(what), Err(_)) => Err(what),
         }
@@ -177,7 +180,7 @@ impl Header {
 
     fn decode_copy(page: &[u8]) -> Result<Self, String> {
         if !page.starts_with(&MAGIC) {
-            return Err("is no emulated zoned device: make one with `longma zoned format`".into());
+            return Err("is not an emulated zoned device: create one with `longma zoned format`".into());
         }
         let mut reader = Reader(&page[MAGIC.len()..]);
         let short = || "ends inside its header".to_owned();
@@ -187,14 +190,14 @@ impl Header {
         }
         if !is_sealed(page, HEADER_BYTES) {
             return Err(
-                "has a damaged header, in both of its copies: what the device is made of is lost with it, and nothing can be read without"
+                "has a damaged header in both copies: the device geometry is lost, so nothing can be read"
                     .into(),
             );
         }
         if version != VERSION {
             let which = if version < VERSION { "an older" } else { "a newer" };
             return Err(format!(
-                "has layout version {version}, of {which} longma, and this one knows {VERSION} only: `longma zoned scan --hex` of that longma \
+                "has layout version {version}, of {which} longma, and this one reads only version {VERSION}: `longma zoned scan --hex` of that longma \
                  prints what is in it, and `longma zoned load --hex` of this one takes that"
             ));
         }
@@ -213,13 +216,13 @@ impl Header {
             })
         };
         let header = read().ok_or_else(short)?;
-        check(&header.geometry).map_err(|error| format!("has an impossible header: {error}"))?;
+        check(&header.geometry).map_err(|error| format!("has an invalid header: {error}"))?;
         Ok(header)
     }
 }
 
 impl Listing {
-    /// Its bytes, filled up with zeros to `bytes`, which must be enough.
+    /// Encodes the listing and pads it with zeros to `bytes`, which must be large enough.
     pub fn encode(&self, bytes: usize) -> Vec<u8> {
         let mut out = self.sequence.to_le_bytes().to_vec();
         out.extend((self.entries.len() as u32).to_le_bytes());
@@ -234,18 +237,18 @@ impl Listing {
         seal(out, bytes)
     }
 
-    /// A record's page, with both copies.
+    /// Encodes a record page with both copies.
     pub fn encode_record(&self) -> Vec<u8> {
-        twice(self.encode(COPY_BYTES))
+        two_copies(self.encode(COPY_BYTES))
     }
 
-    /// The copies that are whole of a listing and its second copy.
+    /// Decodes both copies of a listing and returns the intact ones.
     pub fn decode_both(bytes: &[u8]) -> impl Iterator<Item = Self> {
         let (first, second) = bytes.split_at(bytes.len() / 2);
         [first, second].into_iter().filter_map(Self::decode)
     }
 
-    /// Reads a listing; `None` if it is none, or damaged.
+    /// Decodes a listing. Returns `None` if it is damaged.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut reader = Reader(bytes);
         let sequence = reader.u64()?;
@@ -269,7 +272,7 @@ impl Listing {
     }
 }
 
-/// Adds the CRC, and zeros up to `bytes`.
+/// Appends the CRC and pads with zeros to `bytes`.
 fn seal(mut part: Vec<u8>, bytes: usize) -> Vec<u8> {
     let crc = crc32c::crc32c(&part);
     part.extend(crc.to_le_bytes());
@@ -277,8 +280,8 @@ fn seal(mut part: Vec<u8>, bytes: usize) -> Vec<u8> {
     part
 }
 
-/// Two copies of a part, one behind the other.
-pub fn twice(mut part: Vec<u8>) -> Vec<u8> {
+/// Appends a second copy.
+pub fn two_copies(mut part: Vec<u8>) -> Vec<u8> {
     part.extend_from_within(..);
     part
 }
@@ -288,7 +291,7 @@ fn is_sealed(part: &[u8], used: usize) -> bool {
     Reader(rest).u32() == Some(crc32c::crc32c(content))
 }
 
-/// Conditions that outlast a closing of the file, with their codes: those of the kernel's `enum blk_zone_cond`.
+/// The conditions that persist when the file is closed, with the codes of the kernel's `enum blk_zone_cond`.
 const CODES: [(u8, Condition); 5] = [
     (0x1, Condition::Empty),
     (0x4, Condition::Closed),
@@ -298,7 +301,7 @@ const CODES: [(u8, Condition); 5] = [
 ];
 
 fn code(condition: Condition) -> u8 {
-    // An open zone is closed by whatever makes its state be read again.
+    // An open zone counts as closed when its state is read back.
     CODES.iter().find(|known| known.1 == condition).map_or(0x4, |known| known.0)
 }
 
@@ -325,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_survives_the_loss_of_a_copy_and_without_both_it_is_refused_with_its_reason() {
+    fn a_header_survives_the_loss_of_one_copy_but_not_of_both() {
         let page = header().encode();
         assert_eq!(Header::decode(&page), Ok((header(), true)));
         for byte in 0..HEADER_BYTES + 4 {
@@ -342,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_another_version_is_refused_with_what_to_do() {
+    fn a_file_of_another_version_is_refused_with_advice() {
         for (version, which) in [(2, "an older"), (4, "a newer")] {
             let mut page = header().encode()[..HEADER_BYTES].to_vec();
             page[8..12].copy_from_slice(&u32::to_le_bytes(version));
@@ -353,8 +356,8 @@ mod tests {
     }
 
     #[test]
-    fn a_header_of_more_zones_than_memory_can_hold_is_refused_with_their_number() {
-        for (conventional_zones, sequential_zones) in [(1, MOST_ZONES), (1 << 31, 64), (MOST_ZONES, 1)] {
+    fn a_header_with_too_many_zones_is_refused_with_their_number() {
+        for (conventional_zones, sequential_zones) in [(1, MAX_ZONES), (1 << 31, 64), (MAX_ZONES, 1)] {
             let (zone_blocks, zone_capacity_blocks) = (1, 1);
             let geometry = Geometry {
                 block_bytes: 512,
@@ -366,7 +369,7 @@ mod tests {
             };
             let what = Header::decode(&Header { identity: 1, geometry }.encode()).unwrap_err();
             assert!(what.contains(&format!("{} zones", geometry.zones())), "{what}");
-            let fewer = Geometry { conventional_zones: 1, sequential_zones: MOST_ZONES - 1, ..geometry };
+            let fewer = Geometry { conventional_zones: 1, sequential_zones: MAX_ZONES - 1, ..geometry };
             let most = Header { identity: 1, geometry: fewer };
             assert_eq!(Header::decode(&most.encode()), Ok((most, true)));
         }
@@ -374,16 +377,16 @@ mod tests {
 
     #[test]
     fn parts_do_not_overlap() {
-        let places = Places::of(&header().geometry);
-        assert_eq!(places.checkpoints[1] - places.checkpoints[0], 2 * places.checkpoint_bytes);
-        assert_eq!(places.log - places.checkpoints[1], 2 * places.checkpoint_bytes);
-        assert!(places.zones >= places.log + LOG_RECORDS * PAGE_BYTES as u64);
-        assert_eq!(places.end - places.zones, 301 * 512 * 4096);
+        let layout = FileLayout::of(&header().geometry);
+        assert_eq!(layout.checkpoints[1] - layout.checkpoints[0], 2 * layout.checkpoint_bytes);
+        assert_eq!(layout.log - layout.checkpoints[1], 2 * layout.checkpoint_bytes);
+        assert!(layout.zones >= layout.log + LOG_RECORDS * PAGE_BYTES as u64);
+        assert_eq!(layout.end - layout.zones, 301 * 512 * 4096);
     }
 
     proptest! {
         #[test]
-        fn a_listing_survives_and_no_bytes_make_the_reader_fail(
+        fn listings_round_trip_and_any_bytes_are_parsed_without_a_panic(
             sequence in any::<u64>(), count in 0..RECORD_ENTRIES, noise in prop::collection::vec(any::<u8>(), 0..200),
             flipped in 0..PAGE_BYTES * 8,
         ) {

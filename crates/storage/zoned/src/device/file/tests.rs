@@ -1,6 +1,5 @@
-//! A device in a file under power cuts: whatever of the file's unsynced writes is there, the device keeps its contract.
-//! Not the zone rules: tests/zone_rules.rs has those.
-//! Source: the contract of `ZonedDevice`.
+//! Power-cut tests of file devices: with any subset of the file's unsynced writes, the device must keep the contract of
+//! [`ZonedDevice`]. The zone rules are tested in tests/zone_rules.rs.
 
 use super::backing::Backing;
 use super::*;
@@ -22,7 +21,7 @@ fn geometry() -> Geometry {
     }
 }
 
-/// What is done to a device: each step is certain to have some effect or to be refused.
+/// An operation on a device. Each one either has an effect or is rejected.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Append(u32, u64),
@@ -40,8 +39,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What the device must hold at some time: of each zone, how often it was reset, which blocks were written since, and how many of
-/// those are safe.
+/// The expected state of a zone: its resets, the blocks written since the last one, and how many of these are durable.
 #[derive(Clone, Debug, Default)]
 struct Expected {
     resets: u64,
@@ -50,13 +48,13 @@ struct Expected {
     finished: bool,
 }
 
-/// A file of as many bytes as the device needs, whose power can be cut.
+/// A file as large as the device needs, whose power can be cut.
 fn store() -> Arc<FaultyDevice> {
     store_of(&geometry())
 }
 
 fn store_of(geometry: &Geometry) -> Arc<FaultyDevice> {
-    let blocks = Places::of(geometry).end / BLOCK as u64;
+    let blocks = FileLayout::of(geometry).end / BLOCK as u64;
     let one_zone = Geometry {
         zone_blocks: blocks,
         zone_capacity_blocks: blocks,
@@ -141,7 +139,7 @@ proptest! {
 }
 
 #[test]
-fn a_long_log_begins_anew_and_forgets_nothing() {
+fn a_long_state_log_is_compacted_without_losing_anything() {
     let store = store();
     let device = FileDevice::create_in(Backing::faulty(store.clone()), geometry()).unwrap();
     for round in 0..layout::LOG_RECORDS + 10 {
@@ -160,7 +158,7 @@ fn a_long_log_begins_anew_and_forgets_nothing() {
 }
 
 #[test]
-fn after_a_failed_flush_the_device_takes_nothing_more() {
+fn after_a_failed_flush_the_device_accepts_no_writes() {
     let store = store();
     let device = FileDevice::create_in(Backing::faulty(store.clone()), geometry()).unwrap();
     device.append(ZoneNumber(1), &[1; BLOCK]).unwrap();
@@ -174,7 +172,7 @@ fn after_a_failed_flush_the_device_takes_nothing_more() {
 }
 
 #[test]
-fn damage_of_what_was_written_last_is_not_taken_for_a_power_cut_once_another_flush_or_the_end_came() {
+fn damage_of_the_last_write_is_not_taken_for_a_power_cut_after_another_flush_or_a_close() {
     for closed in [false, true] {
         let store = store();
         let device = FileDevice::create_in(Backing::faulty(Arc::clone(&store)), geometry()).unwrap();
@@ -185,10 +183,10 @@ fn damage_of_what_was_written_last_is_not_taken_for_a_power_cut_once_another_flu
             drop(device);
         } else {
             device.flush().unwrap();
-            // As a process that is killed.
+            // Simulates a killed process.
             std::mem::forget(device);
         }
-        let place = Places::of(&geometry()).zones / BLOCK as u64 + start.0;
+        let place = FileLayout::of(&geometry()).zones / BLOCK as u64 + start.0;
         store.flip_bit(Block(place), 5).unwrap();
         let device = FileDevice::open_in(Backing::faulty(store)).unwrap();
         assert_eq!(device.zone(ZoneNumber(1)).unwrap().write_pointer, 2, "closed: {closed}");
@@ -198,9 +196,9 @@ fn damage_of_what_was_written_last_is_not_taken_for_a_power_cut_once_another_flu
     }
 }
 
-/// What a flush that failed left unwritten is read from the system's memory, and no later flush writes it.
+/// After a failed flush, unwritten data can still be read from the page cache, and no later flush writes it.
 #[test]
-fn what_a_map_shows_after_a_failed_flush_is_safe_once_it_is_open_again() {
+fn data_visible_after_a_failed_flush_is_durable_after_reopening() {
     let geometry = Geometry { zone_blocks: 40, zone_capacity_blocks: 36, sequential_zones: 14, ..geometry() };
     let geometry = Geometry { max_open_zones: 0, max_active_zones: 0, ..geometry };
     let options = crate::Options::with_cache(40_000);
@@ -229,7 +227,7 @@ fn what_a_map_shows_after_a_failed_flush_is_safe_once_it_is_open_again() {
     }
 }
 
-/// The same where the power is cut while the map is opened again.
+/// The same with a power cut while the map is reopened.
 #[test]
 fn a_failed_flush_and_then_a_power_cut_while_opening_leave_all_that_was_acknowledged() {
     let geometry = Geometry { zone_blocks: 40, zone_capacity_blocks: 36, sequential_zones: 14, ..geometry() };

@@ -1,5 +1,5 @@
-//! Several reads or writes at once through io_uring.
-//! Not their order: whoever calls sees to it that they may run in any.
+//! Concurrent reads and writes through io_uring. The transfers of one call run in any order.
+//!
 //! Source: io_uring_setup(2), io_uring_enter(2); the io-uring crate.
 
 use io_uring::{IoUring, opcode, types};
@@ -7,19 +7,19 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::RawFd;
 
-/// How many are under way at most.
+/// The maximum number of transfers in flight.
 const DEPTH: u32 = 64;
 
-/// A ring of our own.
+/// An io_uring instance.
 pub struct Queue {
     ring: IoUring,
 }
 
-/// Bytes to be moved.
+/// The memory side of a transfer.
 pub enum Bytes<'a> {
-    /// From the file into memory.
+    /// Reads from the file into memory.
     Read(&'a mut [u8]),
-    /// From memory into the file.
+    /// Writes from memory to the file.
     Write(&'a [u8]),
 }
 
@@ -27,28 +27,29 @@ pub enum Bytes<'a> {
 pub struct Transfer<'a> {
     /// An open file.
     pub file: RawFd,
-    /// Bytes from its start.
+    /// The byte offset in the file.
     pub at: u64,
-    /// Direct I/O wants it aligned.
+    /// The memory. Direct I/O requires it to be aligned.
     pub bytes: Bytes<'a>,
 }
 
-/// What is left of a transfer.
-struct Rest {
-    /// Its place among those given.
+/// The rest of a partly completed transfer.
+struct PartialTransfer {
+    /// The index of the transfer.
     index: usize,
     done: usize,
 }
 
 impl Queue {
-    /// A queue; fails where the system forbids io_uring.
+    /// Creates a queue. Fails where the system does not permit io_uring.
     pub fn new() -> io::Result<Self> {
         IoUring::new(DEPTH).map(|ring| Self { ring })
     }
 
-    /// Does all transfers, in any order; the error is that of the first one that failed, with its index.
+    /// Performs all transfers in any order. The error is that of the first transfer that failed, with its index.
     pub fn run(&mut self, transfers: &mut [Transfer<'_>]) -> Result<(), (usize, io::Error)> {
-        let mut waiting: VecDeque<_> = (0..transfers.len()).map(|index| Rest { index, done: 0 }).collect();
+        let mut waiting: VecDeque<_> =
+            (0..transfers.len()).map(|index| PartialTransfer { index, done: 0 }).collect();
         let mut done: Vec<usize> = vec![0; transfers.len()];
         let mut failed: Option<(usize, io::Error)> = None;
         let mut under_way = 0;
@@ -56,8 +57,9 @@ impl Queue {
             while under_way < DEPTH && failed.is_none() {
                 let Some(rest) = waiting.pop_front() else { break };
                 let entry = entry(&mut transfers[rest.index], rest.done).user_data(rest.index as u64);
-                // SAFETY: the memory is borrowed by `transfers` until this function returns, and it returns only when every entry
-                // that was submitted has completed; see below for the one exception.
+                // SAFETY: `transfers` borrows the memory until this function returns, and the function returns only
+                // when every submitted entry has completed. If waiting for completions fails, it aborts the process
+                // instead.
                 if unsafe { self.ring.submission().push(&entry) }.is_err() {
                     waiting.push_front(rest);
                     break;
@@ -71,7 +73,7 @@ impl Queue {
                 Ok(_) => {}
                 Err(error)
                     if matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY)) => {}
-                // The kernel may still write into the caller's memory, and there is no way left to wait for it.
+                // The kernel may still write to the caller's memory, and there is no way to wait for it.
                 Err(error) => end_the_process(&error),
             }
             for completion in self.ring.completion() {
@@ -80,7 +82,7 @@ impl Queue {
                 let fail = |error| (index, error);
                 match completion.result() {
                     result if result < 0 && matches!(-result, libc::EINTR | libc::EAGAIN) => {
-                        waiting.push_back(Rest { index, done: done[index] });
+                        waiting.push_back(PartialTransfer { index, done: done[index] });
                     }
                     result if result < 0 => {
                         failed.get_or_insert_with(|| fail(io::Error::from_raw_os_error(-result)));
@@ -91,7 +93,7 @@ impl Queue {
                     result => {
                         done[index] += result as usize;
                         if done[index] < length(&transfers[index]) {
-                            waiting.push_back(Rest { index, done: done[index] });
+                            waiting.push_back(PartialTransfer { index, done: done[index] });
                         }
                     }
                 }
@@ -121,9 +123,9 @@ fn entry(transfer: &mut Transfer<'_>, done: usize) -> io_uring::squeue::Entry {
     }
 }
 
-/// Ends the process: going on would let the kernel write into memory that belongs to someone else by then.
+/// Aborts the process. Otherwise the kernel could write to memory that has been reused.
 fn end_the_process(error: &io::Error) -> ! {
-    eprintln!("longma: io_uring does not answer any more: {error}");
+    eprintln!("longma: io_uring stopped working: {error}");
     std::process::abort();
 }
 
@@ -135,7 +137,7 @@ mod tests {
     #[test]
     fn many_transfers_all_happen_and_a_short_file_is_an_error() {
         let Ok(mut queue) = Queue::new() else {
-            // Forbidden here: the kernel device then does one transfer after the other.
+            // io_uring is not permitted here. The kernel device then performs transfers one at a time.
             return;
         };
         let file = tempfile::tempfile().unwrap();

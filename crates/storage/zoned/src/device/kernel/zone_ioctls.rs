@@ -1,5 +1,5 @@
-//! The kernel's system calls for zoned block devices, and what a block device says of itself.
-//! Not reading and writing: that is `kernel.rs`.
+//! The ioctls for zoned block devices and the queue attributes in sysfs.
+//!
 //! Source: linux/blkzoned.h and linux/fs.h (ioctl numbers and structures); Documentation/ABI/stable/sysfs-block.
 
 use crate::device::Condition;
@@ -9,18 +9,18 @@ use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 
-/// The unit that the kernel counts zones in, bytes.
+/// The unit of zone addresses in the kernel, bytes.
 pub const SECTOR_BYTES: u64 = 512;
 
 /// `struct blk_zone`.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct BlkZone {
-    /// Sectors from the device's start.
+    /// Sectors from the start of the device.
     pub start: u64,
     /// Sectors.
     pub len: u64,
-    /// The write pointer, sectors from the device's start.
+    /// The write pointer, sectors from the start of the device.
     pub wp: u64,
     /// `enum blk_zone_type`.
     pub kind: u8,
@@ -41,10 +41,10 @@ struct BlkZoneRange {
     sectors: u64,
 }
 
-/// How many zones are reported at once.
+/// The number of zones per report ioctl.
 const REPORT_ZONES: usize = 256;
 
-/// `struct blk_zone_report`, with room for its zones.
+/// `struct blk_zone_report` with space for its zones.
 #[repr(C)]
 struct BlkZoneReport {
     sector: u64,
@@ -53,7 +53,7 @@ struct BlkZoneReport {
     reported: [BlkZone; REPORT_ZONES],
 }
 
-/// The fixed part of `struct blk_zone_report`: the ioctl's number counts it only.
+/// The ioctl number encodes only the size of the fixed part of `struct blk_zone_report`.
 const REPORT_HEAD: Opcode = opcode::read_write::<[u64; 2]>(0x12, 130);
 const RESET: Opcode = opcode::write::<BlkZoneRange>(0x12, 131);
 const ZONE_SECTORS: Opcode = opcode::read::<u32>(0x12, 132);
@@ -63,7 +63,7 @@ const FINISH: Opcode = opcode::write::<BlkZoneRange>(0x12, 136);
 const DEVICE_BYTES: Opcode = opcode::read::<usize>(0x12, 114);
 const PHYSICAL_BLOCK_BYTES: Opcode = opcode::none(0x12, 123);
 
-/// What can be done to a zone.
+/// A zone management command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
     Reset,
@@ -75,7 +75,8 @@ pub enum Command {
 /// BLKREPORTZONE.
 struct Report<'a>(&'a mut BlkZoneReport);
 
-// SAFETY: the opcode is BLKREPORTZONE's, and the pointer is to a report with as much room behind its head as it says it has.
+// SAFETY: the opcode is that of BLKREPORTZONE, and the pointer refers to a report with space for as many zones as its
+// `zones` field says.
 unsafe impl Ioctl for Report<'_> {
     type Output = ();
     const IS_MUTATING: bool = true;
@@ -88,13 +89,13 @@ unsafe impl Ioctl for Report<'_> {
         std::ptr::from_mut(self.0).cast()
     }
 
-    // SAFETY: asks nothing of its caller: it does not look at the pointer.
+    // SAFETY: this function does not use the pointer, so it has no requirements.
     unsafe fn output_from_ptr(_: IoctlOutput, _: *mut c_void) -> rustix::io::Result<()> {
         Ok(())
     }
 }
 
-/// Reports at most `count` zones from the one at `sector` on.
+/// Reports at most `count` zones, starting with the one at `sector`.
 pub fn report(file: &File, sector: u64, count: usize) -> rustix::io::Result<Vec<BlkZone>> {
     let mut found = Vec::new();
     let mut sector = sector;
@@ -102,9 +103,9 @@ pub fn report(file: &File, sector: u64, count: usize) -> rustix::io::Result<Vec<
         let zones = (count - found.len()).min(REPORT_ZONES) as u32;
         let mut report =
             BlkZoneReport { sector, zones, flags: 0, reported: [BlkZone::default(); REPORT_ZONES] };
-        // SAFETY: `Report` is BLKREPORTZONE as the kernel defines it.
+        // SAFETY: `Report` matches the kernel's definition of BLKREPORTZONE.
         unsafe { ioctl::ioctl(file.as_fd(), Report(&mut report))? };
-        // Bit 0: the capacity field is filled in; without it a zone's capacity is its length.
+        // Flag bit 0: the capacity field is valid. Otherwise the capacity of a zone is its length.
         let has_capacity = report.flags & 1 != 0;
         let reported = &report.reported[..(report.zones as usize).min(REPORT_ZONES)];
         let Some(last) = reported.last() else { break };
@@ -119,7 +120,7 @@ pub fn report(file: &File, sector: u64, count: usize) -> rustix::io::Result<Vec<
     Ok(found)
 }
 
-/// Does something to the zone at `sector`.
+/// Runs a command on the zone at `sector`.
 pub fn command(file: &File, command: Command, sector: u64, sectors: u64) -> rustix::io::Result<()> {
     let range = BlkZoneRange { sector, sectors };
     let file = file.as_fd();
@@ -134,25 +135,25 @@ pub fn command(file: &File, command: Command, sector: u64, sectors: u64) -> rust
     }
 }
 
-/// Sectors from one zone's start to the next one's; 0 or an error if the device has no zones.
+/// The distance between zone starts in sectors; 0 or an error if the device is not zoned.
 pub fn zone_sectors(file: &File) -> rustix::io::Result<u32> {
-    // SAFETY: BLKGETZONESZ writes a 32-bit number.
+    // SAFETY: BLKGETZONESZ writes a 32-bit integer.
     unsafe { ioctl::ioctl(file.as_fd(), Getter::<ZONE_SECTORS, u32>::new()) }
 }
 
-/// The device's size, bytes.
+/// The size of the device, bytes.
 pub fn device_bytes(file: &File) -> rustix::io::Result<u64> {
-    // SAFETY: BLKGETSIZE64 writes a 64-bit number, though its opcode says `size_t`.
+    // SAFETY: BLKGETSIZE64 writes a 64-bit integer, although its opcode is declared with `size_t`.
     unsafe { ioctl::ioctl(file.as_fd(), Getter::<DEVICE_BYTES, u64>::new()) }
 }
 
-/// What the device writes as a whole, bytes: zoned devices take nothing smaller.
+/// The physical block size, bytes: the smallest write that a zoned device accepts.
 pub fn physical_block_bytes(file: &File) -> rustix::io::Result<u32> {
-    // SAFETY: BLKPBSZGET writes a 32-bit number.
+    // SAFETY: BLKPBSZGET writes a 32-bit integer.
     unsafe { ioctl::ioctl(file.as_fd(), Getter::<PHYSICAL_BLOCK_BYTES, u32>::new()) }
 }
 
-/// A number from the queue's attributes; `None` where this kernel has no such one.
+/// Reads a numeric queue attribute. `None` if the kernel does not have it.
 pub fn queue_attribute(file: &File, name: &str) -> Option<u64> {
     let device = file.metadata().ok()?.rdev();
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
@@ -160,7 +161,7 @@ pub fn queue_attribute(file: &File, name: &str) -> Option<u64> {
     text.trim().parse().ok()
 }
 
-/// `enum blk_zone_cond`, as a condition; `None` for a number that no kernel gives.
+/// Converts `enum blk_zone_cond`. `None` for an unknown value.
 pub fn condition(cond: u8) -> Option<Condition> {
     Some(match cond {
         0x0 => Condition::Conventional,
@@ -188,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_no_zoned_device() {
+    fn a_regular_file_is_not_a_zoned_device() {
         let file = tempfile::tempfile().unwrap();
         assert!(zone_sectors(&file).is_err() && report(&file, 0, 1).is_err());
         assert_eq!(queue_attribute(&file, "max_open_zones"), None);

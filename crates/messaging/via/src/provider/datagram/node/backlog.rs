@@ -1,7 +1,7 @@
-//! More messages at once than wait for a VI at a time: one that was lost comes last.
+//! Test: a late packet completes more messages at once than may wait for a VI.
 
 use super::Peer;
-use super::paths::{MOST_EVENTS, Path, Paths};
+use super::paths::{MAX_EVENTS, Path, Paths};
 use longma_reliable::{Config, Connection, Opening, Packet};
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ fn hear(connection: &mut Connection, now: Duration, datagrams: &[Vec<u8>]) {
 }
 
 #[test]
-fn all_messages_that_a_late_one_completes_are_there_without_another_datagram() {
+fn a_late_packet_releases_all_messages_it_completes() {
     let (config, mut now) = (Config::default(), Duration::ZERO);
     let mut client = Connection::open(config, 7, b"", now);
     let open = sent(&mut client, now);
@@ -27,9 +27,9 @@ fn all_messages_that_a_late_one_completes_are_there_without_another_datagram() {
     let mut server = Connection::accept(config, 8, &opening, b"", now);
     hear(&mut client, now, &sent(&mut server, now));
     hear(&mut server, now, &sent(&mut client, now));
-    // The flight grows with what is acknowledged.
+    // The number of packets in flight grows with the acknowledgements.
     let (mut messages, mut flight) = (0, Vec::new());
-    while flight.len() <= MOST_EVENTS {
+    while flight.len() <= MAX_EVENTS {
         now += Duration::from_millis(1);
         hear(&mut server, now, &flight);
         while server.take_event().is_some() {}

@@ -1,54 +1,54 @@
-//! How the connections of a datagram NIC come about: who is asked, who asks, and what is answered.
-//! Not the connections (see `paths.rs`), nor the words (see `message.rs`).
+//! Establishes the connections of a datagram NIC: outgoing and incoming requests and their answers.
+//!
 //! Source: VIA, VI connection and disconnection.
 
 use super::super::MAX_TRANSFER_BYTES;
 use super::super::link::DatagramLink;
 use super::super::message::{Greeting, HEAD_BYTES};
-use super::given::Stage;
 use super::paths::Path;
+use super::taken_requests::Stage;
 use super::{Node, Peer, State};
 use crate::address::Address;
 use crate::attributes::ViAttributes;
 use crate::error::Error;
 use crate::provider::{Established, Incoming, Link};
-use longma_reliable::{Config, Connection, Event, MIN_DATAGRAM, Opening, Packet, ask_again};
+use longma_reliable::{Config, Connection, Event, MIN_DATAGRAM, Opening, Packet, request_cookie};
 use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Requests that wait at one address, in all and of one host; more are refused.
-const MOST_REQUESTS: usize = 1024;
-const MOST_REQUESTS_OF_HOST: usize = 64;
+/// The maximum number of requests waiting at an address, in total and from one host. Further requests are rejected.
+const MAX_REQUESTS: usize = 1024;
+const MAX_REQUESTS_PER_HOST: usize = 64;
 
-/// How long what a peer is given to show that it hears us is good for: between this and twice this.
-const PROOF_PERIOD: Duration = Duration::from_secs(10);
+/// The validity of a connection cookie is between one and two of these periods.
+const COOKIE_PERIOD: Duration = Duration::from_secs(10);
 
-/// Rejections that are remembered, to be said again when the request comes again.
-const MOST_REJECTIONS: usize = 64;
+/// The number of rejections remembered, to be repeated when a request is repeated.
+const MAX_REJECTIONS: usize = 64;
 
-/// What the peer is told when nobody waits where it asks.
-const NOBODY: &[u8] = b"nobody";
+/// Reasons in rejections: no process is waiting at the address, or the request was rejected.
+const NO_LISTENER: &[u8] = b"nobody";
 const REFUSED: &[u8] = b"refused";
 
-pub(super) struct Wish {
+pub(super) struct PendingRequest {
     peer: Peer,
     opening: Opening,
     greeting: Greeting,
 }
 
 impl Node {
-    /// The host part of an address, in the form in which peers are told of.
+    /// The host part of an address in canonical form.
     pub(in super::super) fn host(&self, host: &[u8]) -> Result<Vec<u8>, Error> {
         let peer = (self.resolve)(host)?;
         Ok(self.lock().medium.host(peer))
     }
 
-    /// The same of an address of our own; one that stands for all of this host's addresses is none that a peer knows.
+    /// The same for an own address. The unspecified address is not one that peers can use.
     pub(in super::super) fn named_host(&self, host: &[u8]) -> Result<Vec<u8>, Error> {
         match (self.resolve)(host)? {
             Peer::Socket(any) if any.ip().is_unspecified() => Err(Error::InvalidParameter(format!(
-                "{any} stands for every address of this host: name the one that the peer knows in the local address"
+                "{any} is the unspecified address: give the address that the peer uses as the local address"
             ))),
             named => Ok(self.lock().medium.host(named)),
         }
@@ -64,7 +64,7 @@ impl Node {
             if let Some(wish) = state.waiting.entry(local.discriminator.clone()).or_default().pop_front() {
                 let from = wish.greeting.address(state.medium.host(wish.peer));
                 let asked = (wish.peer, wish.opening.from);
-                state.given.give(asked);
+                state.taken_requests.give(asked);
                 let (node, wish) = (self.clone(), Some(wish));
                 return Ok(Box::new(Asked { node, from, asked, wish }));
             }
@@ -95,7 +95,7 @@ impl Node {
         let answer = loop {
             self.turn(&mut state, self.now());
             if !state.news.is_empty() {
-                // They are other VIs': the node's thread tells them.
+                // Other VIs have news: let the NIC's thread notify them.
                 self.wakeup.ring();
             }
             if let Some(answer) = state.paths.take_event(tag) {
@@ -111,9 +111,9 @@ impl Node {
         };
         let outcome = match answer {
             Event::Opened(words) => Greeting::read(&words).ok_or(Error::Rejected),
-            Event::Rejected(words) if words == NOBODY => Err(Error::NoMatch(remote.to_string())),
+            Event::Rejected(words) if words == NO_LISTENER => Err(Error::NoMatch(remote.to_string())),
             Event::Rejected(_) => Err(Error::Rejected),
-            // Silence: no process has that socket, or the network is cut.
+            // No answer: no process has that socket, or the network is down.
             _ => Err(Error::NoMatch(remote.to_string())),
         };
         drop(state);
@@ -129,8 +129,8 @@ impl Node {
         }
     }
 
-    /// The configuration of a connection to `peer`: its largest datagram, a window that the medium has room for, and no longer messages
-    /// than the VI takes.
+    /// The configuration of a connection to `peer`: its maximum datagram size, a window that fits the receive buffer,
+    /// and the maximum message size of the VI.
     fn config_for(&self, state: &State, peer: Peer, attributes: &ViAttributes) -> Config {
         let max_datagram = state.medium.max_datagram(peer).max(MIN_DATAGRAM as u16);
         let window = (state.medium.room() / usize::from(max_datagram)).clamp(4, 256) as u16;
@@ -140,7 +140,7 @@ impl Node {
 }
 
 impl State {
-    /// A tag that nobody can tell from those that were seen before: from the system's generator.
+    /// A random tag that cannot be predicted from earlier ones.
     fn fresh_tag(&self) -> Result<u64, Error> {
         loop {
             let tag = getrandom::u64()
@@ -151,7 +151,7 @@ impl State {
         }
     }
 
-    /// Somebody asks for a connection; gives the one that he has already.
+    /// Handles a connection request. Returns the connection if the request has already been accepted.
     pub(super) fn asked(&mut self, now: Duration, peer: Peer, packet: &Packet) -> Option<u64> {
         if let Some(tag) = self.paths.accepted.get(&(peer, packet.from)).copied() {
             self.paths.by_tag.get_mut(&tag)?.connection.receive(now, packet);
@@ -163,13 +163,13 @@ impl State {
         }
         let opening = Opening::read(packet)?;
         let greeting = Greeting::read(&opening.request)?;
-        if !self.proves_itself(now, peer, packet) {
+        if !self.has_valid_cookie(now, peer, packet) {
             self.out.clear();
-            ask_again(packet, self.proof(now, peer, packet.from), &mut self.out);
+            request_cookie(packet, self.cookie(now, peer, packet.from), &mut self.out);
             self.medium.send(peer, &self.out);
             return None;
         }
-        match self.given.find(&(peer, packet.from)) {
+        match self.taken_requests.find(&(peer, packet.from)) {
             Some(Stage::Open) => return None,
             Some(Stage::Answered) => {
                 self.reject(peer, &opening, REFUSED);
@@ -177,58 +177,58 @@ impl State {
             }
             None => {}
         }
-        let of_host = |wish: &&Wish| wish.peer.of_host() == peer.of_host();
+        let of_host = |wish: &&PendingRequest| wish.peer.of_host() == peer.of_host();
         let wishes = self.waiting.get_mut(&greeting.asked);
         match wishes {
             Some(wishes) if wishes.iter().any(|w| (w.peer, w.opening.from) == (peer, packet.from)) => {}
             Some(wishes)
-                if wishes.len() < MOST_REQUESTS
-                    && wishes.iter().filter(of_host).count() < MOST_REQUESTS_OF_HOST =>
+                if wishes.len() < MAX_REQUESTS
+                    && wishes.iter().filter(of_host).count() < MAX_REQUESTS_PER_HOST =>
             {
-                wishes.push_back(Wish { peer, opening, greeting });
-                self.has_wishes = true;
+                wishes.push_back(PendingRequest { peer, opening, greeting });
+                self.has_new_requests = true;
             }
             Some(_) => self.reject(peer, &opening, REFUSED),
-            None => self.reject(peer, &opening, NOBODY),
+            None => self.reject(peer, &opening, NO_LISTENER),
         }
         None
     }
 
-    /// What only somebody who gets datagrams at `peer` knows. Never 0.
-    fn proof(&self, at: Duration, peer: Peer, from: u64) -> u64 {
-        self.proofs.hash_one((at.as_secs() / PROOF_PERIOD.as_secs(), peer, from)).max(1)
+    /// The connection cookie, which is known only to a peer that receives datagrams at `peer`. Never 0.
+    fn cookie(&self, at: Duration, peer: Peer, from: u64) -> u64 {
+        self.cookie_key.hash_one((at.as_secs() / COOKIE_PERIOD.as_secs(), peer, from)).max(1)
     }
 
-    /// Whether the sender of an `Open` has had our answer, and does not only give an address that is somebody else's: requests
-    /// that cost nothing to forge must not take the places of others.
-    fn proves_itself(&self, now: Duration, peer: Peer, packet: &Packet) -> bool {
-        [now, now.saturating_sub(PROOF_PERIOD)]
+    /// Whether the sender of an `Open` packet has received our cookie, so its source address is not forged. Otherwise
+    /// forged requests could crowd out others.
+    fn has_valid_cookie(&self, now: Duration, peer: Peer, packet: &Packet) -> bool {
+        [now, now.saturating_sub(COOKIE_PERIOD)]
             .into_iter()
-            .any(|at| packet.to == self.proof(at, peer, packet.from))
+            .any(|at| packet.to == self.cookie(at, peer, packet.from))
     }
 
     fn reject(&mut self, peer: Peer, opening: &Opening, words: &[u8]) {
-        // Without a tag the peer hears nothing, and asks again.
+        // Without a tag no answer is sent; the peer repeats its request.
         let Ok(tag) = self.fresh_tag() else { return };
         let mut answer = Vec::new();
         opening.reject(tag, words, &mut answer);
         self.medium.send(peer, &answer);
-        if self.rejections.len() == MOST_REJECTIONS {
+        if self.rejections.len() == MAX_REJECTIONS {
             self.rejections.pop_front();
         }
         self.rejections.push_back((peer, opening.from, answer));
     }
 }
 
-/// A peer that asks.
+/// An incoming request.
 struct Asked {
     node: Arc<Node>,
     from: Address,
     asked: (Peer, u64),
-    wish: Option<Wish>,
+    wish: Option<PendingRequest>,
 }
 
-/// What the engine is told of a peer that was answered already.
+/// The attributes reported for a request that has been answered already.
 static NOTHING: ViAttributes = ViAttributes {
     reliability: crate::attributes::Reliability::Unreliable,
     max_transfer_bytes: 0,
@@ -253,7 +253,7 @@ impl Incoming for Asked {
         _tag: u32,
     ) -> Result<Box<dyn Link>, Error> {
         let Some(wish) = self.wish.take() else {
-            return Err(Error::NoMatch("the request was answered already".into()));
+            return Err(Error::NoMatch("the request has already been answered".into()));
         };
         let greeting = Greeting { attributes: *attributes, ..wish.greeting.clone() };
         let node = self.node.clone();
@@ -277,12 +277,12 @@ impl Incoming for Asked {
 
 impl Drop for Asked {
     fn drop(&mut self) {
-        if self.node.is_a_childs() {
+        if self.node.is_forked_child() {
             return;
         }
         let mut state = self.node.lock();
-        // Whoever asked has to show by then that it still hears us.
-        state.given.answer(self.asked, self.node.now(), 2 * PROOF_PERIOD);
+        // By the end of this time, a repeated request would have to present a new cookie.
+        state.taken_requests.answer(self.asked, self.node.now(), 2 * COOKIE_PERIOD);
         if let Some(wish) = self.wish.take() {
             state.reject(wish.peer, &wish.opening, REFUSED);
         }

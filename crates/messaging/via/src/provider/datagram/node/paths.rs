@@ -1,5 +1,4 @@
-//! The connections of a datagram NIC, and for which of them there is something to do.
-//! Not how they come about (see `connecting.rs`), nor what their messages mean.
+//! The connections of a datagram NIC, and which of them need processing.
 
 use super::super::medium::Medium;
 use super::Peer;
@@ -7,21 +6,23 @@ use longma_reliable::{Connection, Event};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-/// Events that wait for one VI to be polled. Messages beyond stay in the connection, which then shuts the peer's window.
-pub(super) const MOST_EVENTS: usize = 64;
+/// The maximum number of events waiting for one VI to be polled. Further messages stay in the connection, which closes
+/// the peer's window.
+pub(super) const MAX_EVENTS: usize = 64;
 
-/// How long a connection that is left may take to deliver what is under way.
+/// How long an abandoned connection may take to deliver pending data.
 pub(super) const LINGER: Duration = Duration::from_secs(2);
 
-/// All connections, and which of them there is something to do for: a turn costs what happens, not what there is.
+/// All connections, with indexes of those that need processing, so that the cost of a turn depends on activity and not
+/// on the number of connections.
 #[derive(Default)]
 pub(super) struct Paths {
     pub(super) by_tag: BTreeMap<u64, Path>,
-    /// Those that were accepted, by who asked and his tag.
+    /// Accepted connections by peer and peer tag.
     pub(super) accepted: BTreeMap<(Peer, u64), u64>,
-    /// When each has something to do next.
+    /// The next deadline of each connection.
     due: BTreeSet<(Duration, u64)>,
-    /// Those whose VI has not taken all events.
+    /// Connections whose VI has not taken all events.
     pub(super) holding: BTreeSet<u64>,
 }
 
@@ -29,14 +30,14 @@ pub(super) struct Paths {
 pub(super) struct Path {
     pub(super) connection: Connection,
     pub(super) peer: Peer,
-    /// The VI it belongs to; none before it is accepted or after it was left.
+    /// The VI of the connection. `None` before it is accepted and after it is abandoned.
     pub(super) vi: Option<u32>,
     pub(super) events: VecDeque<Event>,
-    /// Something found no room: when there is some again, the VI is told.
+    /// Whether a message found no space, so that the VI must be notified when there is space again.
     pub(super) wants_room: bool,
-    /// Its time in `Paths::due`.
+    /// The deadline stored in `Paths::due`.
     due: Option<Duration>,
-    /// Since when it is left: it delivers what is under way, then closes.
+    /// When the connection was abandoned. It delivers pending data and then closes.
     pub(super) left: Option<Duration>,
 }
 
@@ -58,7 +59,7 @@ impl Paths {
         }
     }
 
-    /// Notes when the connection has something to do next.
+    /// Updates the deadline of a connection.
     pub(super) fn schedule(&mut self, tag: u64) {
         let Some(path) = self.by_tag.get_mut(&tag) else { return };
         let at = path.deadline();
@@ -71,12 +72,12 @@ impl Paths {
         path.due = at;
     }
 
-    /// When there is something to do next for one of them.
+    /// The next deadline of any connection.
     pub(super) fn next_due(&self) -> Option<Duration> {
         self.due.first().map(|(at, _)| *at)
     }
 
-    /// The connections for which it is time.
+    /// Moves the connections whose deadline has passed to `tags`.
     pub(super) fn take_due(&mut self, now: Duration, tags: &mut Vec<u64>) {
         while let Some((at, tag)) = self.due.first().copied().filter(|(at, _)| *at <= now) {
             self.due.remove(&(at, tag));
@@ -91,7 +92,7 @@ impl Paths {
         let path = self.by_tag.get_mut(&tag)?;
         let event = path.events.pop_front();
         if path.events.is_empty() && event.is_some() {
-            // There may be more than there was room for, which nothing else would bring to the VI: no datagram need come any more.
+            // Fetch the events that did not fit before. No further datagram may arrive to trigger this.
             path.listen();
             if path.events.is_empty() {
                 self.holding.remove(&tag);
@@ -120,10 +121,10 @@ impl Path {
         }
     }
 
-    /// Takes what happened; says whether the VI has to be told.
+    /// Takes events from the connection. Returns whether the VI must be notified.
     pub(super) fn listen(&mut self) -> bool {
         let before = self.events.len();
-        while self.events.len() < MOST_EVENTS
+        while self.events.len() < MAX_EVENTS
             && let Some(event) = self.connection.take_event()
         {
             if self.vi.is_some() && !matches!(event, Event::Delivered(_)) {
@@ -136,13 +137,13 @@ impl Path {
     }
 
     pub(super) fn deadline(&self) -> Option<Duration> {
-        // What closes already has its own times.
+        // A closing connection has its own timeouts.
         let linger = self.left.filter(|_| self.connection.is_open()).map(|at| at + LINGER);
         self.connection.deadline().into_iter().chain(linger).min()
     }
 
-    /// Whether something that was sent is still on its way.
-    pub(super) fn delivers(&self) -> bool {
+    /// Whether sent data has not been acknowledged yet.
+    pub(super) fn has_undelivered(&self) -> bool {
         self.connection.is_open() && !self.connection.is_drained()
     }
 

@@ -1,82 +1,81 @@
-//! An attacker that knows the protocol: it goes as far as it likes in good order, and then does anything that a peer can do, in any order.
-//! Not random bytes only: what it says fits what it has heard, or just does not.
-//! Source: `letters.rs` and `layout.rs`, of which it can say every letter and write every word.
+//! An attacker that knows the protocol: it follows the protocol up to a chosen point and then performs arbitrary steps,
+//! many of them nearly valid. It can send every control message of `control_message.rs` and write every word of `layout.rs`.
 
 use super::stall::Stall;
 use super::*;
 use proptest::prelude::*;
 use std::os::fd::{AsFd, FromRawFd};
 
-/// A number, as the attacker's state makes sense of it.
+/// A number, interpreted in the attacker's current state.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Value {
     Any(u64),
     Small(u16),
     /// Just below, at, or just above a limit of the layout.
     Edge(u8, i8),
-    /// The handle, the address or the length of a region that it was shown, or lent.
+    /// The handle, the address or the length of a region that was exported or lent to the attacker.
     Handle(u8),
     Address(u8, i16),
     Length(u8),
-    /// An address of its own whose page never arrives.
+    /// An own address whose page never arrives.
     Stalled,
-    /// How far it is with its own messages, and nearly so.
+    /// The attacker's own position, or one close to it.
     Position(i8),
-    /// The number of a descriptor that it holds: a sealed memory file, or something else.
+    /// The number of a descriptor that the attacker holds: a sealed memory file, or something else.
     OwnFile(u8),
 }
 
-/// A letter, whose numbers are yet to be made sense of.
+/// A control message whose numbers are not interpreted yet.
 #[derive(Debug, Clone)]
-pub(super) enum Phrase {
+pub(super) enum MessageTemplate {
     Hello { level: u8, barrier: bool, name: Vec<u8> },
     Accept,
     Reject { again: bool },
-    Show([Value; 4], bool, bool),
+    Export([Value; 4], bool, bool),
     Lend([Value; 4], bool, Value),
-    Shown,
-    Hide(Value),
+    ExportsDone,
+    Revoke(Value),
     Mapped(Value),
     Declined(Value, String),
     Nudge,
 }
 
-/// What travels along.
+/// The file attached to a message.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Luggage {
+pub(super) enum Attachment {
     Nothing,
-    /// Its half.
+    /// The attacker's half.
     Half,
-    /// A sealed memory file of so many bits, of which nothing exists.
+    /// A sealed, sparse memory file of 2 to the given power bytes.
     Sparse(u8),
     Unsealed,
     Pipe,
-    /// A connection that has something to send to somebody who does not take it: closing it waits.
+    /// A connection with unsent data that its peer does not read, so that closing it blocks.
     Lingering,
     Folder,
 }
 
 #[derive(Debug, Clone)]
 pub(super) enum Step {
-    Say(Phrase, Luggage),
+    Say(MessageTemplate, Attachment),
     Bytes(Vec<u8>),
-    Cut(Phrase, u16),
-    Flood(Phrase, u16),
-    /// A word of its half, at a place that is likely to be looked at.
+    Cut(MessageTemplate, u16),
+    Flood(MessageTemplate, u16),
+    /// Writes a word of the attacker's half, at an offset that is likely to be read.
     Word {
         word: u16,
         value: Value,
     },
-    /// A message at its place, or a few before or after.
+    /// Writes a message at the current position, or a few slots before or after it.
     Message {
         ahead: i8,
         head: [u8; 4],
         length: Value,
         words: [Value; WORDS],
     },
-    /// Gives everything back that it was lent, wakes who sleeps.
+    /// Releases everything that was lent, and wakes sleepers.
     Wake,
-    /// Tries to make holes in both halves, which must fail.
+    /// Tries to punch holes in both halves, which must fail.
     Hole,
     Pause(u8),
     HalfClose,
@@ -97,42 +96,42 @@ fn value() -> impl Strategy<Value = Value> {
     ]
 }
 
-fn phrase() -> impl Strategy<Value = Phrase> {
+fn message_template() -> impl Strategy<Value = MessageTemplate> {
     let values = || prop::array::uniform4(value());
     prop_oneof![
         1 => (0u8..8, any::<bool>(), prop::collection::vec(any::<u8>(), 0..50))
-            .prop_map(|(level, barrier, name)| Phrase::Hello { level, barrier, name }),
-        1 => Just(Phrase::Accept),
-        1 => any::<bool>().prop_map(|again| Phrase::Reject { again }),
-        4 => (values(), any::<bool>(), any::<bool>()).prop_map(|(v, write, read)| Phrase::Show(v, write, read)),
-        4 => (values(), any::<bool>(), value()).prop_map(|(v, right, file)| Phrase::Lend(v, right, file)),
-        1 => Just(Phrase::Shown),
-        2 => value().prop_map(Phrase::Hide),
-        2 => value().prop_map(Phrase::Mapped),
-        2 => (value(), ".{0,90}").prop_map(|(handle, reason)| Phrase::Declined(handle, reason)),
-        2 => Just(Phrase::Nudge),
+            .prop_map(|(level, barrier, name)| MessageTemplate::Hello { level, barrier, name }),
+        1 => Just(MessageTemplate::Accept),
+        1 => any::<bool>().prop_map(|again| MessageTemplate::Reject { again }),
+        4 => (values(), any::<bool>(), any::<bool>()).prop_map(|(v, write, read)| MessageTemplate::Export(v, write, read)),
+        4 => (values(), any::<bool>(), value()).prop_map(|(v, right, file)| MessageTemplate::Lend(v, right, file)),
+        1 => Just(MessageTemplate::ExportsDone),
+        2 => value().prop_map(MessageTemplate::Revoke),
+        2 => value().prop_map(MessageTemplate::Mapped),
+        2 => (value(), ".{0,90}").prop_map(|(handle, reason)| MessageTemplate::Declined(handle, reason)),
+        2 => Just(MessageTemplate::Nudge),
     ]
 }
 
-fn luggage() -> impl Strategy<Value = Luggage> {
+fn attachment() -> impl Strategy<Value = Attachment> {
     prop_oneof![
-        4 => Just(Luggage::Nothing),
-        1 => Just(Luggage::Half),
-        6 => (0u8..47).prop_map(Luggage::Sparse),
-        1 => Just(Luggage::Unsealed),
-        1 => Just(Luggage::Pipe),
-        1 => Just(Luggage::Lingering),
-        1 => Just(Luggage::Folder),
+        4 => Just(Attachment::Nothing),
+        1 => Just(Attachment::Half),
+        6 => (0u8..47).prop_map(Attachment::Sparse),
+        1 => Just(Attachment::Unsealed),
+        1 => Just(Attachment::Pipe),
+        1 => Just(Attachment::Lingering),
+        1 => Just(Attachment::Folder),
     ]
 }
 
 pub(super) fn step() -> impl Strategy<Value = Step> {
     let head = [0u8..9, 0u8..6, 0u8..3, 0u8..5];
     prop_oneof![
-        4 => (phrase(), luggage()).prop_map(|(phrase, luggage)| Step::Say(phrase, luggage)),
+        4 => (message_template(), attachment()).prop_map(|(message_template, attachment)| Step::Say(message_template, attachment)),
         1 => prop::collection::vec(any::<u8>(), 0..1100).prop_map(Step::Bytes),
-        1 => (phrase(), any::<u16>()).prop_map(|(phrase, length)| Step::Cut(phrase, length)),
-        1 => (phrase(), 1u16..2000).prop_map(|(phrase, count)| Step::Flood(phrase, count)),
+        1 => (message_template(), any::<u16>()).prop_map(|(message_template, length)| Step::Cut(message_template, length)),
+        1 => (message_template(), 1u16..2000).prop_map(|(message_template, count)| Step::Flood(message_template, count)),
         4 => (any::<u16>(), value()).prop_map(|(word, value)| Step::Word { word, value }),
         16 => (prop_oneof![8 => Just(0i8), 1 => -2i8..3], head, value(), prop::array::uniform6(value()))
             .prop_map(|(ahead, head, length, words)| Step::Message { ahead, head, length, words }),
@@ -144,22 +143,22 @@ pub(super) fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What the attacker has and knows.
+/// The attacker's state and knowledge.
 pub(super) struct Attacker {
     socket: Option<OwnedFd>,
     half: Mapping,
     file: OwnedFd,
-    /// The victim's half and its file, when it has come.
-    theirs: Option<(Mapping, super::super::closing::Foreign)>,
+    /// The victim's half and its file, once received.
+    theirs: Option<(Mapping, super::super::deferred_close::PeerFile)>,
     position: u32,
-    heard: Vec<Showing>,
+    heard: Vec<RegionExport>,
     page: Stall,
-    /// A sealed memory file of its own.
+    /// A sealed memory file of the attacker.
     memory: OwnedFd,
 }
 
 impl Attacker {
-    /// Over a socket that has connected, or was accepted.
+    /// Creates an attacker on a connected or accepted socket.
     pub(super) fn new(socket: OwnedFd) -> Attacker {
         let (file, half) = create_half().unwrap();
         let (memory, _) = create(1 << 16, false).unwrap();
@@ -175,15 +174,16 @@ impl Attacker {
         }
     }
 
-    /// Does as it should, so far: 1, says hello; 2, has shown everything; 3, has heard the answer.
+    /// Follows the protocol up to a point: 1 sends the hello, 2 completes the exports, 3 waits for the answer.
     pub(super) fn behave(&mut self, until: u8, level: Reliability) {
         if until >= 1 {
             let attributes = ViAttributes::new(ProtectionTag::default()).with_reliability(level);
-            let hello = Letter::Hello { local: Address::local("attacker"), attributes, barrier: true };
+            let hello =
+                ControlMessage::Hello { local: Address::local("attacker"), attributes, barrier: true };
             self.send(&hello, Some(self.file.as_raw_fd()));
         }
         if until >= 2 {
-            self.send(&Letter::Shown, None);
+            self.send(&ControlMessage::ExportsDone, None);
         }
         let end = Instant::now() + Duration::from_millis(500);
         while until >= 3 && Instant::now() < end && !self.listen() {
@@ -191,50 +191,54 @@ impl Attacker {
         }
     }
 
-    /// Hears a client to its end, takes its half and agrees.
+    /// Receives a client's complete handshake, takes its half and accepts.
     pub(super) fn behave_as_server(&mut self, level: Reliability) {
         let end = Instant::now() + Duration::from_millis(500);
         while Instant::now() < end {
             let Some(socket) = &self.socket else { return };
             match receive(socket, None) {
-                Ok((Letter::Hello { .. }, Some(file))) => {
+                Ok((ControlMessage::Hello { .. }, Some(file))) => {
                     self.theirs = Some((map_half(&file).unwrap(), file));
                 }
-                Ok((Letter::Show(showing) | Letter::Lend { showing, .. }, _)) => self.heard.push(showing),
-                Ok((Letter::Shown, _)) => break,
+                Ok((ControlMessage::Export(export) | ControlMessage::Lend { export, .. }, _)) => {
+                    self.heard.push(export)
+                }
+                Ok((ControlMessage::ExportsDone, _)) => break,
                 Err(error) if error.kind() != std::io::ErrorKind::WouldBlock => return,
                 _ => std::thread::yield_now(),
             }
         }
         let attributes = ViAttributes::new(ProtectionTag::default()).with_reliability(level);
-        self.send(&Letter::Accept { attributes, barrier: true }, Some(self.file.as_raw_fd()));
-        self.send(&Letter::Shown, None);
+        self.send(&ControlMessage::Accept { attributes, barrier: true }, Some(self.file.as_raw_fd()));
+        self.send(&ControlMessage::ExportsDone, None);
     }
 
-    /// Takes the letters that have come; says whether one was the last of the beginning, or the end.
+    /// Receives pending messages. Returns true at the end of the handshake or of the stream.
     fn listen(&mut self) -> bool {
         let Some(socket) = &self.socket else { return true };
         loop {
             match receive(socket, None) {
-                Ok((Letter::Shown, _)) => return true,
-                Ok((Letter::Accept { .. }, Some(file))) => {
+                Ok((ControlMessage::ExportsDone, _)) => return true,
+                Ok((ControlMessage::Accept { .. }, Some(file))) => {
                     self.theirs = Some((map_half(&file).unwrap(), file))
                 }
-                Ok((Letter::Show(showing) | Letter::Lend { showing, .. }, _)) => self.heard.push(showing),
+                Ok((ControlMessage::Export(export) | ControlMessage::Lend { export, .. }, _)) => {
+                    self.heard.push(export)
+                }
                 Ok(_) => {}
                 Err(error) => return error.kind() != std::io::ErrorKind::WouldBlock,
             }
         }
     }
 
-    fn send(&self, letter: &Letter, file: Option<i32>) {
+    fn send(&self, message: &ControlMessage, file: Option<i32>) {
         if let Some(socket) = &self.socket {
-            let _ = send(socket.as_raw_fd(), letter, file);
+            let _ = send(socket.as_raw_fd(), message, file);
         }
     }
 
-    fn known(&self, which: u8) -> Showing {
-        let nothing = Showing {
+    fn known(&self, which: u8) -> RegionExport {
+        let nothing = RegionExport {
             handle: 0x10_0001,
             address: 0x1000,
             length: 64,
@@ -271,9 +275,9 @@ impl Attacker {
         }
     }
 
-    fn letter(&self, phrase: &Phrase) -> Letter {
+    fn message(&self, message_template: &MessageTemplate) -> ControlMessage {
         let small = |value: Value| self.number(value) as u32;
-        let showing = |values: &[Value; 4], write, read| Showing {
+        let export = |values: &[Value; 4], write, read| RegionExport {
             handle: small(values[0]),
             address: self.number(values[1]),
             length: self.number(values[2]),
@@ -286,61 +290,65 @@ impl Attacker {
             let level = Reliability::ALL[usize::from(level) % 3];
             ViAttributes::new(ProtectionTag::default()).with_reliability(level)
         };
-        match phrase {
-            Phrase::Hello { level, barrier, name } => Letter::Hello {
+        match message_template {
+            MessageTemplate::Hello { level, barrier, name } => ControlMessage::Hello {
                 local: Address::new(b"", name),
                 attributes: attributes(*level),
                 barrier: *barrier,
             },
-            Phrase::Accept => Letter::Accept { attributes: attributes(1), barrier: true },
-            Phrase::Reject { again } => Letter::Reject { reason: "so".into(), again: *again },
-            Phrase::Show(values, write, read) => Letter::Show(showing(values, *write, *read)),
-            Phrase::Lend(values, right, file) => {
-                Letter::Lend { showing: showing(values, *right, false), file: small(*file) }
+            MessageTemplate::Accept => ControlMessage::Accept { attributes: attributes(1), barrier: true },
+            MessageTemplate::Reject { again } => {
+                ControlMessage::Reject { reason: "so".into(), again: *again }
             }
-            Phrase::Shown => Letter::Shown,
-            Phrase::Hide(handle) => Letter::Hide { handle: small(*handle) },
-            Phrase::Mapped(handle) => Letter::Mapped { handle: small(*handle), serial: 0 },
-            Phrase::Declined(handle, reason) => {
-                Letter::Declined { handle: small(*handle), reason: reason.clone() }
+            MessageTemplate::Export(values, write, read) => {
+                ControlMessage::Export(export(values, *write, *read))
             }
-            Phrase::Nudge => Letter::Nudge,
+            MessageTemplate::Lend(values, right, file) => {
+                ControlMessage::Lend { export: export(values, *right, false), file: small(*file) }
+            }
+            MessageTemplate::ExportsDone => ControlMessage::ExportsDone,
+            MessageTemplate::Revoke(handle) => ControlMessage::Revoke { handle: small(*handle) },
+            MessageTemplate::Mapped(handle) => ControlMessage::Mapped { handle: small(*handle), serial: 0 },
+            MessageTemplate::Declined(handle, reason) => {
+                ControlMessage::Declined { handle: small(*handle), reason: reason.clone() }
+            }
+            MessageTemplate::Nudge => ControlMessage::Nudge,
         }
     }
 
     fn raw(&self, bytes: &[u8]) {
         if let Some(socket) = &self.socket {
             let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-            // SAFETY: bytes of our own.
+            // SAFETY: the buffer is a local slice.
             unsafe { libc::send(socket.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), flags) };
         }
     }
 
-    /// Does one thing.
+    /// Performs a step.
     pub(super) fn act(&mut self, step: &Step) {
         self.listen();
         match step {
-            Step::Say(phrase, luggage) => {
-                let file = pack(*luggage, &self.file);
-                self.send(&self.letter(phrase), file.as_ref().map(AsRawFd::as_raw_fd));
-                if matches!(luggage, Luggage::Lingering) {
-                    // Closing it may wait for the attacker as well.
+            Step::Say(message_template, attachment) => {
+                let file = create_attachment(*attachment, &self.file);
+                self.send(&self.message(message_template), file.as_ref().map(AsRawFd::as_raw_fd));
+                if matches!(attachment, Attachment::Lingering) {
+                    // Closing the file may block the attacker too.
                     let _ = std::thread::Builder::new().spawn(move || drop(file));
                 }
             }
             Step::Bytes(bytes) => self.raw(bytes),
-            Step::Cut(phrase, length) => {
-                let bytes = self.letter(phrase).write();
+            Step::Cut(message_template, length) => {
+                let bytes = self.message(message_template).write();
                 self.raw(&bytes[..usize::from(*length) % bytes.len()]);
             }
-            Step::Flood(phrase, count) => {
-                let letter = self.letter(phrase);
-                (0..*count).for_each(|_| self.send(&letter, None));
+            Step::Flood(message_template, count) => {
+                let message = self.message(message_template);
+                (0..*count).for_each(|_| self.send(&message, None));
             }
             Step::Word { word, value } => {
                 // Progress, presence, bell, exports and the first slots.
                 let offset = (usize::from(*word) * 4) % 4096;
-                // SAFETY: inside its half, and aligned; the other side uses it through atomics too.
+                // SAFETY: inside the attacker's half and aligned; the other side also accesses it through atomics.
                 let word = unsafe { AtomicU32::from_ptr(self.half.base().add(offset).cast()) };
                 word.store(self.number(*value) as u32, Order::Relaxed);
             }
@@ -350,7 +358,7 @@ impl Attacker {
                 self.position = position.wrapping_add(1);
             }
             Step::Wake => {
-                // SAFETY: its half; all that is reached through the reference is atomics.
+                // SAFETY: the attacker's half; only atomics are accessed through the reference.
                 let bell = unsafe { &(*self.half.base().cast::<Side>()).bell.rung };
                 bell.fetch_add(1, Order::Relaxed);
                 crate::futex::wake_all(bell, false);
@@ -359,7 +367,7 @@ impl Attacker {
             Step::Pause(ms) => std::thread::sleep(Duration::from_millis(u64::from(*ms))),
             Step::HalfClose => {
                 if let Some(socket) = &self.socket {
-                    // SAFETY: numbers only.
+                    // SAFETY: the call takes only integers.
                     unsafe { libc::shutdown(socket.as_raw_fd(), libc::SHUT_WR) };
                 }
             }
@@ -368,7 +376,7 @@ impl Attacker {
     }
 
     fn fill_slot(&self, position: u32, head: u32, length: Value, words: &[Value; WORDS]) {
-        // SAFETY: its half; all that is reached through the reference is atomics.
+        // SAFETY: the attacker's half; only atomics are accessed through the reference.
         let side = unsafe { &*self.half.base().cast::<Side>() };
         let slot = &side.slots[(position % SLOTS) as usize];
         slot.head.store(head, Order::Relaxed);
@@ -379,56 +387,56 @@ impl Attacker {
         slot.stamp.store(position / SLOTS + 1, Order::Release);
     }
 
-    /// Neither half lets itself be emptied under the other side's feet.
+    /// Checks that no holes can be punched in either half.
     fn try_holes(&self) {
         let how = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
         let theirs = self.theirs.iter().map(|(_, file)| file.as_fd());
         for file in theirs.chain([self.file.as_fd()]) {
-            // SAFETY: numbers only.
+            // SAFETY: the call takes only integers.
             let made = unsafe { libc::fallocate(file.as_raw_fd(), how, 0, HALF_BYTES as libc::off_t) == 0 };
             assert!(!made, "a hole in a half");
         }
     }
 
-    /// Whether those eight bytes are somewhere in what the victim has written for it.
+    /// Whether the eight bytes of `secret` occur in what the victim has written for the attacker.
     pub(super) fn has_learnt(&self, secret: u64) -> bool {
         self.theirs.as_ref().is_some_and(|(theirs, _)| stands_in(theirs, secret))
     }
 }
 
-/// The file that goes with a letter.
-pub(super) fn pack(luggage: Luggage, half: &OwnedFd) -> Option<OwnedFd> {
+/// Creates the file to attach to a message.
+pub(super) fn create_attachment(attachment: Attachment, half: &OwnedFd) -> Option<OwnedFd> {
     let memory = |seals: i32, length: u64| {
         let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
-        // SAFETY: a constant name; makes a new descriptor.
+        // SAFETY: the name is a constant; the call only creates a descriptor.
         let fd = unsafe { libc::memfd_create(c"luggage".as_ptr(), flags) };
         if fd < 0 {
             return None;
         }
-        // SAFETY: just opened, and nobody else has it.
+        // SAFETY: the descriptor was just opened and has no other owner.
         let file = unsafe { OwnedFd::from_raw_fd(fd) };
-        // SAFETY: numbers only.
+        // SAFETY: the call takes only integers.
         let made = unsafe {
             libc::ftruncate(fd, length as libc::off_t) == 0 && libc::fcntl(fd, libc::F_ADD_SEALS, seals) == 0
         };
         made.then_some(file)
     };
-    match luggage {
-        Luggage::Nothing => None,
-        Luggage::Half => half.try_clone().ok(),
-        Luggage::Sparse(bits) => memory(libc::F_SEAL_SHRINK | libc::F_SEAL_GROW, 1 << bits),
-        Luggage::Unsealed => memory(0, 1 << 16),
-        Luggage::Pipe => std::io::pipe().ok().map(|(reader, _)| reader.into()),
-        Luggage::Lingering => lingering(2).ok(),
-        Luggage::Folder => std::fs::File::open("/").ok().map(OwnedFd::from),
+    match attachment {
+        Attachment::Nothing => None,
+        Attachment::Half => half.try_clone().ok(),
+        Attachment::Sparse(bits) => memory(libc::F_SEAL_SHRINK | libc::F_SEAL_GROW, 1 << bits),
+        Attachment::Unsealed => memory(0, 1 << 16),
+        Attachment::Pipe => std::io::pipe().ok().map(|(reader, _)| reader.into()),
+        Attachment::Lingering => lingering(2).ok(),
+        Attachment::Folder => std::fs::File::open("/").ok().map(OwnedFd::from),
     }
 }
 
-/// A TCP connection whose closing waits for that long, since nobody takes what it still has to send.
+/// A TCP connection that takes `seconds` to close, because its unsent data is never read.
 pub(in crate::provider::shared_memory) fn lingering(seconds: i32) -> std::io::Result<OwnedFd> {
     use std::io::Write;
     use std::net::{TcpListener, TcpStream};
-    /// Ends of connections that nobody reads; the oldest go.
+    /// Connection ends that are never read. The oldest are dropped.
     static UNREAD: std::sync::Mutex<Vec<TcpStream>> = std::sync::Mutex::new(Vec::new());
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let mut stream = TcpStream::connect(listener.local_addr()?)?;
@@ -443,7 +451,7 @@ pub(in crate::provider::shared_memory) fn lingering(seconds: i32) -> std::io::Re
     let linger = libc::linger { l_onoff: 1, l_linger: seconds };
     let length = size_of::<libc::linger>() as libc::socklen_t;
     let fd = stream.as_raw_fd();
-    // SAFETY: reads the structure given.
+    // SAFETY: reads the given structure.
     unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_LINGER, (&raw const linger).cast(), length) };
     Ok(stream.into())
 }

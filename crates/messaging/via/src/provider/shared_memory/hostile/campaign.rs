@@ -1,10 +1,10 @@
-//! Attackers against a server that goes on serving: any sequence of steps of one, and six at once, each a process that is killed now and then.
-//! Not one trick with one expectation; those are in `one_trick.rs`.
-//! What is measured of the honest client is in `honest.rs`. This is the campaign:
-//! `LONGMA_VIA_ATTACK_SECONDS=3600 cargo test -p longma-via --lib six_attackers -- --nocapture`.
+//! Attackers against a server that keeps serving: random sequences of steps by one attacker, and six attacker processes
+//! at once, some of which are killed. `honest.rs` measures a well-behaved client meanwhile.
+//!
+//! The campaign: `LONGMA_VIA_ATTACK_SECONDS=3600 cargo test -p longma-via --lib six_attackers -- --nocapture`.
 
 use super::attacker::{Attacker, Step, step};
-use super::honest::{Halts, MOST_DELAY, ask_honestly, end_if_it_hangs, serve_all};
+use super::honest::{Halts, MAX_DELAY, end_if_it_hangs, run_honest_client, run_server};
 use super::trace::Trace;
 use super::*;
 use proptest::prelude::*;
@@ -15,7 +15,7 @@ use std::sync::atomic::AtomicI32;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A NIC with what attackers must not reach, and a VI for whoever comes.
+/// A NIC with memory that attackers must not reach, which accepts every client.
 pub(super) struct Victim {
     nic: Nic,
     tag: ProtectionTag,
@@ -39,7 +39,7 @@ impl Victim {
         Victim { nic, tag, memory, _shown: shown, hidden, name }
     }
 
-    /// A VI with receives posted.
+    /// A VI with posted receives.
     fn vi(&self, level: Reliability) -> Vi {
         let vi = self.nic.create_vi(ViAttributes::new(self.tag).with_reliability(level), None, None).unwrap();
         (0..4).for_each(|_| self.receive(&vi));
@@ -50,7 +50,7 @@ impl Victim {
         let _ = vi.post_receive(&Descriptor::receive(&[self.memory.segment(0, 1 << 16)]));
     }
 
-    /// Takes in whoever asks, now.
+    /// Accepts all pending requests.
     pub(super) fn take_in(&self, vis: &mut Vec<Vi>) {
         while let Ok(asked) = self.nic.connect_wait(&Address::local(&self.name), Some(Duration::ZERO)) {
             assert!(asked.credentials().is_some());
@@ -61,7 +61,7 @@ impl Victim {
         }
     }
 
-    /// One turn with a VI: everything that a program does. `false`: it is over.
+    /// Serves a VI once, using all operations. Returns `false` when the connection has ended.
     pub(super) fn serve(&self, vi: &Vi, turn: u64) -> bool {
         if vi.state() != ViState::Connected {
             return false;
@@ -93,7 +93,7 @@ impl Victim {
     }
 }
 
-/// How an attack begins: how far it behaves, and whether as a client or as a server.
+/// An attack: how far the attacker follows the protocol, its reliability level, and its steps.
 #[derive(Debug, Clone)]
 struct Attack {
     behaves: u8,
@@ -102,7 +102,7 @@ struct Attack {
 }
 
 fn attack() -> impl Strategy<Value = Attack> {
-    // Most go on after the hand-shake, some leave it anywhere.
+    // Most attacks complete the handshake; some abandon it.
     (prop_oneof![6 => Just(3u8), 1 => 0u8..3], 0u8..3, prop::collection::vec(step(), 1..40))
         .prop_map(|(behaves, level, steps)| Attack { behaves, level, steps })
 }
@@ -113,22 +113,22 @@ impl Attack {
     }
 }
 
-/// The attacker's side, as a client of `name`. It gives up its connection at the end.
+/// Runs an attack as a client of `name`. The connection is closed at the end.
 fn attack_server(name: &str, attack: &Attack) {
-    let Ok(socket) = reach(name) else { return };
+    let Ok(socket) = connect_socket(name) else { return };
     let mut attacker = Attacker::new(socket);
     attacker.behave(attack.behaves, attack.level());
     attack.steps.iter().for_each(|step| attacker.act(step));
     assert!(!attacker.has_learnt(SECRET), "memory that no peer may read was read");
 }
 
-/// The attacker's side, as a server at `name` to one client.
+/// Runs an attack as a server at `name`, for one client.
 fn attack_client(name: &str, attack: &Attack, ready: &AtomicBool) {
     let place = Named::own(&Settings::default(), name.as_bytes()).unwrap();
     let listening = place.listen(name.as_bytes()).unwrap();
     ready.store(true, Order::Release);
     rendezvous_readable(&listening);
-    // SAFETY: no address is asked for.
+    // SAFETY: no peer address is requested.
     let fd = unsafe {
         let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
         libc::accept4(listening.as_raw_fd(), std::ptr::null_mut(), std::ptr::null_mut(), flags)
@@ -136,7 +136,7 @@ fn attack_client(name: &str, attack: &Attack, ready: &AtomicBool) {
     if fd < 0 {
         return;
     }
-    // SAFETY: just opened, and nobody else has it.
+    // SAFETY: the descriptor was just opened and has no other owner.
     let mut attacker = Attacker::new(unsafe { std::os::fd::FromRawFd::from_raw_fd(fd) });
     if attack.behaves == 3 {
         attacker.behave_as_server(attack.level());
@@ -146,7 +146,7 @@ fn attack_client(name: &str, attack: &Attack, ready: &AtomicBool) {
 }
 
 fn rendezvous_readable(socket: &OwnedFd) {
-    crate::provider::shared_memory::entrance::readable(
+    crate::provider::shared_memory::acceptor::readable(
         &[socket.as_raw_fd()],
         Some(Instant::now() + SECOND * 5),
     );
@@ -161,7 +161,7 @@ proptest! {
     #![proptest_config(Config { cases: 48, max_shrink_iters: 200, ..Config::default() })]
 
     #[test]
-    fn whatever_a_client_does_the_server_goes_on_and_nothing_is_reached(attack in attack()) {
+    fn a_malicious_client_does_not_stop_the_server_or_reach_its_memory(attack in attack()) {
         let victim = Victim::new(fresh_name("attacked-server"));
         let over = AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -186,7 +186,7 @@ proptest! {
     }
 
     #[test]
-    fn whatever_a_server_does_a_client_is_told_and_nothing_is_reached(attack in attack()) {
+    fn a_malicious_server_gets_no_access_and_the_client_gets_an_error(attack in attack()) {
         let victim = Victim::new(fresh_name("attacked-client"));
         let (name, ready, over) = (fresh_name("evil"), AtomicBool::new(false), AtomicBool::new(false));
         std::thread::scope(|scope| {
@@ -201,7 +201,7 @@ proptest! {
             let begin = Instant::now();
             let limit = Some(Duration::from_millis(300));
             let outcome = vi.connect(&Address::local("honest"), &Address::local(&name), limit);
-            // Its own time limit, one more for the regions after the answer, and what a busy machine takes.
+            // Allows for the call's own time limit, another one for the regions after the answer, and a busy machine.
             assert!(begin.elapsed() < SECOND * 10, "connecting hung");
             let mut turn = 0;
             while outcome.is_ok() && victim.serve(&vi, turn) && !over.load(Order::Acquire) {
@@ -221,7 +221,7 @@ proptest! {
 const ROLE: &str = "LONGMA_VIA_ATTACKER";
 const THIS: &str = "provider::shared_memory::hostile::campaign::six_attackers_at_once_neither_end_the_server_nor_hold_up_an_honest_client";
 
-/// An attacker process: attack after attack, until it is killed. It says each seed before, so that an attack can be had again.
+/// The attacker process: attacks until it is killed. It prints each seed first, so that the attack can be repeated.
 fn attack_for_ever(name: &str, first_seed: u64) {
     let config = Config { failure_persistence: None, ..Config::default() };
     for seed in first_seed.. {
@@ -244,7 +244,7 @@ fn start_attacker(name: &str, seed: u64) -> Child {
         .unwrap()
 }
 
-/// Six attackers at a time as long as it goes on; gives how many were killed on the way.
+/// Runs six attackers at a time while `goes_on` returns true. Returns the number of attackers killed.
 fn attack_with_six(name: &str, goes_on: impl Fn() -> bool) -> u32 {
     let mut seed = 0;
     let mut next = || {
@@ -255,7 +255,7 @@ fn attack_with_six(name: &str, goes_on: impl Fn() -> bool) -> u32 {
     let (mut random, mut kills) = (Random(0x9e37_79b9_7f4a_7c15), 0);
     while goes_on() {
         std::thread::sleep(Duration::from_millis(50 + random.below(500)));
-        // Killed in the middle of whatever it does, and another in its place.
+        // Kill a random attacker at any point and start another one.
         let mut killed = std::mem::replace(&mut attackers[random.below(6) as usize], next());
         let ended = killed.try_wait().unwrap();
         assert!(ended.is_none(), "an attacker ended by itself, {ended:?}: what it says is above");
@@ -280,7 +280,7 @@ fn six_attackers_at_once_neither_end_the_server_nor_hold_up_an_honest_client() {
     let length = Duration::from_secs(seconds.unwrap_or(4));
     let end = Instant::now() + length;
     let _watched = end_if_it_hangs(length + length / 8 + SECOND * 60);
-    // The same without attackers, at the same time: what the machine alone makes of it.
+    // A control without attackers runs at the same time, to measure the effect of the machine alone.
     let (victim, control) = (Victim::new(fresh_name("six")), Victim::new(fresh_name("control")));
     let (stop, stop_serving) = (AtomicBool::new(false), AtomicBool::new(false));
     let clients = [Nic::open().unwrap(), Nic::open().unwrap()];
@@ -289,31 +289,32 @@ fn six_attackers_at_once_neither_end_the_server_nor_hold_up_an_honest_client() {
     std::thread::scope(|scope| {
         scope.spawn(|| halts.look(&traces, &stop_serving));
         let served = [(&victim, &servers[0]), (&control, &servers[1])]
-            .map(|(victim, thread)| scope.spawn(|| serve_all(victim, thread, &halts, &stop_serving)));
+            .map(|(victim, thread)| scope.spawn(|| run_server(victim, thread, &halts, &stop_serving)));
         let (halts, stop) = (&halts, &stop);
         let asking = [
             (&clients[0], &victim, &servers[0], &traces[0]),
             (&clients[1], &control, &servers[1], &traces[1]),
         ]
         .map(|(nic, victim, thread, trace)| {
-            scope.spawn(move || ask_honestly(nic, &victim.name, thread, (halts, trace), stop))
+            scope.spawn(move || run_honest_client(nic, &victim.name, thread, (halts, trace), stop))
         });
-        // The honest client is there first.
+        // The well-behaved client connects first.
         std::thread::sleep(Duration::from_millis(100));
         let goes_on = || Instant::now() < end && asking.iter().all(|asking| !asking.is_finished());
         let kills = attack_with_six(&victim.name, goes_on);
         stop.store(true, Order::Release);
         let answers = asking.map(|asking| asking.join());
         stop_serving.store(true, Order::Release);
-        let [beside, alone] = answers.map(|answers| answers.unwrap());
+        let [attacked, alone] = answers.map(|answers| answers.unwrap());
         let [served, apart] = served.map(|served| served.join().unwrap());
         println!("{} attacks taken in, {kills} attackers killed", served.taken_in - 1);
-        println!("beside attackers: longest turn of the server {:?}; {beside}", served.longest_turn);
-        println!("without them:     longest turn of the server {:?}; {alone}", apart.longest_turn);
-        assert!(served.taken_in > 1, "nobody attacked");
-        // In a few seconds beside other tests one stall of the machine decides: the short form looks for what holds up for good.
-        let most = if seconds.is_some() { MOST_DELAY } else { 25 * MOST_DELAY };
-        let more = beside.longest().saturating_sub(alone.longest());
+        println!("beside attackers: longest turn of the server {:?}; {attacked}", served.longest_turn);
+        println!("without attackers: longest turn of the server {:?}; {alone}", apart.longest_turn);
+        assert!(served.taken_in > 1, "there was no attack");
+        // In a few seconds next to other tests, a single stall of the machine dominates. The short form only detects
+        // permanent delays.
+        let most = if seconds.is_some() { MAX_DELAY } else { 25 * MAX_DELAY };
+        let more = attacked.longest().saturating_sub(alone.longest());
         assert!(more <= most, "an answer was held up for {more:?} longer than any without attackers");
         let more = served.longest_turn.saturating_sub(apart.longest_turn);
         assert!(more <= most, "a turn of the server took {more:?} longer than any without attackers");

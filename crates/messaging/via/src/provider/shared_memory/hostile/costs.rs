@@ -1,40 +1,42 @@
-//! What a peer can have done for it in the program's own thread: so much at a time, whatever it says and however much it has shown.
-//! Not waits for a peer; there are none. Measured is processor time of the thread, since the machine may have other work.
+//! Bounds on the work that a peer can cause in the program's thread, whatever it sends and however much it has
+//! exported. The tests measure the processor time of the thread, because the machine may be busy.
+//!
 //! Source: clock_gettime(2), CLOCK_THREAD_CPUTIME_ID.
 
 use super::*;
 
-/// Processor time of this thread so far.
+/// The processor time of this thread.
 fn worked() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: writes to the structure given.
+    // SAFETY: writes to the given structure.
     unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// What an honest client may have to wait, with room for a slow machine.
-const MOST: Duration = Duration::from_millis(10);
+/// The maximum delay for a well-behaved client, with a margin for slow machines.
+const MAX_CLIENT_DELAY: Duration = Duration::from_millis(10);
 
 #[test]
-fn a_look_for_requests_is_short_however_much_sockets_have_to_say() {
+fn polling_for_requests_is_fast_however_many_messages_are_queued() {
     let nic = Nic::open().unwrap();
     let name = format!("costs-{}", std::process::id());
     let listen = |wait| nic.connect_wait(&Address::local(&name), Some(wait));
     let _ = listen(Duration::ZERO);
     let (file, _mapping) = create(4096, false).unwrap();
-    let talkers: Vec<_> = (0..60)
+    let flooders: Vec<_> = (0..60)
         .map(|_| {
-            let socket = reach(&name).unwrap();
+            let socket = connect_socket(&name).unwrap();
             let half = say_hello(&socket);
             let said = (0..250)
                 .take_while(|slot| {
-                    send(socket.as_raw_fd(), &Letter::Show(page_at(*slot)), Some(file.as_raw_fd())).is_ok()
+                    send(socket.as_raw_fd(), &ControlMessage::Export(page_at(*slot)), Some(file.as_raw_fd()))
+                        .is_ok()
                 })
                 .count();
             (socket, half, said)
         })
         .collect();
-    assert!(talkers.iter().all(|talker| talker.2 > 30), "they have much to say");
+    assert!(flooders.iter().all(|flooder| flooder.2 > 30), "each peer has many messages queued");
     let mut longest = Duration::ZERO;
     let mut look = || {
         let before = worked();
@@ -42,20 +44,20 @@ fn a_look_for_requests_is_short_however_much_sockets_have_to_say() {
         longest = longest.max(worked() - before);
     };
     (0..400).for_each(|_| look());
-    // Now all of them have been silent for too long.
+    // By now all of them have been silent too long.
     std::thread::sleep(Duration::from_millis(1200));
     (0..100).for_each(|_| look());
-    assert!(longest < MOST, "one look took {longest:?}");
-    // Who comes now is heard all the same.
-    let honest = reach(&name).unwrap();
+    assert!(longest < MAX_CLIENT_DELAY, "one look took {longest:?}");
+    // A new client is served nevertheless.
+    let honest = connect_socket(&name).unwrap();
     let _half = say_hello(&honest);
-    send(honest.as_raw_fd(), &Letter::Shown, None).unwrap();
+    send(honest.as_raw_fd(), &ControlMessage::ExportsDone, None).unwrap();
     let asked = listen(Duration::from_secs(10)).unwrap();
     assert_eq!(asked.remote().discriminator, b"hostile");
 }
 
 #[test]
-fn an_honest_request_is_found_soon_among_many_that_talk_without_end() {
+fn an_honest_request_is_found_soon_among_flooding_peers() {
     let nic = Nic::open().unwrap();
     let name = format!("talkers-{}", std::process::id());
     let listen = |wait| nic.connect_wait(&Address::local(&name), Some(wait));
@@ -64,9 +66,9 @@ fn an_honest_request_is_found_soon_among_many_that_talk_without_end() {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let talkers: Vec<_> = (0..50).filter_map(|_| reach(&name).ok()).collect();
-            let halves: Vec<_> = talkers.iter().map(say_hello).collect();
-            let showing = Showing {
+            let flooders: Vec<_> = (0..50).filter_map(|_| connect_socket(&name).ok()).collect();
+            let halves: Vec<_> = flooders.iter().map(say_hello).collect();
+            let export = RegionExport {
                 handle: 1,
                 address: 0x1000,
                 length: 4096,
@@ -76,19 +78,19 @@ fn an_honest_request_is_found_soon_among_many_that_talk_without_end() {
                 serial: 0,
             };
             while !stop.load(Order::Relaxed) {
-                for socket in &talkers {
-                    let _ = send(socket.as_raw_fd(), &Letter::Show(showing), Some(file.as_raw_fd()));
+                for socket in &flooders {
+                    let _ = send(socket.as_raw_fd(), &ControlMessage::Export(export), Some(file.as_raw_fd()));
                 }
             }
             drop(halves);
         });
         std::thread::sleep(Duration::from_millis(20));
-        let honest = reach(&name).unwrap();
+        let honest = connect_socket(&name).unwrap();
         let (own, half) = create_half().unwrap();
         let attributes = ViAttributes::new(ProtectionTag::default());
-        let hello = Letter::Hello { local: Address::local("honest"), attributes, barrier: true };
+        let hello = ControlMessage::Hello { local: Address::local("honest"), attributes, barrier: true };
         send(honest.as_raw_fd(), &hello, Some(own.as_raw_fd())).unwrap();
-        send(honest.as_raw_fd(), &Letter::Shown, None).unwrap();
+        send(honest.as_raw_fd(), &ControlMessage::ExportsDone, None).unwrap();
         let asked = listen(Duration::from_secs(10));
         stop.store(true, Order::Relaxed);
         drop(half);
@@ -97,7 +99,7 @@ fn an_honest_request_is_found_soon_among_many_that_talk_without_end() {
 }
 
 #[test]
-fn letting_a_peer_go_is_short_however_much_of_its_memory_was_touched() {
+fn releasing_a_peer_is_fast_whatever_amount_of_its_memory_was_touched() {
     const LENGTH: u64 = 1 << 28;
     let nic = Nic::open().unwrap();
     let tag = nic.create_protection_tag().unwrap();
@@ -112,14 +114,14 @@ fn letting_a_peer_go_is_short_however_much_of_its_memory_was_touched() {
     });
     let (file, mapping) = create(LENGTH as usize, false).unwrap();
     drop(mapping);
-    let showing =
-        Showing { handle: 7, address: 0, length: LENGTH, write: false, read: true, slot: 0, serial: 0 };
-    hostile.send_patiently(&Letter::Show(showing), Some(&file));
-    while !matches!(hear(&hostile.socket), Ok(Letter::Mapped { .. })) {
+    let export =
+        RegionExport { handle: 7, address: 0, length: LENGTH, write: false, read: true, slot: 0, serial: 0 };
+    hostile.send_patiently(&ControlMessage::Export(export), Some(&file));
+    while !matches!(hear(&hostile.socket), Ok(ControlMessage::Mapped { .. })) {
         std::thread::yield_now();
     }
-    // Messages that lie in all of it.
-    let head = u32::from_le_bytes([Kind::Send as u8, Place::Memory as u8, 0, 1]);
+    // Messages located in all of the region.
+    let head = u32::from_le_bytes([Kind::Send as u8, DataLocation::Memory as u8, 0, 1]);
     for part in 0..LENGTH >> 24 {
         vi.post_receive(&Descriptor::receive(&[memory.segment(0, 1 << 24)])).unwrap();
         hostile.publish(part as u32, head, 1 << 24, &[part << 24, 1 << 24 | 7 << 32]);
@@ -132,14 +134,14 @@ fn letting_a_peer_go_is_short_however_much_of_its_memory_was_touched() {
     assert!(took < Duration::from_millis(3), "leaving took {took:?}");
 }
 
-/// A memory file of which all pages are there, with those seals.
+/// A memory file with all pages allocated and the given seals.
 fn filled(length: u64, seals: i32) -> OwnedFd {
-    // SAFETY: a constant name; makes a new descriptor.
+    // SAFETY: the name is a constant; the call only creates a descriptor.
     let fd = unsafe { libc::memfd_create(c"filled".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
     assert!(fd >= 0);
-    // SAFETY: just opened, and nobody else has it.
+    // SAFETY: the descriptor was just opened and has no other owner.
     let file: OwnedFd = unsafe { std::os::fd::FromRawFd::from_raw_fd(fd) };
-    // SAFETY: numbers only.
+    // SAFETY: the calls take only integers.
     unsafe {
         assert_eq!(libc::fallocate(fd, 0, 0, length as libc::off_t), 0);
         assert_eq!(libc::fcntl(fd, libc::F_ADD_SEALS, seals), 0);
@@ -148,17 +150,17 @@ fn filled(length: u64, seals: i32) -> OwnedFd {
 }
 
 #[test]
-fn a_large_file_that_is_refused_is_not_freed_by_who_refuses_it() {
+fn a_refused_large_file_is_not_freed_by_the_refusing_process() {
     let nic = Nic::open().unwrap();
     let name = format!("costs-refused-{}", std::process::id());
     let listen = |wait| nic.connect_wait(&Address::local(&name), Some(wait));
     let _ = listen(Duration::ZERO);
     let file = filled(1 << 28, 0);
-    let socket = reach(&name).unwrap();
+    let socket = connect_socket(&name).unwrap();
     let attributes = ViAttributes::new(ProtectionTag::default());
-    let hello = Letter::Hello { local: Address::local("hostile"), attributes, barrier: true };
+    let hello = ControlMessage::Hello { local: Address::local("hostile"), attributes, barrier: true };
     send(socket.as_raw_fd(), &hello, Some(file.as_raw_fd())).unwrap();
-    // The letter holds it now.
+    // The control message holds the file now.
     drop(file);
     let (mut longest, end) = (Duration::ZERO, Instant::now() + Duration::from_secs(10));
     let answer = loop {
@@ -170,12 +172,12 @@ fn a_large_file_that_is_refused_is_not_freed_by_who_refuses_it() {
             answer => break answer,
         }
     };
-    assert!(matches!(answer, Ok(Letter::Reject { .. })), "{answer:?}");
-    assert!(longest < MOST, "one look took {longest:?}");
+    assert!(matches!(answer, Ok(ControlMessage::Reject { .. })), "{answer:?}");
+    assert!(longest < MAX_CLIENT_DELAY, "one look took {longest:?}");
 }
 
 #[test]
-fn letting_a_peer_go_is_short_however_large_the_file_is_of_which_it_showed_a_page() {
+fn releasing_a_peer_is_fast_whatever_the_size_of_its_exported_file() {
     let nic = Nic::open().unwrap();
     let tag = nic.create_protection_tag().unwrap();
     let vi = nic.create_vi(ViAttributes::new(tag), None, None).unwrap();
@@ -187,35 +189,42 @@ fn letting_a_peer_go_is_short_however_large_the_file_is_of_which_it_showed_a_pag
         hostile.join().unwrap()
     });
     let file = filled(1 << 28, libc::F_SEAL_SHRINK);
-    let showing =
-        Showing { handle: 7, address: 0, length: 4096, write: false, read: true, slot: 0, serial: 0 };
-    hostile.send_patiently(&Letter::Show(showing), Some(&file));
+    let export =
+        RegionExport { handle: 7, address: 0, length: 4096, write: false, read: true, slot: 0, serial: 0 };
+    hostile.send_patiently(&ControlMessage::Export(export), Some(&file));
     drop(file);
-    while !matches!(hear(&hostile.socket), Ok(Letter::Mapped { .. })) {
+    while !matches!(hear(&hostile.socket), Ok(ControlMessage::Mapped { .. })) {
         std::thread::yield_now();
     }
     let before = worked();
     vi.disconnect().unwrap();
     let took = worked() - before;
-    assert!(took < MOST, "leaving took {took:?}");
+    assert!(took < MAX_CLIENT_DELAY, "leaving took {took:?}");
 }
 
-/// Shows that many regions, each a file with all of its pages, of which the other side has the last hold as soon as it has heard.
+/// Exports `count` regions, each a fully allocated file whose last reference is then held by the other side.
 fn show_full_files(socket: &OwnedFd, count: u32, length: u64, mut meanwhile: impl FnMut()) {
     let end = Instant::now() + Duration::from_secs(20);
     for slot in 0..count {
         let file = filled(length, libc::F_SEAL_SHRINK | libc::F_SEAL_GROW);
-        let showing =
-            Showing { handle: 1 + slot, address: 0x1000, length, write: false, read: true, slot, serial: 0 };
-        while send(socket.as_raw_fd(), &Letter::Show(showing), Some(file.as_raw_fd())).is_err() {
-            assert!(Instant::now() < end, "nobody takes letters any more");
+        let export = RegionExport {
+            handle: 1 + slot,
+            address: 0x1000,
+            length,
+            write: false,
+            read: true,
+            slot,
+            serial: 0,
+        };
+        while send(socket.as_raw_fd(), &ControlMessage::Export(export), Some(file.as_raw_fd())).is_err() {
+            assert!(Instant::now() < end, "control messages are no longer received");
             meanwhile();
         }
     }
 }
 
 #[test]
-fn who_leaves_before_all_is_said_is_let_go_in_a_short_time_however_many_full_files_were_shown() {
+fn a_peer_that_disconnects_in_the_handshake_is_released_fast_despite_many_full_files() {
     let nic = Nic::open().unwrap();
     let name = format!("costs-full-{}", std::process::id());
     let mut longest = Duration::ZERO;
@@ -226,18 +235,18 @@ fn who_leaves_before_all_is_said_is_let_go_in_a_short_time_however_many_full_fil
     };
     look();
     for _ in 0..3 {
-        let socket = reach(&name).unwrap();
+        let socket = connect_socket(&name).unwrap();
         let half = say_hello(&socket);
         show_full_files(&socket, 250, 1 << 20, &mut look);
         (0..100).for_each(|_| look());
         drop((socket, half));
         (0..100).for_each(|_| look());
     }
-    assert!(longest < MOST, "one look took {longest:?}");
+    assert!(longest < MAX_CLIENT_DELAY, "one look took {longest:?}");
 }
 
 #[test]
-fn letting_a_peer_go_is_short_however_many_full_files_it_showed() {
+fn releasing_a_peer_is_fast_despite_many_full_exported_files() {
     let nic = Nic::open().unwrap();
     let tag = nic.create_protection_tag().unwrap();
     let vi = nic.create_vi(ViAttributes::new(tag), None, None).unwrap();
@@ -250,8 +259,8 @@ fn letting_a_peer_go_is_short_however_many_full_files_it_showed() {
     });
     let mut mapped = 0;
     let hear_all = |mapped: &mut u32| {
-        while let Ok(letter) = hear(&hostile.socket) {
-            *mapped += u32::from(matches!(letter, Letter::Mapped { .. }));
+        while let Ok(message) = hear(&hostile.socket) {
+            *mapped += u32::from(matches!(message, ControlMessage::Mapped { .. }));
         }
     };
     show_full_files(&hostile.socket, 250, 1 << 20, || hear_all(&mut mapped));
@@ -263,5 +272,5 @@ fn letting_a_peer_go_is_short_however_many_full_files_it_showed() {
     let before = worked();
     vi.disconnect().unwrap();
     let took = worked() - before;
-    assert!(took < MOST, "leaving took {took:?}");
+    assert!(took < MAX_CLIENT_DELAY, "leaving took {took:?}");
 }

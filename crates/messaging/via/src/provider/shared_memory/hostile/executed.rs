@@ -1,5 +1,6 @@
-//! A peer that executes a setuid program: what that program holds is not read for the peer.
-//! Not portable to where the test is not root, or files of other users cannot be made; there it says so and ends.
+//! A peer that executes a setuid program: the program's descriptors are not borrowed for the peer. The test requires
+//! root and files of other users, and is skipped otherwise.
+//!
 //! Source: execve(2), pidfd_getfd(2), getauxval(3) AT_SECURE.
 
 use super::*;
@@ -10,11 +11,11 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 const ROLE: &str = "LONGMA_VIA_EXECUTED";
-const THIS: &str = "provider::shared_memory::hostile::executed::what_a_setuid_program_holds_is_not_read_for_the_peer_that_became_it";
-/// The descriptor that is lent.
+const THIS: &str = "provider::shared_memory::hostile::executed::files_of_a_setuid_program_are_not_read_for_the_peer_that_executed_it";
+/// The number of the lent descriptor.
 const LENT: i32 = 100;
-/// The user that attacks.
-const NOBODY: u32 = 65_534;
+/// The attacking user.
+const NOBODY_UID: u32 = 65_534;
 
 fn again(program: &Path, role: &str) -> Command {
     let mut command = Command::new(program);
@@ -22,26 +23,27 @@ fn again(program: &Path, role: &str) -> Command {
     command
 }
 
-/// Holds a sealed memory file under the number, says so by a file, and stays.
+/// Opens a sealed memory file under the number `LENT`, creates the marker file, and sleeps.
 fn hold(marker: &str) {
     let (file, _mapping) = create(4096, false).unwrap();
-    // SAFETY: numbers only.
+    // SAFETY: the call takes only integers.
     assert_eq!(unsafe { libc::dup2(file.as_raw_fd(), LENT) }, LENT);
     std::fs::write(marker, "held").unwrap();
     std::thread::sleep(Duration::from_secs(60));
 }
 
-/// Connects in good order, leaves its socket to a child, which speaks on, and becomes another program or only holds the file itself.
+/// Connects properly, passes the socket to a child that continues the conversation, and then executes a program or just
+/// holds the file.
 #[expect(
     clippy::zombie_processes,
     reason = "this process becomes another program, and the child ends by itself"
 )]
 fn connect_and_become(name: &str, program: &str, marker: &str) {
     let hostile = connect(name, Reliability::ReliableDelivery);
-    // SAFETY: numbers only: the socket outlives the program.
+    // SAFETY: the call takes only integers; the descriptor survives the exec.
     assert_eq!(unsafe { libc::dup2(hostile.socket.as_raw_fd(), LENT + 1) }, LENT + 1);
     let own = std::env::current_exe().unwrap();
-    // What it says goes where this process's words go.
+    // The child shares this process's standard output.
     again(&own, &format!("speak {marker}")).stdout(Stdio::inherit()).spawn().unwrap();
     if program.is_empty() {
         return hold(marker);
@@ -50,23 +52,30 @@ fn connect_and_become(name: &str, program: &str, marker: &str) {
     panic!("{error}");
 }
 
-/// Lends what the process that connected holds, and says what became of it.
+/// Lends a descriptor of the connected process and reports the result.
 fn speak(marker: &str) {
     let end = Instant::now() + Duration::from_secs(20);
     while !Path::new(marker).exists() {
         assert!(Instant::now() < end, "nothing is held");
         std::thread::sleep(Duration::from_millis(5));
     }
-    // SAFETY: inherited, and nobody else here has it.
+    // SAFETY: the descriptor is inherited and has no other owner here.
     let socket = unsafe { std::os::fd::FromRawFd::from_raw_fd(LENT + 1) };
     let socket: OwnedFd = socket;
-    let showing =
-        Showing { handle: 7, address: 0x1000, length: 4096, write: false, read: false, slot: 0, serial: 0 };
-    send(socket.as_raw_fd(), &Letter::Lend { showing, file: LENT as u32 }, None).unwrap();
-    // Long enough for the other side to borrow it, as it does at once where it may.
+    let export = RegionExport {
+        handle: 7,
+        address: 0x1000,
+        length: 4096,
+        write: false,
+        read: false,
+        slot: 0,
+        serial: 0,
+    };
+    send(socket.as_raw_fd(), &ControlMessage::Lend { export, file: LENT as u32 }, None).unwrap();
+    // Long enough for the other side to borrow the region, which happens at once where permitted.
     let end = Instant::now() + Duration::from_secs(2);
     while Instant::now() < end {
-        if matches!(hear(&socket), Ok(Letter::Mapped { handle: 7, .. })) {
+        if matches!(hear(&socket), Ok(ControlMessage::Mapped { handle: 7, .. })) {
             return println!("\nborrowed");
         }
         std::thread::sleep(Duration::from_millis(5));
@@ -74,7 +83,7 @@ fn speak(marker: &str) {
     println!("\nnot borrowed");
 }
 
-/// Whether the server borrows what the peer lends after it has executed `program` (or nothing).
+/// Whether the server borrows what the peer lends after executing `program` (nothing if empty).
 fn borrows(folder: &Path, program: &str) -> bool {
     let name = format!("executed-{}-{}", std::process::id(), program.len());
     let settings =
@@ -85,7 +94,8 @@ fn borrows(folder: &Path, program: &str) -> bool {
     let _ = nic.connect_wait(&Address::local(&name), Some(Duration::ZERO));
     let marker = folder.join(format!("held-{}", program.len()));
     let role = format!("connect {name} {} {program}", marker.display());
-    let mut peer: Child = again(&folder.join("plain"), &role).uid(NOBODY).gid(NOBODY).spawn().unwrap();
+    let mut peer: Child =
+        again(&folder.join("plain"), &role).uid(NOBODY_UID).gid(NOBODY_UID).spawn().unwrap();
     nic.connect_wait(&Address::local(&name), SOON).unwrap().accept(&vi).unwrap();
     let lines = BufReader::new(peer.stdout.take().unwrap()).lines();
     let said = lines.map_while(Result::ok).find(|line| line.ends_with("borrowed"));
@@ -95,7 +105,7 @@ fn borrows(folder: &Path, program: &str) -> bool {
 }
 
 #[test]
-fn what_a_setuid_program_holds_is_not_read_for_the_peer_that_became_it() {
+fn files_of_a_setuid_program_are_not_read_for_the_peer_that_executed_it() {
     if let Ok(role) = std::env::var(ROLE) {
         return match role.split(' ').collect::<Vec<_>>()[..] {
             ["connect", name, marker, program] => connect_and_become(name, program, marker),
@@ -113,12 +123,12 @@ fn what_a_setuid_program_holds_is_not_read_for_the_peer_that_became_it() {
         std::fs::set_permissions(&path, PermissionsExt::from_mode(mode))?;
         Ok::<_, std::io::Error>(path)
     };
-    // SAFETY: asks for a number.
+    // SAFETY: takes no arguments and returns an integer.
     let is_root = unsafe { libc::geteuid() } == 0;
     let (Ok(_), Ok(setuid), true) = (copy("plain", 0o755), copy("setuid", 0o4755), is_root) else {
         return eprintln!("left out: needs root");
     };
-    assert!(borrows(folder.path(), ""), "what a peer lends of its own is borrowed");
+    assert!(borrows(folder.path(), ""), "a file that the peer owns and lends is borrowed");
     assert!(
         !borrows(folder.path(), setuid.to_str().unwrap()),
         "a setuid program's file was read for the peer"

@@ -1,18 +1,20 @@
-//! Peers that have much to say, all at once, while another has one thing to say that its answer waits for.
-//! Not what letters bring; that is in `one_trick.rs`.
+//! Many peers send control messages at once, while another peer needs a single one to be handled.
+//!
 //! Source: proc(5), /proc/PID/task/TID/schedstat (Documentation/scheduler/sched-stats.rst).
 
 use super::*;
 
-/// Connections of the flood. A user may have that many where a process has the usual 1024 descriptors.
+/// The number of flooding connections. A user may have that many with the usual limit of 1024 descriptors.
 const PEERS: usize = 240;
-/// What an honest client may have to wait while others are heard.
-const MOST: Duration = Duration::from_millis(10);
+/// The maximum delay for a well-behaved client meanwhile.
+const MAX_CLIENT_DELAY: Duration = Duration::from_millis(10);
 
 const ROLE: &str = "LONGMA_VIA_FLOOD";
-const THIS: &str = "provider::shared_memory::hostile::flood::news_of_one_peer_is_heard_soon_however_many_others_have_much_to_say";
+const THIS: &str =
+    "provider::shared_memory::hostile::flood::events_of_one_peer_are_seen_soon_however_busy_the_others_are";
 
-/// Processor time so far of the thread that hears letters and has had the most: a wait for a processor is the machine's doing.
+/// The processor time of the busiest monitor thread. Time spent waiting for a processor is the machine's fault and not
+/// counted.
 fn worked() -> Duration {
     let entries = std::fs::read_dir("/proc/self/task").unwrap();
     let times = entries.filter_map(|entry| {
@@ -24,9 +26,9 @@ fn worked() -> Duration {
 }
 
 #[test]
-fn news_of_one_peer_is_heard_soon_however_many_others_have_much_to_say() {
+fn events_of_one_peer_are_seen_soon_however_busy_the_others_are() {
     if std::env::var_os(ROLE).is_none() {
-        // In a process of its own, in which no other test's threads hear letters.
+        // Run in a separate process, without monitor threads of other tests.
         let mut alone = std::process::Command::new(std::env::current_exe().unwrap());
         let done = alone.args(["--exact", THIS, "--nocapture"]).env(ROLE, "alone").status().unwrap();
         return assert!(done.success(), "{done}");
@@ -38,10 +40,10 @@ fn news_of_one_peer_is_heard_soon_however_many_others_have_much_to_say() {
     let listen = |wait| nic.connect_wait(&Address::local(&name), wait);
     let _ = listen(Some(Duration::ZERO));
     let accept = |vi: &Vi| listen(SOON).unwrap().accept(vi).unwrap();
-    // Memory that no peer maps: the server's own thread stores what is written there.
+    // Memory that peers cannot map, so the server's own thread stores what is written to it.
     let mut bytes = vec![0u64; 512];
     let attributes = MemoryAttributes { tag, rdma_write: true, rdma_read: false };
-    // SAFETY: it outlives the region, and is used through that only.
+    // SAFETY: the memory outlives the region and is accessed only through it.
     let target = unsafe { nic.register(bytes.as_mut_ptr().cast(), 4096, attributes) }.unwrap();
 
     let client = Nic::open().unwrap();
@@ -49,7 +51,7 @@ fn news_of_one_peer_is_heard_soon_however_many_others_have_much_to_say() {
     let own = client.allocate(4096, MemoryAttributes::local(client_tag)).unwrap();
     let honest = client.create_vi(ViAttributes::new(client_tag), None, None).unwrap();
     let served = new_vi();
-    let (talkers, _vis): (Vec<_>, Vec<_>) = std::thread::scope(|scope| {
+    let (flooders, _vis): (Vec<_>, Vec<_>) = std::thread::scope(|scope| {
         let connecting = scope.spawn(|| {
             honest.connect(&Address::local("honest"), &Address::local(&name), SOON).unwrap();
         });
@@ -65,7 +67,7 @@ fn news_of_one_peer_is_heard_soon_however_many_others_have_much_to_say() {
     });
 
     let (file, _mapping) = create(4096, false).unwrap();
-    // How long the server's thread that hears letters worked until what was written was there.
+    // The processor time that the server's monitor thread needs until a write has been stored.
     let write = |value: u64| {
         own.write(0, &value.to_le_bytes());
         let (begin, before) = (Instant::now(), worked());
@@ -83,14 +85,14 @@ fn news_of_one_peer_is_heard_soon_however_many_others_have_much_to_say() {
     let mut flooded: Vec<_> = (10..19)
         .map(|value| {
             for slot in 0..60 {
-                let letter = Letter::Show(page_at(slot));
-                for talker in &talkers {
-                    let _ = send(talker.socket.as_raw_fd(), &letter, Some(file.as_raw_fd()));
+                let message = ControlMessage::Export(page_at(slot));
+                for flooder in &flooders {
+                    let _ = send(flooder.socket.as_raw_fd(), &message, Some(file.as_raw_fd()));
                 }
             }
             write(value)
         })
         .collect();
     flooded.sort_unstable();
-    assert!(flooded[flooded.len() / 2] < MOST, "{flooded:?}, and {alone:?} alone");
+    assert!(flooded[flooded.len() / 2] < MAX_CLIENT_DELAY, "{flooded:?}, and {alone:?} alone");
 }

@@ -1,7 +1,8 @@
-//! An honest client and a server, both watched: how long an answer takes, and how much of that was waiting for a processor.
-//! Not an attacker, and not a measurement of speed: a client among attackers is compared with one that is left alone.
-//! Source: proc(5), /proc/PID/task/TID/schedstat (Documentation/scheduler/sched-stats.rst): nanoseconds run, nanoseconds waited for a
-//! processor.
+//! Measures a well-behaved client and its server: the response times, and how much of them was spent waiting for a
+//! processor. A client among attackers is compared with one that runs alone.
+//!
+//! Source: proc(5), /proc/PID/task/TID/schedstat (Documentation/scheduler/sched-stats.rst): nanoseconds running and
+//! nanoseconds waiting for a processor.
 
 use super::campaign::Victim;
 use super::trace::Trace;
@@ -11,10 +12,10 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::AtomicI32;
 use std::sync::mpsc;
 
-/// How much longer than without attackers anything may take.
-pub(super) const MOST_DELAY: Duration = Duration::from_millis(10);
+/// The maximum additional delay caused by attackers.
+pub(super) const MAX_DELAY: Duration = Duration::from_millis(10);
 
-/// How long a thread has waited for a processor so far. Nothing, where the kernel does not say.
+/// The time that a thread has waited for a processor. Zero if the kernel does not report it.
 struct Queued(Option<std::fs::File>);
 
 impl Queued {
@@ -30,11 +31,11 @@ impl Queued {
     }
 }
 
-/// Time for which this whole process did not run (SIGSTOP, a virtual machine that was paused), as a thread sees it that wakes every
-/// millisecond, and for which the host of a virtual machine ran others on one of its processors; in microseconds.
+/// The time, in microseconds, for which this process was stopped (SIGSTOP, or a paused virtual machine), detected by a
+/// thread that wakes every millisecond, and the time stolen by the host of a virtual machine.
 pub(super) struct Halts(AtomicU64);
 
-/// No wait for a processor is so long for a thread that seldom wants one.
+/// A thread that rarely needs a processor does not wait for one this long.
 const HALT: Duration = Duration::from_millis(300);
 
 impl Halts {
@@ -46,7 +47,7 @@ impl Halts {
         Duration::from_micros(self.0.load(Order::Acquire))
     }
 
-    /// Looks until `stop` is set, and what keeps late answers.
+    /// Watches for stops, and traces late responses, until `stop` is set.
     pub(super) fn look(&self, traces: &[Trace], stop: &AtomicBool) {
         be_nice();
         let mut before = Instant::now();
@@ -69,53 +70,54 @@ impl Halts {
     }
 }
 
-/// In what the kernel counts stolen time.
+/// The unit of stolen time in the kernel.
 const TICK: Duration = Duration::from_millis(10);
 
-/// The stolen time of each processor so far, in ticks: /proc/stat.
+/// The stolen time of each processor, in ticks, from /proc/stat.
 fn stolen_so_far() -> Vec<u64> {
     let text = std::fs::read_to_string("/proc/stat").unwrap_or_default();
     let of_one = |line: &str| line.split_whitespace().nth(8)?.parse().ok();
     text.lines().skip(1).take_while(|line| line.starts_with("cpu")).filter_map(of_one).collect()
 }
 
-/// Lets whoever sees halts see one that has just ended.
+/// Waits until a stop that has just ended has been detected.
 fn let_halts_be_seen() {
     std::thread::sleep(3 * TICK);
 }
 
-/// Gives this thread the priority that `LONGMA_VIA_HONEST_NICE` says: beside other work the campaign may be nice, and those who are watched not.
+/// Sets the priority of this thread to `LONGMA_VIA_HONEST_NICE`, so that a campaign can run at low priority while the
+/// measured threads do not.
 fn be_nice() {
     if let Some(nice) = std::env::var("LONGMA_VIA_HONEST_NICE").ok().and_then(|nice| nice.parse().ok()) {
-        // SAFETY: numbers only.
+        // SAFETY: the call takes only integers.
         let done = unsafe { libc::setpriority(libc::PRIO_PROCESS, this_thread() as u32, nice) };
         assert_eq!(done, 0, "a priority of {nice} is not permitted");
     }
 }
 
 fn this_thread() -> i32 {
-    // SAFETY: takes nothing and gives a number.
+    // SAFETY: takes no arguments and returns an integer.
     unsafe { libc::gettid() }
 }
 
-/// What the honest client saw, microseconds: from question to answer, and the same less what its own thread and the server's spent in
-/// that time waiting for a processor, or the machine without one, which is the machine's doing and not the attackers' messages'.
+/// The response times seen by the client, microseconds: total, and without the time in which the client's and the
+/// server's thread waited for a processor or the machine was stopped.
 #[derive(Default)]
 pub(super) struct Answers {
     whole: Vec<u64>,
     net: Vec<u64>,
-    /// The longest of `net` over half of `MOST_DELAY`, and what was seen meanwhile.
+    /// The `net` times longer than half of `MAX_DELAY`, with traces.
     late: Vec<(u64, String)>,
 }
 
 impl Answers {
-    /// The longest without waits for a processor.
+    /// The longest response time without waits for a processor.
     pub(super) fn longest(&self) -> Duration {
         Duration::from_micros(self.net.iter().copied().max().unwrap_or_default())
     }
 }
 
-/// Median, 99th, 99.9th, 99.99th percentile, the longest.
+/// The median, the 99th, 99.9th and 99.99th percentile, and the maximum.
 fn percentiles(times: &[u64]) -> [u64; 5] {
     let mut sorted = times.to_vec();
     sorted.sort_unstable();
@@ -124,13 +126,12 @@ fn percentiles(times: &[u64]) -> [u64; 5] {
         .map(|part| sorted.get((sorted.len() * part / 10_000).min(last)).copied().unwrap_or_default())
 }
 
-/// How many late answers are told of.
-const MOST_TOLD: usize = 6;
+/// The maximum number of late responses to report.
+const MAX_REPORTED: usize = 6;
 
 impl fmt::Display for Answers {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let late =
-            |times: &[u64]| times.iter().filter(|us| u128::from(**us) > MOST_DELAY.as_micros()).count();
+        let late = |times: &[u64]| times.iter().filter(|us| u128::from(**us) > MAX_DELAY.as_micros()).count();
         write!(
             out,
             "{} answers; median, 99 %, 99.9 %, 99.99 %, longest in us, and how many over 10 ms: {:?}, {}; without waits for a \
@@ -145,8 +146,8 @@ impl fmt::Display for Answers {
     }
 }
 
-/// Sends and waits for the answer of the server's `thread`, again and again, with a pause between.
-pub(super) fn ask_honestly(
+/// Repeatedly sends a message and waits for the answer of the server's `thread`, with pauses.
+pub(super) fn run_honest_client(
     nic: &Nic,
     name: &str,
     thread: &AtomicI32,
@@ -158,7 +159,7 @@ pub(super) fn ask_honestly(
     let vi = nic.create_vi(ViAttributes::new(tag), None, None).unwrap();
     let memory = nic.allocate(4096, MemoryAttributes::local(tag)).unwrap();
     vi.connect(&Address::local("honest"), &Address::local(name), SOON).unwrap();
-    // The server has taken us in, so that its thread runs.
+    // The server has accepted this client, so its thread is running.
     let threads = [Queued::of(this_thread()), Queued::of(thread.load(Order::Acquire))];
     let waited = || threads.iter().map(Queued::so_far).sum::<Duration>() + halts.so_far();
     let mut answers = Answers::default();
@@ -179,16 +180,16 @@ pub(super) fn ask_honestly(
         };
         let (whole, seen) = (begin.elapsed(), trace.answered());
         assert!(answer.is_success(), "{answer:?}");
-        if whole > MOST_DELAY / 2 {
+        if whole > MAX_DELAY / 2 {
             let_halts_be_seen();
         }
         let net = whole.saturating_sub(waited() - waited_before);
         answers.whole.push(whole.as_micros() as u64);
         answers.net.push(net.as_micros() as u64);
-        if let Some(seen) = seen.filter(|_| net > MOST_DELAY / 2) {
+        if let Some(seen) = seen.filter(|_| net > MAX_DELAY / 2) {
             answers.late.push((net.as_micros() as u64, seen));
             answers.late.sort_unstable_by_key(|late| std::cmp::Reverse(late.0));
-            answers.late.truncate(MOST_TOLD);
+            answers.late.truncate(MAX_REPORTED);
         }
         while vi.send_done().is_some() {}
         std::thread::sleep(Duration::from_micros(200));
@@ -196,16 +197,17 @@ pub(super) fn ask_honestly(
     answers
 }
 
-/// What a server saw.
+/// The measurements of a server.
 pub(super) struct Served {
-    /// Clients, the honest one among them.
+    /// The number of clients, including the well-behaved one.
     pub(super) taken_in: usize,
     /// Without waits for a processor.
     pub(super) longest_turn: Duration,
 }
 
-/// Serves everybody who comes in one thread, which it says in `thread`, as long as `stop` is not set: whoever holds it up holds up all.
-pub(super) fn serve_all(victim: &Victim, thread: &AtomicI32, halts: &Halts, stop: &AtomicBool) -> Served {
+/// Serves all clients in one thread, which it stores in `thread`, until `stop` is set. A client that delays it delays
+/// all others.
+pub(super) fn run_server(victim: &Victim, thread: &AtomicI32, halts: &Halts, stop: &AtomicBool) -> Served {
     thread.store(this_thread(), Order::Release);
     let queued = Queued::of(this_thread());
     let (mut vis, mut turn) = (Vec::new(), 0);
@@ -215,7 +217,7 @@ pub(super) fn serve_all(victim: &Victim, thread: &AtomicI32, halts: &Halts, stop
         let before = vis.len();
         victim.take_in(&mut vis);
         served.taken_in += vis.len() - before;
-        // The first is the honest one, which only gets its answers.
+        // The first client is the well-behaved one, which only gets answers.
         let mut first = true;
         vis.retain(|vi| {
             let turn = if std::mem::take(&mut first) { 1 } else { turn };
@@ -224,7 +226,7 @@ pub(super) fn serve_all(victim: &Victim, thread: &AtomicI32, halts: &Halts, stop
         turn += 1;
         let whole = begin.elapsed();
         if whole > served.longest_turn {
-            if whole > MOST_DELAY / 2 {
+            if whole > MAX_DELAY / 2 {
                 let_halts_be_seen();
             }
             let net = whole.saturating_sub(queued.so_far() + halts.so_far() - waited_before);
@@ -235,8 +237,8 @@ pub(super) fn serve_all(victim: &Victim, thread: &AtomicI32, halts: &Halts, stop
     served
 }
 
-/// Ends the process, and so the test, if what it gives is not dropped in that time: whatever hangs may hold a lock that the threads
-/// want which the test waits for.
+/// Aborts the process unless the returned sender is dropped within the given time. Unwinding would not suffice, because
+/// a hung thread may hold a lock that the test's threads need.
 pub(super) fn end_if_it_hangs(after: Duration) -> mpsc::Sender<()> {
     let (alive, watched) = mpsc::channel();
     std::thread::spawn(move || {

@@ -1,14 +1,15 @@
-//! A region that is lent, and taken back before the other side came to borrow it, while a third peer keeps the borrowing busy.
-//! Not what may be borrowed, which is `rights.rs`.
-//! Source: pidfd_getfd(2): a descriptor's number means what its process has there now.
+//! A region that is lent and revoked before the other side borrows it, while another peer keeps the borrowing thread
+//! busy.
+//!
+//! Source: pidfd_getfd(2). A descriptor number refers to what the process has open at that time.
 
 use super::*;
 
-/// Lets the server's thread borrow from a peer that has no end of regions to lend, for a while.
+/// Keeps the server's borrowing thread busy by lending many regions.
 fn keep_busy(talker: &Hostile, file: u32) {
     for turn in 0..4000u32 {
         let slot = turn % EXPORTS as u32;
-        let showing = Showing {
+        let export = RegionExport {
             handle: 1 + slot,
             address: 0x1000,
             length: 4096,
@@ -17,14 +18,14 @@ fn keep_busy(talker: &Hostile, file: u32) {
             slot,
             serial: 0,
         };
-        talker.send_patiently(&Letter::Lend { showing, file }, None);
-        // What it answers, so that there is room.
+        talker.send_patiently(&ControlMessage::Lend { export, file }, None);
+        // Read the answers, so that the socket has space.
         while hear(&talker.socket).is_ok() {}
     }
 }
 
 #[test]
-fn what_is_borrowed_late_takes_no_place_of_what_was_shown_since() {
+fn a_late_mapping_does_not_replace_a_newer_export() {
     let nic = Nic::open().unwrap();
     let tag = nic.create_protection_tag().unwrap();
     let name = format!("late-{}", std::process::id());
@@ -45,7 +46,7 @@ fn what_is_borrowed_late_takes_no_place_of_what_was_shown_since() {
     let (file, _mapping) = create(4096, false).unwrap();
     for round in 0..10 {
         keep_busy(&talker, file.as_raw_fd() as u32);
-        // The descriptor's number is the next one's too.
+        // The next file gets the same descriptor number.
         drop(client.allocate(1 << 15, MemoryAttributes::local(client_tag)).unwrap());
         let own = client.allocate(1 << 15, MemoryAttributes::remote(client_tag)).unwrap();
         std::thread::sleep(Duration::from_millis(400));

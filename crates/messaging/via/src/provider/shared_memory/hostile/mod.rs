@@ -1,5 +1,5 @@
-//! A peer that connects in good order and then writes garbage into every word that it can, while the other side works on.
-//! Not a peer that dies; that is the integration test `killed`.
+//! A peer that connects properly and then writes garbage to every word it can, while the other side keeps working.
+//! Killed peers are tested in the integration test `killed`.
 
 pub(super) mod attacker;
 mod campaign;
@@ -16,11 +16,11 @@ mod stall;
 mod trace;
 
 use super::SharedMemory;
+use super::control_message::{ControlMessage, RegionExport, receive, send};
 use super::layout::*;
-use super::letters::{Letter, Showing, receive, send};
 use super::mapping::{Mapping, create, create_half, map_foreign, map_half};
-use super::names::Place as Named;
 use super::rendezvous;
+use super::server_names::ServerAddress as Named;
 use super::settings::{Limits, Settings};
 use crate::*;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 
 const SOON: Option<Duration> = Some(Duration::from_secs(10));
 
-/// A small generator, so that a failure can be had again from its seed.
+/// A random number generator with a seed, so that failures can be reproduced.
 struct Random(u64);
 
 impl Random {
@@ -45,37 +45,45 @@ impl Random {
     }
 }
 
-/// A page of the sender's that may be read, at that place of its exports.
-fn page_at(slot: u32) -> Showing {
-    Showing { handle: 1 + slot, address: 0x1000, length: 4096, write: false, read: true, slot, serial: 0 }
+/// An export of a readable page of the sender, in the given slot.
+fn page_at(slot: u32) -> RegionExport {
+    RegionExport {
+        handle: 1 + slot,
+        address: 0x1000,
+        length: 4096,
+        write: false,
+        read: true,
+        slot,
+        serial: 0,
+    }
 }
 
-/// What the garbage-writer knows: both halves, its socket, and regions that it was shown.
+/// A garbage-writing peer: both halves, its socket, and the regions exported to it.
 struct Hostile {
     socket: OwnedFd,
     half: Mapping,
-    /// The other side's half, and its file.
+    /// The other side's half and its file.
     theirs: Mapping,
-    their_file: super::closing::Foreign,
+    their_file: super::deferred_close::PeerFile,
     shown: Vec<(u64, u32, u64)>,
-    /// The files of those.
-    files: Vec<super::closing::Foreign>,
+    /// The files of these regions.
+    files: Vec<super::deferred_close::PeerFile>,
 }
 
-fn reach(name: &str) -> Result<OwnedFd, Error> {
+fn connect_socket(name: &str) -> Result<OwnedFd, Error> {
     let place = Named::others(&Settings::default(), name.as_bytes())?;
-    rendezvous::reach(&place, &Address::local(name), None)
+    rendezvous::connect_socket(&place, &Address::local(name), None)
 }
 
-fn hear(socket: &OwnedFd) -> std::io::Result<Letter> {
-    receive(socket, None).map(|(letter, _)| letter)
+fn hear(socket: &OwnedFd) -> std::io::Result<ControlMessage> {
+    receive(socket, None).map(|(message, _)| message)
 }
 
 fn say_hello_at(socket: &OwnedFd, level: Reliability) -> Mapping {
     let (file, half) = create_half().unwrap();
     let attributes = ViAttributes::new(ProtectionTag::default()).with_reliability(level);
     let local = Address::local("hostile");
-    let hello = Letter::Hello { local, attributes, barrier: true };
+    let hello = ControlMessage::Hello { local, attributes, barrier: true };
     send(socket.as_raw_fd(), &hello, Some(file.as_raw_fd())).unwrap();
     half
 }
@@ -84,36 +92,36 @@ fn say_hello(socket: &OwnedFd) -> Mapping {
     say_hello_at(socket, Reliability::ReliableDelivery)
 }
 
-/// Begins to connect, and says no more.
+/// Starts to connect and then stays silent.
 fn hello_only(name: &str) -> (OwnedFd, Mapping) {
-    let socket = reach(name).unwrap();
+    let socket = connect_socket(name).unwrap();
     let half = say_hello(&socket);
     (socket, half)
 }
 
-/// Shakes hands as an honest peer does.
+/// Completes the handshake as a well-behaved peer does.
 fn connect(name: &str, level: Reliability) -> Hostile {
     let end = Instant::now() + Duration::from_secs(10);
     let socket = loop {
-        match reach(name) {
+        match connect_socket(name) {
             Ok(socket) => break socket,
             Err(error) => assert!(Instant::now() < end, "{error}"),
         }
         std::thread::sleep(Duration::from_millis(1));
     };
     let half = say_hello_at(&socket, level);
-    send(socket.as_raw_fd(), &Letter::Shown, None).unwrap();
+    send(socket.as_raw_fd(), &ControlMessage::ExportsDone, None).unwrap();
     let (mut shown, mut files, mut agreed, mut heard) = (Vec::new(), Vec::new(), None, Vec::new());
     loop {
         let next = receive(&socket, None);
-        if let Ok((letter, file)) = &next {
-            heard.push(format!("{letter:?}{}", if file.is_some() { " with a file" } else { "" }));
+        if let Ok((message, file)) = &next {
+            heard.push(format!("{message:?}{}", if file.is_some() { " with a file" } else { "" }));
         }
         match next {
-            Ok((Letter::Shown, _)) => break,
-            Ok((Letter::Accept { .. }, file)) => agreed = file,
-            Ok((Letter::Show(showing), file)) => {
-                shown.push((showing.address, showing.handle, showing.length));
+            Ok((ControlMessage::ExportsDone, _)) => break,
+            Ok((ControlMessage::Accept { .. }, file)) => agreed = file,
+            Ok((ControlMessage::Export(export), file)) => {
+                shown.push((export.address, export.handle, export.length));
                 files.extend(file);
             }
             Ok(_) => {}
@@ -126,10 +134,10 @@ fn connect(name: &str, level: Reliability) -> Hostile {
     Hostile { socket, half, theirs: map_half(&their_file).unwrap(), their_file, shown, files }
 }
 
-/// Whether those eight bytes are somewhere in a half.
+/// Whether the eight bytes of `secret` occur in a half.
 fn stands_in(half: &Mapping, secret: u64) -> bool {
     let word = |index: usize| {
-        // SAFETY: inside the half and aligned, as the count below keeps it; only loaded, as its writer uses atomics too.
+        // SAFETY: inside the half and aligned, as the loop bound ensures; only loaded, and its writer uses atomics too.
         let word = unsafe { AtomicU32::from_ptr(half.base().add(index * 4).cast()) };
         u64::from(word.load(Order::Relaxed))
     };
@@ -137,14 +145,14 @@ fn stands_in(half: &Mapping, secret: u64) -> bool {
 }
 
 impl Hostile {
-    /// Sends a letter, as soon as the socket has room.
-    fn send_patiently(&self, letter: &Letter, file: Option<&OwnedFd>) {
+    /// Sends a control message, waiting until the socket has space.
+    fn send_patiently(&self, message: &ControlMessage, file: Option<&OwnedFd>) {
         let end = Instant::now() + Duration::from_secs(10);
-        while let Err(error) = send(self.socket.as_raw_fd(), letter, file.map(AsRawFd::as_raw_fd)) {
+        while let Err(error) = send(self.socket.as_raw_fd(), message, file.map(AsRawFd::as_raw_fd)) {
             if error.kind() != std::io::ErrorKind::WouldBlock {
                 return;
             }
-            assert!(Instant::now() < end, "nobody takes letters any more");
+            assert!(Instant::now() < end, "control messages are no longer received");
             std::thread::yield_now();
         }
     }
@@ -164,9 +172,9 @@ impl Hostile {
         }
     }
 
-    /// Puts a message into a slot as an honest peer does.
+    /// Publishes a message in a slot as a well-behaved peer does.
     fn publish(&self, position: u32, head: u32, length: u32, words: &[u64]) {
-        // SAFETY: our half; all of it is atomics.
+        // SAFETY: our half, which consists of atomics.
         let side = unsafe { &*self.half.base().cast::<Side>() };
         let slot = &side.slots[(position % SLOTS) as usize];
         slot.head.store(head, Order::Relaxed);
@@ -177,18 +185,18 @@ impl Hostile {
 
     fn word(&self, offset: usize) -> &AtomicU32 {
         assert!(offset + 4 <= HALF_BYTES);
-        // SAFETY: inside our half and aligned; others use it through atomics too, or only by address.
+        // SAFETY: inside our half and aligned; it is accessed elsewhere through atomics or only by address.
         unsafe { AtomicU32::from_ptr(self.half.base().add(offset & !3).cast()) }
     }
 
-    /// Whether those eight bytes are somewhere in what the other side has written for us.
+    /// Whether the eight bytes of `secret` occur in what the other side has written for us.
     fn has_learnt(&self, secret: u64) -> bool {
         stands_in(&self.theirs, secret)
     }
 
-    /// A message that looks nearly right, in a slot that is likely to be looked at.
+    /// Writes a nearly valid message to a slot that is likely to be read.
     fn write_message(&self, random: &mut Random, secrets: &[u64]) {
-        // SAFETY: our half; all of it is atomics.
+        // SAFETY: our half, which consists of atomics.
         let side = unsafe { &*self.half.base().cast::<Side>() };
         let position = random.below(u64::from(SLOTS) * 3) as u32;
         let slot = &side.slots[(position % SLOTS) as usize];
@@ -220,19 +228,19 @@ impl Hostile {
 
     fn work(&self, random: &mut Random, secrets: &[u64]) {
         match random.below(16) {
-            // Any word of its half: that is all the peer's to write.
+            // Any word of its half, which is all that a peer can write.
             0 => self
                 .word(random.below(HALF_BYTES as u64 - 4) as usize)
                 .store(random.next() as u32, Order::Relaxed),
             1 | 2 => self.word(random.below(256) as usize).store(random.below(400) as u32, Order::Relaxed),
             3 if random.below(64) == 0 => {
-                let letter = match random.below(4) {
-                    0 => Letter::Nudge,
-                    1 => Letter::Hide { handle: random.next() as u32 },
-                    2 => Letter::Shown,
-                    _ => Letter::Reject { reason: String::new(), again: false },
+                let message = match random.below(4) {
+                    0 => ControlMessage::Nudge,
+                    1 => ControlMessage::Revoke { handle: random.next() as u32 },
+                    2 => ControlMessage::ExportsDone,
+                    _ => ControlMessage::Reject { reason: String::new(), again: false },
                 };
-                let _ = send(self.socket.as_raw_fd(), &letter, None);
+                let _ = send(self.socket.as_raw_fd(), &message, None);
             }
             _ => self.write_message(random, secrets),
         }
@@ -241,7 +249,7 @@ impl Hostile {
 
 const SECRET: u64 = 0x5ec2_e75e_c2e7_5ec2;
 
-/// The honest side does everything that a program does, until the connection ends or the time is over.
+/// The well-behaved side uses all operations until the connection or the time ends.
 fn work_honestly(vi: &Vi, memory: &MemoryRegion, end: Instant) -> u64 {
     let mut done = 0;
     while Instant::now() < end && vi.state() == ViState::Connected {
@@ -262,7 +270,8 @@ fn work_honestly(vi: &Vi, memory: &MemoryRegion, end: Instant) -> u64 {
     done
 }
 
-/// One connection with a hostile peer. What the peer was not shown must be as it was, and must not have reached it.
+/// Runs a connection with a hostile peer. Memory that was not exported to the peer must be unchanged and must not reach
+/// it.
 fn suffer(seed: u64, level: Reliability, time: Duration) {
     let nic = Nic::open().unwrap();
     let tag = nic.create_protection_tag().unwrap();
@@ -313,7 +322,7 @@ fn suffer(seed: u64, level: Reliability, time: Duration) {
 
 #[test]
 fn a_peer_that_writes_garbage_everywhere_crashes_nothing_and_reaches_nothing() {
-    // `LONGMA_VIA_GARBAGE_SECONDS=600` is the campaign.
+    // `LONGMA_VIA_GARBAGE_SECONDS=600` runs the campaign.
     let seconds = std::env::var("LONGMA_VIA_GARBAGE_SECONDS")
         .ok()
         .and_then(|seconds| seconds.parse().ok())

@@ -1,12 +1,13 @@
-//! One trick at a time: what a peer can do to hold up, fill up or deceive the other side, each with what must come of it.
-//! Not all tricks at once; that is the attacker in `campaign.rs`.
+//! Individual attacks that try to delay, exhaust or deceive the other side, each with its expected outcome.
+//! `campaign.rs` combines them.
+//!
 //! Source: userfaultfd(2), memfd_create(2), unix(7).
 
 use super::stall::Stall;
 use super::*;
 use std::os::fd::FromRawFd;
 
-/// A listening NIC with a VI, and where it listens.
+/// A listening NIC with a VI, and its name.
 struct Target {
     nic: Nic,
     vi: Vi,
@@ -29,7 +30,7 @@ impl Target {
         self.nic.connect_wait(&Address::local(&self.name), SOON).unwrap().accept(&self.vi).unwrap();
     }
 
-    /// Connects with a hostile peer that does as it should until then.
+    /// Connects a hostile peer that follows the protocol so far.
     fn meet(&self) -> Hostile {
         std::thread::scope(|scope| {
             let hostile = scope.spawn(|| connect(&self.name, Reliability::ReliableDelivery));
@@ -39,35 +40,35 @@ impl Target {
     }
 }
 
-/// Bytes of this process's address space that are in use.
+/// The size of this process's address space, bytes.
 fn address_space() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
     statm.split(' ').next().unwrap().parse::<u64>().unwrap() * 4096
 }
 
-/// A sealed memory file of any size, of which nothing exists yet.
+/// A sealed, sparse memory file of the given size.
 fn sparse(length: u64) -> Option<OwnedFd> {
-    // SAFETY: a constant name; makes a new descriptor.
+    // SAFETY: the name is a constant; the call only creates a descriptor.
     let fd = unsafe { libc::memfd_create(c"sparse".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
     assert!(fd >= 0);
-    // SAFETY: just opened, and nobody else has it.
+    // SAFETY: the descriptor was just opened and has no other owner.
     let file = unsafe { OwnedFd::from_raw_fd(fd) };
-    // SAFETY: numbers only.
+    // SAFETY: the call takes only integers.
     let sized = unsafe { libc::ftruncate(fd, length as libc::off_t) } == 0;
-    // SAFETY: numbers only.
+    // SAFETY: the call takes only integers.
     let sealed = unsafe { libc::fcntl(fd, libc::F_ADD_SEALS, libc::F_SEAL_SHRINK | libc::F_SEAL_GROW) } == 0;
     (sized && sealed).then_some(file)
 }
 
 #[test]
-fn a_peer_that_shows_any_size_is_mapped_up_to_a_limit_and_not_beyond() {
+fn exported_regions_are_mapped_only_up_to_the_limit() {
     let target = target("sizes");
     let hostile = target.meet();
     let before = address_space();
     let sizes = (12..=46).rev().map(|shift| 1u64 << shift).cycle().take(245);
     for (slot, length) in sizes.enumerate() {
         let Some(file) = sparse(length) else { continue };
-        let showing = Showing {
+        let export = RegionExport {
             handle: 0x20_0000 + slot as u32,
             address: 0x1000,
             length,
@@ -76,24 +77,24 @@ fn a_peer_that_shows_any_size_is_mapped_up_to_a_limit_and_not_beyond() {
             slot: slot as u32,
             serial: 0,
         };
-        hostile.send_patiently(&Letter::Show(showing), Some(&file));
+        hostile.send_patiently(&ControlMessage::Export(export), Some(&file));
     }
-    // A letter that must be answered by the end of the connection: all before it have been taken then.
-    hostile.send_patiently(&Letter::Shown, None);
+    // This message ends the connection, so all messages before it have been handled then.
+    hostile.send_patiently(&ControlMessage::ExportsDone, None);
     hostile.await_end();
     let used = address_space().saturating_sub(before);
     assert!(used <= 2 << 40, "{} GiB of address space taken", used >> 30);
-    // And while it stood: the end gives back, so the most that ever was counts too.
+    // Check the peak as well, because the end of the connection releases the mappings.
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let peak = status.lines().find(|line| line.starts_with("VmPeak")).unwrap();
     let peak: u64 = peak.split_whitespace().nth(1).unwrap().parse().unwrap();
-    // Not what was there before: the address sanitizer takes some 20 TiB for itself.
+    // Subtract the initial size: the address sanitizer alone reserves about 20 TiB.
     let most = (peak << 10).saturating_sub(before);
     assert!(most <= 8 << 40, "{} TiB of address space taken at a time", most >> 40);
 }
 
 #[test]
-fn a_message_in_memory_that_never_arrives_holds_nobody_up() {
+fn a_message_whose_data_never_arrives_blocks_no_other_peer() {
     let target = target("fault");
     let hostile = target.meet();
     let page = Stall::new();
@@ -114,7 +115,7 @@ fn a_message_in_memory_that_never_arrives_holds_nobody_up() {
 }
 
 #[test]
-fn peers_that_begin_to_connect_and_fall_silent_hold_up_nobody_who_connects() {
+fn peers_that_stall_in_the_handshake_do_not_block_other_clients() {
     let target = target("silent");
     let _silent: Vec<_> = (0..6).map(|_| hello_only(&target.name)).collect();
     std::thread::scope(|scope| {
@@ -132,13 +133,13 @@ fn peers_that_begin_to_connect_and_fall_silent_hold_up_nobody_who_connects() {
 }
 
 #[test]
-fn a_request_that_came_in_time_is_found_however_late_somebody_looks() {
+fn a_request_that_arrived_in_time_is_found_by_a_late_wait() {
     let target = target("late");
-    let socket = reach(&target.name).unwrap();
-    // The server takes the socket in, before anything is said.
+    let socket = connect_socket(&target.name).unwrap();
+    // The server accepts the socket before anything is sent.
     assert!(target.nic.connect_wait(&Address::local(&target.name), Some(Duration::ZERO)).is_err());
     say_hello(&socket);
-    send(socket.as_raw_fd(), &Letter::Shown, None).unwrap();
+    send(socket.as_raw_fd(), &ControlMessage::ExportsDone, None).unwrap();
     // Longer than a silent socket may stay.
     std::thread::sleep(Duration::from_millis(1200));
     let asked = target.nic.connect_wait(&Address::local(&target.name), SOON).unwrap();
@@ -146,7 +147,7 @@ fn a_request_that_came_in_time_is_found_however_late_somebody_looks() {
 }
 
 #[test]
-fn a_flood_of_letters_does_not_hide_the_death_of_another_peer() {
+fn a_flood_of_messages_does_not_hide_the_death_of_another_peer() {
     let target = target("flood");
     let flooder = target.meet();
     let tag = target.vi.attributes().tag;
@@ -157,7 +158,7 @@ fn a_flood_of_letters_does_not_hide_the_death_of_another_peer() {
         for _ in 0..4 {
             scope.spawn(|| {
                 while !stop.load(Order::Relaxed) {
-                    let _ = send(flooder.socket.as_raw_fd(), &Letter::Nudge, None);
+                    let _ = send(flooder.socket.as_raw_fd(), &ControlMessage::Nudge, None);
                 }
             });
         }
@@ -173,18 +174,18 @@ fn a_flood_of_letters_does_not_hide_the_death_of_another_peer() {
 }
 
 #[test]
-fn a_descriptor_whose_closing_waits_holds_up_nobody_whether_its_letter_was_read_or_not() {
+fn a_descriptor_with_a_slow_close_blocks_no_other_peer_read_or_unread() {
     let target = target("closing");
     for read in [true, false] {
         let hostile = target.meet();
-        // A letter of the kind that carries none, and one that nobody has the time to read.
-        let luggage = super::attacker::lingering(30).unwrap();
-        let letters = if read { 1 } else { 3 };
-        for _ in 0..letters {
-            hostile.send_patiently(&Letter::Shown, Some(&luggage));
+        // A message of a type without files, and messages that are never read.
+        let attachment = super::attacker::lingering(30).unwrap();
+        let messages = if read { 1 } else { 3 };
+        for _ in 0..messages {
+            hostile.send_patiently(&ControlMessage::ExportsDone, Some(&attachment));
         }
-        // The other reference to it goes elsewhere.
-        std::thread::spawn(move || drop(luggage));
+        // The other reference is dropped in another thread.
+        std::thread::spawn(move || drop(attachment));
         let begin = Instant::now();
         if read {
             hostile.await_end();
@@ -194,7 +195,7 @@ fn a_descriptor_whose_closing_waits_holds_up_nobody_whether_its_letter_was_read_
     }
 }
 
-/// How many descriptors of this process are that pipe.
+/// The number of descriptors of this process that refer to the pipe.
 fn count(pipe: &std::io::PipeReader) -> usize {
     let link = |fd: String| std::fs::read_link(format!("/proc/self/fd/{fd}")).ok();
     let wanted = link(pipe.as_raw_fd().to_string()).unwrap();
@@ -202,28 +203,36 @@ fn count(pipe: &std::io::PipeReader) -> usize {
     names.filter(|name| link(name.to_string_lossy().into_owned()) == Some(wanted.clone())).count()
 }
 
-/// Sends letters with 253 pipes each until the socket is full or closed, and says how many.
+/// Sends messages with 253 pipes each until the socket is full or closed. Returns their number.
 fn fill(socket: &OwnedFd, bytes: &[u8], pipe: &std::io::PipeReader) -> usize {
     let files = [pipe.as_raw_fd(); 253];
-    (0..).take_while(|_| super::super::letters::send_with(socket.as_raw_fd(), bytes, &files).is_ok()).count()
+    (0..)
+        .take_while(|_| super::super::control_message::send_with(socket.as_raw_fd(), bytes, &files).is_ok())
+        .count()
 }
 
 #[test]
-fn descriptors_that_no_letter_should_bring_are_not_taken_however_many_come() {
+fn unexpected_descriptors_are_not_received_in_any_number() {
     let target = target("many-files");
     let (pipe, writer) = std::io::pipe().unwrap();
     drop(writer);
     let mut most = 0;
-    for bytes in [Letter::Hide { handle: 7 }.write(), Letter::Shown.write(), vec![99], Vec::new()] {
-        // While they are taken, in time; behind a letter that ends the connection; and from somebody who has not been let in.
+    for bytes in [
+        ControlMessage::Revoke { handle: 7 }.write(),
+        ControlMessage::ExportsDone.write(),
+        vec![99],
+        Vec::new(),
+    ] {
+        // Three cases: the server keeps receiving; the files come after a message that ends the connection; the sender
+        // has not been accepted yet.
         let hostile = target.meet();
         let sent = fill(&hostile.socket, &bytes, &pipe);
         assert!(sent > 0);
         hostile.await_end();
         target.vi.disconnect().unwrap();
         most = most.max(count(&pipe));
-        let stranger = reach(&target.name).unwrap();
-        assert!(fill(&stranger, &bytes, &pipe) > 0);
+        let mismatch = connect_socket(&target.name).unwrap();
+        assert!(fill(&mismatch, &bytes, &pipe) > 0);
         let waits = target.nic.connect_wait(&Address::local(&target.name), Some(Duration::ZERO));
         assert!(waits.is_err());
         most = most.max(count(&pipe));
@@ -232,7 +241,7 @@ fn descriptors_that_no_letter_should_bring_are_not_taken_however_many_come() {
 }
 
 #[test]
-fn a_user_whose_descriptors_wait_to_be_closed_can_bring_no_more_and_has_no_more_connections() {
+fn a_user_with_descriptors_waiting_to_be_closed_can_send_no_more_and_open_no_connections() {
     let target = target("unclosed");
     let limits = Limits { user_connections: 4, ..Limits::default() };
     let provider = SharedMemory::open_with(Settings { limits, ..Settings::default() }).unwrap();
@@ -242,30 +251,31 @@ fn a_user_whose_descriptors_wait_to_be_closed_can_bring_no_more_and_has_no_more_
     let target = Target { nic, vi, name: format!("{}-limited", target.name), ..target };
     let _ = target.nic.connect_wait(&Address::local(&target.name), Some(Duration::ZERO));
     let hostile = target.meet();
-    let showing =
-        Showing { handle: 7, address: 0, length: 4096, write: false, read: true, slot: 0, serial: 0 };
+    let export =
+        RegionExport { handle: 7, address: 0, length: 4096, write: false, read: true, slot: 0, serial: 0 };
     for handle in 1..=16 {
         let file = super::attacker::lingering(5).unwrap();
-        hostile.send_patiently(&Letter::Show(Showing { handle, ..showing }), Some(&file));
-        // Only the last reference waits: where the other side was quicker, ours does, and holds up no other.
+        hostile.send_patiently(&ControlMessage::Export(RegionExport { handle, ..export }), Some(&file));
+        // Dropping the last reference blocks. If the other side was faster, this is the last one, and only this thread
+        // blocks.
         std::thread::spawn(move || drop(file));
     }
     hostile.await_end();
     target.vi.disconnect().unwrap();
-    // What was taken until the limit was passed; the connection itself was the first of four.
+    // These were received before the limit was exceeded; the connection itself was the first of four.
     let refused = provider.take_refusals();
     assert!(refused.len() >= 4 && refused.len() < 16, "{refused:?}");
-    let answer = reach(&target.name).map(|stranger| {
-        let _half = say_hello(&stranger);
+    let answer = connect_socket(&target.name).map(|mismatch| {
+        let _half = say_hello(&mismatch);
         let end = Instant::now() + Duration::from_secs(10);
         loop {
             let _ = target.nic.connect_wait(&Address::local(&target.name), Some(Duration::ZERO));
-            match hear(&stranger) {
+            match hear(&mismatch) {
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock && Instant::now() < end => {}
                 heard => break heard.unwrap(),
             }
         }
     });
-    let Ok(Letter::Reject { reason, again: false }) = answer else { panic!("{answer:?}") };
+    let Ok(ControlMessage::Reject { reason, again: false }) = answer else { panic!("{answer:?}") };
     assert!(reason.contains("no more are allowed"), "{reason}");
 }

@@ -1,5 +1,5 @@
-//! Rights that a peer has had and has no more, and those that one of another user has not had.
-//! Not what it says while it has them; that is the attacker in `campaign.rs`.
+//! Access rights that were revoked from a peer, and rights that a peer of another user never had.
+//!
 //! Source: memfd_create(2), futex(2), credentials(7).
 
 use super::*;
@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// A listening NIC with an enabled region, a VI of its tag, and a peer that has mapped the region for writing.
+/// A listening NIC with an exported region, a VI with the same tag, and a peer that has mapped the region for writing.
 fn with_mapped_region(what: &str) -> (Nic, Vi, MemoryRegion, Hostile, Mapping) {
     let nic = Nic::open().unwrap();
     let tag = nic.create_protection_tag().unwrap();
@@ -24,9 +24,9 @@ fn with_mapped_region(what: &str) -> (Nic, Vi, MemoryRegion, Hostile, Mapping) {
     (nic, vi, region, hostile, mapping)
 }
 
-/// The first word of what the peer has mapped.
+/// The first word of the peer's mapping.
 fn word(mapping: &Mapping) -> &AtomicU64 {
-    // SAFETY: the mapping has a page; all use it as atomics.
+    // SAFETY: the mapping has at least a page; all accesses are atomic.
     unsafe { AtomicU64::from_ptr(mapping.base().cast()) }
 }
 
@@ -45,10 +45,10 @@ fn memory_that_gets_another_tag_is_no_longer_what_peers_of_the_old_one_have_mapp
 }
 
 #[test]
-fn a_post_wakes_no_more_threads_of_a_peer_than_an_honest_one_has_asleep() {
+fn a_post_wakes_at_most_as_many_threads_as_an_honest_peer_has_sleeping() {
     const ASLEEP: usize = 400;
     let (_nic, vi, region, hostile, _mapping) = with_mapped_region("asleep");
-    // SAFETY: halves; all of them is atomics.
+    // SAFETY: these are halves, which consist of atomics.
     let [side, theirs] = unsafe { [&hostile.half, &hostile.theirs].map(|half| &*half.base().cast::<Side>()) };
     let (bell, is_over) = (&theirs.bell.rung, AtomicBool::new(false));
     let value = bell.load(Order::SeqCst);
@@ -70,37 +70,45 @@ fn a_post_wakes_no_more_threads_of_a_peer_than_an_honest_one_has_asleep() {
         while waiting.load(Order::SeqCst) < ASLEEP as u32 {
             std::thread::yield_now();
         }
-        // They have said so, and are about to.
+        // All threads have announced that they are about to sleep.
         std::thread::sleep(Duration::from_millis(200));
-        side.presence.asleep.store(u32::MAX, Order::SeqCst);
+        side.presence.sleep_state.store(u32::MAX, Order::SeqCst);
         vi.post_send(&Descriptor::send(&[region.segment(0, 8)])).unwrap();
         std::thread::sleep(Duration::from_millis(200));
         is_over.store(true, Order::SeqCst);
-        side.presence.asleep.store(0, Order::SeqCst);
+        side.presence.sleep_state.store(0, Order::SeqCst);
         crate::futex::wake_all(bell, false);
     });
     let woken = woken.into_inner();
     assert!((1..=128).contains(&woken), "one post woke {woken} threads of the peer");
 }
 
-// ---- of another user ------------------------------------------------------------------------------------------------------
+// ---- another user -------------------------------------------------------------------------------------------------
 
 const ROLE: &str = "LONGMA_VIA_OTHER_USER";
-const THIS: &str = "provider::shared_memory::hostile::rights::nothing_is_fetched_from_another_users_memory_unless_both_say_so";
-const NOBODY: u32 = 65_534;
+const THIS: &str = "provider::shared_memory::hostile::rights::another_users_memory_is_read_directly_only_if_both_sides_allow_it";
+const NOBODY_UID: u32 = 65_534;
 
-/// Shows a region for reading, and sends a message that lies there. Says whether it was told that it may, and whether the message was taken.
+/// Exports a readable region and sends a message located in it. Reports whether the mapping was confirmed and whether
+/// the message was received.
 fn lie_in_memory(name: &str) {
     let hostile = connect(name, Reliability::ReliableDelivery);
     let (file, mapping) = create(1 << 16, false).unwrap();
-    let showing =
-        Showing { handle: 7, address: 0x1000, length: 1 << 16, write: false, read: true, slot: 0, serial: 0 };
+    let export = RegionExport {
+        handle: 7,
+        address: 0x1000,
+        length: 1 << 16,
+        write: false,
+        read: true,
+        slot: 0,
+        serial: 0,
+    };
     word(&mapping).store(SECRET, Order::SeqCst);
-    hostile.send_patiently(&Letter::Show(showing), Some(&file));
+    hostile.send_patiently(&ControlMessage::Export(export), Some(&file));
     let end = Instant::now() + Duration::from_secs(1);
     let mut told = false;
     while Instant::now() < end && !told {
-        told = matches!(hear(&hostile.socket), Ok(Letter::Mapped { handle: 7, .. }));
+        told = matches!(hear(&hostile.socket), Ok(ControlMessage::Mapped { handle: 7, .. }));
         std::thread::sleep(Duration::from_millis(1));
     }
     let head = u32::from_le_bytes([Kind::Send as u8, Place::Memory as u8, 0, 1]);
@@ -109,7 +117,8 @@ fn lie_in_memory(name: &str) {
     std::thread::sleep(Duration::from_secs(20));
 }
 
-/// Whether such a client of that user was told that it may, and whether its message was taken.
+/// Runs such a client as the given user. Returns whether the mapping was confirmed and whether its message was
+/// received.
 fn takes_from(uid: u32, single_copy: super::super::settings::SingleCopy) -> (bool, bool) {
     use std::io::BufRead;
     let folder = tempfile::tempdir().unwrap();
@@ -143,18 +152,18 @@ fn takes_from(uid: u32, single_copy: super::super::settings::SingleCopy) -> (boo
 }
 
 #[test]
-fn nothing_is_fetched_from_another_users_memory_unless_both_say_so() {
+fn another_users_memory_is_read_directly_only_if_both_sides_allow_it() {
     use super::super::settings::SingleCopy;
     if let Ok(name) = std::env::var(ROLE) {
         return lie_in_memory(&name);
     }
-    // SAFETY: asks for a number.
+    // SAFETY: takes no arguments and returns an integer.
     let own = unsafe { libc::geteuid() };
     assert_eq!(takes_from(own, SingleCopy::SameUser), (true, true));
     assert_eq!(takes_from(own, SingleCopy::Never), (false, false));
     if own != 0 {
         return eprintln!("left out: the rest needs root");
     }
-    assert_eq!(takes_from(NOBODY, SingleCopy::SameUser), (false, false));
-    assert_eq!(takes_from(NOBODY, SingleCopy::BetweenUsers), (true, true));
+    assert_eq!(takes_from(NOBODY_UID, SingleCopy::SameUser), (false, false));
+    assert_eq!(takes_from(NOBODY_UID, SingleCopy::BetweenUsers), (true, true));
 }

@@ -1,5 +1,6 @@
-//! When there are no descriptors left: rights are taken back or it is an error, peers whose end could go unnoticed wait, and nothing spins.
-//! Each test is a process of its own, since limits are the process's.
+//! Behaviour without free descriptors: revoking rights succeeds or fails visibly, peers that cannot be watched are not
+//! accepted, and no thread spins. Each test runs in its own process, because limits apply to processes.
+//!
 //! Source: setrlimit(2), RLIMIT_NOFILE, RLIMIT_FSIZE; unix(7), ETOOMANYREFS.
 
 use super::*;
@@ -7,7 +8,7 @@ use std::process::Command;
 
 const ROLE: &str = "LONGMA_VIA_SCARCE";
 
-/// Runs the test anew in a process of its own, in which `ROLE` is set. `true`: this is that process.
+/// Runs the test again in a separate process with `ROLE` set. Returns `true` in that process.
 fn in_own_process(test: &str) -> bool {
     if std::env::var(ROLE).is_ok_and(|role| role == test) {
         return true;
@@ -34,7 +35,7 @@ fn highest_file() -> u64 {
 
 fn allow_files(count: u64) {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: reads and writes the structure given.
+    // SAFETY: reads and writes the given structure.
     unsafe {
         libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit);
         limit.rlim_cur = count.min(limit.rlim_max);
@@ -42,7 +43,7 @@ fn allow_files(count: u64) {
     }
 }
 
-/// Opens files until no more may be, but for `left`.
+/// Opens files until only `left` more can be opened.
 fn use_up_files(left: usize) -> Vec<OwnedFd> {
     allow_files(highest_file() + 20);
     let mut held: Vec<OwnedFd> =
@@ -52,8 +53,8 @@ fn use_up_files(left: usize) -> Vec<OwnedFd> {
 }
 
 #[test]
-fn a_right_that_cannot_be_taken_back_is_an_error_and_one_that_was_is_gone() {
-    if !in_own_process("a_right_that_cannot_be_taken_back_is_an_error_and_one_that_was_is_gone") {
+fn failing_to_revoke_a_permission_is_an_error_and_a_revoked_one_is_gone() {
+    if !in_own_process("failing_to_revoke_a_permission_is_an_error_and_a_revoked_one_is_gone") {
         return;
     }
     let nic = Nic::open().unwrap();
@@ -68,7 +69,7 @@ fn a_right_that_cannot_be_taken_back_is_an_error_and_one_that_was_is_gone() {
         hostile.join().unwrap()
     });
     let mapping = map_foreign(&hostile.files[0], 4096, true).unwrap();
-    // SAFETY: the mapping has a page; all use it as atomics.
+    // SAFETY: the mapping has at least a page; all accesses are atomic.
     let theirs = unsafe { AtomicU64::from_ptr(mapping.base().cast()) };
     let held = use_up_files(0);
     let taken_back = region.set_attributes(MemoryAttributes::local(tag));
@@ -83,18 +84,18 @@ fn a_right_that_cannot_be_taken_back_is_an_error_and_one_that_was_is_gone() {
 }
 
 #[test]
-fn a_peer_that_cannot_be_watched_for_want_of_a_descriptor_is_asked_to_come_again() {
-    if !in_own_process("a_peer_that_cannot_be_watched_for_want_of_a_descriptor_is_asked_to_come_again") {
+fn a_peer_that_cannot_be_monitored_without_a_descriptor_is_told_to_retry() {
+    if !in_own_process("a_peer_that_cannot_be_monitored_without_a_descriptor_is_told_to_retry") {
         return;
     }
     let nic = Nic::open().unwrap();
     let name = format!("unwatched-{}", std::process::id());
     let listen = |wait| nic.connect_wait(&Address::local(&name), wait);
     let _ = listen(Some(Duration::ZERO));
-    let socket = reach(&name).unwrap();
+    let socket = connect_socket(&name).unwrap();
     let _half = say_hello(&socket);
-    send(socket.as_raw_fd(), &Letter::Shown, None).unwrap();
-    // One for the socket, none for the process.
+    send(socket.as_raw_fd(), &ControlMessage::ExportsDone, None).unwrap();
+    // One for the socket, none for the pidfd.
     let held = use_up_files(1);
     let asked = listen(Some(Duration::from_millis(50)));
     drop(held);
@@ -105,7 +106,8 @@ fn a_peer_that_cannot_be_watched_for_want_of_a_descriptor_is_asked_to_come_again
             let mut was_reset = false;
             let answer = loop {
                 match hear(&socket) {
-                    // Who closes a socket with letters unread leaves an error before its own last letter.
+                    // If a socket is closed with unread messages, ECONNRESET is reported before the peer's last
+                    // message.
                     Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset && !was_reset => {
                         was_reset = true;
                     }
@@ -116,15 +118,14 @@ fn a_peer_that_cannot_be_watched_for_want_of_a_descriptor_is_asked_to_come_again
                     answer => break answer,
                 }
             };
-            assert!(matches!(answer, Ok(Letter::Reject { again: true, .. })), "{answer:?}");
+            assert!(matches!(answer, Ok(ControlMessage::Reject { again: true, .. })), "{answer:?}");
         }
     }
 }
 
 #[test]
-fn a_peer_that_cannot_be_watched_when_it_is_accepted_is_told_so_and_asked_to_come_again() {
-    if !in_own_process("a_peer_that_cannot_be_watched_when_it_is_accepted_is_told_so_and_asked_to_come_again")
-    {
+fn a_peer_that_cannot_be_monitored_is_refused_with_a_retryable_error() {
+    if !in_own_process("a_peer_that_cannot_be_monitored_is_refused_with_a_retryable_error") {
         return;
     }
     let nic = Nic::open().unwrap();
@@ -133,11 +134,11 @@ fn a_peer_that_cannot_be_watched_when_it_is_accepted_is_told_so_and_asked_to_com
     let name = format!("unwatched-late-{}", std::process::id());
     let listen = |wait| nic.connect_wait(&Address::local(&name), wait);
     let _ = listen(Some(Duration::ZERO));
-    let socket = reach(&name).unwrap();
+    let socket = connect_socket(&name).unwrap();
     let _half = say_hello(&socket);
-    send(socket.as_raw_fd(), &Letter::Shown, None).unwrap();
+    send(socket.as_raw_fd(), &ControlMessage::ExportsDone, None).unwrap();
     let asked = listen(SOON).unwrap();
-    // One for our half, and none for the thread that watches.
+    // One for our half, none for the monitor thread.
     let held = use_up_files(1);
     assert!(asked.accept(&vi).is_err());
     drop(held);
@@ -148,24 +149,23 @@ fn a_peer_that_cannot_be_watched_when_it_is_accepted_is_told_so_and_asked_to_com
         }
     };
     assert!(
-        matches!(&answer, Ok(Letter::Reject { again: true, reason }) if !reason.is_empty()),
+        matches!(&answer, Ok(ControlMessage::Reject { again: true, reason }) if !reason.is_empty()),
         "{answer:?}"
     );
 }
 
 #[test]
-fn waiting_for_peers_ends_in_time_though_more_of_them_have_come_than_may_be_waited_for() {
-    if !in_own_process("waiting_for_peers_ends_in_time_though_more_of_them_have_come_than_may_be_waited_for")
-    {
+fn waiting_for_peers_times_out_even_with_too_many_peers() {
+    if !in_own_process("waiting_for_peers_times_out_even_with_too_many_peers") {
         return;
     }
     let nic = Nic::open().unwrap();
     let name = format!("lowered-{}", std::process::id());
     let listen = |wait| nic.connect_wait(&Address::local(&name), wait);
     let _ = listen(Some(Duration::ZERO));
-    let _silent: Vec<_> = (0..40).map(|_| reach(&name).unwrap()).collect();
+    let _silent: Vec<_> = (0..40).map(|_| connect_socket(&name).unwrap()).collect();
     let _ = listen(Some(Duration::ZERO));
-    // poll(2) waits for no more descriptors than may be open.
+    // poll(2) fails with more descriptors than the limit on open files.
     allow_files(8);
     let begin = Instant::now();
     assert!(listen(Some(Duration::from_millis(200))).is_err());
@@ -173,22 +173,22 @@ fn waiting_for_peers_ends_in_time_though_more_of_them_have_come_than_may_be_wait
 }
 
 #[test]
-fn a_letter_with_more_descriptors_than_have_room_is_not_closed_by_who_reads_it() {
-    if !in_own_process("a_letter_with_more_descriptors_than_have_room_is_not_closed_by_who_reads_it") {
+fn excess_descriptors_of_a_message_are_not_closed_by_the_reading_thread() {
+    if !in_own_process("excess_descriptors_of_a_message_are_not_closed_by_the_reading_thread") {
         return;
     }
     let nic = Nic::open().unwrap();
     let name = format!("no-room-{}", std::process::id());
     let listen = |wait| nic.connect_wait(&Address::local(&name), wait);
     let _ = listen(Some(Duration::ZERO));
-    let socket = reach(&name).unwrap();
-    // Of those that have no room the last to go waits for long.
+    let socket = connect_socket(&name).unwrap();
+    // Of the descriptors that do not fit, the last one is slow to close.
     let (null, slow) = (std::fs::File::open("/dev/null").unwrap(), super::attacker::lingering(50).unwrap());
     let mut files = vec![null.as_raw_fd(); 200];
     files.extend([slow.as_raw_fd(); 48]);
     let attributes = ViAttributes::new(ProtectionTag::default());
-    let hello = Letter::Hello { local: Address::local("hostile"), attributes, barrier: true };
-    super::super::letters::send_with(socket.as_raw_fd(), &hello.write(), &files).unwrap();
+    let hello = ControlMessage::Hello { local: Address::local("hostile"), attributes, barrier: true };
+    super::super::control_message::send_with(socket.as_raw_fd(), &hello.write(), &files).unwrap();
     drop(slow);
     let held = use_up_files(6);
     let begin = Instant::now();
@@ -199,12 +199,11 @@ fn a_letter_with_more_descriptors_than_have_room_is_not_closed_by_who_reads_it()
 }
 
 #[test]
-fn peers_that_hear_nothing_keep_nobody_from_being_let_in() {
-    if !in_own_process("peers_that_hear_nothing_keep_nobody_from_being_let_in") {
+fn peers_that_do_not_read_do_not_block_the_admission_of_others() {
+    if !in_own_process("peers_that_do_not_read_do_not_block_the_admission_of_others") {
         return;
     }
-    // Root may have as many descriptors on their way as it likes.
-    // SAFETY: numbers only.
+    // Root is not subject to the limit on descriptors in flight. SAFETY: the call takes only integers.
     unsafe { libc::setuid(65_534) };
     allow_files(512);
     let nic = Nic::open().unwrap();
@@ -218,11 +217,11 @@ fn peers_that_hear_nothing_keep_nobody_from_being_let_in() {
         let vi = nic.create_vi(attributes, None, None).unwrap();
         nic.connect_wait(&Address::local(&name), SOON).unwrap().accept(&vi).map(|()| vi)
     };
-    // Each is shown all regions, and hears of none.
+    // All regions are exported to each of them, and none of them receives any.
     let deaf: Vec<_> = (0..20)
         .map(|_| {
             let (socket, half) = hello_only(&name);
-            send(socket.as_raw_fd(), &Letter::Shown, None).unwrap();
+            send(socket.as_raw_fd(), &ControlMessage::ExportsDone, None).unwrap();
             (socket, half, let_in())
         })
         .collect();
@@ -233,7 +232,7 @@ fn peers_that_hear_nothing_keep_nobody_from_being_let_in() {
         (honest.join().unwrap(), let_in)
     });
     assert!(deaf.iter().all(|deaf| deaf.2.is_ok()));
-    // When those who did not hear are gone, who comes next is shown everything.
+    // When these clients are gone, everything is exported to the next one.
     drop((deaf, honest, let_in_too));
     std::thread::sleep(Duration::from_millis(100));
     let next = std::thread::scope(|scope| {
@@ -250,11 +249,11 @@ fn memory_beyond_the_limit_of_files_is_an_error_and_not_the_end() {
         return;
     }
     let limit = libc::rlimit { rlim_cur: 64 << 10, rlim_max: 64 << 10 };
-    // SAFETY: reads the structure given.
+    // SAFETY: reads the given structure.
     assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit) }, 0);
     let nic = Nic::open().unwrap();
     let tag = nic.create_protection_tag().unwrap();
-    // Memory that peers cannot map is memory all the same.
+    // The region still works as memory that peers cannot map.
     let region = nic.allocate(1 << 20, MemoryAttributes::remote(tag)).unwrap();
     region.write(1 << 19, b"as before");
     let vi = nic.create_vi(ViAttributes::new(tag), None, None).unwrap();

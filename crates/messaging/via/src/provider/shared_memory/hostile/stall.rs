@@ -1,10 +1,11 @@
-//! A page that never arrives: whoever touches it waits until `release`.
-//! Not portable to where userfaultfd is not permitted; there, the page is an ordinary one and the tests only show less.
+//! A page that never arrives: an access to it blocks until `release`. Where userfaultfd is not permitted, the page is
+//! an ordinary one and the tests are weaker.
+//!
 //! Source: userfaultfd(2), ioctl_userfaultfd(2).
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-/// As the kernel's `struct uffdio_api`.
+/// The kernel's `struct uffdio_api`.
 #[repr(C)]
 struct Api {
     api: u64,
@@ -12,7 +13,7 @@ struct Api {
     ioctls: u64,
 }
 
-/// As the kernel's `struct uffdio_register`.
+/// The kernel's `struct uffdio_register`.
 #[repr(C)]
 struct Register {
     start: u64,
@@ -31,28 +32,28 @@ pub(super) struct Stall {
     file: std::sync::Mutex<Option<OwnedFd>>,
 }
 
-// SAFETY: an address, which nobody here dereferences.
+// SAFETY: the address is never dereferenced here.
 unsafe impl Sync for Stall {}
 
 impl Stall {
     pub(super) fn new() -> Stall {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        // SAFETY: a new mapping where the kernel likes.
+        // SAFETY: creates a mapping at an address chosen by the kernel.
         let base = unsafe {
             libc::mmap(std::ptr::null_mut(), 4096, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
         };
         assert_ne!(base, libc::MAP_FAILED);
-        // SAFETY: numbers only.
+        // SAFETY: the call takes only integers.
         let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC) } as i32;
         if fd < 0 {
             eprintln!("userfaultfd is not permitted here: the page is an ordinary one");
             return Stall { base, file: std::sync::Mutex::default() };
         }
-        // SAFETY: just opened, and nobody else has it.
+        // SAFETY: the descriptor was just opened and has no other owner.
         let file = unsafe { OwnedFd::from_raw_fd(fd) };
         let mut api = Api { api: UFFD_API, features: 0, ioctls: 0 };
         let mut register = Register { start: base as u64, length: 4096, mode: REGISTER_MISSING, ioctls: 0 };
-        // SAFETY: the structures are the calls' own.
+        // SAFETY: the structures are those that the calls require.
         unsafe {
             assert_eq!(libc::ioctl(file.as_raw_fd(), UFFDIO_API, &raw mut api), 0);
             assert_eq!(libc::ioctl(file.as_raw_fd(), UFFDIO_REGISTER, &raw mut register), 0);
@@ -64,7 +65,7 @@ impl Stall {
         self.base as u64
     }
 
-    /// Whoever waits goes on.
+    /// Unblocks all waiting threads.
     pub(super) fn release(&self) {
         self.file.lock().unwrap().take();
     }
@@ -73,7 +74,7 @@ impl Stall {
 impl Drop for Stall {
     fn drop(&mut self) {
         self.release();
-        // SAFETY: our own mapping.
+        // SAFETY: the mapping is owned by `self`.
         unsafe { libc::munmap(self.base, 4096) };
     }
 }

@@ -1,18 +1,20 @@
-//! What the threads of this process do while an answer is late: run or want to, or wait, and where in the kernel.
-//! Not a measurement: only an answer that is late already is looked at, once a millisecond, and the first few looks are kept.
-//! Source: proc(5), /proc/PID/task/TID/stat and wchan; /proc/stat, steal: time for which a host of virtual machines ran others.
+//! Traces late responses: what the threads of this process do meanwhile, and where in the kernel they wait. Only
+//! responses that are already late are sampled, once per millisecond, and only the first few samples are kept.
+//!
+//! Source: proc(5), /proc/PID/task/TID/stat and wchan; /proc/stat, steal (the time that the host of virtual machines
+//! gave to others).
 
 use super::*;
 use std::fmt::Write;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicI32;
 
-/// An answer that takes longer is looked at.
+/// Responses that take longer are sampled.
 const LATE: Duration = Duration::from_millis(6);
-/// How often.
-const MOST_SIGHTS: usize = 3;
+/// The maximum number of samples.
+const MAX_SAMPLES: usize = 3;
 
-/// A client's question, and what was seen while it was open.
+/// A request of a client, with the samples taken so far.
 pub(super) struct Trace {
     client: AtomicI32,
     open: Mutex<Option<Question>>,
@@ -22,7 +24,7 @@ struct Question {
     server: i32,
     begin: Instant,
     sights: Vec<String>,
-    /// Of all processors, in hundredths of a second, at the first look.
+    /// The stolen time of all processors at the first sample, hundredths of a second.
     stolen: u64,
 }
 
@@ -31,26 +33,26 @@ impl Trace {
         Trace { client: AtomicI32::new(0), open: Mutex::new(None) }
     }
 
-    /// The client, which calls this, has asked the server of that thread.
+    /// Called by the client when it has sent a request to the server thread.
     pub(super) fn ask(&self, client: i32, server: i32) {
         self.client.store(client, Order::Relaxed);
         let question = Question { server, begin: Instant::now(), sights: Vec::new(), stolen: 0 };
         *self.open.lock().unwrap() = Some(question);
     }
 
-    /// The answer is there: what was seen, if it was late.
+    /// Ends the request. Returns the samples if the response was late.
     pub(super) fn answered(&self) -> Option<String> {
         let question = self.open.lock().unwrap().take().filter(|question| !question.sights.is_empty())?;
         let stolen = (stolen_so_far() - question.stolen) * 10;
         Some(format!("{} [{stolen} ms stolen since the first look]", question.sights.join("; ")))
     }
 
-    /// Looks what keeps a late answer.
+    /// Samples the threads if the response is late.
     pub(super) fn look(&self) {
         let mut open = self.open.lock().unwrap();
         let Some(question) = open.as_mut() else { return };
         let age = question.begin.elapsed();
-        if age < LATE || question.sights.len() == MOST_SIGHTS {
+        if age < LATE || question.sights.len() == MAX_SAMPLES {
             return;
         }
         if question.sights.is_empty() {
@@ -61,13 +63,14 @@ impl Trace {
     }
 }
 
-/// The steal of all processors so far, in hundredths of a second.
+/// The stolen time of all processors, hundredths of a second.
 fn stolen_so_far() -> u64 {
     let text = std::fs::read_to_string("/proc/stat").unwrap_or_default();
     text.split_whitespace().nth(8).and_then(|ticks| ticks.parse().ok()).unwrap_or(0)
 }
 
-/// Those two threads, and the others that do not sleep: a letter for the state (R runs or wants to), and where it waits.
+/// Describes the two threads and all others that are not sleeping: the state (R means running or runnable) and where
+/// they wait.
 fn threads(roles: &[(i32, &str)]) -> String {
     let mut text = String::new();
     for entry in std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten() {
@@ -87,8 +90,8 @@ fn threads(roles: &[(i32, &str)]) -> String {
 }
 
 #[test]
-fn a_late_answer_says_what_both_threads_did_and_one_in_time_says_nothing() {
-    // SAFETY: takes nothing and gives a number.
+fn a_late_answer_is_reported_with_both_threads_activity() {
+    // SAFETY: takes no arguments and returns an integer.
     let this = unsafe { libc::gettid() };
     let trace = Trace::new();
     trace.ask(this, this);
@@ -96,8 +99,8 @@ fn a_late_answer_says_what_both_threads_did_and_one_in_time_says_nothing() {
     assert_eq!(trace.answered(), None);
     trace.ask(this, 1);
     std::thread::sleep(LATE);
-    (0..2 * MOST_SIGHTS).for_each(|_| trace.look());
+    (0..2 * MAX_SAMPLES).for_each(|_| trace.look());
     let seen = trace.answered().unwrap();
-    assert_eq!(seen.matches(" client R ").count(), MOST_SIGHTS, "{seen}");
+    assert_eq!(seen.matches(" client R ").count(), MAX_SAMPLES, "{seen}");
     assert!(seen.ends_with("ms stolen since the first look]"), "{seen}");
 }

@@ -1,15 +1,14 @@
-//! Which nodes the host keeps in memory, so that reading them is no read of the device.
-//! Not a cache that fills and empties: the choice is made once, by kind.
-//! Source: the paper does not say what its counts of reads leave out.
+//! Which nodes the host keeps in memory, so that reading them does not read the device. The choice is by kind of node
+//! and does not change. The paper does not say which reads its counts leave out.
 
 use super::counts::NodeKind;
 use serde::Serialize;
 
-/// Which nodes the host keeps in memory. They are written to the device like all others.
+/// The kinds of nodes that the host keeps in memory. They are still written to the device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Kept {
-    /// None: every look at a node is a read.
+pub enum CachedNodes {
+    /// None: every access reads the device.
     #[default]
     Nothing,
     /// The root.
@@ -18,7 +17,7 @@ pub enum Kept {
     Inner,
 }
 
-impl Kept {
+impl CachedNodes {
     /// Whether a node is in memory.
     pub(super) const fn has(self, kind: NodeKind, is_root: bool) -> bool {
         match self {

@@ -1,14 +1,15 @@
-//! The books on what peers take up here: bytes and mappings of a peer, of its user, and of all; connections; what was refused.
-//! Not the mappings themselves.
-//! Source: the limits are the program's, in `settings.rs`.
+//! Quotas: accounts for the bytes and mappings used by each peer, each user and the whole NIC, and for connections; and
+//! the log of refusals.
+//!
+//! Source: the limits are configured in `settings.rs`.
 
 use super::settings::{Limits, Refused};
-use super::unread::Unread;
+use super::unread_exports::Unread;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// How many refusals are kept for the program to read; the oldest go first.
-const MOST_REFUSALS: usize = 64;
+/// The number of refusals kept for the program. The oldest are dropped first.
+const MAX_REFUSALS: usize = 64;
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 struct Usage {
@@ -24,13 +25,13 @@ impl Usage {
 }
 
 #[derive(Default)]
-struct Books {
+struct QuotaState {
     all: Usage,
     users: BTreeMap<u32, Usage>,
     refusals: VecDeque<Refused>,
 }
 
-impl Books {
+impl QuotaState {
     fn connect(&mut self, uid: u32) {
         self.all.connections += 1;
         self.users.entry(uid).or_default().connections += 1;
@@ -47,44 +48,47 @@ impl Books {
     }
 }
 
-/// The books of one NIC.
-pub(super) struct Ledger {
+/// The accounts of one NIC.
+pub(super) struct Quotas {
     limits: Limits,
-    books: Mutex<Books>,
-    /// What its peers were shown and have not heard of.
+    books: Mutex<QuotaState>,
+    /// Regions exported to peers that they have not received yet.
     unread: Unread,
 }
 
-/// One peer's page in them. What is left on it when it is dropped is only what charges that still live hold.
+/// The account of one connection. When it is dropped, only live charges remain in it.
 pub(super) struct Account {
-    ledger: Arc<Ledger>,
+    quota: Arc<Quotas>,
     pub(super) uid: u32,
     used: Mutex<Usage>,
 }
 
-/// Something taken up; given back when dropped.
+/// Resources in use; returned when dropped.
 pub(super) struct Charge {
     account: Arc<Account>,
     bytes: u64,
 }
 
-/// A descriptor that a user has handed over and that is not closed yet: one of its connections until this is dropped.
-pub(super) struct Unclosed {
-    ledger: Arc<Ledger>,
+/// A descriptor received from a user and not closed yet. It counts as one of the user's connections until dropped.
+pub(super) struct UnclosedFile {
+    quota: Arc<Quotas>,
     uid: u32,
 }
 
-impl Ledger {
-    pub(super) fn new(limits: Limits) -> Arc<Ledger> {
-        Arc::new(Ledger { limits, books: Mutex::default(), unread: Unread::new() })
+impl Quotas {
+    pub(super) fn new(limits: Limits) -> Arc<Quotas> {
+        Arc::new(Quotas { limits, books: Mutex::default(), unread: Unread::new() })
     }
 
-    fn books(&self) -> MutexGuard<'_, Books> {
+    fn books(&self) -> MutexGuard<'_, QuotaState> {
         self.books.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A page for a connection of that user, or why not.
-    pub(super) fn open(self: &Arc<Ledger>, uid: u32) -> Result<Arc<Account>, String> {
+    /// Opens an account for a connection of a user.
+    ///
+    /// # Errors
+    /// The reason, if a limit is reached.
+    pub(super) fn open(self: &Arc<Quotas>, uid: u32) -> Result<Arc<Account>, String> {
         let limits = &self.limits;
         let mut books = self.books();
         let user = books.users.get(&uid).copied().unwrap_or_default();
@@ -96,13 +100,13 @@ impl Ledger {
         }
         books.connect(uid);
         drop(books);
-        Ok(Arc::new(Account { ledger: self.clone(), uid, used: Mutex::default() }))
+        Ok(Arc::new(Account { quota: self.clone(), uid, used: Mutex::default() }))
     }
 
-    /// Notes a refusal for the program to read.
+    /// Logs a refusal for the program.
     pub(super) fn note(&self, uid: u32, by_peer: bool, reason: &str) {
         let mut books = self.books();
-        if books.refusals.len() == MOST_REFUSALS {
+        if books.refusals.len() == MAX_REFUSALS {
             books.refusals.pop_front();
         }
         books.refusals.push_back(Refused { uid, by_peer, reason: reason.into() });
@@ -116,7 +120,7 @@ impl Ledger {
 fn beyond(who: &str, used: Usage, bytes: u64, limit: (u64, u32)) -> Result<(), String> {
     if used.bytes.checked_add(bytes).is_none_or(|sum| sum > limit.0) {
         return Err(format!(
-            "{bytes} bytes more than the {} of {who} would be over its {}",
+            "{bytes} bytes in addition to the {} of {who} would exceed the limit of {}",
             used.bytes, limit.0
         ));
     }
@@ -127,10 +131,13 @@ fn beyond(who: &str, used: Usage, bytes: u64, limit: (u64, u32)) -> Result<(), S
 }
 
 impl Account {
-    /// Enters a mapping of `bytes`, or says why it may not be.
+    /// Charges a mapping of `bytes`.
+    ///
+    /// # Errors
+    /// The reason, if a limit is exceeded.
     pub(super) fn charge(self: &Arc<Account>, bytes: u64) -> Result<Charge, String> {
-        let limits = &self.ledger.limits;
-        let mut books = self.ledger.books();
+        let limits = &self.quota.limits;
+        let mut books = self.quota.books();
         let mut own = self.used.lock().unwrap_or_else(PoisonError::into_inner);
         let user = books.users.get(&self.uid).copied().unwrap_or_default();
         beyond("this peer", *own, bytes, (limits.peer_bytes, limits.peer_mappings))?;
@@ -144,31 +151,32 @@ impl Account {
         Ok(Charge { account: self.clone(), bytes })
     }
 
-    /// Counts a descriptor that waits to be closed. This may pass the limit, since it is here already.
-    pub(super) fn unclosed(&self) -> Unclosed {
-        self.ledger.books().connect(self.uid);
-        Unclosed { ledger: self.ledger.clone(), uid: self.uid }
+    /// Counts a descriptor that waits to be closed. This may exceed the limit, because the descriptor has already been
+    /// received.
+    pub(super) fn unclosed_file(&self) -> UnclosedFile {
+        self.quota.books().connect(self.uid);
+        UnclosedFile { quota: self.quota.clone(), uid: self.uid }
     }
 
-    /// Whether descriptors are taken from this user: not while so many of its wait to be closed that it has passed its limit.
+    /// Whether descriptors are accepted from this user: not while unclosed ones put the user over its limit.
     pub(super) fn may_bring_files(&self) -> bool {
-        let books = self.ledger.books();
-        books.users.get(&self.uid).is_none_or(|user| user.connections <= self.ledger.limits.user_connections)
+        let books = self.quota.books();
+        books.users.get(&self.uid).is_none_or(|user| user.connections <= self.quota.limits.user_connections)
     }
 
-    /// What the NIC's peers have not heard of.
+    /// The exports that the NIC's peers have not received yet.
     pub(super) fn unread(&self) -> &Unread {
-        &self.ledger.unread
+        &self.quota.unread
     }
 
-    /// Notes a refusal on either side.
+    /// Logs a refusal by either side.
     pub(super) fn note(&self, by_peer: bool, reason: &str) {
-        self.ledger.note(self.uid, by_peer, reason);
+        self.quota.note(self.uid, by_peer, reason);
     }
 }
 
 impl Charge {
-    /// Whose it is.
+    /// The user charged.
     pub(super) fn uid(&self) -> u32 {
         self.account.uid
     }
@@ -177,7 +185,7 @@ impl Charge {
 impl Drop for Charge {
     fn drop(&mut self) {
         let account = &self.account;
-        let mut books = account.ledger.books();
+        let mut books = account.quota.books();
         let mut own = account.used.lock().unwrap_or_else(PoisonError::into_inner);
         let give_back = |used: &mut Usage| {
             (used.bytes, used.mappings) = (used.bytes - self.bytes, used.mappings - 1);
@@ -192,13 +200,13 @@ impl Drop for Charge {
 
 impl Drop for Account {
     fn drop(&mut self) {
-        self.ledger.books().disconnect(self.uid);
+        self.quota.books().disconnect(self.uid);
     }
 }
 
-impl Drop for Unclosed {
+impl Drop for UnclosedFile {
     fn drop(&mut self) {
-        self.ledger.books().disconnect(self.uid);
+        self.quota.books().disconnect(self.uid);
     }
 }
 
@@ -220,15 +228,15 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_limit_is_ever_passed_and_all_is_given_back(
+        fn no_limit_is_exceeded_and_everything_is_released(
             steps in prop::collection::vec((0u32..3, 0usize..3, prop_oneof![0u64..80, Just(u64::MAX)]), 1..60),
         ) {
-            let ledger = Ledger::new(LIMITS);
+            let quota = Quotas::new(LIMITS);
             let mut peers: Vec<(Arc<Account>, Vec<Charge>)> = Vec::new();
             for (uid, what, bytes) in steps {
                 let place = (bytes as usize).checked_rem(peers.len()).unwrap_or(0);
                 match what {
-                    0 => peers.extend(ledger.open(uid).ok().map(|account| (account, Vec::new()))),
+                    0 => peers.extend(quota.open(uid).ok().map(|account| (account, Vec::new()))),
                     1 => if let Some((account, charges)) = peers.get_mut(place) {
                         charges.extend(account.charge(bytes).ok());
                     },
@@ -236,7 +244,7 @@ mod tests {
                     _ if bytes % 2 == 0 => drop(peers.swap_remove(place)),
                     _ => drop(peers[place].1.pop()),
                 }
-                let books = ledger.books();
+                let books = quota.books();
                 prop_assert!(books.all.bytes <= 200 && books.all.mappings <= 6 && books.all.connections <= 3);
                 let users = books.users.values();
                 prop_assert!(users.clone().all(|used| used.bytes <= 150 && used.mappings <= 5 && used.connections <= 2));
@@ -249,23 +257,23 @@ mod tests {
                 }
             }
             drop(peers);
-            prop_assert!(ledger.books().all.is_nothing() && ledger.books().users.is_empty());
+            prop_assert!(quota.books().all.is_nothing() && quota.books().users.is_empty());
         }
     }
 
     #[test]
-    fn a_refusal_says_whose_limit_it_is_and_how_much() {
-        let ledger = Ledger::new(LIMITS);
-        let (first, second) = (ledger.open(7).unwrap(), ledger.open(7).unwrap());
-        assert!(ledger.open(7).err().unwrap().contains("user 7 has 2 connections"));
+    fn a_refusal_names_the_limit_and_its_owner() {
+        let quota = Quotas::new(LIMITS);
+        let (first, second) = (quota.open(7).unwrap(), quota.open(7).unwrap());
+        assert!(quota.open(7).err().unwrap().contains("user 7 has 2 connections"));
         let _held = first.charge(90).unwrap();
         assert!(
             first
                 .charge(20)
                 .err()
                 .unwrap()
-                .contains("20 bytes more than the 90 of this peer would be over its 100")
+                .contains("20 bytes in addition to the 90 of this peer would exceed the limit of 100")
         );
-        assert!(second.charge(70).err().unwrap().contains("of user 7 would be over its 150"));
+        assert!(second.charge(70).err().unwrap().contains("of user 7 would exceed the limit of 150"));
     }
 }

@@ -1,5 +1,4 @@
-//! What all NICs of a network share: its world, and those who wait for each other.
-//! Not who asks whom: that is `connecting`.
+//! The state shared by all NICs of a network: the simulated world, and pending connection requests.
 
 use super::world::World;
 use longma_via::{Address, ViAttributes};
@@ -9,20 +8,20 @@ use std::time::Instant;
 
 pub(super) struct Shared {
     world: Mutex<World>,
-    meeting: Mutex<Meeting>,
+    requests: Mutex<Requests>,
     pub(super) changed: Condvar,
 }
 
-/// Who waits where, and who has asked.
+/// The listening addresses with their pending requests.
 #[derive(Default)]
-pub(super) struct Meeting {
-    pub(super) waiting: BTreeMap<(usize, Vec<u8>), VecDeque<Wish>>,
-    /// Those who wait for an answer, and the answer when it is there.
+pub(super) struct Requests {
+    pub(super) waiting: BTreeMap<(usize, Vec<u8>), VecDeque<PendingRequest>>,
+    /// The requests waiting for an answer, with the answer once it is known.
     pub(super) answers: BTreeMap<u64, Option<Answer>>,
     pub(super) next: u64,
 }
 
-pub(super) struct Wish {
+pub(super) struct PendingRequest {
     pub(super) number: u64,
     pub(super) from: Address,
     pub(super) station: usize,
@@ -35,36 +34,36 @@ pub(super) enum Answer {
     Rejected,
 }
 
-/// The place of a VI: its station, and its number there.
-pub(super) type Place = (usize, usize);
+/// A VI: its station and its number there.
+pub(super) type ViAddress = (usize, usize);
 
 impl Shared {
     pub(super) fn new(world: World) -> Self {
-        Self { world: Mutex::new(world), meeting: Mutex::default(), changed: Condvar::new() }
+        Self { world: Mutex::new(world), requests: Mutex::default(), changed: Condvar::new() }
     }
 
     pub(super) fn world(&self) -> MutexGuard<'_, World> {
         self.world.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn meeting(&self) -> MutexGuard<'_, Meeting> {
-        self.meeting.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn requests(&self) -> MutexGuard<'_, Requests> {
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for a change. `false` when the deadline has passed.
+    /// Waits for a change. Returns `false` when the deadline has passed.
     pub(super) fn pause<'a>(
         &self,
-        meeting: MutexGuard<'a, Meeting>,
+        requests: MutexGuard<'a, Requests>,
         deadline: Option<Instant>,
-    ) -> (MutexGuard<'a, Meeting>, bool) {
+    ) -> (MutexGuard<'a, Requests>, bool) {
         let Some(deadline) = deadline else {
-            return (self.changed.wait(meeting).unwrap_or_else(PoisonError::into_inner), true);
+            return (self.changed.wait(requests).unwrap_or_else(PoisonError::into_inner), true);
         };
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            return (meeting, false);
+            return (requests, false);
         }
-        let waited = self.changed.wait_timeout(meeting, left);
+        let waited = self.changed.wait_timeout(requests, left);
         (waited.unwrap_or_else(PoisonError::into_inner).0, true)
     }
 }

@@ -1,6 +1,5 @@
-//! The VIs of a NIC by number, and the thread that looks at those that futures wait for, and at those whose program looks only at
-//! what it is told.
-//! Not their owner: a VI lives as long as the program holds it.
+//! The VIs of a NIC by number, and the thread that polls VIs on behalf of futures and of programs with a completion
+//! callback.
 
 use super::endpoint::Endpoint;
 use super::memory_table::Region;
@@ -14,27 +13,28 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-pub(crate) struct Roster {
+pub(crate) struct ViRegistry {
     most: u32,
     next: AtomicU32,
     endpoints: Mutex<BTreeMap<u32, Weak<Endpoint>>>,
-    /// VIs that futures wait for. `None`: the thread is not running.
+    /// The VIs that futures wait for. `None` if the thread is not running.
     watched: Mutex<Option<BTreeMap<u32, Weak<Endpoint>>>>,
-    /// VIs whose completions are told, and how often their programs had called at the last look.
+    /// The VIs with a completion callback, with the program's call counter at the last poll.
     attended: Mutex<BTreeMap<u32, (Weak<Endpoint>, u32)>>,
     bell: Arc<LocalBell>,
 }
 
-/// A VI whose program has called since the last look is left to its program for so long.
-const LEAVE_TO_PROGRAM: Duration = Duration::from_millis(5);
-/// A VI that its program sleeps on wakes the program; it is looked at again so much later.
-const LEAVE_TO_SLEEPER: Duration = Duration::from_millis(50);
-/// Sleeping on a VI costs a barrier on all cores: more VIs than this are parked, or looked at by time where they cannot be.
-const MOST_ARMED: usize = 64;
+/// A VI whose program has made a call since the last poll is left to the program for this long.
+const PROGRAM_INTERVAL: Duration = Duration::from_millis(5);
+/// A VI on which the program sleeps wakes the program itself; it is polled again after this time.
+const SLEEPER_INTERVAL: Duration = Duration::from_millis(50);
+/// Sleeping on a VI costs a barrier on all cores. Beyond this number, VIs are parked, or polled at intervals if they
+/// cannot be parked.
+const MAX_ARMED: usize = 64;
 
-impl Roster {
-    pub(crate) fn new(most: u32) -> Roster {
-        Roster {
+impl ViRegistry {
+    pub(crate) fn new(most: u32) -> ViRegistry {
+        ViRegistry {
             most,
             next: AtomicU32::new(0),
             endpoints: Mutex::default(),
@@ -48,7 +48,7 @@ impl Roster {
         self.endpoints.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives the VI that `make` makes a number and remembers it.
+    /// Registers the VI created by `make` under a new number.
     pub(super) fn enter(&self, make: impl FnOnce(u32) -> Arc<Endpoint>) -> Result<Arc<Endpoint>, Error> {
         let mut endpoints = self.endpoints();
         if endpoints.len() >= self.most as usize {
@@ -72,21 +72,21 @@ impl Roster {
     pub(super) fn leave(&self, number: u32) {
         self.endpoints().remove(&number);
         self.attended().remove(&number);
-        // The thread may be asleep with this VI in its hands.
+        // The thread may be sleeping on this VI.
         self.bell.ring();
     }
 
-    /// Tells all VIs that a region is about to go.
+    /// Informs all VIs that a region is being deregistered.
     pub(crate) fn retire(&self, region: &Arc<Region>) {
         let endpoints: Vec<_> = self.endpoints().values().filter_map(Weak::upgrade).collect();
         endpoints.iter().for_each(|endpoint| endpoint.hold(region));
     }
 
-    /// Has the thread look after `endpoint` as long as a future waits for it.
-    pub(crate) fn watch(self: &Arc<Roster>, endpoint: &Arc<Endpoint>) {
+    /// Makes the thread poll `endpoint` as long as a future waits for it.
+    pub(crate) fn watch(self: &Arc<ViRegistry>, endpoint: &Arc<Endpoint>) {
         let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.has_thread(&mut watched) {
-            // Without the thread the future would never be woken: have it poll itself again.
+            // Without the thread the future would never be woken: make it poll again.
             drop(watched);
             endpoint.wake_futures();
             return;
@@ -96,8 +96,9 @@ impl Roster {
         self.bell.ring();
     }
 
-    /// Has the thread look after `endpoint` whenever its program does not. Without the thread only the program's calls do.
-    pub(super) fn attend(self: &Arc<Roster>, endpoint: &Arc<Endpoint>) {
+    /// Makes the thread poll `endpoint` whenever the program does not. If the thread cannot be started, only the
+    /// program's calls poll it.
+    pub(super) fn attend(self: &Arc<ViRegistry>, endpoint: &Arc<Endpoint>) {
         let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
         if self.has_thread(&mut watched) {
             drop(watched);
@@ -106,34 +107,35 @@ impl Roster {
         }
     }
 
-    /// Starts the thread if it does not run.
-    fn has_thread(self: &Arc<Roster>, watched: &mut Option<BTreeMap<u32, Weak<Endpoint>>>) -> bool {
+    /// Starts the thread if it is not running. Returns whether it is running.
+    fn has_thread(self: &Arc<ViRegistry>, watched: &mut Option<BTreeMap<u32, Weak<Endpoint>>>) -> bool {
         if watched.is_none() {
-            let (roster, bell) = (Arc::downgrade(self), self.bell.clone());
+            let (vi_registry, bell) = (Arc::downgrade(self), self.bell.clone());
             let thread = std::thread::Builder::new().name("via-futures".into());
-            if thread.spawn(move || look_after(&roster, &bell)).is_ok() {
+            if thread.spawn(move || poll_loop(&vi_registry, &bell)).is_ok() {
                 *watched = Some(BTreeMap::new());
             }
         }
         watched.is_some()
     }
 
-    /// Something changed about which VIs there is something to look at.
-    pub(super) fn look_around(&self) {
+    /// Makes the thread check again which VIs it must poll.
+    pub(super) fn wake(&self) {
         self.bell.ring();
     }
 
-    /// The attended VIs that their programs leave alone, and how soon to see what has become of the others.
-    fn left_alone(&self) -> (Vec<Arc<Endpoint>>, Option<Duration>) {
+    /// The VIs with a callback that their programs are not polling, and the time after which the others must be checked
+    /// again.
+    fn idle_vis(&self) -> (Vec<Arc<Endpoint>>, Option<Duration>) {
         let (mut alone, mut again) = (Vec::new(), None::<Duration>);
         for (endpoint, seen) in self.attended().values_mut() {
             let Some(endpoint) = endpoint.upgrade() else { continue };
             let calls = endpoint.calls();
             let pause = match std::mem::replace(seen, calls) {
-                // Of a parked one the provider's thread knows when there is something.
+                // The provider's thread reports arrivals for a parked VI.
                 _ if endpoint.state() != ViState::Connected || endpoint.is_parked() => continue,
-                _ if endpoint.is_waited_for() => LEAVE_TO_SLEEPER,
-                before if before != calls => LEAVE_TO_PROGRAM,
+                _ if endpoint.is_waited_for() => SLEEPER_INTERVAL,
+                before if before != calls => PROGRAM_INTERVAL,
                 _ => {
                     alone.push(endpoint);
                     continue;
@@ -144,7 +146,7 @@ impl Roster {
         (alone, again)
     }
 
-    /// Those that futures still wait for. `None` when the thread may end.
+    /// The VIs that futures still wait for. `None` if the thread may end.
     fn still_watched(&self) -> Option<Vec<Arc<Endpoint>>> {
         let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
         let map = watched.as_mut()?;
@@ -160,66 +162,67 @@ impl Roster {
     }
 }
 
-impl Drop for Roster {
+impl Drop for ViRegistry {
     fn drop(&mut self) {
         self.bell.ring();
     }
 }
 
-impl Attention for Roster {
+impl Attention for ViRegistry {
     fn look(&self, vi: u32) {
         let endpoint = self.endpoints().get(&vi).and_then(Weak::upgrade);
         if let Some(endpoint) = endpoint {
-            outlast(|| endpoint.look_long());
+            ignore_panic(|| endpoint.poll_for_provider());
         }
     }
 }
 
-/// Looks at a VI in a thread of the NIC, which is for other VIs too: what the program gave to be called may panic.
-fn outlast(look: impl FnOnce()) {
+/// Polls a VI in a thread that also serves other VIs, ignoring a panic of the program's callback.
+fn ignore_panic(look: impl FnOnce()) {
     let _ = catch_unwind(AssertUnwindSafe(look));
 }
 
-/// The thread: sleeps until one of its VIs has news, looks at it (which wakes its futures, or tells its program), and so on.
-fn look_after(roster: &Weak<Roster>, bell: &LocalBell) {
+/// The thread: sleeps until one of its VIs has news, and then polls it, which wakes its futures or calls its callback.
+fn poll_loop(vi_registry: &Weak<ViRegistry>, bell: &LocalBell) {
     let mut bells = Vec::new();
     loop {
         let heard = bell.value();
-        let Some((live, (alone, again))) =
-            roster.upgrade().and_then(|roster| Some((roster.still_watched()?, roster.left_alone())))
+        let Some((live, (alone, again))) = vi_registry
+            .upgrade()
+            .and_then(|vi_registry| Some((vi_registry.still_watched()?, vi_registry.idle_vis())))
         else {
             return;
         };
         bells.clear();
         live.iter().for_each(|endpoint| endpoint.arm_for_others(&mut bells));
-        live.iter().for_each(|endpoint| outlast(|| endpoint.look_for_others()));
-        let (armed, again) = arm_alone(alone, again, &mut bells);
+        live.iter().for_each(|endpoint| ignore_panic(|| endpoint.poll_for_registry()));
+        let (armed, again) = arm_idle(alone, again, &mut bells);
         if live.iter().all(|endpoint| endpoint.has_waker()) {
             sleep(bell, heard, &bells, again.map(|again| Instant::now() + again));
         }
         for endpoint in live.iter().chain(&armed) {
             endpoint.disarm_for_others();
-            outlast(|| endpoint.look_for_others());
+            ignore_panic(|| endpoint.poll_for_registry());
         }
     }
 }
 
-/// Looks at VIs that are left alone, after announcing for as many as that is worth it that the thread sleeps on them. Gives those.
-fn arm_alone(
+/// Polls the given VIs after arming as many of them as is worthwhile. Returns the armed ones.
+fn arm_idle(
     alone: Vec<Arc<Endpoint>>,
     mut again: Option<Duration>,
     bells: &mut Vec<Bell>,
 ) -> (Vec<Arc<Endpoint>>, Option<Duration>) {
     let mut armed = Vec::new();
     for endpoint in alone {
-        if armed.len() == MOST_ARMED {
+        if armed.len() == MAX_ARMED {
             if endpoint.park() {
                 continue;
             }
-            again = Some(LEAVE_TO_PROGRAM);
-            outlast(|| endpoint.look_for_others());
-        } else if endpoint.arm_for_roster(bells) {
-            outlast(|| endpoint.look_for_others());
+            again = Some(PROGRAM_INTERVAL);
+            ignore_panic(|| endpoint.poll_for_registry());
+        } else if endpoint.arm_for_registry(bells) {
+            ignore_panic(|| endpoint.poll_for_registry());
             armed.push(endpoint);
         }
     }

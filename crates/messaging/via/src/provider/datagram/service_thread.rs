@@ -1,5 +1,5 @@
-//! The thread of a datagram NIC: it keeps connections alive while programs do not poll, and wakes those that sleep.
-//! Not busy: it sleeps until something comes or is due.
+//! The thread of a datagram NIC. It serves connections while programs do not poll, and wakes sleeping threads.
+//!
 //! Source: poll(2), eventfd(2).
 
 use super::node::Node;
@@ -10,19 +10,19 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// While programs poll, the thread leaves the medium to them and looks only so often.
+/// While programs poll, the thread leaves the medium to them and checks only at this interval.
 pub(super) const LEAVE_TO_PROGRAMS: Duration = Duration::from_millis(1);
 
-/// A program that polled so shortly ago is taken to poll again.
+/// A program that polled within this time is expected to poll again.
 const STILL_POLLING: Duration = Duration::from_millis(2);
 
-/// How often VIs are looked at before the thread sleeps, and how long it sleeps if there are news still: one that takes none must not
-/// keep it awake.
-const LOOKS: u32 = 64;
-const BREATH: Duration = Duration::from_millis(1);
+/// The number of rounds before the thread pauses although VIs still have news, and the length of the pause. Without the
+/// pause, a VI that never takes its events would keep the thread busy.
+const MAX_ROUNDS: u32 = 64;
+const PAUSE: Duration = Duration::from_millis(1);
 
-/// The longest sleep: by then the thread sees that its NIC is closed.
-const LONGEST: Duration = Duration::from_millis(200);
+/// The maximum sleep. It limits the time until the thread notices that its NIC is closed.
+const MAX_SLEEP: Duration = Duration::from_millis(200);
 
 /// Wakes the thread.
 pub(super) struct Wakeup {
@@ -32,32 +32,32 @@ pub(super) struct Wakeup {
 
 impl Wakeup {
     pub(super) fn new() -> Result<Self, Error> {
-        // SAFETY: makes a new descriptor; nothing else.
+        // SAFETY: only creates a new descriptor.
         let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
         if fd < 0 {
-            return Err(Error::last_system("making an event descriptor"));
+            return Err(Error::last_system("creating an event descriptor"));
         }
-        // SAFETY: just opened, and nobody else has it.
+        // SAFETY: the descriptor was just opened and has no other owner.
         Ok(Self { event: unsafe { OwnedFd::from_raw_fd(fd) }, rung: AtomicBool::new(false) })
     }
 
     pub(super) fn ring(&self) {
         if !self.rung.swap(true, Ordering::AcqRel) {
             let one = 1u64.to_ne_bytes();
-            // SAFETY: eight bytes of our own, to a descriptor of our own.
+            // SAFETY: writes eight bytes of a local array to a descriptor owned by `self`.
             unsafe { libc::write(self.event.as_raw_fd(), one.as_ptr().cast(), one.len()) };
         }
     }
 
     fn hear(&self) {
         let mut count = [0u8; 8];
-        // SAFETY: eight bytes of our own; the descriptor does not block.
+        // SAFETY: reads eight bytes into a local array; the descriptor is nonblocking.
         unsafe { libc::read(self.event.as_raw_fd(), count.as_mut_ptr().cast(), count.len()) };
         self.rung.store(false, Ordering::Release);
     }
 }
 
-/// Starts the thread of a node; it ends soon after the node is closed.
+/// Starts the thread of a node. It ends soon after the node is closed.
 pub(super) fn start(node: &Arc<Node>) -> Result<JoinHandle<()>, Error> {
     let weak = Arc::downgrade(node);
     let thread = std::thread::Builder::new().name("via-datagrams".into());
@@ -71,23 +71,24 @@ fn run(weak: &Weak<Node>) {
     }
 }
 
-/// Works, and looks at the VIs that have news, until there are none. Gives how long to do without more, if there still are some.
+/// Works and polls the VIs that have news until there is no news. Returns the length of a pause if there still is.
 fn look(node: &Node) -> Option<Duration> {
     let attention = node.attention.get().and_then(Weak::upgrade);
-    for _ in 0..LOOKS {
+    for _ in 0..MAX_ROUNDS {
         let news = node.work();
         let attention = attention.as_ref().filter(|_| !news.is_empty())?;
         news.into_iter().for_each(|vi| attention.look(vi));
     }
-    Some(BREATH)
+    Some(PAUSE)
 }
 
-/// Whether the medium is left to programs, and how long to sleep; `polled` is when one looked last, zero before the first.
+/// Decides whether the medium is left to programs, and how long to sleep. `polled` is the time of the last poll by a
+/// program, zero if there was none.
 fn rest(now: Duration, sleepers: u32, polled: Duration, deadline: Option<Duration>) -> (bool, Duration) {
     let programs_poll =
         sleepers == 0 && polled > Duration::ZERO && now.saturating_sub(polled) < STILL_POLLING;
-    // That may have been its last look, and then nobody else hears the medium.
-    let due = deadline.map_or(LONGEST, |at| at.saturating_sub(now).min(LONGEST));
+    // Check again soon: that poll may have been the program's last one.
+    let due = deadline.map_or(MAX_SLEEP, |at| at.saturating_sub(now).min(MAX_SLEEP));
     (programs_poll, if programs_poll { LEAVE_TO_PROGRAMS } else { due })
 }
 
@@ -104,7 +105,7 @@ fn sleep(node: &Node, breath: Option<Duration>) {
     let mut files = [pollfd(node.wakeup.event.as_raw_fd()), pollfd(socket)];
     let count = if programs_poll { 1 } else { 2 };
     let limit = libc::timespec { tv_sec: 0, tv_nsec: i64::from(limit.subsec_nanos()) };
-    // SAFETY: the array is ours and at least as long as said; the limit lives through the call.
+    // SAFETY: the array is local and at least as long as given; the timeout lives through the call.
     unsafe { libc::ppoll(files.as_mut_ptr(), count, &raw const limit, std::ptr::null()) };
     if files[0].revents != 0 {
         node.wakeup.hear();
@@ -116,16 +117,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_medium_that_is_left_to_programs_is_looked_at_again_soon_whatever_is_due() {
+    fn a_medium_left_to_programs_is_polled_again_soon() {
         let now = Duration::from_secs(5);
         let just_now = now - STILL_POLLING / 2;
-        for deadline in [None, Some(now), Some(now + LONGEST)] {
+        for deadline in [None, Some(now), Some(now + MAX_SLEEP)] {
             assert_eq!(rest(now, 0, just_now, deadline), (true, LEAVE_TO_PROGRAMS), "{deadline:?}");
         }
-        // Not left to them: one sleeps, none has looked lately, none ever has.
+        // The medium is not left to programs if one sleeps, none has polled lately, or none ever has.
         for (sleepers, polled) in [(1, just_now), (0, now - STILL_POLLING), (0, Duration::ZERO)] {
-            assert_eq!(rest(now, sleepers, polled, None), (false, LONGEST));
-            assert_eq!(rest(now, sleepers, polled, Some(now + BREATH)), (false, BREATH));
+            assert_eq!(rest(now, sleepers, polled, None), (false, MAX_SLEEP));
+            assert_eq!(rest(now, sleepers, polled, Some(now + PAUSE)), (false, PAUSE));
         }
     }
 }

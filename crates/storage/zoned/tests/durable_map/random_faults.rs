@@ -1,8 +1,7 @@
-//! Whatever is done to the map, and whatever its device does to it, nothing is lost in silence.
-//! Not what is done: that is `support/adversary.rs`.
+//! Random operations and faults never lose data silently. `support/adversary.rs` defines the operations.
 
-use crate::adversary::{Faced, run};
-use longma_zoned_lab::ycsb::Chance;
+use crate::adversary::{Encountered, run};
+use longma_zoned_lab::ycsb::Rng;
 use proptest::prelude::*;
 use std::time::{Duration, Instant};
 
@@ -15,18 +14,18 @@ proptest! {
     }
 }
 
-/// LONGMA_ZONED_FAULTS says how many power cuts and faults it is to be; LONGMA_ZONED_SEED with which run to begin.
+/// LONGMA_ZONED_FAULTS sets the minimum number of power cuts and faults, LONGMA_ZONED_SEED the first seed.
 #[test]
-fn no_power_cut_or_fault_loses_anything_in_silence() {
+fn no_power_cut_or_fault_loses_data_silently() {
     let number = |name: &str, ordinary: u64| {
         std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(ordinary)
     };
     let (wanted, first) = (number("LONGMA_ZONED_FAULTS", 1_000), number("LONGMA_ZONED_SEED", 1));
-    let (mut faced, mut told) = (Faced::default(), Instant::now());
+    let (mut faced, mut told) = (Encountered::default(), Instant::now());
     for seed in first.. {
-        let mut chance = Chance::new(seed);
-        let length = 200 + chance.below(3_000);
-        let bytes: Vec<u8> = (0..length).map(|_| chance.number() as u8).collect();
+        let mut rng = Rng::new(seed);
+        let length = 200 + rng.below(3_000);
+        let bytes: Vec<u8> = (0..length).map(|_| rng.number() as u8).collect();
         match std::panic::catch_unwind(|| run(&bytes)) {
             Ok(run) => faced.add(&run),
             Err(_) => panic!("run {seed}: LONGMA_ZONED_SEED={seed} LONGMA_ZONED_FAULTS=1 does it again"),

@@ -1,22 +1,22 @@
-//! A zoned device that keeps no data: the zone rules, and nothing behind them.
-//! Not for data: a read leaves the buffer as it is. For counting and timing what is done to a device.
-//! Source: the kernel's null_blk with zoned=1 and without memory_backed does the same.
+//! A zoned device that enforces the zone rules but stores no data, for counting and timing operations.
+//!
+//! Source: like the kernel's null_blk with zoned=1 and without memory_backed.
 
 use super::zones::ZoneTable;
 use super::{Block, Condition, DeviceError, Geometry, Operation, Zone, ZoneNumber, ZonedDevice};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// A zoned device without data. Reads leave the buffer as it is.
-pub struct BlankDevice {
+/// A zoned device without data. Reads leave the buffer unchanged.
+pub struct NullDevice {
     geometry: Geometry,
     table: Mutex<ZoneTable>,
 }
 
-impl BlankDevice {
-    /// A new device, its sequential zones empty.
+impl NullDevice {
+    /// Creates a device whose sequential zones are empty.
     ///
     /// # Errors
-    /// As [`Geometry::check`].
+    /// Those of [`Geometry::check`].
     pub fn new(geometry: Geometry) -> Result<Self, DeviceError> {
         Ok(Self { geometry, table: Mutex::new(ZoneTable::new(geometry)?) })
     }
@@ -24,7 +24,7 @@ impl BlankDevice {
     /// Makes a sequential zone read-only or offline.
     ///
     /// # Errors
-    /// [`DeviceError::NoSuchZone`]; [`DeviceError::Geometry`] for any other condition or zone.
+    /// [`DeviceError::NoSuchZone`]; [`DeviceError::Geometry`] for a conventional zone or any other condition.
     pub fn wear_out(&self, zone: ZoneNumber, condition: Condition) -> Result<(), DeviceError> {
         let mut table = self.table();
         let Zone { write_pointer, resets, .. } = table.zone(zone)?;
@@ -36,13 +36,13 @@ impl BlankDevice {
     }
 }
 
-impl Clone for BlankDevice {
+impl Clone for NullDevice {
     fn clone(&self) -> Self {
         Self { geometry: self.geometry, table: Mutex::new(self.table().clone()) }
     }
 }
 
-impl ZonedDevice for BlankDevice {
+impl ZonedDevice for NullDevice {
     fn geometry(&self) -> Geometry {
         self.geometry
     }

@@ -1,5 +1,5 @@
-//! How a VI comes to be connected: it asks a server, answers a client, or meets a peer that does the same as itself.
-//! Not the connection, nor the letters that a provider exchanges for it.
+//! Connecting VIs: as a client of a server, by accepting a client, or peer to peer.
+//!
 //! Source: VIA, VI connection and disconnection; VIPL, VipConnectAccept and VipConnectPeerRequest.
 
 use super::endpoint::{Attempt, Endpoint};
@@ -7,16 +7,17 @@ use super::waiting::deadline_after;
 use crate::address::Address;
 use crate::attributes::{Reliability, ViAttributes};
 use crate::error::Error;
-use crate::provider::{Ask, Incoming};
+use crate::provider::{Incoming, OutgoingRequest};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How often a VI that waits for its peer looks whether it is still to do so.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// How long a peer that is not there yet is left alone.
-const ASK_EVERY: Duration = Duration::from_millis(2);
-/// A peer that waits for another VI at the same address refuses us. How long it is asked again.
-const BEAR_REFUSALS: Duration = Duration::from_secs(1);
+/// The interval at which a VI waiting for its peer checks whether its attempt is still current.
+const CHECK_INTERVAL: Duration = Duration::from_millis(50);
+/// The pause before a peer that is not ready is asked again.
+const RETRY_INTERVAL: Duration = Duration::from_millis(2);
+/// The peer's address may be used by a process that waits for another VI and rejects this one. Requests are repeated
+/// for this long.
+const REJECTION_TOLERANCE: Duration = Duration::from_secs(1);
 
 impl Endpoint {
     pub(crate) fn connect(
@@ -41,7 +42,7 @@ impl Endpoint {
         deadline: Option<Instant>,
     ) -> Result<ViAttributes, Error> {
         let attributes = &attempt.attributes;
-        let ask = Ask { vi: self.number, local, remote, attributes, tag: attributes.tag.0 };
+        let ask = OutgoingRequest { vi: self.number, local, remote, attributes, tag: attributes.tag.0 };
         let established = self.nic.provider.request(&ask, deadline)?;
         compatible(attributes, &established.remote_attributes)?;
         self.enter_connected(attempt, established.link, &established.remote_attributes);
@@ -58,7 +59,8 @@ impl Endpoint {
         }
     }
 
-    /// Sees whether this VI can be connected to one like `remote`; then it is pending, and `finish_accept` has to follow.
+    /// Checks that this VI can be connected to a VI with the attributes `remote`. If so, it is connect pending, and
+    /// `finish_accept` must follow.
     pub(crate) fn begin_accept(&self, remote: &ViAttributes) -> Result<Attempt, Error> {
         let attempt = self.enter_pending()?;
         match compatible(&attempt.attributes, remote) {
@@ -70,7 +72,7 @@ impl Endpoint {
         }
     }
 
-    /// Answers the peer; the VI is connected, or idle again.
+    /// Accepts the request. The VI is connected or idle again afterwards.
     pub(crate) fn finish_accept(&self, attempt: &Attempt, incoming: Box<dyn Incoming>) -> Result<(), Error> {
         let remote = *incoming.remote_attributes();
         match incoming.accept(self.number, &attempt.attributes, attempt.attributes.tag.0) {
@@ -85,7 +87,7 @@ impl Endpoint {
         }
     }
 
-    /// The VI is connect pending from now on; `PeerRequest::finish` does the rest.
+    /// Makes the VI connect pending. `PeerRequest::finish` completes the connection.
     pub(crate) fn request_peer(
         self: &Arc<Self>,
         local: &Address,
@@ -98,22 +100,23 @@ impl Endpoint {
         Ok(PeerRequest { endpoint: self.clone(), attempt, local: local.clone(), remote, waits })
     }
 
-    /// Of the two addresses the smaller one waits and the greater one asks, so that both sides agree without a word. They are
-    /// compared by discriminator first: only where those are the same has a side to know what the other calls its host.
+    /// Decides which side waits: the one with the smaller address. Both sides reach the same decision without
+    /// communication. Discriminators are compared first; the hosts matter only if these are equal, and then each side
+    /// must know how the other one names its host.
     fn waits_for(&self, local: &Address, remote: &Address) -> Result<bool, Error> {
         if local.discriminator != remote.discriminator {
             return Ok(local.discriminator < remote.discriminator);
         }
         let own = self.nic.provider.named_host(&local.host)?;
         if own == remote.host {
-            let why = format!("{remote} is this VI's own address: a peer needs another");
+            let why = format!("{remote} is this VI's own address; a peer must have another one");
             return Err(Error::InvalidParameter(why));
         }
         Ok(own < remote.host)
     }
 }
 
-/// A VI that is to be connected to one that does the same from its side. Dropped, it is idle again.
+/// A VI in a peer-to-peer connection attempt. Dropping it makes the VI idle again.
 pub struct PeerRequest {
     endpoint: Arc<Endpoint>,
     attempt: Attempt,
@@ -123,17 +126,17 @@ pub struct PeerRequest {
 }
 
 impl PeerRequest {
-    /// Waits for the peer up to `timeout` (`None`: for ever); gives what its VI is like.
+    /// Waits for the peer up to `timeout` (`None`: indefinitely) and returns the attributes of its VI.
     pub fn finish(self, timeout: Option<Duration>) -> Result<ViAttributes, Error> {
         let deadline = deadline_after(timeout);
-        if self.waits { self.await_peer(deadline) } else { self.ask_peer(deadline) }
+        if self.waits { self.await_peer(deadline) } else { self.request_from_peer(deadline) }
     }
 
-    /// Waits until the peer asks. Whoever else asks is refused.
+    /// Waits for the request of the peer. All other requests are rejected.
     fn await_peer(&self, deadline: Option<Instant>) -> Result<ViAttributes, Error> {
         let PeerRequest { endpoint, attempt, local, .. } = self;
         loop {
-            let soon = Instant::now() + LOOK_EVERY;
+            let soon = Instant::now() + CHECK_INTERVAL;
             let until = deadline.map_or(soon, |deadline| deadline.min(soon));
             match endpoint.nic.provider.wait(local, Some(until)) {
                 Ok(incoming) if self.is_peer(&*incoming) => {
@@ -147,7 +150,7 @@ impl PeerRequest {
                             endpoint.enter_connected(attempt, link, &theirs);
                             return Ok(theirs);
                         }
-                        // It had asked before, and has given up since: it may come again.
+                        // The peer gave up its request. It may send another one.
                         Err(Error::NotReachable(_) | Error::NoMatch(_) | Error::Timeout) => {}
                         Err(error) => return Err(error),
                     }
@@ -166,30 +169,30 @@ impl PeerRequest {
         asking.discriminator == self.remote.discriminator && host.is_ok_and(|host| host == self.remote.host)
     }
 
-    /// Asks until the peer waits, and waits for this VI.
-    fn ask_peer(&self, deadline: Option<Instant>) -> Result<ViAttributes, Error> {
+    /// Sends requests until the peer is waiting for this VI.
+    fn request_from_peer(&self, deadline: Option<Instant>) -> Result<ViAttributes, Error> {
         let mut refused_since = None;
         loop {
             match self.endpoint.request(&self.attempt, &self.local, &self.remote, deadline) {
                 Err(Error::NoMatch(_)) => {}
                 Err(error @ Error::Rejected) => {
                     let since = *refused_since.get_or_insert_with(Instant::now);
-                    if since.elapsed() > BEAR_REFUSALS {
+                    if since.elapsed() > REJECTION_TOLERANCE {
                         return Err(error);
                     }
                 }
                 outcome => return outcome,
             }
-            // A refusal that could still be borne is no answer: whoever waits there may be about to leave.
+            // A rejection within the tolerated time is not final: the process waiting there may be about to leave.
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                 return Err(Error::Timeout);
             }
             self.still_pending()?;
-            std::thread::sleep(ASK_EVERY);
+            std::thread::sleep(RETRY_INTERVAL);
         }
     }
 
-    /// An error if somebody disconnected the VI while it was being connected.
+    /// Fails if the VI was disconnected during the attempt.
     fn still_pending(&self) -> Result<(), Error> {
         if self.endpoint.is_pending(&self.attempt) {
             return Ok(());

@@ -1,7 +1,9 @@
-//! Regions that peers were shown and have not heard of: the kernel keeps a descriptor for each, and counts it against our user.
-//! Not what peers show us; that is in `ledger.rs`.
-//! Source: unix(7), SCM_RIGHTS, ETOOMANYREFS: a user who has sent as many descriptors as RLIMIT_NOFILE, which nobody has received, sends no
-//! more, not even those that an answer needs. SIOCOUTQ (unix_ioctl in net/unix/af_unix.c): bytes that were sent and not received.
+//! Tracks exported regions that peers have not received yet. The kernel holds a descriptor for each of them and counts
+//! it against our user.
+//!
+//! Source: unix(7), SCM_RIGHTS, ETOOMANYREFS: a user with as many descriptors in flight as RLIMIT_NOFILE cannot send
+//! any more, not even those needed for answers. SIOCOUTQ (unix_ioctl in net/unix/af_unix.c): the number of bytes sent
+//! and not received.
 
 use super::contact::Contact;
 use super::settings::limit;
@@ -11,56 +13,59 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-/// Looking what was received costs a system call for each connection, and so these bound what that takes.
-const MOST_OF_USER: u64 = 2048;
-const MOST_OF_ALL: u64 = 4096;
-/// How long to do without looking again.
+/// Checking what was received costs a system call per connection. These limits bound that cost.
+const MAX_PER_USER: u64 = 2048;
+const MAX_TOTAL: u64 = 4096;
+/// The minimum time between checks.
 const PAUSE: Duration = Duration::from_millis(10);
 
 #[derive(Default)]
-struct OfUser {
+struct UserExports {
     count: u32,
-    /// Those that have not heard everything, once each.
+    /// Peers that have not received everything, once each.
     contacts: Vec<Weak<Contact>>,
 }
 
 #[derive(Default)]
-struct Books {
+struct UnreadState {
     all: u32,
-    users: BTreeMap<u32, OfUser>,
-    /// When it was looked last what was received.
+    users: BTreeMap<u32, UserExports>,
+    /// The time of the last check.
     looked: Option<Instant>,
 }
 
-/// What the peers of a NIC have not heard of.
+/// The exports that peers of a NIC have not received.
 pub(super) struct Unread {
     most_of_user: u32,
     most_of_all: u32,
-    books: Mutex<Books>,
+    books: Mutex<UnreadState>,
 }
 
 impl Unread {
-    /// Of the descriptors that this process's user may have on their way a quarter for a user, and three eighths for all: about as many go
-    /// with answers, one for each connection (`Limits`).
+    /// Of the descriptors that this process's user may have in flight, a quarter is available per user and three
+    /// eighths in total. About as many are left for answers, one per connection (`Limits`).
     pub(super) fn new() -> Unread {
         let files = limit(libc::RLIMIT_NOFILE as _).unwrap_or(u64::MAX);
-        let (most_of_user, most_of_all) = ((files / 4).min(MOST_OF_USER), (files / 8 * 3).min(MOST_OF_ALL));
+        let (most_of_user, most_of_all) = ((files / 4).min(MAX_PER_USER), (files / 8 * 3).min(MAX_TOTAL));
         Unread { most_of_user: most_of_user as u32, most_of_all: most_of_all as u32, books: Mutex::default() }
     }
 
-    fn books(&self) -> MutexGuard<'_, Books> {
+    fn books(&self) -> MutexGuard<'_, UnreadState> {
         self.books.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a region that a peer is about to be shown, or says why it may not be.
+    /// Counts a region that is about to be exported.
+    ///
+    /// # Errors
+    /// The reason, if too many exports are unreceived.
     pub(super) fn count(&self, contact: &Arc<Contact>) -> Result<(), String> {
         let uid = contact.process.uid;
         let mut books = self.books();
-        let is_full = |books: &Books| {
+        let is_full = |books: &UnreadState| {
             let of_user = books.users.get(&uid).map_or(0, |user| user.count);
             of_user >= self.most_of_user || books.all >= self.most_of_all
         };
-        // Dropped when the books are closed: the last reference to a peer has much to give up.
+        // Dropped after the lock is released, because dropping the last reference to a peer can be expensive.
         let mut looked_at = Vec::new();
         if is_full(&books) && books.looked.is_none_or(|looked| looked.elapsed() >= PAUSE) {
             books.looked = Some(Instant::now());
@@ -71,7 +76,7 @@ impl Unread {
             books.all += 1;
             let user = books.users.entry(uid).or_default();
             user.count += 1;
-            // Stored with the books open only.
+            // Modified only under the lock.
             if contact.unread.fetch_add(1, Ordering::Relaxed) == 0 {
                 user.contacts.push(Arc::downgrade(contact));
             }
@@ -80,13 +85,13 @@ impl Unread {
         drop(looked_at);
         match full {
             true => Err(format!(
-                "a region is not shown: peers of user {uid}, or all, do not hear what they are told"
+                "a region was not exported: peers of user {uid}, or all peers together, have too many unread exports"
             )),
             false => Ok(()),
         }
     }
 
-    /// A peer goes, and the kernel has dropped what it had not heard of, or is about to.
+    /// Called when a peer is dropped: the kernel discards its unreceived messages.
     pub(super) fn forget(&self, contact: &Contact) {
         if contact.unread.load(Ordering::Relaxed) == 0 {
             return;
@@ -102,14 +107,14 @@ impl Unread {
     }
 }
 
-impl Books {
-    /// Looks who has heard everything. Those that were looked at are to be dropped later.
+impl UnreadState {
+    /// Checks which peers have received everything. The peers checked are returned in `looked_at`, to be dropped later.
     fn look(&mut self, looked_at: &mut Vec<Arc<Contact>>) {
         for user in self.users.values_mut() {
             user.contacts.retain(|contact| {
-                // One that is being dropped does the rest itself.
+                // A peer that is being dropped updates the counters itself.
                 let Some(contact) = contact.upgrade() else { return false };
-                let has_heard = has_heard_everything(&contact);
+                let has_heard = has_received_everything(&contact);
                 if has_heard {
                     let count = contact.unread.swap(0, Ordering::Relaxed);
                     user.count -= count;
@@ -123,9 +128,9 @@ impl Books {
     }
 }
 
-fn has_heard_everything(contact: &Contact) -> bool {
+fn has_received_everything(contact: &Contact) -> bool {
     let mut bytes = 0i32;
-    // SAFETY: writes a number to the place given.
+    // SAFETY: writes an integer to the given location.
     let outcome = unsafe { libc::ioctl(contact.socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
     outcome == 0 && bytes == 0
 }

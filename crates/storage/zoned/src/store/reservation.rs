@@ -1,6 +1,7 @@
-//! Whether a batch has room, and what is done when it has not: checkpoints and whole collections, until it has or the device is full.
-//! Not the choice of places: see `space`. Not the collection that comes with each batch: see `reclaim`.
-//! Source: the reserve is what a collector needs so that it never waits for the room that it makes (Rosenblum and Ousterhout,
+//! Space reservation for batches: checks that a batch fits, and runs checkpoints and garbage collection until it does
+//! or the device is full.
+//!
+//! Source: a cleaner needs reserved segments so that it never waits for the space it frees (Rosenblum and Ousterhout,
 //! LFS, TOCS 1992).
 
 use super::Shared;
@@ -9,52 +10,55 @@ use super::checkpoint::Freed;
 use super::edit::Retired;
 use super::journal::Journal;
 use super::leaf::{LeafBody, LeafSlot};
-use super::reclaim::{Step, is_loss};
+use super::reclaim::{CollectStep, is_data_loss};
 use super::tree::{Children, Inner};
 use super::writer::Writer;
 use crate::device::ZonedDevice;
 use crate::error::{Error, Result};
 use crate::node::{EXTENT_BYTES, HEADER_BYTES, Page, Value};
 
-/// Zones that are never filled with data, besides one for each stream: two for the journal (the one that it is in, and the one before, of
-/// which a checkpoint needs the end), one that a victim's data moves to, and one for deletions and their checkpoint.
+/// Zones that are never filled with data, in addition to one per stream: two for the journal (the current zone and the
+/// previous one, whose end a checkpoint needs), one for relocated data, and one for deletions and their checkpoint.
 const RESERVED_ZONES: u64 = 4;
 
-/// How many collections in a row may gain nothing before a map counts as full. A collection writes inner nodes, too, and the room that
-/// they had is gained by the next one only.
-const PATIENCE: u32 = 12;
+/// The number of consecutive collections without gain after which the map counts as full. A single collection may gain
+/// nothing because it also writes inner nodes, whose old blocks are reclaimed only by the next one.
+const MAX_IDLE_ROUNDS: u32 = 12;
 
-/// How many collections in a row there are for deletions while there is room for them, but not as much as puts need.
-const COMFORT_PATIENCE: u32 = 3;
+/// The number of consecutive collections that try to give a deletion as much space as an insert needs. After that the
+/// deletion makes do with less.
+const MAX_RESERVE_ROUNDS: u32 = 3;
 
-/// What a batch will take.
+/// An upper bound of the space that a batch needs.
 #[derive(Clone, Copy, Debug, Default)]
 struct Demand {
-    /// Nodes that will have to be written, at most.
+    /// Nodes to be written.
     nodes: u64,
-    /// Of these, nodes that there are not yet.
+    /// The newly created ones among these nodes.
     new_nodes: u64,
     /// Blocks of large values.
     extents: u64,
-    /// Blocks of large values that the batch gives up.
+    /// Blocks of large values that the batch releases.
     freed: u64,
-    /// Whether anything is put.
+    /// Whether the batch inserts or updates anything.
     puts: bool,
 }
 
 impl Writer {
-    /// Zones that batches leave free: one for collection, and with puts one for deletions, which make room in the end. While a snapshot
-    /// holds what was given up neither of them makes any, so that one more stays for what comes when the snapshot is gone.
+    /// The number of zones that batches must leave free: one for collection, and for inserts and updates one more,
+    /// reserved for deletions, which eventually free space. While a snapshot pins released blocks, deletions and
+    /// collection free nothing; one more zone is then reserved until the snapshot is dropped.
     fn reserved_zones(&self, puts: bool) -> u64 {
         1 + u64::from(puts) + u64::from(!self.waiting.is_empty())
     }
 
-    /// The blocks of these.
+    /// The same number in blocks.
     pub fn reserve(&self, puts: bool, capacity: u64) -> u64 {
         self.reserved_zones(puts) * capacity
     }
 
-    /// How many blocks of sequential zones can be in use; a map that has less is not full, unless large values leave ends of zones unused.
+    /// The number of blocks in sequential zones that can be in use. A map below this limit is not full, unless large
+    /// values leave the ends of zones unused.
     pub fn usable_blocks(&self) -> u64 {
         let able = |zone: &&super::space::SequentialZone| zone.role != super::space::Role::Unusable;
         let zones = self.space.zones.iter().filter(able).count() as u64;
@@ -62,10 +66,11 @@ impl Writer {
         zones.saturating_sub(reserved) * self.space.geometry.zone_capacity_blocks
     }
 
-    /// Makes sure that a batch has room, and the checkpoint after it. What a checkpoint and garbage collection can gain they do first.
+    /// Ensures that there is space for a batch and for the checkpoint after it, by a checkpoint and garbage collection
+    /// if necessary.
     ///
     /// # Errors
-    /// [`Error::Full`], and errors of reading and writing.
+    /// [`Error::Full`], and read and write errors.
     pub fn make_room<D: ZonedDevice>(
         &mut self,
         shared: &Shared<D>,
@@ -74,20 +79,20 @@ impl Writer {
     ) -> Result<()> {
         let record = Journal::blocks_for(&shared.io, batch.bytes().len());
         let demand = |writer: &Self, is_first: bool| match is_first {
-            true => Ok(writer.guess(shared, batch, extent_blocks)),
+            true => Ok(writer.estimate(shared, batch, extent_blocks)),
             false => writer.measure(shared, batch, extent_blocks),
         };
         self.wait_for_room(shared, record, demand)?;
-        if self.leave_journals_end(shared)? {
+        if self.advance_full_journal(shared)? {
             self.wait_for_room(shared, record, demand)?;
         }
         Ok(())
     }
 
-    /// Makes sure that so many blocks can be appended, and so many nodes more be written by the next checkpoint.
+    /// Ensures that `blocks` blocks can be appended and that the next checkpoint can write `nodes` additional nodes.
     ///
     /// # Errors
-    /// As [`Writer::make_room`].
+    /// Those of [`Writer::make_room`].
     pub fn make_room_to_load<D: ZonedDevice>(
         &mut self,
         shared: &Shared<D>,
@@ -98,21 +103,22 @@ impl Writer {
         self.wait_for_room(shared, 0, |_: &Self, _| Ok(demand))
     }
 
-    /// Has the journal go on in another zone if it has filled its own and no other was free then; says whether that was so.
-    pub fn leave_journals_end<D: ZonedDevice>(&mut self, shared: &Shared<D>) -> Result<bool> {
+    /// Moves the journal to a new zone if it filled its zone when no other was free. Returns whether it did.
+    pub fn advance_full_journal<D: ZonedDevice>(&mut self, shared: &Shared<D>) -> Result<bool> {
         if !self.journal.is_at_end(&shared.io) {
             return Ok(false);
         }
         let finished = self.finish_checkpoint(shared);
-        self.or_stop(finished)?;
+        self.stop_on_error(finished)?;
         self.journal.ensure_zone(&shared.io, &mut self.space)?;
         self.begin_checkpoint(shared);
         let finished = self.finish_checkpoint(shared);
-        self.or_stop(finished)?;
+        self.stop_on_error(finished)?;
         Ok(true)
     }
 
-    /// Waits until there is room for a journal's record of so many blocks and what `demand` says, first without a look at the tree.
+    /// Waits until there is space for a journal record of `record` blocks and for `demand`, which is first estimated
+    /// without reading the tree.
     fn wait_for_room<D: ZonedDevice>(
         &mut self,
         shared: &Shared<D>,
@@ -120,23 +126,25 @@ impl Writer {
         demand_of: impl Fn(&Self, bool) -> Result<Demand>,
     ) -> Result<()> {
         let (mut demand, mut is_measured) = (demand_of(self, true)?, false);
-        let (mut most, mut patience) = (0, PATIENCE);
-        // Deletions find as much room as puts do, if it can be had: collection needs it. They go on with less.
-        let mut comfort = if demand.puts { 0 } else { COMFORT_PATIENCE };
+        let (mut most, mut idle_rounds_left) = (0, MAX_IDLE_ROUNDS);
+        // A deletion first tries to get as much space as an insert needs, because collection depends on it, but settles
+        // for less.
+        let mut reserve_rounds_left = if demand.puts { 0 } else { MAX_RESERVE_ROUNDS };
         loop {
-            let is_easy = comfort > 0 && self.waiting.is_empty();
+            let is_easy = reserve_rounds_left > 0 && self.waiting.is_empty();
             let (needed, free) =
                 self.balance(shared, record, Demand { puts: demand.puts || is_easy, ..demand });
-            let beyond = self.beyond_usable(shared, demand, is_measured);
+            let beyond = self.exceeds_usable(shared, demand, is_measured);
             if needed <= free && beyond.is_none() {
                 return Ok(());
             }
             let released = self.release_unneeded(shared);
-            if self.or_stop(released)? {
+            if self.stop_on_error(released)? {
                 continue;
             }
             if !is_measured {
-                // A guess does not know what the batch gives up: by it an update would make a full map grow.
+                // The estimate ignores the blocks that the batch releases; with it, even an update would seem to grow a
+                // full map.
                 (demand, is_measured) = (demand_of(self, false)?, true);
                 continue;
             }
@@ -150,11 +158,11 @@ impl Writer {
             if let Some(beyond) = beyond {
                 return full(beyond);
             }
-            patience = if free > most { PATIENCE } else { patience - 1 };
+            idle_rounds_left = if free > most { MAX_IDLE_ROUNDS } else { idle_rounds_left - 1 };
             most = most.max(free);
-            let is_hopeless = patience == 0 || !self.collect_round(shared)?;
+            let is_hopeless = idle_rounds_left == 0 || !self.collect_round(shared)?;
             match is_easy {
-                true => comfort = if is_hopeless { 0 } else { comfort - 1 },
+                true => reserve_rounds_left = if is_hopeless { 0 } else { reserve_rounds_left - 1 },
                 false if is_hopeless => return full((needed, free)),
                 false => {}
             }
@@ -162,10 +170,10 @@ impl Writer {
         }
     }
 
-    /// If a batch makes the map grow beyond what it can use: how many blocks it takes more, and how many there are. A map that is filled
-    /// beyond that finds no room for updates and deletions one day, as collection gains too little. Of a batch that was not measured it
-    /// says whether it could.
-    fn beyond_usable<D: ZonedDevice>(
+    /// Checks whether a batch would grow the map beyond its usable space. A map that grew further would eventually have
+    /// no space for updates and deletions, because collection would gain too little. Returns the blocks needed and the
+    /// blocks available if so. For an unmeasured batch the result is only an estimate.
+    fn exceeds_usable<D: ZonedDevice>(
         &mut self,
         shared: &Shared<D>,
         demand: Demand,
@@ -183,13 +191,13 @@ impl Writer {
         }
         let remaining = self.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.remaining);
         let coming = (self.dirty + remaining) * shared.io.node_blocks();
-        let going = self.going_blocks(shared.io.node_blocks());
+        let going = self.blocks_to_be_freed(shared.io.node_blocks());
         let free = usable.saturating_sub((written + coming).saturating_sub(going));
         (growth > free || (!is_measured && free == 0)).then_some((growth, free))
     }
 
-    /// Blocks of sequential zones that the next checkpoints give up.
-    fn going_blocks(&mut self, node_blocks: u64) -> u64 {
+    /// Blocks in sequential zones that the running and the next checkpoint will release.
+    fn blocks_to_be_freed(&mut self, node_blocks: u64) -> u64 {
         let space = &self.space;
         let of_node = |block: u64| if space.zone_index(block).is_some() { node_blocks } else { 0 };
         let (seen, mut retired) = self.retired_seen;
@@ -199,7 +207,7 @@ impl Writer {
             retired += match one {
                 Retired::Node(block) => of_node(*block),
                 Retired::Extent(_, blocks) => *blocks,
-                // Written by the checkpoint that runs, and given up by the next one.
+                // These are written by the running checkpoint and released by the next one.
                 Retired::Inner(_) | Retired::Leaf(..) => 0,
             };
         }
@@ -212,11 +220,11 @@ impl Writer {
         retired + freed.sum::<u64>()
     }
 
-    /// At opening: makes room for the checkpoint that follows the changes of the journal, which begins where the last one says until then.
-    /// Gives how many blocks there are beyond.
+    /// At opening: makes space for the checkpoint that follows the replay of the journal. Until it is complete, the
+    /// journal must be kept. Returns the number of blocks left over.
     ///
     /// # Errors
-    /// [`Error::Full`], and errors of reading and writing.
+    /// [`Error::Full`], and read and write errors.
     pub fn make_room_to_recover<D: ZonedDevice>(
         &mut self,
         shared: &Shared<D>,
@@ -225,24 +233,26 @@ impl Writer {
         let mut all = Batch::new();
         batches.iter().for_each(|batch| all.append(batch));
         let capacity = shared.io.geometry.zone_capacity_blocks;
-        let mut demand = self.guess(shared, &all, 0);
-        let mut patience = PATIENCE;
+        let mut demand = self.estimate(shared, &all, 0);
+        let mut idle_rounds_left = MAX_IDLE_ROUNDS;
         loop {
-            // The journal may need a zone to go on in.
+            // The journal may need another zone.
             let needed = demand.nodes * shared.io.node_blocks() + capacity;
             let free = self.space.available();
             if needed <= free && self.space.empty_zones() > 0 {
                 return Ok(free - needed);
             }
-            patience -= 1;
-            if patience + 1 < PATIENCE && (patience == 0 || !self.collect_round(shared)?) {
+            idle_rounds_left -= 1;
+            if idle_rounds_left + 1 < MAX_IDLE_ROUNDS
+                && (idle_rounds_left == 0 || !self.collect_round(shared)?)
+            {
                 return Err(Error::Full { device: shared.io.device.name(), needed, free });
             }
             demand = self.measure(shared, &all, 0)?;
         }
     }
 
-    /// Blocks that may be needed until the end of the next checkpoint, and those there are.
+    /// The number of blocks that may be needed until the next checkpoint is complete, and the number available.
     fn balance<D: ZonedDevice>(&self, shared: &Shared<D>, record: u64, demand: Demand) -> (u64, u64) {
         let capacity = shared.io.geometry.zone_capacity_blocks;
         let remaining = self.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.remaining);
@@ -254,16 +264,16 @@ impl Writer {
         let sequential = demand.extents + journal + if demand.extents > 0 { reserve } else { 0 };
         match self.space.available_sequential() {
             less if less < sequential => (sequential, less),
-            // One for the journal, one to move a victim's data to.
+            // One zone for the journal and one for relocated data.
             _ if reserved >= 2 && empty < reserved => (reserve, empty * capacity),
             _ if journal > 0 && empty < journal / capacity => (journal, 0),
             _ => (nodes + demand.extents + reserve + journal, self.space.available()),
         }
     }
 
-    /// What a batch takes at most, without a look at the tree: each change may touch a leaf and its way up, but no more nodes than there
-    /// are, each of which may split once; more splits take half a node of new records each.
-    fn guess<D: ZonedDevice>(&self, shared: &Shared<D>, batch: &Batch, extents: u64) -> Demand {
+    /// An upper bound of a batch's demand, without reading the tree. Each change may dirty a leaf and its path, but in
+    /// total at most the existing nodes and one split of each. Further splits need half a node of new records each.
+    fn estimate<D: ZonedDevice>(&self, shared: &Shared<D>, batch: &Batch, extents: u64) -> Demand {
         let there = self.space.nodes_used() + self.dirty;
         let grown = 2 * batch.bytes().len() as u64 / shared.io.node_bytes as u64;
         let nodes = (3 * batch.len() as u64).min(2 * there) + grown + 16;
@@ -271,23 +281,23 @@ impl Writer {
         Demand { nodes, new_nodes: 0, extents, freed: 0, puts }
     }
 
-    /// What a batch takes, when all changes before it are on the device: the leaves that it changes, the nodes on the way to them, and
-    /// what splits.
+    /// The demand of a batch when all earlier changes are on the device: the changed leaves, the nodes on their paths,
+    /// and splits.
     fn measure<D: ZonedDevice>(&self, shared: &Shared<D>, batch: &Batch, extents: u64) -> Result<Demand> {
-        let mut demand = self.guess(shared, batch, extents);
+        let mut demand = self.estimate(shared, batch, extents);
         (demand.nodes, demand.new_nodes) = (4, 0);
-        let tree = shared.newest.tree();
+        let tree = shared.published.tree();
         let mut changes: Vec<Change<'_>> = batch.changes().collect();
         changes.sort_by(|a, b| a.key.cmp(b.key));
-        let mut way: Vec<*const Inner> = Vec::new();
+        let mut path: Vec<*const Inner> = Vec::new();
         let mut last: Option<(&LeafSlot, usize)> = None;
         for change in changes {
             let mut inner = tree.root.inner(&shared.io)?;
             let mut depth = 0;
             let leaf = loop {
-                if way.get(depth) != Some(&std::ptr::from_ref(inner)) {
-                    way.truncate(depth);
-                    way.push(inner);
+                if path.get(depth) != Some(&std::ptr::from_ref(inner)) {
+                    path.truncate(depth);
+                    path.push(inner);
                     demand.nodes += 1;
                 }
                 depth += 1;
@@ -311,26 +321,26 @@ impl Writer {
         Ok(demand)
     }
 
-    /// Empties zones at once, as many as there is room for, and resets them. False if there is nothing to gain.
+    /// Collects and resets as many zones as there is space for. Returns false if there is nothing to gain.
     fn collect_round<D: ZonedDevice>(&mut self, shared: &Shared<D>) -> Result<bool> {
         let mut looked = false;
-        // While a snapshot holds what is moved away, moving gains nothing as yet: what there is in reserve is not spent on it.
+        // While a snapshot pins relocated blocks, collection gains nothing yet: do not spend the reserve on it.
         let reserve = if self.waiting.is_empty() {
             0
         } else {
             self.reserve(true, shared.io.geometry.zone_capacity_blocks)
         };
-        // More than a few zones at once would only mean more to write before there is any room.
+        // Collecting many zones at once would only delay the first gain.
         let mut left = 4 * shared.io.geometry.zone_capacity_blocks.max(1024);
         while left > 0 {
             let step = match self.collect(shared, shared.io.node_blocks(), reserve, !looked) {
-                // What could not be read is as it was; of a failed write nobody knows what is there.
-                Err(error) if !is_loss(&error) => self.or_stop(Err(error))?,
+                // After a read error the map is unchanged; after a failed write the state of the device is unknown.
+                Err(error) if !is_data_loss(&error) => self.stop_on_error(Err(error))?,
                 step => step?,
             };
             match step {
-                Step::Done(blocks) => left = left.saturating_sub(blocks),
-                Step::NoVictim | Step::NoRoom => break,
+                CollectStep::Done(blocks) => left = left.saturating_sub(blocks),
+                CollectStep::NoVictim | CollectStep::NoRoom => break,
             }
             looked = true;
         }
@@ -339,13 +349,13 @@ impl Writer {
         }
         self.begin_checkpoint(shared);
         let done = self.finish_checkpoint(shared);
-        self.or_stop(done)?;
+        self.stop_on_error(done)?;
         Ok(true)
     }
 }
 
 impl Demand {
-    /// A leaf that gets so many bytes more may have to be split.
+    /// Adds the splits of a leaf that grows by the given number of bytes.
     fn add_splits<D: ZonedDevice>(
         &mut self,
         shared: &Shared<D>,
@@ -357,16 +367,16 @@ impl Demand {
         if bytes > 0 && used > room {
             let pieces = (2 * used).div_ceil(room) as u64;
             self.new_nodes += pieces - 1;
-            // The way up may split, too.
+            // The nodes above may split too.
             self.nodes += pieces + 1;
         }
         Ok(())
     }
 }
 
-/// How many bytes a leaf may take more with a change, and how many blocks of a large value the change gives up.
+/// The number of bytes by which a change may grow a leaf, and the number of large-value blocks that it releases.
 fn growth<D: ZonedDevice>(shared: &Shared<D>, body: &LeafBody, change: &Change<'_>) -> (usize, u64) {
-    /// The most that a record takes besides its key and value.
+    /// The maximum overhead of a record in addition to its key and value, bytes.
     const RECORD_BYTES: usize = 8;
     let longest = Page::limits(shared.io.node_bytes).1;
     let bytes = |value: Value<'_>| match value {

@@ -1,0 +1,409 @@
+//! Accepts connections. The control messages of all connecting sockets are received as they arrive, without waiting for
+//! any single peer; a peer whose handshake is complete becomes a request. Silent peers are dropped after a timeout.
+//!
+//! Source: unix(7); accept(2).
+
+use super::contact::{Contact, Denied, Half, refuse};
+use super::control_message::{self, ControlMessage};
+use super::deferred_close::{PeerFile, PeerSocket};
+use super::layout::EXPORTS;
+use super::process::peer_uid;
+use super::quota::{Charge, Quotas};
+use super::server_names::ServerAddress;
+use super::settings::Settings;
+use crate::address::Address;
+use crate::attributes::ViAttributes;
+use crate::error::Error;
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// The time that a peer has to complete its handshake.
+pub(super) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(1);
+/// The maximum number of sockets in the handshake, in total and per user.
+const MAX_HANDSHAKES: usize = 1024;
+const MAX_HANDSHAKES_PER_USER: usize = 64;
+/// The maximum number of complete requests of one user that wait for the program.
+const MAX_READY_PER_USER: usize = 64;
+/// The maximum number of sockets accepted per call.
+const MAX_ACCEPTS_PER_CALL: usize = 64;
+/// The maximum number of control messages received per call, in total and from one peer. A message costs about ten
+/// system calls, and the calling thread may have other peers to serve.
+const MAX_MESSAGES_PER_CALL: usize = 128;
+const MAX_MESSAGES_PER_PEER: usize = 16;
+/// The allowance, in messages, charged for dropping a peer: its regions are unmapped and its messages discarded.
+const DROP_COST: usize = 16;
+/// The pause before accepting again after the process ran out of descriptors.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// A socket whose handshake is not complete.
+struct Handshake {
+    contact: Arc<Contact>,
+    until: Instant,
+    hello: Option<Hello>,
+    messages: usize,
+}
+
+/// The contents of the first control message.
+pub(super) struct Hello {
+    pub(super) remote: Address,
+    pub(super) attributes: ViAttributes,
+    pub(super) barrier: bool,
+    /// The peer's half, and the charge for mapping ours.
+    pub(super) theirs: Half,
+    pub(super) room: Charge,
+}
+
+/// A complete connection request.
+pub(super) struct IncomingRequest {
+    pub(super) contact: Arc<Contact>,
+    pub(super) hello: Hello,
+}
+
+#[derive(Default)]
+struct AcceptorState {
+    /// In order of arrival.
+    handshakes: VecDeque<Handshake>,
+    ready: VecDeque<IncomingRequest>,
+    /// Until when no sockets are accepted, because the process ran out of descriptors.
+    full_until: Option<Instant>,
+}
+
+/// A listening address.
+pub(super) struct Listener {
+    socket: OwnedFd,
+    place: ServerAddress,
+    settings: Arc<Settings>,
+    quota: Arc<Quotas>,
+    room: Mutex<AcceptorState>,
+}
+
+enum Step {
+    /// The handshake is not complete.
+    More,
+    /// There are further messages to receive.
+    Busy,
+    /// The handshake is complete.
+    Whole,
+    /// The peer sent an unexpected message or disconnected.
+    Gone,
+    /// The peer is refused.
+    Refused(String),
+}
+
+impl Handshake {
+    /// Receives the messages that have arrived, within the allowance.
+    fn step(&mut self, allowance: &mut usize) -> Step {
+        let mut left = MAX_MESSAGES_PER_PEER;
+        loop {
+            // The limit is the maximum length of a valid handshake.
+            if self.messages > EXPORTS + 2 {
+                return Step::Gone;
+            }
+            if left == 0 || *allowance == 0 {
+                return Step::Busy;
+            }
+            (left, *allowance) = (left - 1, *allowance - 1);
+            match self.contact.socket.receive() {
+                Ok((message, file)) => {
+                    self.messages += 1;
+                    match self.hear(message, file) {
+                        Step::More => {}
+                        step => return step,
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Step::More,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return Step::Gone,
+            }
+        }
+    }
+
+    fn hear(&mut self, message: ControlMessage, file: Option<PeerFile>) -> Step {
+        let heard = match (message, &self.hello) {
+            (ControlMessage::Hello { local, attributes, barrier }, None) => {
+                let Some(file) = file else { return Step::Gone };
+                let halves = self.contact.charge_half().and_then(|room| {
+                    let charge = self.contact.charge_half()?;
+                    Ok((self.contact.take_half(&file, charge)?, room))
+                });
+                match halves {
+                    Ok((theirs, room)) => {
+                        self.hello = Some(Hello { remote: local, attributes, barrier, theirs, room });
+                        Ok(())
+                    }
+                    Err(reason) => return Step::Refused(reason),
+                }
+            }
+            (ControlMessage::VersionMismatch { version }, None) => {
+                return Step::Refused(control_message::not_understood(version));
+            }
+            (ControlMessage::Export(export), Some(_)) => self.contact.handle_export(export, file),
+            (ControlMessage::Lend { export, file }, Some(_)) => self.contact.handle_lend(export, file),
+            (ControlMessage::ExportsDone, Some(_)) => return Step::Whole,
+            _ => return Step::Gone,
+        };
+        if heard.is_ok() { Step::More } else { Step::Gone }
+    }
+
+    fn refuse(self, reason: &str, again: bool) {
+        self.contact.account.note(false, reason);
+        refuse(&self.contact.socket, reason, again);
+    }
+}
+
+impl Listener {
+    pub(super) fn bind(
+        discriminator: &[u8],
+        settings: &Arc<Settings>,
+        quota: &Arc<Quotas>,
+    ) -> Result<Listener, Error> {
+        let place = ServerAddress::own(settings, discriminator)?;
+        let socket = place.listen(discriminator)?;
+        make_room(&socket, settings.limits.nic_connections);
+        let (settings, quota) = (settings.clone(), quota.clone());
+        Ok(Listener { socket, place, settings, quota, room: Mutex::default() })
+    }
+
+    fn room(&self) -> MutexGuard<'_, AcceptorState> {
+        self.room.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the next complete request, waiting until the deadline if there is none.
+    pub(super) fn wait(&self, deadline: Option<Instant>) -> Option<IncomingRequest> {
+        loop {
+            let (sockets, next) = {
+                let mut room = self.room();
+                let mut allowance = MAX_MESSAGES_PER_CALL;
+                self.look(&mut room, &mut allowance);
+                self.take_in(&mut room, &mut allowance);
+                if let Some(wish) = room.ready.pop_front() {
+                    return Some(wish);
+                }
+                let mut sockets: Vec<RawFd> =
+                    room.handshakes.iter().map(|handshake| handshake.contact.socket.as_raw_fd()).collect();
+                if room.full_until.is_none() {
+                    sockets.push(self.socket.as_raw_fd());
+                }
+                let expiry = room.handshakes.iter().map(|handshake| handshake.until).min();
+                (sockets, [expiry, room.full_until].into_iter().flatten().min())
+            };
+            let until = [deadline, next].into_iter().flatten().min();
+            readable(&sockets, until);
+            // Stop although there may be more to receive, because peers could send without end. The next call
+            // continues.
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                return None;
+            }
+        }
+    }
+
+    /// Receives from the sockets in the handshake, starting where the last call ended, and drops those that were silent
+    /// too long.
+    fn look(&self, room: &mut AcceptorState, allowance: &mut usize) {
+        let now = Instant::now();
+        for _ in 0..room.handshakes.len() {
+            if *allowance == 0 {
+                return;
+            }
+            let Some(mut handshake) = room.handshakes.pop_front() else { break };
+            // Messages that have arrived are received before the timeout is checked.
+            match handshake.step(allowance) {
+                Step::More if now >= handshake.until => {
+                    *allowance = allowance.saturating_sub(DROP_COST);
+                    handshake.refuse("the handshake timed out", false);
+                }
+                Step::More | Step::Busy => room.handshakes.push_back(handshake),
+                step => {
+                    if matches!(step, Step::Gone) {
+                        *allowance = allowance.saturating_sub(DROP_COST);
+                    }
+                    self.leave(room, handshake, step);
+                }
+            }
+        }
+    }
+
+    /// Accepts new sockets and receives their messages.
+    fn take_in(&self, room: &mut AcceptorState, allowance: &mut usize) {
+        let now = Instant::now();
+        if room.full_until.is_some_and(|until| now < until) {
+            return;
+        }
+        room.full_until = None;
+        for _ in 0..MAX_ACCEPTS_PER_CALL {
+            // Receive from the existing sockets before accepting more.
+            if *allowance == 0 {
+                return;
+            }
+            match self.next_socket() {
+                Ok(socket) => self.enter(room, socket, allowance),
+                Err(error) => match error.kind() {
+                    io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted => {}
+                    io::ErrorKind::WouldBlock => return,
+                    // Out of descriptors or memory: leave the socket in the backlog for now.
+                    _ => return room.full_until = Some(now + PAUSE),
+                },
+            }
+        }
+    }
+
+    fn next_socket(&self) -> io::Result<PeerSocket> {
+        let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+        let (no_address, no_length) = (std::ptr::null_mut(), std::ptr::null_mut());
+        // SAFETY: no peer address is requested.
+        let fd = unsafe { libc::accept4(self.socket.as_raw_fd(), no_address, no_length, flags) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the descriptor was just opened and has no other owner.
+        Ok(PeerSocket::new(unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+
+    /// Handles a newly accepted socket.
+    fn enter(&self, room: &mut AcceptorState, socket: PeerSocket, allowance: &mut usize) {
+        let mut socket = socket;
+        // If the user has reached a limit, drop the user's socket that has been silent the longest.
+        let contact = loop {
+            match Contact::new(socket, &self.settings, &self.settings.clients, &self.quota) {
+                Ok(contact) => break Arc::new(contact),
+                Err(Denied { socket: refused, reason, again }) => {
+                    let uid = peer_uid(&refused);
+                    let of_user = |handshake: &Handshake| handshake.contact.process.uid == uid;
+                    if again || !self.evict(room, of_user, allowance) {
+                        self.quota.note(uid, false, &reason);
+                        return refuse(&refused, &reason, again);
+                    }
+                    socket = refused;
+                }
+            }
+        };
+        let until = Instant::now() + HANDSHAKE_TIMEOUT;
+        let mut handshake = Handshake { contact, until, hello: None, messages: 0 };
+        match handshake.step(allowance) {
+            Step::More | Step::Busy => {
+                let uid = handshake.contact.process.uid;
+                let of_user = |other: &Handshake| other.contact.process.uid == uid;
+                let has_room = if room.handshakes.iter().filter(|other| of_user(other)).count()
+                    >= MAX_HANDSHAKES_PER_USER
+                {
+                    self.evict(room, of_user, allowance)
+                } else {
+                    room.handshakes.len() < MAX_HANDSHAKES || self.evict(room, |_| true, allowance)
+                };
+                if has_room {
+                    room.handshakes.push_back(handshake);
+                } else {
+                    handshake.refuse("too many handshakes are in progress", true);
+                }
+            }
+            step => self.leave(room, handshake, step),
+        }
+    }
+
+    /// Drops the oldest of the sockets selected by `which`, after receiving its pending messages once more. A socket
+    /// that still has more to receive is kept. Returns `false` if none is selected.
+    fn evict(
+        &self,
+        room: &mut AcceptorState,
+        which: impl Fn(&Handshake) -> bool,
+        allowance: &mut usize,
+    ) -> bool {
+        let oldest = (0..room.handshakes.len())
+            .filter(|index| which(&room.handshakes[*index]))
+            .min_by_key(|index| room.handshakes[*index].until);
+        let Some(mut handshake) = oldest.and_then(|index| room.handshakes.remove(index)) else {
+            return false;
+        };
+        match handshake.step(allowance) {
+            Step::Busy => {
+                room.handshakes.push_back(handshake);
+                return false;
+            }
+            Step::More => {
+                *allowance = allowance.saturating_sub(DROP_COST);
+                handshake
+                    .refuse("the handshake was incomplete, and its place was needed for another one", true);
+            }
+            step => self.leave(room, handshake, step),
+        }
+        true
+    }
+
+    /// Ends the handshake of a socket.
+    fn leave(&self, room: &mut AcceptorState, handshake: Handshake, step: Step) {
+        let uid = handshake.contact.process.uid;
+        match step {
+            Step::Refused(reason) => handshake.refuse(&reason, false),
+            Step::Whole => {
+                if room.ready.iter().filter(|wish| wish.contact.process.uid == uid).count()
+                    >= MAX_READY_PER_USER
+                {
+                    let reason = format!("{MAX_READY_PER_USER} requests of user {uid} are already waiting");
+                    return refuse(&handshake.contact.socket, &reason, true);
+                }
+                if let Handshake { contact, hello: Some(hello), .. } = handshake {
+                    room.ready.push_back(IncomingRequest { contact, hello });
+                }
+            }
+            Step::More | Step::Busy | Step::Gone => {}
+        }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.place.remove();
+        // Accept no more connections, and drop pending ones individually, including the descriptors in their messages.
+        // SAFETY: the call takes only integers.
+        unsafe { libc::shutdown(self.socket.as_raw_fd(), libc::SHUT_RDWR) };
+        while self.next_socket().is_ok() {}
+    }
+}
+
+/// Makes the kernel enlarge this process's descriptor table for the given number of connections now. If the table had
+/// to grow when a peer's descriptor arrives, the call would wait for all cores (expand_files in fs/file.c) and delay
+/// all other peers.
+fn make_room(socket: &OwnedFd, connections: u32) {
+    /// The table takes eight bytes per descriptor.
+    const MAX_TABLE_SIZE: u32 = 1 << 16;
+    let mut room = connections.saturating_mul(2).saturating_add(256).min(MAX_TABLE_SIZE) as i32;
+    while room > 64 {
+        // SAFETY: the call takes only integers.
+        let fd = unsafe { libc::fcntl(socket.as_raw_fd(), libc::F_DUPFD_CLOEXEC, room - 1) };
+        if fd >= 0 {
+            // SAFETY: the descriptor was just opened and has no other owner.
+            return drop(unsafe { OwnedFd::from_raw_fd(fd) });
+        }
+        // The number exceeds the limit on open files.
+        room /= 2;
+    }
+}
+
+/// Waits until one of `sockets` is readable. Returns `false` if the deadline passes first.
+pub(super) fn readable(sockets: &[RawFd], deadline: Option<Instant>) -> bool {
+    let mut polls: Vec<_> =
+        sockets.iter().map(|fd| libc::pollfd { fd: *fd, events: libc::POLLIN, revents: 0 }).collect();
+    loop {
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        // Round up to the next millisecond, so that the wait never ends before the deadline.
+        let timeout =
+            left.map_or(-1, |left| i32::try_from(left.as_micros().div_ceil(1000)).unwrap_or(i32::MAX));
+        // SAFETY: the array is local and has the given length.
+        let count = unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, timeout) };
+        if count > 0 {
+            return true;
+        }
+        if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            return false;
+        }
+        if count < 0 && io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
+            // The limit on open files was lowered below the number of sockets, or memory is exhausted: poll at
+            // intervals instead.
+            std::thread::sleep(PAUSE);
+            return true;
+        }
+    }
+}
