@@ -1,5 +1,4 @@
-//! Where translated units lie, and where the next one will: in one area, or in two that take turns.
-//! Not when they do, which is the engine's, nor who may still be in one, which whoever runs the threads knows.
+//! Allocation of translation units in one or two code areas, and lookup of units by host address.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -7,35 +6,35 @@ use std::ops::Range;
 use crate::positions::Positions;
 use crate::reading::Origin;
 
-/// A unit that has its place.
+/// A unit at its final address.
 pub(crate) struct Placed<P> {
     pub start: u64,
     pub words: u64,
     pub positions: Positions<P>,
-    /// The words that an instruction of the source counts with, in order.
+    /// The words that complete a source instruction, sorted.
     pub counted: Vec<u32>,
-    /// What it has been made of, if that is noted.
+    /// What the unit was translated from, if recorded.
     pub origin: Option<Origin>,
 }
 
 struct Area<P> {
     range: Range<u64>,
-    /// Where the next unit lies.
+    /// The address of the next unit.
     next: u64,
-    /// By their addresses.
+    /// Sorted by address.
     units: Vec<Placed<P>>,
 }
 
-/// The areas of translated code.
+/// The code areas of an engine.
 pub(crate) struct Areas<P> {
     areas: Vec<Area<P>>,
     current: usize,
-    /// Units of the first area that have been taken up from elsewhere, by their addresses.
+    /// Imported units by address. They are all in the first area.
     taken: BTreeMap<u64, Placed<P>>,
 }
 
 impl<P> Areas<P> {
-    /// All of `range` is one area.
+    /// Creates a single area.
     pub fn one(range: Range<u64>) -> Self {
         Self {
             areas: vec![Area { next: range.start, range, units: Vec::new() }],
@@ -44,7 +43,7 @@ impl<P> Areas<P> {
         }
     }
 
-    /// Each half of `range` is one.
+    /// Creates one area in each half of `range`.
     pub fn two(range: Range<u64>) -> Self {
         let middle = (range.start + (range.end - range.start) / 2) & !3;
         let halves = [range.start..middle, middle..range.end];
@@ -52,13 +51,13 @@ impl<P> Areas<P> {
         Self { areas: areas.into(), current: 0, taken: BTreeMap::new() }
     }
 
-    /// The addresses of all.
+    /// The address range of all areas.
     pub fn range(&self) -> Range<u64> {
         let (first, last) = (&self.areas[0], &self.areas[self.areas.len() - 1]);
         first.range.start..last.range.end
     }
 
-    /// Where the second begins, if there are two.
+    /// The start of the second area, if there are two.
     pub fn second(&self) -> Option<u64> {
         self.areas.get(1).map(|area| area.range.start)
     }
@@ -67,36 +66,36 @@ impl<P> Areas<P> {
         self.areas.iter().position(|area| area.range.contains(&address))
     }
 
-    /// The area that is not in use, if there are two.
+    /// The index of the area that is not in use, if there are two.
     pub fn other(&self) -> Option<usize> {
         (self.areas.len() > 1).then_some(1 - self.current)
     }
 
-    /// The addresses of the area in use.
+    /// The address range of the area in use.
     pub fn current(&self) -> Range<u64> {
         self.areas[self.current].range.clone()
     }
 
-    /// True if nothing is in the area in use.
+    /// Whether the area in use is empty.
     pub fn is_fresh(&self) -> bool {
         let Area { range, next, .. } = &self.areas[self.current];
         *next == range.start
     }
 
-    /// Where a unit of so many words will lie, if it fits.
+    /// The address for a unit of `words` words, if it fits.
     pub fn room(&self, words: u64) -> Option<u64> {
         let Area { range, next, .. } = &self.areas[self.current];
         (next + 4 * words <= range.end).then_some(*next)
     }
 
-    /// Adds the unit that has been placed in [`Self::room`].
+    /// Adds the unit that was placed at the address from [`Self::room`].
     pub fn add(&mut self, unit: Placed<P>) {
         let area = &mut self.areas[self.current];
         area.next = unit.start + 4 * unit.words;
         area.units.push(unit);
     }
 
-    /// The unit that has a word at `address`.
+    /// The unit that contains `address`.
     pub fn unit_at(&self, address: u64) -> Option<&Placed<P>> {
         let units = &self.areas[self.of(address)?].units;
         let unit = match units.partition_point(|unit| unit.start <= address).checked_sub(1) {
@@ -106,22 +105,22 @@ impl<P> Areas<P> {
         (address < unit.start + 4 * unit.words).then_some(unit)
     }
 
-    /// True if the first area is in use, and nothing has ever been in the other.
+    /// Whether the first area is in use and the second one was never used.
     pub fn is_first(&self) -> bool {
         self.current == 0 && self.areas[1..].iter().all(|area| area.units.is_empty())
     }
 
-    /// The units of the area in use, by their addresses.
+    /// The units of the area in use, sorted by address, without imported ones.
     pub fn current_units(&self) -> &[Placed<P>] {
         &self.areas[self.current].units
     }
 
-    /// The next unit lies at `address`: before, there are those that have been taken up from elsewhere.
+    /// Reserves the space below `address` for imported units.
     pub fn begin_behind(&mut self, address: u64) {
         self.areas[self.current].next = address;
     }
 
-    /// Adds a unit that has been taken up from elsewhere.
+    /// Adds an imported unit.
     pub fn add_taken(&mut self, unit: Placed<P>) {
         self.taken.insert(unit.start, unit);
     }
@@ -131,7 +130,7 @@ impl<P> Areas<P> {
         self.taken.values().chain(self.areas.iter().flat_map(|area| &area.units))
     }
 
-    /// The other area is in use from now on, and empty: its addresses.
+    /// Empties the other area, switches to it and returns its address range.
     pub fn turn(&mut self) -> Range<u64> {
         self.current = self.other().unwrap_or(self.current);
         if self.current == 0 {
@@ -163,7 +162,7 @@ mod tests {
         assert!(areas.unit_at(0x1014).is_some() && areas.unit_at(0x1018).is_none());
         assert_eq!((areas.turn(), areas.is_fresh(), areas.other()), (0x1020..0x1040, true, Some(0)));
         areas.add(unit(0x1020, 8));
-        // Who is in the one before is told what is there until its turn comes.
+        // The old area stays readable until it is reused.
         assert!(areas.unit_at(0x1000).is_some() && areas.unit_at(0x103c).is_some() && !areas.is_fresh());
         assert_eq!((areas.turn(), areas.units().count()), (0x1000..0x1020, 1));
         assert!(areas.unit_at(0x1000).is_none() && areas.room(8) == Some(0x1000));

@@ -1,5 +1,4 @@
-//! What is known of units that are kept for another process, and of those that have been taken up from one.
-//! Not how they are written down, taken up and woken (`kept`).
+//! The stored form of translation units, and imported units that are not activated yet.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,78 +12,79 @@ use crate::heat::Heat;
 use crate::positions::Written;
 use crate::reading::Sources;
 
-/// What the code of a source address was when it was kept.
+/// The state of an entry point at the time of export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Standing {
-    /// Whoever comes to the address goes there.
+    /// Jumps lead here.
     Hot,
-    /// Whom the engine sends goes there.
+    /// Only the engine enters here.
     Cold,
-    /// It leads on to newer code, or nowhere.
+    /// The entry is redirected to newer code, or is unlinked.
     Past,
 }
 
-/// What is known of a unit. Its words are apart.
+/// The metadata of a unit. Its words are stored separately.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct KeptUnit<S> {
-    /// What it has been made of; `None` if it was of no use any more: only its entries are there, and come out to the engine.
+    /// The source words that it was translated from. `None` if the unit was stale: its entry points are exits to the
+    /// engine.
     pub sources: Option<Sources>,
-    /// Its own instructions: first address and bytes.
+    /// The translated instructions: start address and length in bytes.
     pub code: Vec<(u64, u64)>,
-    /// Source address, word, and what it was.
+    /// Source address, word index and state.
     pub entries: Vec<(u64, u32, Standing)>,
     pub heads: Vec<(u64, u32)>,
     pub exits: Vec<(u32, Exit<S>)>,
     pub calls: Vec<(u32, u8)>,
-    /// The units that it jumps to.
+    /// The indices of the units that it jumps to.
     pub links: Vec<u32>,
-    /// Where its positions are.
+    /// The byte range of its positions.
     pub positions: Range<usize>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Index {
-    /// Where the first unit lies; each follows the one before.
+    /// The address of the first unit. The others follow without gaps.
     pub start: u64,
-    /// The words of each, and the bytes of what is known of it.
+    /// For each unit, its length in words and the length of its metadata in bytes.
     pub units: Vec<(u32, u32)>,
-    /// Source addresses that have code, in order, the unit, and whether that is as good as it gets.
+    /// Entry points, sorted by source address: the unit's index, and whether the code is hot.
     pub entries: Vec<(u64, u32, bool)>,
     pub heat: Heat,
 }
 
-/// A unit that has been taken up.
+/// An imported unit.
 #[derive(Clone, Copy)]
 pub(crate) struct Taken {
     pub start: u64,
     pub words: u32,
-    /// Where what is known of it begins and ends.
+    /// The byte range of its metadata.
     pub known: (u32, u32),
-    /// Nobody has come to it.
+    /// Not validated yet.
     pub is_asleep: bool,
 }
 
-/// What has been taken up from another process.
+/// All units imported from another process.
 pub(crate) struct Asleep {
-    /// By where they lie.
+    /// Sorted by address.
     pub units: Vec<Taken>,
     pub known: Bytes,
     pub words: Bytes,
     pub positions: Arc<Written>,
     pub entries: Vec<(u64, u32, bool)>,
-    /// The words of units whose source has changed.
+    /// The number of words in units whose source has changed.
     pub useless: u64,
 }
 
 impl Asleep {
-    /// The units that have code of addresses in a range, if nobody has come to them.
+    /// The entry points in `range` whose units are not validated yet.
     pub fn at(&self, range: Range<u64>) -> impl Iterator<Item = &(u64, u32, bool)> {
         let first = self.entries.partition_point(|(pc, ..)| *pc < range.start);
         let behind = self.entries[first..].iter().take_while(move |(pc, ..)| *pc < range.end);
         behind.filter(|(_, number, _)| self.units[*number as usize].is_asleep)
     }
 
-    /// Whether there may be code of a source address that is as good as it gets, and nobody has come to it.
+    /// Whether there is hot code of `pc` that is not validated yet.
     pub fn has_hot(&self, pc: u64) -> bool {
         self.at(pc..pc + 1).any(|(.., is_hot)| *is_hot)
     }
@@ -96,7 +96,7 @@ impl Asleep {
         bytes.iter().map(|word| u32::from_le_bytes(*word)).collect()
     }
 
-    /// What is known of a unit.
+    /// The metadata of a unit.
     pub fn known<S: DeserializeOwned>(&self, unit: &Taken) -> Option<KeptUnit<S>> {
         postcard::from_bytes(self.known.get(unit.known.0 as usize..unit.known.1 as usize)?).ok()
     }

@@ -1,37 +1,40 @@
-//! The parts of translation that can be left out or put in, so that it can be measured what each is worth.
-//! Not the parts themselves: those are the front ends'.
-//! Source: what binary translators do about flags, jumps and blocks: LATX (lat-opensource/lat), Box64 (ptitSeb/box64).
+//! Optimizations that can be switched on and off, to measure the effect of each. Source: the treatment of flags, jumps
+//! and blocks in LATX (lat-opensource/lat) and Box64 (ptitSeb/box64).
 
 use std::fmt;
 use std::str::FromStr;
 
-/// One part of translation.
+/// An optimization.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// What direct jumps and calls reach is translated together. Without: block by block, each up to its first branch.
+    /// Translate everything that direct jumps and calls reach as one unit. If off: block by block, each up to its first
+    /// branch.
     Units,
-    /// Flags that nobody reads are not computed. Without: every instruction computes all flags it has.
+    /// Skip the computation of dead flags. If off: every instruction computes all its flags.
     Flags,
-    /// The same across the ends of blocks, and past branches. Without: behind each branch and each block all flags are read.
+    /// Extend flag liveness across block ends and branches. If off: all flags are live after each branch and each
+    /// block.
     FlagsAcross,
-    /// A comparison and the branch, move or set that reads its flags become one comparison. Without: by way of flags.
+    /// Fuse a comparison with the branch, move or set that reads its flags. If off: compute the flags and test them.
     Fusion,
-    /// Between two instructions, values may be in other registers or in another form than the source has them in (copies, extensions of
-    /// words, steps of pointers). Without: all is in its place before each.
+    /// Keep values in other registers or other forms than the source does between instructions (copies, word
+    /// extensions, pointer increments). If off: all registers are architectural before each instruction.
     Forms,
-    /// What is known of registers holds across blocks and around loops, whose rounds may be translated apart. Without: in a block.
+    /// Propagate known register values across blocks and around loops, and peel loop iterations. If off: within a block
+    /// only.
     Loops,
-    /// Indirect jumps find their code in a table with a word for each place of the source. Without: in a hash table, and in that one if
-    /// they miss.
+    /// Indirect jumps use a lookup table with one word for each source address. If off: they try a hash table first,
+    /// and use the lookup table on a miss.
     Table,
-    /// Returns are jumps that the processor's stack of return addresses predicts. Without: jumps as any others.
+    /// Returns use a jump that the processor's return-address stack predicts. If off: an ordinary indirect jump.
     Returns,
-    /// Flags that take more than two instructions are computed and tested by LoongArch's binary-translation extension.
+    /// Use LoongArch's binary-translation extension (LBT) to compute and test flags that take more than two
+    /// instructions otherwise.
     Lbt,
 }
 
 impl Part {
-    /// All of them, in the order in which they are written.
+    /// All optimizations, in the order in which they are printed.
     pub const ALL: [Self; 9] = [
         Self::Units,
         Self::Flags,
@@ -44,7 +47,7 @@ impl Part {
         Self::Lbt,
     ];
 
-    /// What commands and experiments call it.
+    /// The name in command-line options and experiment files.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Units => "units",
@@ -59,7 +62,7 @@ impl Part {
         }
     }
 
-    /// Whether it is there unless somebody asks otherwise.
+    /// Whether the optimization is on by default.
     pub const fn is_default(self) -> bool {
         !matches!(self, Self::Lbt)
     }
@@ -78,7 +81,7 @@ impl FromStr for Part {
     }
 }
 
-/// Which parts translation has. The default is what a user gets who asks for nothing.
+/// A set of optimizations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Parts(u16);
 
@@ -89,22 +92,22 @@ impl Default for Parts {
 }
 
 impl Parts {
-    /// Without any.
+    /// No optimizations.
     pub const NONE: Self = Self(0);
 
-    /// Whether it has a part.
+    /// Whether an optimization is on.
     pub const fn has(self, part: Part) -> bool {
         self.0 & part.bit() != 0
     }
 
-    /// The same with a part, or without it.
+    /// The same set with one optimization switched on or off.
     #[must_use]
     pub const fn with(self, part: Part, is_there: bool) -> Self {
         if is_there { Self(self.0 | part.bit()) } else { Self(self.0 & !part.bit()) }
     }
 }
 
-/// What differs from the default, as [`Parts::from_str`] reads it; nothing for the default.
+/// Prints the differences from the default in the syntax of [`Parts::from_str`]; nothing for the default.
 impl fmt::Display for Parts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let changed = Part::ALL.into_iter().filter(|part| self.has(*part) != part.is_default());
@@ -117,7 +120,7 @@ impl fmt::Display for Parts {
     }
 }
 
-/// A word that names no part.
+/// An unknown optimization name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownPart(String);
 
@@ -134,7 +137,8 @@ impl fmt::Display for UnknownPart {
 
 impl std::error::Error for UnknownPart {}
 
-/// Changes of the default: names with commas between them, `no-` before what is left out; `none` leaves out all that is there so far.
+/// Parses changes to the default: names separated by commas, with the prefix `no-` to switch one off. `none` switches
+/// off all that are on so far.
 impl FromStr for Parts {
     type Err = UnknownPart;
 
@@ -152,25 +156,25 @@ impl FromStr for Parts {
     }
 }
 
-/// How a front end is to translate.
+/// The options of a translation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// With which parts.
+    /// The optimizations that are on.
     pub parts: Parts,
-    /// Where [`HASH_ENTRIES`] entries of the hash table are: for each a source address and the address of its code, eight bytes each. Only
-    /// asked for without [`Part::Table`].
+    /// The address of the hash table, which has [`HASH_ENTRIES`] entries: a source address and the address of its code,
+    /// eight bytes each. Used only without [`Part::Table`].
     pub hash: u64,
-    /// The code is for the first few times: a jump to its own beginning comes out to the engine, which counts.
+    /// Translate a cold block: a jump to its own start exits to the engine, which counts visits.
     pub is_cold: bool,
 }
 
 impl Options {
-    /// Whether a part is to be there.
+    /// Whether an optimization is on.
     pub const fn has(&self, part: Part) -> bool {
         self.parts.has(part)
     }
 
-    /// The same, but block by block and for the first few times: no jump of such a block's own leads into it, so that it has no loops.
+    /// The same options for a cold block, which has neither other blocks nor loops.
     #[must_use]
     pub const fn cold(&self) -> Self {
         let parts = self.parts.with(Part::Units, false).with(Part::Loops, false);
@@ -178,11 +182,11 @@ impl Options {
     }
 }
 
-/// How many entries the hash table of indirect jumps has.
+/// The number of hash-table entries.
 pub const HASH_ENTRIES: u64 = 1 << 14;
-/// The bits of an entry's size.
+/// The binary logarithm of an entry's size in bytes.
 pub const HASH_SHIFT: u32 = 4;
-/// The size of the hash table.
+/// The size of the hash table in bytes.
 pub const HASH_BYTES: u64 = HASH_ENTRIES << HASH_SHIFT;
 
 #[cfg(test)]

@@ -1,6 +1,4 @@
-//! The positions of a unit that has its place, kept small: most code of a program is only cold, and few of its positions say what registers
-//! are yet to be.
-//! Not where the unit lies.
+//! Compact storage of a unit's positions. Most code of a program is cold, and few positions have pending registers.
 
 use std::cell::OnceCell;
 use std::ops::Range;
@@ -13,16 +11,16 @@ use serde::de::DeserializeOwned;
 
 use crate::front_end::Position;
 
-/// The number of what registers are yet to be; none.
+/// Marks an absent value.
 const NOTHING: u32 = u32::MAX;
 
 #[derive(Clone, Copy)]
 struct Kept {
     pc: u64,
     offset: u32,
-    /// The word, or [`NOTHING`].
+    /// The word index, or [`NOTHING`].
     counted: u32,
-    /// The number in `pending`, or [`NOTHING`].
+    /// The index in `pending`, or [`NOTHING`].
     pending: u32,
     is_boundary: bool,
     begins: bool,
@@ -33,32 +31,33 @@ struct All<P> {
     pending: Box<[P]>,
 }
 
-/// A position as it is written: bits of [`bit`], what it is more than the one before, and what follows by the bits.
+/// The serialized form of a position: bits of [`bit`], then the differences of `offset` and `pc` from the previous
+/// position. The bits say which fields follow.
 type Step = (u8, u32, i64);
 
 mod bit {
     pub const BOUNDARY: u8 = 1;
     pub const BEGINS: u8 = 2;
-    /// The word is that of the position.
+    /// `counted` equals `offset`.
     pub const COUNTED: u8 = 4;
-    /// How far the word is from there follows.
+    /// The distance of `counted` from `offset` follows.
     pub const COUNTED_ELSEWHERE: u8 = 8;
-    /// As of the position before.
+    /// Pending registers are the same as for the previous position.
     pub const SAME_PENDING: u8 = 16;
-    /// Where it is written follows.
+    /// The offset in `Written::pending` follows.
     pub const PENDING: u8 = 32;
 }
 
-/// The positions of many units, as bytes.
+/// The serialized positions of many units.
 #[derive(Clone, Default)]
 pub struct Written {
     /// The positions, unit by unit.
     pub steps: Bytes,
-    /// What registers are yet to be somewhere, each once.
+    /// The pending registers, deduplicated.
     pub pending: Bytes,
 }
 
-/// Writes positions.
+/// Serializes positions.
 #[derive(Default)]
 pub(crate) struct Writer {
     steps: Vec<u8>,
@@ -67,7 +66,7 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// Where the positions of a unit are from now on.
+    /// Appends the positions of a unit and returns their byte range.
     pub fn write<P>(&mut self, positions: &Positions<P>) -> Option<Range<usize>>
     where
         P: Copy + Serialize + DeserializeOwned,
@@ -101,7 +100,7 @@ impl Writer {
         Some(start..self.steps.len())
     }
 
-    /// What has been written.
+    /// Returns the serialized positions.
     pub fn finish(self) -> Written {
         Written { steps: self.steps.into(), pending: self.pending.into() }
     }
@@ -117,7 +116,7 @@ impl Writer {
 }
 
 impl Written {
-    /// The positions at a place.
+    /// Deserializes the positions in a byte range.
     fn read<P: DeserializeOwned>(&self, place: &Range<usize>) -> Option<All<P>> {
         let mut steps = self.steps.get(place.clone())?;
         let (mut kept, mut pending) = (Vec::new(), Vec::new());
@@ -152,22 +151,22 @@ impl Written {
     }
 }
 
-/// Takes a value off the beginning of bytes.
+/// Deserializes a value from the front of `bytes`.
 fn take<T: DeserializeOwned>(bytes: &mut &[u8]) -> Option<T> {
     let (value, rest) = postcard::take_from_bytes(bytes).ok()?;
     *bytes = rest;
     Some(value)
 }
 
-/// The positions of a unit, in the order of their words.
+/// The positions of a unit, sorted by word. Imported positions are deserialized at first use.
 pub(crate) struct Positions<P> {
     all: OnceCell<All<P>>,
-    /// Where they are written, if they have been taken up from another process and nobody has asked for them.
+    /// The serialized form, for imported units.
     written: Option<(Arc<Written>, Range<usize>)>,
 }
 
 impl<P: Copy + Serialize + DeserializeOwned> Positions<P> {
-    /// Of positions in any order; those of one word stay in theirs.
+    /// Sorts positions by word. The order of positions at the same word is kept.
     pub fn of(mut positions: Vec<Position<P>>) -> Self {
         if !positions.is_sorted_by_key(|position| position.offset) {
             positions.sort_by_key(|position| position.offset);
@@ -188,7 +187,7 @@ impl<P: Copy + Serialize + DeserializeOwned> Positions<P> {
         Self { all: OnceCell::from(All { kept, pending: pending.into() }), written: None }
     }
 
-    /// Those that a [`Writer`] has written at a place.
+    /// Refers to positions that a [`Writer`] serialized.
     pub fn written(written: Arc<Written>, place: Range<usize>) -> Self {
         Self { all: OnceCell::new(), written: Some((written, place)) }
     }
@@ -196,17 +195,18 @@ impl<P: Copy + Serialize + DeserializeOwned> Positions<P> {
     fn all(&self) -> &All<P> {
         self.all.get_or_init(|| {
             let read = self.written.as_ref().and_then(|(written, place)| written.read(place));
-            // What has been written here is read here: nothing else has the name and the hash of it.
+            // Deserialization succeeds for everything that this build wrote, and the cache's checksum excludes other
+            // data.
             read.unwrap_or(All { kept: Box::default(), pending: Box::default() })
         })
     }
 
-    /// How many are at the word or before.
+    /// The number of positions at or before a word.
     pub fn up_to(&self, offset: u32) -> usize {
         self.all().kept.partition_point(|kept| kept.offset <= offset)
     }
 
-    /// That of a number, if there is one.
+    /// The position with index `number`.
     pub fn get(&self, number: usize) -> Option<Position<P>> {
         let all = self.all();
         let kept = all.kept.get(number)?;
@@ -220,7 +220,7 @@ impl<P: Copy + Serialize + DeserializeOwned> Positions<P> {
         })
     }
 
-    /// All of them.
+    /// All positions.
     pub fn iter(&self) -> impl Iterator<Item = Position<P>> {
         (0..self.all().kept.len()).filter_map(|number| self.get(number))
     }

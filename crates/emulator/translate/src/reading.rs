@@ -1,5 +1,4 @@
-//! Which words of the source's code a translation has been made of, so that it can be told whether they are the same.
-//! Not the translation.
+//! The record of the source words that a unit was translated from, used to validate imported units.
 
 use std::cell::RefCell;
 
@@ -8,7 +7,7 @@ use twox_hash::XxHash3_64;
 
 use crate::front_end::{Memory, Unit};
 
-/// The words that have been read: addresses of the first ones of runs and how many there are, by their addresses, and a hash of them all.
+/// The words that a translation read: runs (start address, number of words) sorted by address, and a hash of all words.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Sources {
     runs: Vec<(u64, u32)>,
@@ -30,7 +29,7 @@ impl Sources {
         Self { runs, hash: hash(&words) }
     }
 
-    /// Whether the same words are there to be executed.
+    /// Whether memory still holds the same words and they are executable.
     pub fn are_in(&self, memory: &dyn Memory) -> bool {
         let mut found: Vec<u32> = Vec::new();
         let is_there = self.runs.iter().all(|(first, count)| {
@@ -41,7 +40,7 @@ impl Sources {
         is_there && hash(&found) == self.hash
     }
 
-    /// The pages that they are on, in order.
+    /// The numbers of the pages that contain the words, sorted.
     pub fn pages(&self, page_bytes: u64) -> Vec<u64> {
         let of_run = |(first, count): &(u64, u32)| {
             first / page_bytes..=(first + 4 * u64::from(*count) - 1) / page_bytes
@@ -52,7 +51,7 @@ impl Sources {
         pages
     }
 
-    /// Whether all of them could be the source's.
+    /// Whether all runs are well-formed and below `limit`.
     pub fn are_below(&self, limit: u64) -> bool {
         let is_below = |(first, count): &(u64, u32)| {
             first % 4 == 0
@@ -63,11 +62,11 @@ impl Sources {
     }
 }
 
-/// What a unit that has its place has been made of, and where others come into it.
+/// What a placed unit was translated from, and its entry points.
 pub(crate) struct Origin {
-    /// `None` if it is of no use.
+    /// `None` if the unit is stale.
     pub sources: Option<Sources>,
-    /// Its own instructions: first address and bytes.
+    /// The translated instructions: start address and length in bytes.
     pub code: Box<[(u64, u64)]>,
     pub entries: Box<[(u64, u32)]>,
     pub heads: Box<[(u64, u32)]>,
@@ -91,10 +90,10 @@ fn hash(words: &[u32]) -> u64 {
     XxHash3_64::oneshot(&bytes)
 }
 
-/// Words of the source's code as they are read.
+/// Fetches source words and optionally records them.
 pub(crate) struct Reading<'a> {
     memory: &'a dyn Memory,
-    /// What has been read, if somebody wants to know.
+    /// The words read so far, if recorded.
     read: Option<RefCell<Vec<(u64, u32)>>>,
 }
 
@@ -103,7 +102,7 @@ impl<'a> Reading<'a> {
         Self { memory, read: is_noted.then(RefCell::default) }
     }
 
-    /// The word at an aligned address, if it can be executed.
+    /// The word at an aligned address, if it is executable.
     pub fn fetch(&self, address: u64) -> Option<u32> {
         let word = self.memory.fetch(address).ok()?;
         if let Some(read) = &self.read {
@@ -112,7 +111,7 @@ impl<'a> Reading<'a> {
         Some(word)
     }
 
-    /// What has been read. A word that was not there is none of it: code that ends before it may do so.
+    /// The recorded words. Failed fetches are not recorded: they can only end a unit earlier than necessary.
     pub fn sources(self) -> Option<Sources> {
         Some(Sources::of(self.read?.into_inner()))
     }
@@ -127,7 +126,7 @@ mod tests {
 
     use super::*;
 
-    /// Words that are their addresses, but for one.
+    /// Each word equals its address, except for one.
     struct Words(Range<u64>, Cell<Option<u64>>);
 
     impl Memory for Words {
@@ -163,7 +162,7 @@ mod tests {
             memory.1.set(Some(address));
             assert!(!sources.are_in(&memory), "{address:#x}");
         }
-        // Words between are none of it.
+        // Words between the runs do not matter.
         memory.1.set(Some(0x1008));
         assert!(sources.are_in(&memory));
         assert!(

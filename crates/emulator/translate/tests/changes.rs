@@ -1,5 +1,5 @@
-//! Programs whose code changes while several threads execute it and the engine translates it ever better: whoever has been told where an
-//! address's code is may go there later, and never executes what was there before. Not what instructions do, and not who tells of changes.
+//! Self-modifying programs: several threads execute code that changes while the engine retranslates it. A thread may
+//! enter any host address that it was given earlier, but must never execute stale code.
 
 mod parts;
 
@@ -19,43 +19,43 @@ use parts::Parts;
 
 const BASE: u64 = 0x1_0000;
 const FUNCTIONS: u64 = 4;
-/// Each function is on a page of its own, and where the last one returns to is on one more.
+/// Each function has a page of its own. The last function returns to one more page.
 const PAGE: u64 = 4096;
 const END: u64 = BASE + FUNCTIONS * PAGE;
 const LIMIT: u64 = END + PAGE;
 const STACKS: u64 = 0x100_0000;
-/// Where translated code ends.
+/// The end of the code area.
 const CODE_END: u64 = 0x1000_0000;
-/// Both areas of translated code, each of which is soon full.
+/// The size of both code areas together, small enough that they fill up often.
 const CODE_BYTES: u64 = 0xc00;
-/// The same where none of them is ever full.
+/// The size of code areas that never fill up.
 const MUCH_CODE_BYTES: u64 = 0x4_0000;
-/// Behind them, if it is asked for.
+/// The size of the hash table after the code areas, if used.
 const HASH_BYTES: u64 = longma_translate::parts::HASH_BYTES;
 const TABLE: u64 = 0x2000_0000;
 const SLOTS: u64 = 0x4000_0000;
 const THREADS: u64 = 3;
 const PROGRAMS: u64 = 60;
-/// So often does a thread come out and another one go on, in each program.
+/// The number of context switches in each program.
 const TURNS: u64 = 400;
 
-/// What a source instruction or two of them do: to a sum, a count, and where the thread is.
+/// One or two source instructions, by their effect on a sum, a counter and the program counter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Step {
-    /// Keeps where to return to.
+    /// Saves the return address.
     Begin,
     Add(u32),
     Nothing,
     Count(u32),
-    /// Goes to a step unless this bit of the sum is set.
+    /// Branches to a step unless this bit of the sum is set.
     Unless(u32, usize),
-    /// Counts down, and goes to a step unless that gives 0.
+    /// Decrements the counter and branches to a step unless the counter is 0.
     Down(usize),
     Call(u64),
     Return,
 }
 
-/// Numbers like any others.
+/// A linear congruential generator.
 struct Random(u64);
 
 impl Random {
@@ -64,7 +64,7 @@ impl Random {
         (self.0 >> 33) % end
     }
 
-    /// What can be in a place where something can be added.
+    /// A random step that may replace an addition.
     fn addition(&mut self) -> Step {
         if self.below(3) == 0 { Step::Nothing } else { Step::Add(1 + self.below(1000) as u32) }
     }
@@ -89,13 +89,13 @@ fn function(number: u64, random: &mut Random) -> Vec<Step> {
     ]
 }
 
-/// How an architecture writes steps, and the numbers that a debugger knows its registers by.
+/// The encoding of steps on an architecture, and GDB's numbers of the registers.
 trait Writes: FrontEnd {
     const SUM: usize;
     const COUNT: usize;
-    /// The stack pointer, and the register that says where to return to, if there is one.
+    /// The stack pointer, and the link register if there is one.
     const STACK: (usize, Option<usize>);
-    /// The bytes of a step at `at`; `to` gives the addresses of steps of the same function.
+    /// Encodes a step at `at`. `to` gives the addresses of steps of the same function.
     fn write(step: Step, at: u64, to: &dyn Fn(usize) -> u64) -> Vec<u8>;
 }
 
@@ -140,7 +140,7 @@ impl Writes for Aarch64 {
             Step::Count(value) => vec![0xd280_0002 | value << 5],
             // tbz x0, bit
             Step::Unless(bit, over) => vec![0x3600_0000 | bit << 19 | (by(to(over)) & 0x3fff) << 5],
-            // subs x2, x2, 1; b.ne, from the second of them
+            // subs x2, x2, 1; b.ne, relative to the second instruction
             Step::Down(again) => vec![0xf100_0442, 0x5400_0001 | (by(to(again) - 4) & 0x7_ffff) << 5],
             Step::Call(function) => vec![0x9400_0000 | by(BASE + function * PAGE) & 0x3ff_ffff],
             // ldr x30, [sp], 16; ret
@@ -155,7 +155,7 @@ impl Writes for Mips64 {
     const STACK: (usize, Option<usize>) = (29, Some(31));
 
     fn write(step: Step, at: u64, to: &dyn Fn(usize) -> u64) -> Vec<u8> {
-        // From the slot of the second instruction.
+        // Relative to the delay slot of the second instruction.
         let by = |to: u64| (to.wrapping_sub(at + 8) / 4) as u32 & 0xffff;
         bytes(&match step {
             // daddiu sp, sp, -16; sd ra, 0(sp)
@@ -163,19 +163,19 @@ impl Writes for Mips64 {
             Step::Add(value) => vec![0x6484_0000 | value],
             Step::Nothing => vec![0],
             Step::Count(value) => vec![0x2403_0000 | value],
-            // andi t0, a0, bit; beqz t0, with nop in its slot
+            // andi t0, a0, bit; beqz t0; nop
             Step::Unless(bit, over) => vec![0x3088_0000 | 1 << bit, 0x1100_0000 | by(to(over)), 0],
-            // addiu v1, v1, -1; bnez v1, with nop in its slot
+            // addiu v1, v1, -1; bnez v1; nop
             Step::Down(again) => vec![0x2463_ffff, 0x1460_0000 | by(to(again)), 0],
-            // jal, with nop in its slot
+            // jal; nop
             Step::Call(function) => vec![0x0c00_0000 | ((BASE + function * PAGE) / 4) as u32, 0],
-            // ld ra, 0(sp); jr ra, and daddiu sp, sp, 16 in its slot
+            // ld ra, 0(sp); jr ra; daddiu sp, sp, 16 in the delay slot
             Step::Return => vec![0xdfbf_0000, 0x03e0_0008, 0x67bd_0010],
         })
     }
 }
 
-/// What is at each address, and where each step is.
+/// The program's functions and the address of each step.
 struct Program {
     functions: Vec<Vec<Step>>,
     at: Vec<Vec<u64>>,
@@ -210,7 +210,7 @@ impl Program {
         }
     }
 
-    /// Changes a step or two, and says of which function; maybe to what it was.
+    /// Changes one or two steps, possibly to what they were, and returns the number of their function.
     fn change(&mut self, random: &mut Random) -> usize {
         let function = random.below(FUNCTIONS) as usize;
         let steps = &mut self.functions[function];
@@ -227,7 +227,7 @@ impl Program {
     }
 }
 
-/// A thread as the source's processor would have it.
+/// A thread on a reference model of the source's processor.
 #[derive(Clone, Debug, PartialEq)]
 struct Model {
     pc: u64,
@@ -261,7 +261,7 @@ impl Model {
     }
 }
 
-/// A thread, and what it is to be.
+/// A translated thread and its reference model.
 struct Thread {
     state: State,
     model: Model,
@@ -271,9 +271,9 @@ struct World<F: FrontEnd> {
     program: Program,
     engine: Engine<F>,
     memory: Parts,
-    /// Where the code of an address has been said to be.
+    /// Host addresses that threads may still enter, by source address.
     told: HashMap<u64, Vec<u64>>,
-    /// How often code has been forgotten to make room.
+    /// The number of area switches.
     turns: u32,
 }
 
@@ -320,7 +320,7 @@ impl<F: Writes> World<F> {
         Self { program, engine, memory, told: HashMap::new(), turns: 0 }
     }
 
-    /// Another process of the same program, some of which may have changed, with what this one has translated.
+    /// Another process that imports this one's translations. Its program may differ in a few steps.
     fn again(self, hot: u32, random: &mut Random) -> Self {
         let kept = self.engine.keep(&self.memory);
         let mut program = self.program;
@@ -335,8 +335,8 @@ impl<F: Writes> World<F> {
         next
     }
 
-    /// Where the code of `pc` is for who has come out at `exit`, or elsewhere. When there is no room, nobody goes any more where somebody
-    /// has been told of code in the area that is not in use, and it goes on there.
+    /// Looks up the code of `pc`, for a thread that left at `exit` if given. If the area is full, threads are no longer
+    /// given addresses in the other area, and the engine switches to it.
     fn code(&mut self, pc: u64, exit: Option<u64>) -> u64 {
         let found = match exit {
             Some(exit) => self.engine.follow(exit, pc, &self.memory),
@@ -367,12 +367,13 @@ impl<F: Writes> World<F> {
         self.engine.forget(page..page + PAGE, &self.memory).unwrap();
     }
 
-    /// Lets a thread go on to where it comes out, and says whether that is the end. There it is as its model has been once since.
+    /// Runs a thread to its next exit, and returns whether the program has ended. The thread's state must match a state
+    /// that its model passes through.
     fn run(&mut self, thread: &mut Thread, random: &mut Random) -> bool {
         if self.told.get(&thread.model.pc).is_none_or(Vec::is_empty) {
             self.code(thread.model.pc, None);
         }
-        // Who has been told earlier comes now.
+        // Enter one of the addresses that were valid at some point.
         let told = &self.told[&thread.model.pc];
         thread.state.pc = told[random.below(told.len() as u64) as usize];
         let (pc, exit) = loop {
@@ -412,7 +413,7 @@ impl<F: Writes> World<F> {
         false
     }
 
-    /// Brings the thread's model to where the thread is.
+    /// Advances the thread's model until it matches the thread.
     fn agree(&self, thread: &mut Thread, pc: u64) {
         let read = |number: usize| {
             let register = F::registers().register(number).unwrap();
@@ -462,7 +463,7 @@ where
     assert!(turns > 3 * PROGRAMS as u32, "{turns}");
 }
 
-/// One process after the other, each with what those before it have translated.
+/// A sequence of processes, each of which imports the translations of the previous ones.
 fn what_is_kept_is_executed_while_its_source_is_the_same<F: Writes>()
 where
     F::Service: Debug,
@@ -496,7 +497,7 @@ where
             world = world.again(hot, &mut random);
         }
     }
-    // Most turns are in processes that have come to something that was kept, and some of what was kept has changed.
+    // Most context switches reach imported code, and some imported units are stale.
     assert!(executed > (PROGRAMS * TURNS) as usize && useless > 1000, "{executed} {useless}");
 }
 

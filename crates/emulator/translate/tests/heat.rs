@@ -1,4 +1,4 @@
-//! Code that has been come to a few times, and code that has been come to often: when the engine translates how much.
+//! Two-stage translation: what the engine translates when code is cold, and when it becomes hot.
 
 mod parts;
 
@@ -20,20 +20,20 @@ const CODE_BYTES: u64 = 0x1_0000;
 const TABLE: u64 = 0x2000_0000;
 const HOT: u32 = 5;
 
-/// A program, where its loop and what is behind that begin, and the instructions of the blocks there.
+/// A program with a loop. `again` is the start of the loop, `behind` the instruction after it.
 struct Program {
     code: Vec<u8>,
     again: u64,
     behind: u64,
 }
 
-/// mov ecx, 5; again: sub eax, 1; jnz again; ret.
+/// mov ecx, 5; again: sub eax, 1; jnz again; ret
 fn x86() -> Program {
     let code = vec![0xb9, 5, 0, 0, 0, 0x83, 0xe8, 1, 0x75, 0xfb, 0xc3];
     Program { code, again: BASE + 5, behind: BASE + 10 }
 }
 
-/// mov w1, 5; again: subs x0, x0, 1; b.ne again; ret.
+/// mov w1, 5; again: subs x0, x0, 1; b.ne again; ret
 fn arm() -> Program {
     let code: [u32; 4] = [0x5280_00a1, 0xf100_0400, 0x54ff_ffe1, 0xd65f_03c0];
     let code = code.iter().flat_map(|word| word.to_le_bytes()).collect();
@@ -52,7 +52,7 @@ fn begin<F: FrontEnd>(code: &[u8]) -> (Engine<F>, Parts) {
     (engine, Parts::new(parts))
 }
 
-/// Which unit has an address, and how many instructions of the source, each counted once.
+/// The start of the unit that contains `code`, and the number of distinct source instructions in it.
 fn unit<F: FrontEnd>(engine: &Engine<F>, code: u64) -> (u64, usize) {
     let mut units = engine.units();
     let (start, _, positions) =
@@ -87,7 +87,7 @@ fn what_is_hot_is_translated_with_what_was_executed<F: FrontEnd>(program: &Progr
     assert_eq!(unit(&engine, begin).0, unit(&engine, hot).0, "{name}");
     assert_eq!([BASE, program.again].map(|pc| entry::<F>(&memory, pc)), [begin, hot], "{name}");
 
-    // The function has been translated once: more of it has to be twice as hot.
+    // The function was translated once. Retranslation needs twice as many visits.
     for _ in 1..2 * HOT {
         let behind = engine.code_of(program.behind, &memory).unwrap();
         assert_eq!(unit(&engine, behind).1, 1, "{name}");
@@ -96,7 +96,7 @@ fn what_is_hot_is_translated_with_what_was_executed<F: FrontEnd>(program: &Progr
     assert_eq!(unit(&engine, behind).1, 4, "{name}: all of it is in one unit now");
     let newest = engine.code_of(BASE, &memory).unwrap();
     assert_eq!(unit(&engine, newest).0, unit(&engine, behind).0, "{name}");
-    // `b`, whose low 16 bits of the distance are above the high ten.
+    // A `b` instruction has the low 16 bits of its offset in bits 10 to 25 and the high bits in 0 to 9.
     let word = memory.load::<u32>(begin).unwrap();
     let distance = u64::from((word & 0x3ff) << 16 | word >> 10 & 0xffff);
     assert_eq!((word >> 26, begin + 4 * distance), (0b01_0100, newest), "{name}: the old code leads there");
@@ -117,7 +117,7 @@ fn what_has_been_come_to_often_is_translated_with_what_was_executed_from_its_fun
 
 #[test]
 fn a_loop_of_one_block_comes_out_until_it_is_hot() {
-    /// a0 -= 1; bnez a0, -2, and a1 += 2 in its slot; jr ra, and nop in its slot.
+    /// daddiu a0, a0, -1; bnez a0, -2; daddiu a1, a1, 2 in the delay slot; jr ra; nop
     const MIPS: [u32; 5] = [0x6484_ffff, 0x1480_fffe, 0x64a5_0002, 0x03e0_0008, 0];
     let mips: Vec<u8> = MIPS.iter().flat_map(|word| word.to_le_bytes()).collect();
     fn leads_to_itself<F: FrontEnd>(code: &[u8], pc: u64) {

@@ -1,4 +1,4 @@
-//! The engine under a debugger: units of one instruction, and addresses that have no code for who comes to them.
+//! Debug mode: units of one instruction, and breakpoints.
 
 mod parts;
 
@@ -19,11 +19,11 @@ const CODE: u64 = 0x1000_0000;
 const CODE_BYTES: u64 = 0x1_0000;
 const TABLE: u64 = 0x2000_0000;
 
-/// sub eax, 1; jnz -3; ret.
+/// sub eax, 1; jnz -3; ret
 const X86: [u8; 6] = [0x83, 0xe8, 1, 0x75, 0xfb, 0xc3];
-/// subs x0, x0, 1; b.ne -4; ret.
+/// subs x0, x0, 1; b.ne -4; ret
 const ARM: [u32; 3] = [0xf100_0400, 0x54ff_ffe1, 0xd65f_03c0];
-/// a0 -= 1; bnez a0, -2, and a1 += 2 in its slot; a0 = 7; jr ra, and nop in its slot.
+/// daddiu a0, a0, -1; bnez a0, -2; daddiu a1, a1, 2 in the delay slot; li a0, 7; jr ra; nop
 const MIPS: [u32; 6] = [0x6484_ffff, 0x1480_fffe, 0x64a5_0002, 0x6404_0007, 0x03e0_0008, 0];
 
 fn bytes(words: &[u32]) -> Vec<u8> {
@@ -42,7 +42,7 @@ fn memory<F: FrontEnd>(mut code: Vec<u8>) -> (Engine<F>, Parts) {
     (engine, Parts::new(parts))
 }
 
-/// How many instructions of the source the unit of `pc` has.
+/// The number of source instructions in the unit of `pc`.
 fn instructions<F: FrontEnd>(engine: &mut Engine<F>, memory: &Parts, pc: u64) -> usize {
     let code = engine.code_of(pc, memory).unwrap();
     let unit = engine.units().find(|(start, words, _)| (*start..start + 4 * words).contains(&code));

@@ -1,5 +1,4 @@
-//! How what an engine has translated is written down for another process.
-//! Not how that takes it up.
+//! Export of an engine's translations.
 
 use std::sync::Arc;
 
@@ -12,23 +11,23 @@ use crate::engine::Engine;
 use crate::front_end::{Exit, FrontEnd, Memory};
 use crate::positions::{Positions, Writer};
 
-/// What is known of all units by the address of a word, sorted by units.
+/// Exits and calls, grouped by unit.
 struct ByUnit<S> {
-    /// Where each begins and how many words it has.
+    /// Start address and number of words of each unit.
     places: Vec<(u64, u64)>,
     exits: Vec<Vec<(u32, Exit<S>)>>,
     calls: Vec<Vec<(u32, u8)>>,
 }
 
 impl<S> ByUnit<S> {
-    /// The unit that has a word at `address`, and the word.
+    /// The index of the unit that contains `address`, and the word index within it.
     fn find(&self, address: u64) -> Option<(usize, u32)> {
         let number = self.places.partition_point(|(start, _)| *start <= address).checked_sub(1)?;
         let (start, words) = self.places[number];
         (address < start + 4 * words).then_some((number, ((address - start) / 4) as u32))
     }
 
-    /// The units that one jumps to.
+    /// The other units that a unit jumps to.
     fn links(&self, number: usize, words: &[u32]) -> Vec<u32> {
         let target = |(at, word): (u64, &u32)| self.find(jump_target(at, *word)?);
         let found = (self.places[number].0..).step_by(4).zip(words).filter_map(target);
@@ -39,7 +38,7 @@ impl<S> ByUnit<S> {
     }
 }
 
-/// What has been written down so far.
+/// The export so far.
 struct Writing<S> {
     by_unit: ByUnit<S>,
     index: Index,
@@ -63,12 +62,13 @@ impl<S: serde::Serialize> Writing<S> {
 }
 
 impl<F: FrontEnd> Engine<F> {
-    /// From now on it is noted what translations are made of, so that they can be kept. Nothing has been translated yet.
+    /// Makes units record the source words that they were translated from, which [`Self::keep`] requires. Call it
+    /// before anything is translated.
     pub fn note_origins(&mut self) {
         self.notes_origins = true;
     }
 
-    /// What has been translated. `None` if that has not been noted, if code has made room for other code, or if a debugger has looked.
+    /// Exports all translations. `None` if origins were not recorded, if an area was reused, or in debug mode.
     pub fn keep(&self, memory: &dyn Memory) -> Option<Kept> {
         if !self.notes_origins || self.is_watched || !self.areas.is_first() {
             return None;
@@ -138,7 +138,7 @@ impl<F: FrontEnd> Engine<F> {
         writing.add(number, &words, &kept)
     }
 
-    /// What is known of where a unit comes from and who comes into it.
+    /// The part of a unit's metadata that comes from its origin.
     fn origin_of(&self, unit: &Placed<F::Pending>) -> KeptUnit<F::Service> {
         let origin = unit.origin.as_ref();
         let standing = |pc: &u64, code: u64| match (self.entries.get(pc), self.cold.get(pc)) {
@@ -161,9 +161,9 @@ impl<F: FrontEnd> Engine<F> {
     }
 }
 
-/// Where a word jumps to.
+/// The target of a direct jump.
 fn jump_target(address: u64, word: u32) -> Option<u64> {
-    // The six bits of `b` and `bl`: most words are none.
+    // Check the opcode of `b` and `bl` first, because few words are jumps.
     if !matches!(word >> 26, 0x14 | 0x15) {
         return None;
     }

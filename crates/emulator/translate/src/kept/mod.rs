@@ -1,6 +1,6 @@
-//! Translations that another process of the same program takes up. `keep` writes them down, `wake` makes code of them again.
-//! Not where they are kept, nor whether it is the same program: a unit is used if the words that it
-//! was made of are those that are there.
+//! Export and import of translations between processes that run the same program. `keep` exports units; `wake` imports
+//! them and activates each one at its first use. A unit is activated only if the source words in memory are those that
+//! it was translated from. The caller decides where the data is stored.
 
 mod keep;
 mod wake;
@@ -10,26 +10,26 @@ use std::sync::Arc;
 pub use crate::positions::Written;
 use bytes::Bytes;
 
-/// What is kept of a process's translations.
+/// The exported translations of a process.
 #[derive(Clone)]
 pub struct Kept {
-    /// Which units there are.
+    /// The index of all units.
     pub index: Bytes,
-    /// What is known of each.
+    /// The metadata of the units.
     pub units: Bytes,
-    /// Their words.
+    /// The LoongArch code of the units.
     pub words: Bytes,
-    /// Their positions.
+    /// The positions of the units.
     pub positions: Arc<Written>,
 }
 
-/// How much there is to keep, in words of code.
+/// The size of the translations that can be exported, in words of code.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Amount {
-    /// In all units.
+    /// All units.
     pub all: u64,
-    /// In those that have not been taken up, and that somebody may come to.
+    /// Units that were translated by this process and are still reachable.
     pub new: u64,
-    /// In those of which the source has changed.
+    /// Imported units whose source has changed.
     pub useless: u64,
 }

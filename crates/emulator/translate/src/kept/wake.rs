@@ -1,5 +1,4 @@
-//! How units that have been taken up from another process become code that threads may come to.
-//! Not what is kept of them.
+//! Import of translation units and their activation at first use.
 
 use super::{Amount, Kept};
 use crate::areas::Placed;
@@ -11,11 +10,11 @@ use crate::positions::Positions;
 use crate::reading::Origin;
 use longma_loongarch::Fault;
 
-/// So far around an address where somebody comes is looked for more that can be woken.
+/// Activating a unit also activates the units of the surrounding block of this size (a power of two).
 const NEAR_BYTES: u64 = 4096;
 
 impl<F: FrontEnd> Engine<F> {
-    /// How much [`Self::keep`] would give.
+    /// The size of what [`Self::keep`] would export.
     pub fn amount(&self) -> Amount {
         let units = self.areas.current_units().iter();
         let new = units.filter(|unit| self.is_in_use(unit)).map(|unit| unit.words).sum();
@@ -23,7 +22,7 @@ impl<F: FrontEnd> Engine<F> {
         Amount { all: new + asleep.words.len() as u64 / 4, new, useless: asleep.useless }
     }
 
-    /// Whether somebody who comes to an address of the source goes there: not if the source has changed since, or there is newer code.
+    /// Whether any entry point of the unit is current: its source has not changed, and there is no newer code.
     fn is_in_use(&self, unit: &Placed<F::Pending>) -> bool {
         let entries = unit.origin.iter().flat_map(|origin| &origin.entries);
         let is_newest = |(pc, offset): &(u64, u32)| {
@@ -33,9 +32,9 @@ impl<F: FrontEnd> Engine<F> {
         entries.into_iter().any(is_newest)
     }
 
-    /// Takes up what another engine of this architecture and with these options and this layout has [kept](Self::keep), before anything has been
-    /// translated. Nobody comes to a unit of it before it has been found that its source is the same. False, and nothing is taken up,
-    /// if it does not fit.
+    /// Imports the [exported](Self::keep) translations of an engine of the same architecture with the same options and
+    /// layout. Call it before anything is translated. A unit becomes reachable only after its source words have been
+    /// validated. Returns false and imports nothing if `kept` does not fit.
     pub fn take_up(&mut self, kept: Kept) -> bool {
         let Ok(Index { start, units, entries, heat }) = postcard::from_bytes(&kept.index) else {
             return false;
@@ -81,7 +80,7 @@ impl<F: FrontEnd> Engine<F> {
         true
     }
 
-    /// Whether all that a unit says of itself is within it.
+    /// Whether all references in a unit's metadata are in range.
     fn is_sound(&self, unit: &KeptUnit<F::Service>, words: u32, asleep: &Asleep) -> bool {
         let is_word = |offset: &u32| *offset < words;
         let is_source = |pc: &u64| *pc < self.layout().limit && pc.is_multiple_of(F::ALIGNMENT);
@@ -98,11 +97,11 @@ impl<F: FrontEnd> Engine<F> {
             && unit.sources.as_ref().is_none_or(|sources| sources.are_below(self.layout().limit))
     }
 
-    /// Somebody comes to `pc`: if there is code of it that has been taken up, threads may come to it from now on, and to all that it leads to; or to
-    /// none of it any more, if its source is not what it was. So it is with all that is near: who has come there has come to that as well.
+    /// Validates the cached units near `pc`. Activates the valid ones and their targets, and rejects stale ones. Code
+    /// near `pc` is likely to run soon.
     ///
     /// # Errors
-    /// The host gives no memory.
+    /// The host cannot provide memory.
     pub(crate) fn wake(&mut self, pc: u64, memory: &dyn Memory) -> Result<(), Fault> {
         let Some(mut asleep) = self.asleep.take_if(|asleep| asleep.at(pc..pc + 1).next().is_some()) else {
             return Ok(());
@@ -128,7 +127,7 @@ impl<F: FrontEnd> Engine<F> {
             }
             let unit = *unit;
             let known = asleep.known(&unit).filter(|known| self.is_sound(known, unit.words, asleep));
-            // Who has written the file has written all of it.
+            // A checksum protects the whole file, so this does not happen to a file that this build wrote.
             let Some(known) = known else { continue };
             if known.sources.as_ref().is_some_and(|sources| sources.are_in(memory)) {
                 ahead.extend(&known.links);
@@ -139,7 +138,7 @@ impl<F: FrontEnd> Engine<F> {
                 self.bar(&unit, known, asleep, memory)?;
             }
         }
-        // Nobody is told of any of them before all that they lead to is there.
+        // Publish the units only now that all units that they jump to are in place.
         let mut table = Vec::new();
         for (unit, known) in awake {
             self.list(&unit, known, &mut table, asleep, memory)?;
@@ -148,7 +147,7 @@ impl<F: FrontEnd> Engine<F> {
         memory.enter(&table)
     }
 
-    /// Who comes to a unit of no use by jumps of others comes out to the engine.
+    /// Replaces the entry points of a stale unit with exits to the engine, because other units may jump to them.
     fn bar(
         &mut self,
         unit: &Taken,
@@ -162,11 +161,12 @@ impl<F: FrontEnd> Engine<F> {
             self.exits.insert(code, Exit::To(*pc));
         }
         self.place_taken(unit, KeptUnit { sources: None, heads: Vec::new(), ..known }, asleep);
-        // What others have of it in their own host code goes too.
+        // Threads may have cached decodings of these words.
         memory.forget(unit.start..unit.start + 4 * u64::from(unit.words))
     }
 
-    /// Threads may come to a unit whose words are in their place, once the entries are in the table of targets.
+    /// Makes a unit reachable whose words are in place, except through the lookup table: appends its table entries to
+    /// `table`.
     fn list(
         &mut self,
         unit: &Taken,
@@ -183,7 +183,7 @@ impl<F: FrontEnd> Engine<F> {
             let (pc, code) = (*pc, address(*offset));
             match (standing, self.entries.get(&pc).copied(), self.cold.get(&pc).copied()) {
                 (Standing::Past, ..) => {}
-                // Meanwhile there is code of it that others have been told of.
+                // The process already translated this address. Redirect the imported code to that translation.
                 (_, Some(newer), _) | (Standing::Cold, None, Some(newer)) => {
                     self.lead_on(pc, code, newer, memory)?;
                 }
@@ -211,7 +211,7 @@ impl<F: FrontEnd> Engine<F> {
         Ok(())
     }
 
-    /// A unit that has been taken up is one as others are.
+    /// Registers an activated or rejected unit in the first area.
     fn place_taken(&mut self, unit: &Taken, known: KeptUnit<F::Service>, asleep: &Asleep) {
         let KeptUnit { sources, code, entries, heads, positions, .. } = known;
         let entries = entries.iter().map(|(pc, offset, _)| (*pc, *offset)).collect();

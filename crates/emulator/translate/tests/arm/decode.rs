@@ -1,4 +1,4 @@
-//! The decoder and the printer.
+//! The A64 decoder and disassembler.
 
 use longma_translate::front_end::{Exit, FrontEnd as _};
 use longma_translate::parts::Options;
@@ -32,19 +32,19 @@ fn instructions_print_as_they_are_written() {
 
 #[test]
 fn words_that_the_manual_leaves_open_are_no_instructions() {
-    // UDF, a shift by more than a word has, a mask of all ones, a system register of the kernel.
+    // UDF, a shift by more than the register width, a bitmask of all ones, a system register of EL1.
     for word in [0x0000_0000, 0x0000_1234, 0x0b00_8000, 0x1200_7c00, 0xd518_1000, 0xffff_ffff] {
         assert_eq!(decode(word), None, "{word:#010x} is {}", text(word));
     }
 }
 
-/// A word that is an instruction, mostly.
+/// A word that is a valid instruction in most cases.
 fn word() -> impl Strategy<Value = u32> {
     let rows: Vec<(u32, u32)> = patterns().collect();
     (0..rows.len(), any::<u32>()).prop_map(move |(row, bits)| rows[row].0 | bits & !rows[row].1)
 }
 
-/// Instructions between registers of which many lie in memory, many of them comparisons and what reads their flags.
+/// Instructions whose registers are mostly in spill slots, many of them comparisons and users of flags.
 fn crowded() -> impl Strategy<Value = u32> {
     let register = || prop::sample::select(vec![5u32, 6, 7, 16, 25, 26, 27, 28, 0, 31]);
     let sets_or_reads = |(value, _): &(u32, u32)| {
@@ -82,7 +82,7 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(20_000))]
 
-    /// Of registers that lie in memory an instruction's code needs temporary ones, of which there are few.
+    /// Registers in spill slots need temporary host registers, of which there are few.
     #[test]
     fn every_instruction_has_registers_enough(words in prop::collection::vec(crowded(), 1..20)) {
         let fetch = |pc: u64| words.get(pc as usize / 4).copied();

@@ -1,5 +1,4 @@
-//! What a handler of a fault finds in registers whose change was put off.
-//! Not what instructions compute.
+//! Deferred register updates must be visible to the handler of a fault.
 
 use longma_loongarch::{Environment, State, Trap, decode as decode_word, semantics};
 use longma_translate::engine::{Engine, Layout};
@@ -16,7 +15,7 @@ const TABLE_AT: u64 = 0x2000_0000;
 const BASE: u64 = 0x1_0000;
 const DATA: u64 = 0x2_0000;
 
-/// Executes words until one faults, and gives its address and x`number`.
+/// Executes words until one faults. Returns its address and the value of x`number`.
 fn faulting(words: &[u32], number: u8, choice: Choice) -> (u64, u64) {
     let mut low = vec![0; 0x3_0000];
     for (at, word) in words.iter().enumerate() {
@@ -29,7 +28,7 @@ fn faulting(words: &[u32], number: u8, choice: Choice) -> (u64, u64) {
     state.set_r(TABLE, TABLE_AT);
     state.set_r(SLOTS, 0x2_8000);
     write(&mut state, 1, DATA, &memory);
-    // Nothing is there.
+    // This address is unmapped.
     write(&mut state, 2, 1 << 40, &memory);
     state.pc = engine.code_of(BASE, &memory).unwrap();
     loop {

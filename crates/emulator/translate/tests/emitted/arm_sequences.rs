@@ -1,11 +1,11 @@
-//! AArch64 as programs have it: loops, calls, flags that live on in other blocks, exclusive accesses, vectors.
-//! Not single instructions (see `arm.rs`).
+//! Snapshots of AArch64 sequences as they are common in programs: loops, calls, flags that are live across blocks,
+//! exclusive accesses, vectors.
 
 use longma_translate_arm::Aarch64;
 
 use crate::text::{self, bytes};
 
-/// What it is, and its words.
+/// Title and words of each sequence.
 const SEQUENCES: &[(&str, &[u32])] = &[
     (
         "A counted loop",
@@ -172,12 +172,13 @@ const SEQUENCES: &[(&str, &[u32])] = &[
     ),
 ];
 
-/// All of them.
+/// The text of all sequences.
 pub fn text() -> String {
     text::sequences::<Aarch64>(all())
 }
 
-/// How many instructions they become with other parts of translation, and the parts that change none.
+/// The number of instructions with other sets of optimizations, and the names of the optimizations that change no
+/// sequence.
 pub fn by_parts() -> (String, Vec<&'static str>) {
     text::by_parts::<Aarch64>(all())
 }

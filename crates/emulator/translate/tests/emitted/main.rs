@@ -1,8 +1,7 @@
-//! What instructions of other architectures become, as text beside this file: a change is seen where it is reviewed.
-//! Not whether it is right (see `arm/`, `x86/` and `programs.rs`), nor whether it is fast: a count of instructions is no time.
-//! The texts are the same on every host: nothing is run.
+//! Snapshots of the code that each front end emits, so that changes appear in reviews. Nothing is executed, so the
+//! snapshots are the same on every host; `arm/`, `x86/` and `programs.rs` test correctness.
 //!
-//! `LONGMA_UPDATE=1 cargo test -p longma-translate --test emitted` renews the files.
+//! `LONGMA_UPDATE=1 cargo test -p longma-translate --test emitted` updates the snapshots.
 
 mod arm;
 mod arm_sequences;

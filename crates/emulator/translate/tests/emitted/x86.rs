@@ -1,5 +1,4 @@
-//! Each instruction of x86-64 by itself.
-//! Not what stands around it (see `x86_sequences.rs`).
+//! Snapshots of each x86-64 instruction alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,13 +16,13 @@ const HEAD: &str = "\
 
 ";
 
-/// `add r15d, r15d`, behind which no flag of before is known, and `ret`.
+/// `add r15d, r15d; ret`, which makes all previous flags dead.
 const NO_FLAGS: &[u8] = &[0x45, 0x01, 0xff, 0xc3];
 
 /// The text of each group of instructions.
 pub fn texts() -> BTreeMap<&'static str, String> {
     let mut texts: BTreeMap<&'static str, String> = BTreeMap::new();
-    // Most instructions have several encodings.
+    // Many instructions have several encodings.
     let mut seen = BTreeSet::new();
     for code in Code::values() {
         let Some(group) = group(code) else { continue };
@@ -38,12 +37,12 @@ pub fn texts() -> BTreeMap<&'static str, String> {
     texts
 }
 
-/// The text of an instruction that is followed by a jump to what is outside.
+/// The text of an instruction followed by a jump to [`OUTSIDE`].
 fn shown(instruction: &Instruction, mut code: Vec<u8>) -> String {
     let behind = SOURCE + code.len() as u64 + 5;
     code.push(0xe9);
     code.extend(((OUTSIDE - behind) as u32).to_le_bytes());
-    // With LOCK the flags are computed as without.
+    // LOCK does not change how flags are computed.
     if instruction.rflags_modified() != 0 && !instruction.has_lock_prefix() {
         with_and_without_flags::<X86_64>(&code, NO_FLAGS)
     } else {
@@ -51,7 +50,7 @@ fn shown(instruction: &Instruction, mut code: Vec<u8>) -> String {
     }
 }
 
-/// The file that an instruction's code is in.
+/// The snapshot file of an instruction.
 fn group(code: Code) -> Option<&'static str> {
     use CpuidFeature::*;
     let op_code = code.op_code();

@@ -1,11 +1,10 @@
-//! x86-64 as programs have it: loops, calls, comparisons and the branches on them.
-//! Not single instructions (see `x86.rs`).
+//! Snapshots of x86-64 sequences as they are common in programs: loops, calls, comparisons and branches.
 
 use longma_translate_x86::X86_64;
 
 use crate::text;
 
-/// What it is, and its bytes.
+/// Title and bytes of each sequence.
 const SEQUENCES: &[(&str, &[u8])] = &[
     (
         "A counted loop",
@@ -101,12 +100,13 @@ const SEQUENCES: &[(&str, &[u8])] = &[
     ),
 ];
 
-/// All of them.
+/// The text of all sequences.
 pub fn text() -> String {
     text::sequences::<X86_64>(all())
 }
 
-/// How many instructions they become with other parts of translation, and the parts that change none.
+/// The number of instructions with other sets of optimizations, and the names of the optimizations that change no
+/// sequence.
 pub fn by_parts() -> (String, Vec<&'static str>) {
     text::by_parts::<X86_64>(all())
 }

@@ -1,5 +1,5 @@
-//! Memory of a few parts in which the tests' programs lie: the source's bytes, the translation, its tables.
-//! Not a process's memory. Beside it, the choices of translation's parts that tests go through.
+//! Memory of a few separate ranges for test programs: source code, translation and tables. Also the sets of
+//! optimizations that tests iterate over.
 
 use std::cell::{Ref, RefCell};
 use std::ops::Range;
@@ -8,7 +8,8 @@ use longma_loongarch::{Access, Environment, Fault, FaultCause, Scalar};
 use longma_translate::front_end::{Memory, Structures};
 use longma_translate::parts::{Part, Parts as Choice};
 
-/// Choices of translation's parts: none, each one other than usual, none but each one, and LBT where fusion leaves it more to do.
+/// No optimizations, the default with each one switched, each one alone, and LBT without fusion, which leaves it more
+/// to do.
 #[allow(dead_code, reason = "not every test that has this memory looks at more than the usual choice")]
 pub fn choices() -> Vec<Choice> {
     let usual = Choice::default();
@@ -19,16 +20,16 @@ pub fn choices() -> Vec<Choice> {
     [&[Choice::NONE][..], &other, &alone, &unfused, &unfused].concat()
 }
 
-/// Memory in parts.
+/// Memory in separate ranges.
 pub struct Parts(Vec<(u64, RefCell<Vec<u8>>)>);
 
 impl Parts {
-    /// Parts that begin at these addresses with these bytes.
+    /// Creates memory with these start addresses and contents.
     pub fn new(parts: impl IntoIterator<Item = (u64, Vec<u8>)>) -> Self {
         Self(parts.into_iter().map(|(start, bytes)| (start, bytes.into())).collect())
     }
 
-    /// The bytes of the part `index`.
+    /// The contents of range `index`.
     #[allow(dead_code, reason = "not every test that has these parts looks at them as they lie")]
     pub fn bytes(&self, index: usize) -> Ref<'_, Vec<u8>> {
         self.0[index].1.borrow()
@@ -47,13 +48,13 @@ impl Parts {
 impl Environment for Parts {
     fn load<T: Scalar>(&self, address: u64) -> Result<T, Fault> {
         let (part, at) = self.part(address, size_of::<T>(), Access::Read)?;
-        // SAFETY: so many bytes lie there, and every pattern of them is a number.
+        // SAFETY: the range contains the whole scalar, and every bit pattern is valid.
         Ok(unsafe { part.borrow()[at..].as_ptr().cast::<T>().read_unaligned() })
     }
 
     fn store<T: Scalar>(&self, address: u64, value: T) -> Result<(), Fault> {
         let (part, at) = self.part(address, size_of::<T>(), Access::Write)?;
-        // SAFETY: so many bytes lie there.
+        // SAFETY: the range contains the whole scalar.
         unsafe { part.borrow_mut()[at..].as_mut_ptr().cast::<T>().write_unaligned(value) };
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Instructions executed by their translation, in memory of a few parts.
+//! Translates instructions and interprets the translation.
 
 use iced_x86::Mnemonic;
 use longma_loongarch::{Environment, State, Trap, decode as decode_word, semantics};
@@ -17,15 +17,16 @@ const CODE: u64 = 0x1000_0000;
 const CODE_BYTES: u64 = 1 << 20;
 const TABLE_AT: u64 = 0x2000_0000;
 const SOURCE_BYTES: usize = 1024;
-/// The top of the stack has room below it and a little above.
+/// The stack pointer has space below it and a little above.
 const STACK: u64 = 0x3000_0000;
 pub const STACK_TOP: u64 = STACK + 2048;
 pub const DATA_BYTES: usize = 256;
-/// Where the memory operand may be, from the start of the data.
+/// The offset of the memory operand in the data.
 pub const MIDDLE: u64 = 96;
 
-/// Executes instructions by their translation. Gives the LoongArch instructions executed. With `interruptions`, the program is now and then
-/// interrupted where it can be, and goes on from what a handler of signals would see.
+/// Translates and executes instructions, and returns the number of LoongArch instructions executed. With
+/// `interruptions`, random interruptions occur where a signal can arrive, and execution resumes from the state that a
+/// signal handler would see.
 pub fn translated(
     instructions: &[u8],
     registers: &mut Registers,
@@ -36,7 +37,7 @@ pub fn translated(
     translated_with(Choice::default(), instructions, registers, data_at, data, interruptions)
 }
 
-/// The same with these parts of translation.
+/// Like [`translated`], with this set of optimizations.
 pub fn translated_with(
     parts: Choice,
     instructions: &[u8],
@@ -45,7 +46,7 @@ pub fn translated_with(
     data: &mut Vec<u8>,
     mut interruptions: Option<&mut Random>,
 ) -> Result<u64, String> {
-    // Behind them, one that is none.
+    // An invalid instruction follows the code.
     let mut source = vec![0; SOURCE_BYTES];
     source[..instructions.len()].copy_from_slice(instructions);
     source[instructions.len()..][..2].copy_from_slice(&[0x0f, 0x0b]);
@@ -67,7 +68,7 @@ pub fn translated_with(
     }
     set_flags_of(&mut state, registers.flags);
     for (number, value) in registers.vectors.iter().enumerate() {
-        // What is above them is anything.
+        // The bits above the register's value are arbitrary.
         state.v[16 + number].0 = [*value as u64, (value >> 64) as u64, 0x5a5a, !0];
     }
     for (number, value) in registers.uppers.iter().enumerate() {

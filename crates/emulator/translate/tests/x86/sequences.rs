@@ -1,4 +1,4 @@
-//! Instructions behind each other, with branches and loops, interrupted or not.
+//! Compares sequences with branches and loops, with and without interruptions.
 
 use iced_x86::{Code, Encoder, Instruction, Mnemonic, OpKind, Register, RflagsBits};
 
@@ -9,12 +9,12 @@ use crate::parts::choices;
 use crate::random::Random;
 use longma_translate::parts::Parts as Choice;
 
-/// The codes of instructions that sequences are made of.
+/// The codes of instructions in sequences.
 fn sequence_codes() -> Vec<Code> {
     Code::values().filter(|code| is_compared(*code)).collect()
 }
 
-/// Those that compilers write most: they make half of a sequence.
+/// Whether an instruction is common in compiled code. Half of each sequence consists of such instructions.
 fn is_common(code: Code) -> bool {
     use Mnemonic::*;
     matches!(
@@ -83,8 +83,8 @@ fn is_common(code: Code) -> bool {
     )
 }
 
-/// Whether an instruction can stand in a sequence: it leaves RDI, R15 and the stack alone, and does the same whatever flags the manual
-/// leaves open.
+/// Whether an instruction is allowed in a sequence: it does not touch RDI, R15 and the stack, and its result does not
+/// depend on undefined flags.
 fn fits_in_sequence(i: &Instruction) -> bool {
     use Mnemonic::*;
     let is_shift = matches!(i.mnemonic(), Shl | Sal | Shr | Sar | Rol | Ror | Rcl | Rcr | Shld | Shrd);
@@ -99,7 +99,7 @@ fn fits_in_sequence(i: &Instruction) -> bool {
     {
         return false;
     }
-    // Floating point may round or name NaNs otherwise; values are compared where that cannot be.
+    // Floating-point results may round differently or have other NaN payloads; only single instructions are compared.
     let is_float = is_floating(i)
         && !matches!(
             i.mnemonic(),
@@ -117,7 +117,7 @@ fn fits_in_sequence(i: &Instruction) -> bool {
     })
 }
 
-/// A sequence: its bytes, as text, and the flags that are open behind it.
+/// A sequence: its bytes, its text, and the flags that are undefined after it.
 struct Sequence {
     bytes: Vec<u8>,
     text: String,
@@ -127,13 +127,13 @@ struct Sequence {
 fn sequence(codes: &[Code], common: &[Code], random: &mut Random) -> Sequence {
     let loops = random.below(3) == 0;
     let mut made: Vec<Instruction> = Vec::new();
-    // Branches, by the instruction they stand at, and the one they go to.
+    // Index of the branch and of its target.
     let mut branches: Vec<(usize, usize)> = Vec::new();
     let mut open: u64 = if loops { 0x8d5 } else { 0 };
     let mut depth = 0;
     let target = 2 + random.below(12) as usize;
     let before = Registers { general: [0; 16], flags: 0, wide: 0, vectors: [0; 16], uppers: [0; 16] };
-    // Behind a branch forwards, what is open if it is taken.
+    // For forward branches, the target's index and the flags that are undefined if the branch is taken.
     let mut joins: Vec<(usize, u64)> = Vec::new();
     while made.len() < target || joins.iter().any(|(at, _)| *at > made.len()) {
         let here: Vec<u64> =
@@ -254,7 +254,7 @@ fn sequence(codes: &[Code], common: &[Code], random: &mut Random) -> Sequence {
         made.push(Instruction::with_branch(Code::Jne_rel32_64, SOURCE).unwrap());
         open &= 1;
     }
-    // Twice: where instructions stand is known then.
+    // The first pass determines the addresses of instructions.
     let mut places = vec![SOURCE; made.len() + 1];
     let mut bytes = Vec::new();
     for _ in 0..2 {
@@ -289,7 +289,7 @@ fn cases() -> usize {
     std::env::var("LONGMA_X86_SEQUENCES").ok().and_then(|n| n.parse().ok()).unwrap_or(4000)
 }
 
-/// Compares so many sequences, translated with one of these choices of parts after the other; half of them are interrupted.
+/// Compares `cases` sequences, cycling through `choices`. Half of the sequences are interrupted.
 fn compare(cases: usize, start: u64, choices: &[Choice]) {
     let seed = std::env::var("PROPTEST_RNG_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1u64);
     let mut random = Random(0x6c62_272e_07bb_0142 ^ seed << 32 | start);
@@ -361,7 +361,7 @@ fn compare(cases: usize, start: u64, choices: &[Choice]) {
     assert!(wrong.is_empty(), "{} differences\n{}", wrong.len(), shown.join("\n"));
 }
 
-/// Shifts by a register, whose count is zero or not, behind a comparison; the flags are all read behind.
+/// Shifts by a register with count zero or one after a comparison. All flags are compared.
 #[test]
 fn a_shift_by_nothing_keeps_flags_wherever_they_are() {
     const CODE: [u8; 12] = [
@@ -375,7 +375,7 @@ fn a_shift_by_nothing_keeps_flags_wherever_they_are() {
     let mut random = Random(11);
     for (case, parts) in choices().into_iter().cycle().take(400).enumerate() {
         let mut before = random.registers(false);
-        // The count: the flags behind are open but for zero and one.
+        // The shift count. Other counts leave flags undefined.
         before.general[1] = (case / 40 % 2) as u64;
         before.general[4] = STACK_TOP;
         let (mut native, mut ours) = (before, before);
@@ -383,14 +383,15 @@ fn a_shift_by_nothing_keeps_flags_wherever_they_are() {
         let data_at = data.as_ptr() as u64;
         translated_with(parts, &CODE, &mut ours, data_at, &mut data, None).unwrap();
         buffer.run(&CODE, &mut native);
-        // AF is left open by a shift that is one.
+        // A shift by one leaves AF undefined.
         let defined = if before.general[1] == 0 { 0x8d5 } else { 0x8c5 };
         let told = |registers: &Registers| (registers.flags & defined, registers.general[..4].to_vec());
         assert_eq!(told(&ours), told(&native), "with '{parts}': {before:x?}");
     }
 }
 
-/// Two branches back to code that reads the lower half of a register, one of them where the whole of it is read if the branch is not taken.
+/// Two branches back to code that reads the lower half of a register. Where one of them is not taken, the code reads
+/// the whole register.
 #[test]
 fn an_upper_half_is_kept_for_who_does_not_branch_back() {
     const CODE: [u8; 29] = [
@@ -427,7 +428,8 @@ fn an_upper_half_is_kept_for_who_does_not_branch_back() {
     }
 }
 
-/// An index that is added to a constant too large for an offset, in its own register, where the base is known to be zero.
+/// An index plus a constant that does not fit an immediate, written to the index register itself. The base is known to
+/// be zero.
 #[test]
 fn an_address_goes_into_the_register_of_its_index_though_its_base_is_zero() {
     let sum = |displacement: u32| {
@@ -450,7 +452,7 @@ fn an_address_goes_into_the_register_of_its_index_though_its_base_is_zero() {
     }
 }
 
-/// A branch back to code that reads the lower half of a register, by a comparison of the whole of it.
+/// A branch back to code that reads the lower half of a register, on a comparison of the whole register.
 #[test]
 fn a_comparison_reads_all_of_a_register_whose_lower_half_is_wanted_where_its_branch_goes() {
     const CODE: [u8; 48] = [
