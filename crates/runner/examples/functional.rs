@@ -1,8 +1,11 @@
-//! Runs a program at level functional, without the command line's conveniences: for trying things out.
-//! Not the product: that is `longma run`.
+//! Runs a program functionally, for experiments and tests. Use `longma run` for everything else.
 //!
-//! `functional [--x86-features NAME] [--translation PARTS] [--interpret] [--trace] [--counts FILE] PROGRAM [ARGUMENT]...`; `--counts` writes what a program for another architecture was
-//! translated to, each instruction with how often it was executed.
+//! ```text
+//! functional [--x86-features NAME] [--translation OPTIMIZATIONS] [--interpret] [--trace] [--counts FILE]
+//!     PROGRAM [ARGUMENT]...
+//! ```
+//!
+//! `--counts` writes the translated code of a program that is not for LoongArch, with execution counts.
 
 use std::ffi::OsString;
 use std::io::Write;

@@ -1,10 +1,13 @@
-//! Runs a program in simulated time, with the simplest clock there is, in which an instruction takes a nanosecond, or with the model of
-//! a machine. The tests run their programs with it.
-//! Not a report of what was counted: `longma run --level timing` makes one.
-//! It shows how a [`Clockwork`] is written.
+//! Runs a program in simulated time, either with a trivial timing model (one nanosecond an instruction) or with the
+//! model of a machine. The tests run guests with it, and it shows how to implement a [`Clockwork`]. Use `longma run
+//! --level timing` for a readable report.
 //!
-//! `simulate [--cores N | --machine NAME [--level cache] [--region] [--warm MILLIONS] [--wire DEVICE:BYTES[:SEGMENT]]... [--statistics FILE]] [--set NAME=VALUE]... [--seed N] [--quantum N] [--log FILE] [--save-at NS --save-to FILE] PROGRAM [ARGUMENT]...`,
-//! or `simulate --restore FILE`
+//! ```text
+//! simulate [--cores N | --machine NAME [--level cache] [--region] [--warm MILLIONS]
+//!     [--wire DEVICE:BYTES[:SEGMENT]]... [--statistics FILE]] [--set NAME=VALUE]... [--seed N] [--quantum N]
+//!     [--log FILE] [--save-at NS --save-to FILE] PROGRAM [ARGUMENT]...
+//! simulate --restore FILE
+//! ```
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -25,11 +28,11 @@ use longma_runner::{ConfigurationWords, Execution, Node, NodeConfig, ProcessConf
 use longma_sim::{Duration, Region, Time};
 use longma_topology::Machine;
 
-/// An instruction takes a nanosecond.
+/// A timing model in which an instruction takes one nanosecond.
 struct Toy {
-    /// Words of a core's trace.
+    /// The length of a quantum in trace words.
     quantum: usize,
-    /// When and where to the process is saved.
+    /// The time and the file of a checkpoint.
     save: Option<(Time, PathBuf)>,
     saver: Arc<Saver>,
 }
@@ -64,18 +67,18 @@ fn main() -> ExitCode {
     }
 }
 
-/// What of a machine's model is asked for.
+/// Options of a machine's model.
 #[derive(Default)]
 struct Wanted {
     seed: u64,
     counts_only: bool,
     region: bool,
-    /// Millions of instructions before the region.
+    /// The number of instructions that warm the models before the region of interest, in millions.
     warm: u64,
     wires: BTreeMap<String, WireEnd>,
 }
 
-/// A sender of a stream at the other end of a device's wire.
+/// Parses a TCP sender at the remote end of a device's wire.
 fn wire(text: &str) -> Result<(String, WireEnd), String> {
     let words = || "write --wire DEVICE:BYTES or DEVICE:BYTES:SEGMENT".to_string();
     let (device, rest) = text.split_once(':').ok_or_else(words)?;
@@ -108,7 +111,7 @@ fn model(machine: Arc<Machine>, wanted: Wanted) -> Result<(Vec<usize>, SharedSim
 
 enum Never {}
 
-/// What is to be run, and how.
+/// The parsed command line.
 struct Options {
     cores: usize,
     quantum: usize,
@@ -116,7 +119,7 @@ struct Options {
     wanted: Wanted,
     statistics: Option<PathBuf>,
     log: Option<Arc<Mutex<File>>>,
-    /// When and where to the process is saved.
+    /// The time and the file of a checkpoint.
     save: Option<(Time, PathBuf)>,
     restore: Option<PathBuf>,
     environment: Vec<OsString>,
@@ -162,11 +165,11 @@ fn options() -> Result<Options, String> {
     Ok(Options { cores, quantum, machine, wanted, statistics, log, save, restore, environment, given })
 }
 
-/// Writes lines to the log.
+/// A sink that writes lines to the log.
 fn writer(log: &Arc<Mutex<File>>) -> longma_runner::Sink {
     let log = log.clone();
     Arc::new(move |line: &str| {
-        // Only the log gets shorter if it cannot be written.
+        // A failure only truncates the log.
         let _ = writeln!(log.lock().unwrap_or_else(std::sync::PoisonError::into_inner), "{line}");
     })
 }

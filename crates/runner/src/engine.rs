@@ -1,5 +1,4 @@
-//! What the process's system calls ask of whoever executes it: threads, forgetting changed code, forks.
-//! Not the run loop (see `run.rs`).
+//! The services that system calls need from the execution engine: thread creation, invalidation of code, and fork.
 
 use std::{
     io,
@@ -14,14 +13,15 @@ use longma_loongarch::State;
 
 use crate::run::{Shared, run_thread};
 
-/// The stack of a host thread that runs a guest thread; the guest's own stack is in its memory.
+/// The stack size of a host thread. The guest's own stack is in guest memory.
 const HOST_STACK_BYTES: usize = 512 << 10;
 
-/// The engine of one process.
+/// The engine of a process.
 pub(crate) struct NodeEngine(pub Weak<Shared>);
 
-/// Runs `thread` on a new host thread and gives the host's id of it; in simulated time, where the order of things matters, it comes
-/// back when the thread has begun. What the thread needs of the host is had before: it does not begin and then fail.
+/// Runs `thread` on a new host thread and returns that thread's id. Allocates all host resources first, so that the
+/// guest thread cannot fail after it has started. In simulated time, returns only after the thread has started, to keep
+/// the order of events deterministic.
 pub(crate) fn spawn(shared: Arc<Shared>, thread: Thread, core: Core) -> io::Result<i32> {
     let signals = SignalStack::allocate()?;
     let (begun, wait) = if shared.cores.process().simulation().is_some() {
@@ -35,7 +35,7 @@ pub(crate) fn spawn(shared: Arc<Shared>, thread: Thread, core: Core) -> io::Resu
         let (mut thread, mut core) = (thread, core);
         thread.begin(&mut core.cpu().state);
         if let Some(begun) = begun {
-            // Whoever waits hears of its end, too.
+            // A failed send means that the caller has stopped waiting.
             let _ = begun.send(());
         }
         run_thread(&shared, thread, core);

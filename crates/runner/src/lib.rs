@@ -1,5 +1,5 @@
-//! A program becomes a running process: guest threads on host threads, each with a core.
-//! Not the system calls (see `longma-linux`) nor the execution of instructions (see `longma-core`).
+//! Runs a program as a process: one host thread and one core for each guest thread, functionally or in simulated time.
+//! `longma-linux` implements the system calls, and `longma-core` executes instructions.
 
 pub mod checkpoint;
 mod cores;

@@ -1,5 +1,5 @@
-//! The run loop of a guest thread on its host thread, and what the threads of a process share.
-//! Not the loop in simulated time (see `schedule`), nor that of a translated program (see `translated`).
+//! The functional run loop of a guest thread, and the state that the threads of a process share. `schedule` has the
+//! loop for simulated time, `translated` the one for translated programs.
 
 use std::sync::{Arc, OnceLock};
 
@@ -17,12 +17,12 @@ use crate::{
     translated::{Steers, Translation},
 };
 
-/// Told once how the process ended.
+/// Called once, when the process ends.
 type Finish = dyn Fn(Ending, &Report) + Send + Sync;
 
-/// What the threads of a process share.
+/// The state that the threads of a process share.
 pub(crate) struct Shared {
-    /// The process and what executes it.
+    /// The process and its cores.
     pub cores: Arc<Cores>,
     translated: Option<Arc<dyn Translation>>,
     finish: OnceLock<Box<Finish>>,
@@ -30,37 +30,37 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// For a process that nobody debugs yet, and of whose end nobody is told.
+    /// Creates the state without a debugging session or a callback for the end.
     pub fn new(cores: Arc<Cores>, translated: Option<Arc<dyn Translation>>) -> Self {
         Self { cores, translated, finish: OnceLock::new(), session: OnceLock::new() }
     }
 
-    /// What is translated, if the program is for another architecture.
+    /// The translation, if the program is not for LoongArch.
     pub fn translated(&self) -> Option<&Arc<dyn Translation>> {
         self.translated.as_ref()
     }
 
-    /// Has `finish` be told how the process ended; only the first call counts.
+    /// Sets the callback for the end of the process. Only the first call has an effect.
     pub fn tell_at_end(&self, finish: Box<Finish>) {
         let _ = self.finish.set(finish);
     }
 
-    /// The debugging session, if there ever was one.
+    /// The debugging session, if there is or was one.
     pub fn session(&self) -> Option<&Arc<Session>> {
         self.session.get()
     }
 
-    /// A debugger has the process from now on. Gives the session that counts.
+    /// Attaches a debugger. Returns the process's session, which is the first one attached.
     #[expect(clippy::disallowed_methods, reason = "it is made already: no fork can come in between")]
     pub fn begin_session(&self, session: Arc<Session>) -> Arc<Session> {
-        // There is one debugger: a second session would find the process's threads taken.
+        // A process has a single session, because each thread follows only one.
         self.session.get_or_init(|| session).clone()
     }
 }
 
-/// Runs one guest thread on this host thread until it or the process ends.
+/// Runs a guest thread on the calling host thread until the thread or the process ends.
 pub(crate) fn run_thread(shared: &Arc<Shared>, mut thread: Thread, mut core: Core) {
-    // SAFETY: the core, and its flag in it, stay where they are until the registration is taken back below.
+    // SAFETY: the core, which contains the flag, does not move or drop before the registration is removed below.
     let listed = unsafe {
         let flag = &raw const core.cpu().attention;
         register_attention(flag);
@@ -75,7 +75,7 @@ pub(crate) fn run_thread(shared: &Arc<Shared>, mut thread: Thread, mut core: Cor
     }
     loop {
         let outcome = match (&mut follower, simulated) {
-            // After a fork the child goes on without simulated time.
+            // A forked child runs without simulated time.
             (None, Some(_)) => {
                 simulated.take().map_or(Outcome::Continue, |s| run_in_time(shared, s, &mut core, &mut thread))
             }
@@ -90,7 +90,7 @@ pub(crate) fn run_thread(shared: &Arc<Shared>, mut thread: Thread, mut core: Cor
         };
         match outcome {
             Outcome::Continue => {}
-            // The last thread's end is an `ExitProcess`.
+            // The end of the last thread is reported as `ExitProcess`.
             Outcome::ExitThread(_) => break,
             Outcome::ExitProcess(status) => end(shared, Ending::Exit(status)),
             Outcome::KilledBy(signal) => end(shared, Ending::Signal(signal)),
@@ -98,7 +98,7 @@ pub(crate) fn run_thread(shared: &Arc<Shared>, mut thread: Thread, mut core: Cor
     }
     drop(follower);
     drop(listed);
-    // SAFETY: null is always valid.
+    // SAFETY: a null pointer is always valid.
     unsafe { register_attention(std::ptr::null()) };
 }
 
@@ -143,7 +143,7 @@ fn run_under_debugger(core: &mut Core, thread: &mut Thread, follower: &mut Follo
     }
 }
 
-/// Ends the program as the guest ended.
+/// Ends the host process in the same way as the guest.
 pub(crate) fn end(shared: &Shared, ending: Ending) -> ! {
     if let Some(finish) = shared.finish.get() {
         finish(ending, &Report { cores: &shared.cores, translated: shared.translated().map(AsRef::as_ref) });

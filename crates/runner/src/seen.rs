@@ -1,25 +1,24 @@
-//! What a machine file means for a program: the core's features and the number of cores.
-//! Not caches, NUMA nodes, clocks, devices: those are models of their own.
-//! Source: LoongArch Reference Manual, volume 1, section 2.2.10.5 (CPUCFG); Linux arch/loongarch hwcap.h.
+//! The features of a machine file that a program can observe: CPU features and the number of cores. Source: LoongArch
+//! Reference Manual, volume 1, section 2.2.10.5 (CPUCFG); Linux arch/loongarch hwcap.h.
 
 use longma_core::ConfigurationWords;
 use longma_topology::{Machine, parts::Isa};
 
-/// (extension in machine files, bits of configuration word 2, bits of AT_HWCAP).
+/// Extension name in machine files, bits of configuration word 2, bits of AT_HWCAP.
 const EXTENSIONS: [(&str, u32, u64); 3] =
     [("lsx", 1 << 6, 1 << 4), ("lasx", 1 << 7, 1 << 5), ("lbt", 0b111 << 18, 0b111 << 10)];
-/// CPUCFG, LAM, UAL, FPU, CRC32: what every LoongArch64 core of a machine file has.
+/// CPUCFG, LAM, UAL, FPU and CRC32, which every LoongArch64 core has.
 const BASE_CAPABILITIES: u64 = 0b100_1111;
 
-/// The base and every extension.
+/// The base features and all extensions.
 const ALL_CAPABILITIES: u64 = BASE_CAPABILITIES | 1 << 4 | 1 << 5 | 0b111 << 10;
 
-/// What a program sees of its machine.
+/// The machine as a program observes it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// What `cpucfg` tells.
+    /// The result of `cpucfg`.
     pub words: ConfigurationWords,
-    /// What AT_HWCAP tells.
+    /// The value of AT_HWCAP.
     pub capabilities: u64,
     /// The number of cores.
     pub cores: usize,
@@ -34,11 +33,11 @@ pub struct OtherCores {
 }
 
 impl Seen {
-    /// What a program sees of the machine's first host. A simulated run takes cores of any instruction set: what is modelled is their
-    /// timing, as if they executed LoongArch.
+    /// The machine's first host as a program observes it. A simulated run accepts cores of any instruction set, and
+    /// models their timing as if they executed LoongArch.
     ///
     /// # Errors
-    /// Its cores are of another instruction set, and the run is not simulated.
+    /// The cores have another instruction set and the run is not simulated.
     pub fn of(machine: &Machine, simulates: bool) -> Result<Self, OtherCores> {
         let cores = machine.layout().hosts.first().map_or(&[][..], |host| &host.cores);
         let first = cores.first().and_then(|core| machine.cores.get(&core.core));

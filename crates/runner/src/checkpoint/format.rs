@@ -1,8 +1,6 @@
-//! The format of checkpoint files.
-//! Not what they say.
-//! Little-endian: "LONGMACP", a version (u32), the length of the description (u32), the description as JSON; then
-//! one Zstandard frame (RFC 8878) of runs of memory, each an address (u64), a length (u32) and that many bytes, the last one with
-//! the address 2^64 - 1 and no bytes; then the SHA-256 of everything before.
+//! The format of checkpoint files. Little-endian: "LONGMACP", a version (u32), the length of the description (u32), the
+//! description as JSON; then one Zstandard frame (RFC 8878) of runs of memory, each an address (u64), a length (u32)
+//! and that many bytes, the last one with the address 2^64 - 1 and no bytes; then the SHA-256 of everything before.
 
 use std::io::{self, Read, Write};
 
@@ -12,28 +10,28 @@ use sha2::{Digest, Sha256};
 use super::Contents;
 
 const MAGIC: [u8; 8] = *b"LONGMACP";
-/// Readers know this version only: a format that changes gets the next number.
+/// Increment this when the format changes. Only this version can be read.
 const VERSION: u32 = 2;
-/// The address of the run that ends them.
+/// The address of the terminating run.
 const END: u64 = u64::MAX;
 const DIGEST_BYTES: usize = 32;
-/// More than any process's description; a damaged length must not take the host's memory.
+/// The maximum length of the description in bytes, so that a damaged length does not exhaust memory.
 const MOST_DESCRIPTION_BYTES: u32 = 256 << 20;
-/// Fast, and most of what guests have in memory is easy.
+/// A low compression level is fast, and guest memory compresses well.
 const LEVEL: i32 = 3;
 
-/// What is wrong with a file.
+/// Why a checkpoint file is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum FormatError {
-    /// It does not begin as one.
+    /// It has the wrong magic number.
     #[error("this is no checkpoint")]
     Other,
-    /// Of another version.
+    /// It has another version.
     #[error(
         "this is a checkpoint of version {0}, and this program reads version {VERSION} only; save it again"
     )]
     Version(u32),
-    /// It ends too early, or what is read is not what was written.
+    /// It is truncated or corrupted.
     #[error("the checkpoint is damaged: {0}; save it again")]
     Damaged(&'static str),
     /// It cannot be read.
@@ -43,7 +41,7 @@ pub enum FormatError {
 
 use FormatError::Damaged;
 
-/// Counts what goes through into a hash.
+/// Hashes everything that is written through it.
 struct Hashing<W> {
     inner: W,
     hash: Sha256,
@@ -67,7 +65,7 @@ pub(super) struct Writer<W: Write> {
 }
 
 impl<W: Write> Writer<W> {
-    /// Begins with the description.
+    /// Writes the header and the description.
     pub fn new(inner: W, contents: &Contents) -> io::Result<Self> {
         let mut out = Hashing { inner, hash: Sha256::new() };
         let description = serde_json::to_vec(contents)?;
@@ -81,14 +79,14 @@ impl<W: Write> Writer<W> {
         Ok(Self { frame: zstd::Encoder::new(out, LEVEL)? })
     }
 
-    /// Adds a run of memory, of at most [`PAGE_RUN_BYTES`].
+    /// Writes a run of memory of at most [`PAGE_RUN_BYTES`] bytes.
     pub fn run(&mut self, address: u64, bytes: &[u8]) -> io::Result<()> {
         self.frame.write_all(&address.to_le_bytes())?;
         self.frame.write_all(&(bytes.len() as u32).to_le_bytes())?;
         self.frame.write_all(bytes)
     }
 
-    /// Ends the file.
+    /// Completes the file.
     pub fn finish(mut self) -> io::Result<W> {
         self.run(END, &[])?;
         let mut out = self.frame.finish()?;
@@ -98,7 +96,7 @@ impl<W: Write> Writer<W> {
     }
 }
 
-/// Checks that a file is whole.
+/// Verifies the checksum of a file.
 pub(super) fn check(file: &mut impl Read) -> Result<(), FormatError> {
     let mut hash = Sha256::new();
     let mut held = Vec::new();
@@ -111,7 +109,7 @@ pub(super) fn check(file: &mut impl Read) -> Result<(), FormatError> {
             Err(error) => return Err(error.into()),
         };
         held.extend_from_slice(&buffer[..read]);
-        // The last bytes are the digest, once it is known that they are the last.
+        // Hold back the last bytes, which are the digest.
         let sure = held.len().saturating_sub(DIGEST_BYTES);
         hash.update(&held[..sure]);
         held.drain(..sure);
@@ -130,7 +128,7 @@ pub(super) struct Reader<R: Read> {
 }
 
 impl<R: Read> Reader<R> {
-    /// Reads the description.
+    /// Reads the header and the description.
     pub fn new(mut inner: R) -> Result<Self, FormatError> {
         let mut magic = [0; 8];
         read(&mut inner, &mut magic).map_err(|_| FormatError::Other)?;
@@ -155,7 +153,7 @@ impl<R: Read> Reader<R> {
         Ok(Self { contents, frame: zstd::Decoder::new(inner)?, ended: false })
     }
 
-    /// The next run of memory: its address and its bytes.
+    /// Reads the next run of memory: its address and bytes.
     pub fn run(&mut self) -> Result<Option<(u64, Vec<u8>)>, FormatError> {
         if self.ended {
             return Ok(None);
@@ -234,7 +232,7 @@ mod tests {
     /// Addresses and contents of memory.
     type Runs = Vec<(u64, Vec<u8>)>;
 
-    /// Everything a file says, as whoever brings a process back reads it.
+    /// Reads a file in the same way as a restore.
     fn read_all(mut bytes: &[u8]) -> Result<(Contents, Runs), FormatError> {
         check(&mut &*bytes)?;
         let mut reader = Reader::new(&mut bytes)?;
@@ -278,7 +276,7 @@ mod tests {
             prop_assert!(read_all(&changed).is_err());
         }
 
-        /// Damage that the checksum does not see, because somebody has made it anew.
+        /// Corruption with a valid checksum.
         #[test]
         fn no_contents_make_the_reader_panic(at in any::<prop::sample::Index>(), bytes in prop::collection::vec(any::<u8>(), 1..40)) {
             let mut file = written(&[(0x4000, vec![7; 10_000])]);

@@ -1,6 +1,5 @@
-//! Files that the debugger reads through us, under the names the guest knows them by.
-//! Not for writing: a debugger has no business there.
-//! Source: GDB manual, appendix E.10 (Host I/O packets).
+//! Read-only file access for the debugger, with the guest's path names. Source: GDB manual, appendix E.10 (Host I/O
+//! packets).
 
 use std::{
     collections::BTreeMap,
@@ -22,10 +21,10 @@ use longma_guest::host::descriptors;
 
 use super::target::Target;
 
-/// More than a debugger needs.
+/// The maximum number of open files; more than a debugger needs.
 const MOST_OPEN: usize = 64;
 
-/// The debugger's open files by the numbers it knows.
+/// The debugger's open files by descriptor number.
 #[derive(Debug, Default)]
 pub(super) struct OpenFiles(BTreeMap<u32, File>);
 
@@ -116,7 +115,7 @@ impl HostIoFstat for Target {
 
 impl HostIoSetfs for Target {
     fn setfs(&mut self, _: FsKind) -> HostIoResult<(), Self> {
-        // There is one process, so one view of the files.
+        // There is a single process and thus a single view of the file system.
         Ok(())
     }
 }

@@ -1,5 +1,5 @@
-//! Guest threads in simulated time: they stay threads of the host, and one of them runs at a time.
-//! Not how long anything takes: a [`Clockwork`] says that.
+//! Guest threads in simulated time. Each has its own host thread, and only one runs at a time. A [`Clockwork`]
+//! determines how long execution takes.
 
 mod idle;
 mod roster;

@@ -1,5 +1,4 @@
-//! The run loop of a guest thread in simulated time.
-//! Not the functional one, which is in `crate::run`.
+//! The run loop of a guest thread in simulated time, and the interface to the timing model.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
@@ -15,93 +14,95 @@ use longma_sim::Time;
 use super::scheduler::{DeviceClock, Scheduler};
 use crate::kernel::Kernel;
 
-/// Where and when a thread runs.
+/// A thread's core and time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The modelled core.
     pub core: usize,
     /// The thread.
     pub thread: ThreadNumber,
-    /// What time it is on that core: no less than what [`Clockwork::run`] last gave for the core, and more if it stood idle.
+    /// The core's local time: at least the last result of [`Clockwork::run`] for this core, and more if the core was
+    /// idle.
     pub start: Time,
-    /// No other thread and no timer or deadline can do anything until this thread makes a system call.
+    /// Whether no other thread, timer or deadline can act before this thread makes a system call.
     pub alone: bool,
 }
 
-/// The kernel's own work, shared by who makes it and who does it.
+/// The kernel model that the scheduler and the timing model share.
 #[derive(Clone, Debug)]
 pub struct KernelWork(pub(crate) Arc<Kernel>);
 
-/// Runs guest threads and says how long that takes on the modelled machine.
+/// A timing model: executes guest threads and determines how long that takes.
 pub trait Clockwork: Send {
-    /// Runs `guest` for a quantum, or until it stops; gives why it stopped and the time the core has reached: more than
-    /// `place.start` if anything was executed. `rdtime` shows `place.start` meanwhile.
+    /// Runs `guest` for a quantum or until it stops. Returns the reason and the core's new time, which is later than
+    /// `place.start` if anything was executed. `rdtime` reads `place.start` during the run.
     fn run(&mut self, place: Place, guest: &mut Core) -> (Stop, Time);
 
-    /// The thread makes a system call. Gives the time at which the kernel does what it asks for.
+    /// Accounts for the entry to a system call. Returns the time at which the kernel performs it.
     fn enter_kernel(&mut self, place: Place) -> Time {
         place.start
     }
 
-    /// The devices that act by themselves, if there are any.
+    /// The devices that act independently of threads, if any.
     fn devices(&self) -> Option<Arc<dyn DeviceClock>> {
         None
     }
 
-    /// The files by which the program sees the machine's devices.
+    /// The device files that the program can open.
     fn device_files(&self) -> Arc<[DeviceFile]> {
         Arc::default()
     }
 
-    /// What the kernel does of itself, if that is work of cores.
+    /// The kernel model, if kernel work occupies cores.
     fn kernel(&self) -> Option<KernelWork> {
         None
     }
 
-    /// The kernel has copied for the thread. Gives the time at which the program goes on.
+    /// Accounts for data that the kernel copied for the thread. Returns the time at which the program continues.
     fn leave_kernel(&mut self, place: Place, copied: &[Copied]) -> Time {
         let _ = copied;
         place.start
     }
 }
 
-/// What a thread was when it last gave its turn away or made a call.
+/// A thread's state at the end of its last turn or at its last system call.
 #[derive(Clone, Debug)]
 pub(crate) struct Deposit {
-    /// Its registers; at a call, those before it.
+    /// The registers; at a system call, those before the call.
     pub state: State,
-    /// What the kernel knows of it.
+    /// The kernel's state of the thread.
     pub kernel: KernelState,
-    /// Signals on their way to it, those included that come later.
+    /// Pending signals, including those that arrive later.
     pub arrivals: Arrivals,
 }
 
-/// What somebody may want done while no thread of the process runs.
+/// An operation that requires all threads of the process to be stopped.
 pub trait Interlude: Send + Sync {
-    /// True if something is wanted. Asked at the end of each turn: it must be quick.
+    /// Whether the operation is requested. Called after each turn, so it must be fast.
     fn is_wanted(&self) -> bool;
 
-    /// Does it; all threads stand still, each with a deposit. Gives how the process ends, if it does.
+    /// Performs the operation while all threads are stopped and have a deposit. Returns the outcome if the process is
+    /// to end.
     fn serve(&self, simulated: &Simulated, process: &Process) -> Option<Outcome>;
 }
 
-/// What a process needs to run in simulated time.
+/// The configuration of simulated time.
 pub struct SimulatedConfig {
-    /// Decides who runs.
+    /// The scheduler of the guest threads.
     pub scheduler: Arc<Scheduler>,
-    /// Says how long it takes.
+    /// The timing model.
     pub clockwork: Box<dyn Clockwork>,
-    /// What may want all threads to stand still, such as a checkpoint.
+    /// An operation that stops all threads, such as a checkpoint.
     pub interlude: Option<Arc<dyn Interlude>>,
-    /// Where the program's random bytes come from.
+    /// The seed of the program's random numbers.
     pub seed: u64,
-    /// The memory that the program is told of, bytes.
+    /// The memory size that the program observes, in bytes.
     pub memory_bytes: u64,
 }
 
-/// A process in simulated time.
+/// The simulated time of a process.
 pub struct Simulated {
-    /// Decides who runs.
+    /// The scheduler of the guest threads.
     pub(crate) scheduler: Arc<Scheduler>,
     clockwork: Mutex<Box<dyn Clockwork>>,
     clock: SimulatedClock,
@@ -112,7 +113,7 @@ pub struct Simulated {
 }
 
 impl Simulated {
-    /// All of it together. For an interlude, threads leave deposits.
+    /// Connects the parts. Threads save their state after each turn only if there is an interlude.
     pub fn new(config: SimulatedConfig) -> Self {
         let SimulatedConfig { scheduler, clockwork, interlude, seed, memory_bytes } = config;
         if let Some(devices) = clockwork.devices() {
@@ -132,7 +133,7 @@ impl Simulated {
         }
     }
 
-    /// What the process is told of it.
+    /// Sets the scheduler, the devices and the seed in a process's configuration.
     pub(crate) fn enter_into(&self, process: &mut ProcessConfig) {
         process.devices = self.clockwork().device_files();
         process.simulation = Some(SimulationConfig {
@@ -142,7 +143,7 @@ impl Simulated {
         });
     }
 
-    /// What threads that do not run were when they last did, if there may be an interlude.
+    /// The saved states of threads; empty if there is no interlude.
     pub(crate) fn deposits(&self) -> MutexGuard<'_, BTreeMap<ThreadNumber, Deposit>> {
         self.deposits.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -165,7 +166,7 @@ impl Simulated {
         Place { core: turn.core, thread: thread.number(), start: turn.at, alone }
     }
 
-    /// Lets the thread go on until it stops.
+    /// Executes the thread until it stops.
     pub(crate) fn run(&self, core: &mut Core, thread: &Thread) -> Stop {
         let place = self.place(thread);
         if let Some(simulation) = thread.process().simulation() {
@@ -176,13 +177,13 @@ impl Simulated {
         stop
     }
 
-    /// The thread goes into the kernel and comes back, whatever that does for it.
+    /// Accounts for an entry to the kernel.
     pub(crate) fn enter_kernel(&self, thread: &Thread) {
         let time = self.clockwork().enter_kernel(self.place(thread));
         self.scheduler.advance(thread.number(), time);
     }
 
-    /// The kernel answers the call that the thread is about to make.
+    /// Performs the system call that the thread is about to make.
     pub(crate) fn system_call(&self, core: &mut Core, thread: &mut Thread) -> Outcome {
         let number = thread.number();
         self.enter_kernel(thread);
@@ -198,7 +199,7 @@ impl Simulated {
         outcome
     }
 
-    /// Lets a thread whose program is for LoongArch go on until it stops, and does what that asks for.
+    /// Executes a LoongArch thread until it stops, and handles the reason.
     pub(crate) fn turn(&self, core: &mut Core, thread: &mut Thread) -> Outcome {
         match self.run(core, thread) {
             Stop::Quantum | Stop::Magic(_) => Outcome::Continue,
@@ -215,8 +216,8 @@ impl Simulated {
     }
 }
 
-/// Runs `thread` on this host thread, when it is its turn, until it is over or, having forked, is no longer in simulated time. `turn` is
-/// [`Simulated::turn`] or what stands for that.
+/// Runs `thread` on the calling host thread, whenever it is scheduled, until it exits or leaves simulated time in a
+/// forked child. `turn` is [`Simulated::turn`] or its counterpart for translated programs.
 pub(crate) fn run_thread(
     simulated: &Simulated,
     core: &mut Core,

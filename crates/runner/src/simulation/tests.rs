@@ -1,5 +1,4 @@
-//! What the end of a region, and of the program, waits for.
-//! Not how long each access takes: see the tests of the models.
+//! The end of a region and of the program waits for pending accesses.
 
 mod turns;
 
@@ -27,7 +26,7 @@ fn simulation(kind: ModelKind) -> Simulation {
     .unwrap()
 }
 
-/// Runs 15 of `instruction`, each of which misses every cache, on the first core; then a full barrier if that is wanted.
+/// Executes `instruction` 15 times on the first core, missing all caches each time; then a full barrier if `barrier`.
 fn run_misses(simulation: &mut Simulation, instruction: Instruction, barrier: bool) {
     let block =
         |start, instructions: &[Instruction]| TracedBlock { start, instructions: instructions.into() };

@@ -1,5 +1,4 @@
-//! The system calls of a translated program, and what its new threads begin with.
-//! Not what calls become (the front ends, `longma_translate_x86` and its kin), nor what they do.
+//! System calls of a translated program, and the initial state of its new threads.
 
 use std::cell::Cell;
 
@@ -13,24 +12,25 @@ use super::steered::Steered;
 use super::{Translated, memory_for};
 use crate::cores::Cores;
 
-// The number and the arguments of LoongArch's calls.
+// Registers and numbers of LoongArch system calls.
 const NUMBER: u8 = 11;
 const ARGUMENTS: [u8; 6] = [4, 5, 6, 7, 8, 9];
 const RT_SIGRETURN: u64 = 139;
 const CLONE: u64 = 220;
 const CLONE3: u64 = 435;
 const CLONE_SETTLS: u64 = 0x8_0000;
-/// Errors are the negative numbers from -1 to this.
+/// Errors are the values from -4095 to -1.
 const LAST_ERROR: u64 = -4095i64 as u64;
 
 thread_local! {
-    /// The program's registers at the call that this host thread is making, and the arguments that the call has here.
+    /// The program's registers and the LoongArch arguments of the call that this host thread is making.
     static CALLER: Cell<Option<([u64; 32], [u64; 6])>> = const { Cell::new(None) };
-    /// Where in the program's memory the calls of this host thread have their structures; 0: nowhere yet.
+    /// The address of this host thread's buffer for structures in guest memory; 0 if not allocated.
     static ROOM: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Room for the structures of a call. Not below the stack pointer: another stack may lie there, or nothing.
+/// The buffer for the structures of a call. It is not below the stack pointer, because that memory may be unmapped or
+/// belong to another stack.
 fn room<F: FrontEnd>(cores: &Cores) -> Result<u64, Errno> {
     if ROOM.get() == 0 {
         ROOM.set(memory_for(cores.process().address_space(), F::ROOM_BYTES)?);
@@ -38,16 +38,16 @@ fn room<F: FrontEnd>(cores: &Cores) -> Result<u64, Errno> {
     Ok(ROOM.get())
 }
 
-/// Gives the room back of a thread that has ended.
+/// Frees the buffer of a thread that has exited.
 fn leave_room<F: FrontEnd>(cores: &Cores) {
     let room = ROOM.replace(0);
     if room != 0 {
-        // Pages that the program has unmapped itself are not there any more.
+        // Fails if the program has unmapped the pages itself.
         let _ = cores.process().address_space().unmap(room, F::ROOM_BYTES);
     }
 }
 
-/// Slots of a thread's own, in which is what is in those of the thread that makes it.
+/// Allocates spill slots for a new thread, with the contents of its creator's.
 fn slots_like<F: FrontEnd>(cores: &Cores, view: &dyn Structures, slots: u64) -> Option<u64> {
     if F::SLOT_BYTES == 0 {
         return Some(0);
@@ -57,15 +57,15 @@ fn slots_like<F: FrontEnd>(cores: &Cores, view: &dyn Structures, slots: u64) -> 
     (view.read(slots, &mut bytes) && view.write(own, &bytes)).then_some(own)
 }
 
-/// What is in a thread's slots before a call that may make a process. They are registers, which a child that borrows the memory
-/// (vfork) has of its own, but it sends back what it has put there.
+/// Saves a thread's spill slots before a call that may create a process. A vfork child shares the parent's memory, but
+/// the slots are registers, which the child must not change in the parent.
 fn kept_slots<F: FrontEnd>(view: &dyn Structures, slots: u64, number: u64) -> Option<Vec<u8>> {
     let mut bytes = vec![0; F::SLOT_BYTES as usize];
     let may_borrow = F::SLOT_BYTES != 0 && matches!(number, CLONE | CLONE3);
     (may_borrow && view.read(slots, &mut bytes)).then_some(bytes)
 }
 
-/// Gives the slots back of a thread that has ended.
+/// Frees the spill slots of a thread that has exited.
 fn leave_slots<F: FrontEnd>(cores: &Cores, state: &State) {
     if F::SLOT_BYTES != 0 {
         let _ = cores.process().address_space().unmap(state.r(F::SLOTS), F::SLOT_BYTES);
@@ -73,7 +73,7 @@ fn leave_slots<F: FrontEnd>(cores: &Cores, state: &State) {
 }
 
 impl<F: FrontEnd> Translated<F> {
-    /// The system call at the program counter.
+    /// Handles the system call at the program counter.
     pub(super) fn call(&self, on: &mut Steered, core: &mut Core) -> Outcome {
         let cores = on.cores;
         let state = &mut core.cpu().state;
@@ -83,7 +83,7 @@ impl<F: FrontEnd> Translated<F> {
         let code = state.pc;
         let source = position.pc;
         let view = self.view(cores);
-        // Nothing is in r1 between two source instructions, and `resume` takes what it finds there for the address handlers return to.
+        // r1 is free between two source instructions. `resume` expects a handler's return address or 0 there.
         state.set_r(SCRATCH, 0);
         let before = state.x;
         let step = match room::<F>(cores) {
@@ -127,7 +127,8 @@ impl<F: FrontEnd> Translated<F> {
         self.note_hold(on);
         on.leave_call(state);
         if core.cpu().attention.is_requested() {
-            // Before anything else is executed: the call may have to be made again, or have given a handler its mask.
+            // Deliver signals before anything else is executed. The call may have to be restarted, or may have set a
+            // temporary signal mask for a handler.
             on.thread.make_again_with(before);
             core.cpu().attention.clear();
             return self.deliver(on, core, is_there.then_some((code + 4, None)));
@@ -140,8 +141,8 @@ impl<F: FrontEnd> Translated<F> {
         Outcome::Continue
     }
 
-    /// Makes a call of the process's, which stands at `code`, for a program whose registers were `before`: what comes of it for the program
-    /// and whether the code is still there, or the outcome if the thread does not go on.
+    /// Makes the system call at host address `code`. `before` are the program's registers. Returns the result and
+    /// whether the code at `code` still exists, or the outcome if the thread does not continue.
     fn through_process(
         &self,
         on: &mut Steered,
@@ -171,7 +172,8 @@ impl<F: FrontEnd> Translated<F> {
         if number == CLONE && returned == 0 && arguments[0] & CLONE_SETTLS != 0 {
             F::set_thread_pointer(state, arguments[4]);
         }
-        // What a call has put elsewhere is forgotten once more: somebody may have translated it just before it went.
+        // Invalidate once more the code that the call has moved or unmapped: another thread may have translated it just
+        // before.
         if let Some(changed) = F::changed(after, returned) {
             self.forget(cores, changed);
         }
@@ -201,7 +203,7 @@ impl<F: FrontEnd> Translated<F> {
     }
 }
 
-/// Makes a call of the process's.
+/// Makes a system call with LoongArch numbering.
 fn make(cores: &Cores, core: &mut Core, thread: &mut Thread, number: u64, arguments: [u64; 6]) -> Outcome {
     let state = &mut core.cpu().state;
     CALLER.set(Some((state.x, arguments)));
@@ -214,7 +216,7 @@ fn make(cores: &Cores, core: &mut Core, thread: &mut Thread, number: u64, argume
     outcome
 }
 
-/// The kernel answers, which takes its time where that is simulated.
+/// Performs the call, which takes time if that is simulated.
 fn answer(cores: &Cores, core: &mut Core, thread: &mut Thread) -> Outcome {
     match cores.in_time() {
         Some(simulated) => simulated.system_call(core, thread),
@@ -223,8 +225,8 @@ fn answer(cores: &Cores, core: &mut Core, thread: &mut Thread) -> Outcome {
 }
 
 impl<F: FrontEnd> Translated<F> {
-    /// Gives a thread that the calling one has just made what it begins with: `state` is as the process has left it, at a source address
-    /// and with the registers of LoongArch's call. False if it cannot begin there.
+    /// Sets the initial state of a thread that the calling thread is creating. The process has set `state` to the
+    /// source address and the registers of a LoongArch call. Returns false if the thread cannot start.
     pub(super) fn bear(&self, cores: &Cores, state: &mut State) -> bool {
         let Some((mut caller, [flags, _, _, _, thread_pointer, _])) = CALLER.get() else { return false };
         let stack = state.r(STACK_POINTER);
@@ -240,12 +242,12 @@ impl<F: FrontEnd> Translated<F> {
         state.set_r(F::TABLE, self.layout.table);
         state.set_r(F::SLOTS, slots);
         F::put_result(state, Ok((0, None)));
-        // The process takes the call for one of LoongArch's, of four bytes.
+        // The process assumed a LoongArch system-call instruction, which has four bytes.
         let behind = state.pc.wrapping_sub(4).wrapping_add(F::SYSCALL_BYTES);
-        // A stop that is there is told when the thread has begun.
+        // The new thread reports a breakpoint here after it has started.
         match self.code_past_stop(cores, behind) {
             Ok(code) => {
-                // This thread, too, has its place there until its call is over.
+                // The new thread counts as being in this area until the creator's call is over.
                 self.places.bear();
                 state.pc = code;
                 true

@@ -1,5 +1,4 @@
-//! What a process takes up of earlier runs of its program, and what it leaves for later ones.
-//! Not the files (`cache.rs`).
+//! Import of translations from earlier runs of a program, and export for later runs.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -13,15 +12,16 @@ use super::cache::{CacheFile, Content};
 use super::{HOT, Translated};
 use crate::cores::Cores;
 
-/// What is new is worth being kept if all that there is is no more than so many times as much: most runs have some code that no other has.
+/// Export only if the total is at most this many times the size of the new translations. Most runs execute some code
+/// that no other run does.
 const WORTH_KEEPING: u64 = 100;
 
-/// All that is kept takes no more than this part of the room for translated code; with more it is begun anew.
+/// The cache holds at most 1/8 of the code area's size. Beyond that, it is discarded.
 const MOST_OF_ROOM: u64 = 8;
 
 const WORD_BYTES: u64 = 4;
 
-/// The file of a process's program, if its code is such that another process can take it up.
+/// The cache file of a process's program; `None` if its translations cannot be reused.
 pub(super) fn file_of<F: FrontEnd>(
     process: &Process,
     [folder, root]: [&Path; 2],
@@ -39,23 +39,23 @@ pub(super) fn file_of<F: FrontEnd>(
 }
 
 impl<F: FrontEnd> Translated<F> {
-    /// Takes up what earlier runs have kept. No thread runs.
+    /// Imports the translations of earlier runs. No thread is running.
     pub(super) fn take_up_kept(&self, cores: &Cores) {
         let Some(content) = self.cache.as_ref().and_then(CacheFile::read) else { return };
         let Content { units, regions, code } = content;
         if self.engine().take_up(units) {
-            // The units are of use without the host's code.
+            // The units are useful even without host code.
             let _ = cores.code().take_up(&regions, &code);
         }
     }
 
-    /// Keeps what has been translated, if it is worth it. The program is over, which other threads do not know.
+    /// Exports the translations if that is worthwhile. The program has ended, but its other threads are still running.
     pub(super) fn keep(&self, cores: &Cores) {
         let Some(file) = &self.cache else { return };
         if self.is_forked.load(Ordering::Acquire) || self.turns.load(Ordering::SeqCst) > 0 {
             return;
         }
-        // What is kept takes a while, in which they would go on.
+        // Stop the other threads, because the export takes some time.
         self.is_over.store(true, Ordering::Release);
         cores.request_all();
         self.forget_noted(cores);
@@ -74,7 +74,7 @@ impl<F: FrontEnd> Translated<F> {
         });
         drop(engine);
         if let Some(content) = content {
-            // A cache: what cannot be kept is translated once more.
+            // A failure is harmless: the code is translated again.
             let _ = file.write(&content);
         }
     }

@@ -1,5 +1,5 @@
-//! In which area of translated code each thread may be, so that an area is used again when nobody is in it.
-//! Not the areas (`longma_translate::engine`).
+//! Tracks which area of translated code each thread may be in, so that an area is reused only after all threads have
+//! left it.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -7,31 +7,31 @@ use std::sync::{Arc, PoisonError};
 
 use longma_guest::host::locks::{Mutex, MutexGuard};
 
-/// The thread has no address of translated code.
+/// The thread holds no address of translated code.
 const NOWHERE: usize = usize::MAX;
 
 type Place = Arc<AtomicUsize>;
 
 thread_local! {
-    /// Where this host thread is, of which process's translation.
+    /// The area that this host thread is in, and the process that it belongs to.
     static OWN: RefCell<Option<(u64, Place)>> = const { RefCell::new(None) };
 }
 
-/// Where the threads of a process are.
+/// The areas that the threads of a process are in.
 ///
-/// What is said of a thread may be late when code of one area leads to the other by itself. Then it is said to be in the one that was in
-/// use before, which is not used again until it says otherwise; and so long the one that it is in stays in use.
+/// The record of a thread lags behind if code of one area jumps to the other. The record then names the old area, which
+/// is not reused until the record is updated. Until then, the area that the thread is really in stays in use, too.
 pub(super) struct Places {
-    /// Which process's.
+    /// Identifies the process.
     of: u64,
     all: Mutex<Vec<Place>>,
-    /// Threads that have been told where to begin, and have not said that they are there.
+    /// The number of threads that were given a start address but have not reported it yet.
     unborn: AtomicUsize,
-    /// Threads that wait until an area has been left.
+    /// The number of threads that wait until an area is empty.
     waiting: AtomicUsize,
 }
 
-/// A thread waits until this is dropped.
+/// A waiting thread; it stops waiting when this is dropped.
 pub(super) struct Waiting<'a>(&'a Places);
 
 impl Drop for Waiting<'_> {
@@ -41,7 +41,7 @@ impl Drop for Waiting<'_> {
 }
 
 impl Places {
-    /// Nobody is anywhere.
+    /// No thread is in any area.
     pub fn new() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Self {
@@ -52,7 +52,7 @@ impl Places {
         }
     }
 
-    /// Looks at this thread's place.
+    /// Calls `look` with this thread's record.
     fn with_own<T>(&self, look: impl FnOnce(&Place) -> T) -> T {
         OWN.with_borrow_mut(|own| {
             let (_, place) = match own {
@@ -71,50 +71,52 @@ impl Places {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// This thread may be in `area` from now on and in no other, or in none.
+    /// Records that this thread may be in `area` only, or in none.
     pub fn set(&self, area: Option<usize>) {
         self.with_own(|own| own.store(area.unwrap_or(NOWHERE), Ordering::SeqCst));
     }
 
-    /// This thread is in `area`, where it may have come by itself. One that was nowhere begins there, as another one has told it.
+    /// Records that this thread has reached `area`, possibly by a jump. If it was in none, it is a new thread that
+    /// starts there.
     pub fn go_on(&self, area: usize) {
         if self.with_own(|own| own.swap(area, Ordering::SeqCst)) == NOWHERE {
             self.bury();
         }
     }
 
-    /// This thread has told a new one where to begin, which is where itself is said to be.
+    /// Records that this thread has given a new thread a start address, in the area that this thread is recorded in.
     pub fn bear(&self) {
         self.unborn.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// The new one has begun, or will not.
+    /// Records that the new thread has started, or will not.
     pub fn bury(&self) {
         let _ = self.unborn.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |unborn| unborn.checked_sub(1));
     }
 
-    /// This thread waits until others have left an area.
+    /// Registers this thread as waiting for an area to become empty.
     pub fn wait(&self) -> Waiting<'_> {
         self.waiting.fetch_add(1, Ordering::SeqCst);
         Waiting(self)
     }
 
-    /// True while somebody waits: who comes out does not go back to where it was, be it in the middle of a loop.
+    /// Whether a thread is waiting. Threads that exit to the engine must then not return to their old code, even in the
+    /// middle of a loop.
     pub fn are_awaited(&self) -> bool {
         self.waiting.load(Ordering::SeqCst) != 0
     }
 
-    /// True if no other thread can be in `area`.
+    /// Whether no other thread can be in `area`.
     pub fn is_left_by_others(&self, area: usize) -> bool {
         let own = self.with_own(Place::clone);
         let mut all = self.all();
-        // The places of threads that are over are nobody else's.
+        // Remove the records of threads that have exited: only this list refers to them.
         all.retain(|place| Arc::strong_count(place) > 1);
         let is_elsewhere = |place: &Place| Arc::ptr_eq(place, &own) || place.load(Ordering::SeqCst) != area;
         self.unborn.load(Ordering::SeqCst) == 0 && all.iter().all(is_elsewhere)
     }
 
-    /// In a forked child only this thread exists.
+    /// Removes other threads, which do not exist in a forked child.
     pub fn become_forked(&self) {
         let own = self.with_own(Place::clone);
         *self.all() = vec![own];
@@ -174,7 +176,7 @@ mod tests {
             has_begun.recv().unwrap();
             assert!(places.is_left_by_others(1) && !places.is_left_by_others(0));
             drop(go);
-            // The scope alone would not wait for what the thread leaves behind.
+            // The scope does not wait for destructors of thread-local values.
             new.join().unwrap();
         });
         places.bear();

@@ -1,6 +1,4 @@
-//! The code of source addresses for the threads of a process, and room for it: when an area of translated code is full and nobody is in the
-//! other one any more, it goes on there, and what was there is gone.
-//! Not who is where (`places.rs`), nor what lies in the areas (`longma_translate::engine`).
+//! Looks up the code of source addresses, and switches areas when the current one is full and the other one is empty.
 
 use std::sync::atomic::Ordering;
 use std::thread;
@@ -13,34 +11,35 @@ use super::steered::Steered;
 use super::{Translated, must};
 use crate::cores::Cores;
 
-/// So long do threads have to come out of an area. They do as soon as they run: this is for a host that does not let them.
+/// How long to wait until threads have left an area. They leave it as soon as they run, so the limit is reached only if
+/// the host does not schedule them.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 const BETWEEN_LOOKS: Duration = Duration::from_millis(1);
 
 impl<F: FrontEnd> Translated<F> {
-    /// The code of a source address, to which the thread will go.
+    /// The code of a source address, to which the thread will jump.
     pub(super) fn code_of(&self, cores: &Cores, pc: u64) -> Result<u64, Refusal> {
         self.forget_noted(cores);
         self.with_room(cores, |engine, memory| engine.code_of(pc, memory))
     }
 
-    /// The same, whether threads are to stop there or not.
+    /// Like [`Self::code_of`], but ignores breakpoints.
     pub(super) fn code_past_stop(&self, cores: &Cores, pc: u64) -> Result<u64, Refusal> {
         self.forget_noted(cores);
         self.with_room(cores, |engine, memory| engine.code_past_stop(pc, memory))
     }
 
-    /// The code of the source address that the exit at `exit`, where the thread is, leads to.
+    /// The code of the source address that the exit at `exit` leads to. The thread is at the exit.
     pub(super) fn follow(&self, cores: &Cores, exit: u64, pc: u64) -> Result<u64, Refusal> {
         let mut is_first = true;
         self.with_room(cores, |engine, memory| match std::mem::take(&mut is_first) {
             true => engine.follow(exit, pc, memory),
-            // Something else may be at the exit's address by now.
+            // The exit may have been overwritten.
             false => engine.code_of(pc, memory),
         })
     }
 
-    /// Looks for code, and if there is no room, makes some and looks again. From then on the thread is not where it was.
+    /// Looks up code. If the area is full, switches areas and looks again; the thread's old code is then gone.
     fn with_room(
         &self,
         cores: &Cores,
@@ -76,8 +75,8 @@ impl<F: FrontEnd> Translated<F> {
         }
     }
 
-    /// Lets a thread that would go on at `code` do `work` that may take long, and not be in the way meanwhile: what came of it, and
-    /// whether `code` is still there.
+    /// Runs `work`, which may take long, without keeping the thread's area in use. Returns the result, and whether the
+    /// code at `code`, at which the thread would continue, still exists.
     pub(super) fn away<T>(&self, code: u64, work: impl FnOnce() -> T) -> (T, bool) {
         let turns = self.turns.load(Ordering::SeqCst);
         self.places.set(None);
@@ -91,14 +90,14 @@ impl<F: FrontEnd> Translated<F> {
         (done, is_there)
     }
 
-    /// A thread that is followed may be held here for long, and will go on at an address of the source.
+    /// Releases the area, because a debugger may stop the thread here. It continues at a source address.
     pub(super) fn note_hold(&self, on: &Steered) {
         if on.follower.is_some() {
             self.places.set(None);
         }
     }
 
-    /// Notes where a thread is that may have gone from one area to the other by itself.
+    /// Updates the record of a thread that may have jumped from one area to the other.
     pub(super) fn note_place(&self, pc: u64) {
         if self.layout.code.contains(&pc) {
             self.places.go_on(self.area_of(pc));
