@@ -1,7 +1,6 @@
-//! x86-64's registers as gdb numbers, names and sizes them, and where a thread has them.
-//! Not what they mean.
-//! Source: GDB manual, appendix G.5.7 (i386 features); gdb/features/i386 in its sources for the order; Intel SDM, volume 1, section 8.1.7
-//! (tag word), volume 2 (FXSAVE).
+//! The x86-64 registers with GDB's numbers, names and sizes, and access to their values in a thread. Source: GDB
+//! manual, appendix G.5.7 (i386 features); gdb/features/i386 in its sources for the order; Intel SDM, volume 1, section
+//! 8.1.7 (tag word), volume 2 (FXSAVE).
 
 use longma_loongarch::State;
 use longma_translate::debug::{Description, Register, Row, Value, flags, of_word, value, vector, words};
@@ -11,30 +10,30 @@ use crate::registers::*;
 use crate::service::frame::{FLOAT_BYTES, restore_x87, save_floats};
 use crate::service::{control, keep_flags, kept_flags, set_control};
 
-/// What a register is.
+/// A kind of register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seen {
-    /// A general register; the number of the first among those.
+    /// A general register; the field is the first one's number in GDB's order.
     General(u8),
     /// RIP.
     Pc,
     /// RFLAGS.
     Flags,
-    /// Selectors of segments.
+    /// A segment selector.
     Segment,
-    /// The stack of x87.
+    /// An x87 stack register.
     X87,
-    /// Its control, status and tag words, and what it says of the last instruction.
+    /// An x87 control, status or tag word, or a word of the last instruction's state.
     X87Word,
-    /// The lower half of a vector.
+    /// The lower half of a YMM register.
     Xmm,
     /// MXCSR.
     Control,
     /// RAX before a system call.
     Original,
-    /// The base of FS, then that of GS.
+    /// The FS base, then the GS base.
     Base,
-    /// The upper half of a vector.
+    /// The upper half of a YMM register.
     Upper,
 }
 
@@ -106,13 +105,13 @@ fn types(feature: &str) -> String {
     }
 }
 
-/// The registers of a program, which has upper halves of vectors where AVX is announced.
+/// The registers of a program. Upper halves of YMM registers exist only if AVX is announced.
 pub fn description() -> Description<Seen> {
     let rows = if has_avx() { &ROWS[..] } else { &ROWS[..ROWS.len() - 1] };
     Description { architecture: "i386:x86-64", rows, types }
 }
 
-/// The general registers in gdb's order, by the numbers that instructions have: RAX, RBX, RCX, RDX, RSI, RDI, RBP, RSP.
+/// The encoding numbers of RAX, RBX, RCX, RDX, RSI, RDI, RBP and RSP, which is GDB's order.
 const ORDER: [usize; 8] = [0, 3, 1, 2, 6, 7, 5, 4];
 
 fn general(first: u8, index: usize) -> u8 {
@@ -120,14 +119,14 @@ fn general(first: u8, index: usize) -> u8 {
     GENERAL[ORDER.get(place).copied().unwrap_or(place)]
 }
 
-/// CS, SS and the others of user programs.
+/// The selectors in user mode: CS, SS and the others.
 const SELECTORS: [u64; 6] = [0x33, 0x2b, 0, 0, 0, 0];
-/// What the kernel says where no call is being made.
+/// The kernel's value outside a system call.
 const NO_CALL: u64 = u64::MAX;
-/// Where FXSAVE's area has ST(0).
+/// The offset of ST(0) in the FXSAVE area.
 const STACK_AT: usize = 32;
 
-/// What is in a register of a thread that is between two instructions.
+/// Reads a register of a thread that is between two instructions.
 pub fn read(register: Register<Seen>, state: &State) -> Value {
     let Register { kind, index, .. } = register;
     match kind {
@@ -157,7 +156,7 @@ pub fn read(register: Register<Seen>, state: &State) -> Value {
     }
 }
 
-/// Sets a register of a thread that is between two instructions; false if it cannot have the value.
+/// Writes a register of a thread that is between two instructions. Returns false if it cannot hold the value.
 pub fn write(register: Register<Seen>, value: &Value, state: &mut State) -> bool {
     let Register { kind, index, .. } = register;
     let [low, high, ..] = words(value);
@@ -182,7 +181,7 @@ pub fn write(register: Register<Seen>, value: &Value, state: &mut State) -> bool
         }
         Seen::Xmm => state.v[16 + index].0[..2].copy_from_slice(&[low, high]),
         Seen::Control => set_control(state, low as u32),
-        // Which call was made, nobody asks.
+        // `orig_rax` is not used.
         Seen::Original => {}
         Seen::Base if index == 0 => state.set_r(THREAD_POINTER, low),
         Seen::Base => state.lbt.scratch[usize::from(GS_BASE)] = low,
@@ -195,7 +194,7 @@ fn half(area: &[u8; FLOAT_BYTES], at: usize) -> u16 {
     u16::from_le_bytes([area[at], area[at + 1]])
 }
 
-/// x87's control, status and tag words; what it would say of the last instruction is not kept.
+/// The x87 control, status and tag words. The last instruction's state is not recorded and reads as zero.
 fn x87_word(area: &[u8; FLOAT_BYTES], index: usize) -> u16 {
     match index {
         0 | 1 => half(area, 2 * index),
@@ -204,7 +203,7 @@ fn x87_word(area: &[u8; FLOAT_BYTES], index: usize) -> u16 {
     }
 }
 
-/// What the tag word says of a register, by its own number: 0 valid, 1 zero, 2 special, 3 empty.
+/// The tag of the physical register `number`: 0 valid, 1 zero, 2 special, 3 empty.
 fn tag(area: &[u8; FLOAT_BYTES], number: u16) -> u16 {
     if area[4] >> number & 1 == 0 {
         return 3;
@@ -220,7 +219,7 @@ fn tag(area: &[u8; FLOAT_BYTES], number: u16) -> u16 {
     }
 }
 
-/// Sets the control, the status or the tag word: of tags it is kept which registers are empty.
+/// Sets the control, status or tag word. Of tags, only empty or not is stored.
 fn set_x87_word(area: &mut [u8; FLOAT_BYTES], index: usize, word: u16) {
     if index < 2 {
         area[2 * index..][..2].copy_from_slice(&word.to_le_bytes());
@@ -263,7 +262,7 @@ mod tests {
             assert_eq!(names[number], (number, kind, bytes));
         }
         assert_eq!(names.len(), 76);
-        // RBX, RSP and R15: as instructions number them, 3, 4 and 15.
+        // RBX, RSP and R15 have the encoding numbers 3, 4 and 15.
         let places = [(0, 1), (6, 1), (8, 7)].map(|(first, index)| general(first, index));
         assert_eq!(places, [GENERAL[3], STACK_POINTER, GENERAL[15]]);
     }
@@ -294,7 +293,7 @@ mod tests {
         let words = |state: &State| x87_word(&save_floats(state), 2);
         assert_eq!(words(&state), 0xffff);
         let mut area = save_floats(&state);
-        // The top of the stack is register 6: 1.0, then 0.0; register 0 is infinite and 1 denormal.
+        // The top of the stack is register 6: 1.0, then 0.0. Register 0 is infinite and register 1 denormal.
         area[2..4].copy_from_slice(&(6u16 << 11).to_le_bytes());
         area[4] = 0b1100_0011;
         for (at, exponent, mantissa) in

@@ -1,6 +1,5 @@
-//! x86-64 up to AVX2, as Linux programs use it.
-//! Not the engine, which knows no source architecture.
-//! Source: Intel 64 and IA-32 Architectures Software Developer's Manual; System V ABI, AMD64 supplement, appendix A.2 (calls).
+//! The translation front end for x86-64 up to AVX2, in user mode under Linux. Source: Intel 64 and IA-32 Architectures
+//! Software Developer's Manual; System V ABI, AMD64 supplement, appendix A.2 (system calls).
 
 mod code;
 pub mod debug;
@@ -26,15 +25,15 @@ use registers::{
 pub use service::frame;
 use system::After;
 
-/// Where the code of one instruction begins.
+/// The start of the code of one instruction.
 type Position = front_end::Position<Known>;
-/// A translated unit.
+/// A translation unit.
 type Unit = front_end::Unit<Instruction, Known>;
 
-/// Errors are the negative numbers from -1 to this.
+/// Errors are the values from -4095 to -1.
 const LAST_ERROR: u64 = -4095i64 as u64;
 
-/// x86-64 as the engine sees it.
+/// The x86-64 front end.
 #[derive(Debug)]
 pub struct X86_64;
 
@@ -113,7 +112,7 @@ impl FrontEnd for X86_64 {
         looks_up.then(|| state.r(TARGET))
     }
 
-    /// A division that traps, and an instruction that only the kernel may execute.
+    /// Division errors and privileged instructions already raise the right trap.
     fn trap(trap: Trap) -> Trap {
         trap
     }

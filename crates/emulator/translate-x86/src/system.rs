@@ -1,6 +1,5 @@
-//! System calls of x86-64 as the calls that LoongArch programs make: numbers, arguments, structures.
-//! Not the calls themselves, which are the process's.
-//! Source: Linux arch/x86/entry/syscalls/syscall_64.tbl, arch/x86/include/uapi/asm; `calls.tsv`.
+//! Conversion of x86-64 system calls to LoongArch system calls: numbers, arguments and structures. Source: Linux
+//! arch/x86/entry/syscalls/syscall_64.tbl, arch/x86/include/uapi/asm; `calls.tsv`.
 
 use std::sync::LazyLock;
 
@@ -10,31 +9,31 @@ use super::registers::{GS_BASE, THREAD_POINTER};
 use longma_translate::calls::{Calls, fetch, store, word};
 use longma_translate::front_end::{self, CallResult, Structures};
 
-/// What to do for a call.
+/// The action that a system call requires.
 pub type Step = front_end::Step<After>;
 
-/// What remains to be done with a result.
+/// What to do with the result of a system call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum After {
     /// Nothing.
     Nothing,
-    /// `struct stat` from one address to another.
+    /// Convert `struct stat`, from one address to another.
     Stat(u64, u64),
-    /// `struct sigaction` from one address to another.
+    /// Convert `struct sigaction`, from one address to another.
     Action(u64, u64),
-    /// As many `struct epoll_event` as the result says, from one address to another, where they are packed.
+    /// Convert as many `struct epoll_event` as the result says, from one address to another, where they are packed.
     Events(u64, u64),
-    /// The name of the machine in the structure at an address.
+    /// Set the machine name in the `struct utsname` at an address.
     Machine(u64),
-    /// Code in this range may have changed.
+    /// Invalidate code in this range: start address and length in bytes.
     Mapped(u64, u64),
-    /// The memory that the call has put somewhere.
+    /// Invalidate code in the mapping that the call created, with this length in bytes.
     Placed(u64),
-    /// The seconds that were left, in the `struct itimerval` at an address.
+    /// Return the remaining seconds in the `struct itimerval` at an address.
     Seconds(u64),
-    /// The time in seconds, from one address to another, and as the result.
+    /// Return the seconds of the time at one address, and store them at another.
     Time(u64, u64),
-    /// What is left of a time limit, in microseconds, from one address to another.
+    /// Convert the remaining timeout to microseconds, from one address to another.
     Limit(u64, u64),
 }
 
@@ -47,16 +46,16 @@ const CLONE_VM: u64 = 0x100;
 const CLONE_VFORK: u64 = 0x4000;
 const SA_RESTORER: u64 = 0x0400_0000;
 const MAP_32BIT: u64 = 0x40;
-/// Room for structures.
+/// The size of the buffer for structures in bytes.
 pub(super) const ROOM_BYTES: u64 = 4096;
-/// As many events as have room.
+/// The maximum number of epoll events that fit the buffer.
 const MOST_EVENTS: u64 = 256;
-/// sizeof(struct epoll_event), which is packed.
+/// The size of the packed `struct epoll_event`.
 const EVENT_BYTES: u64 = 12;
 
 static CALLS: LazyLock<Calls> = LazyLock::new(|| Calls::parse(include_str!("calls.tsv"), 0));
 
-/// The name of a call, if there is one of this number.
+/// The name of a system call.
 pub fn name(number: u64) -> Option<&'static str> {
     CALLS.find(number).map(|(name, _)| name)
 }
@@ -65,7 +64,7 @@ fn generic(name: &str) -> u64 {
     CALLS.generic(name).unwrap_or(u64::MAX)
 }
 
-/// What call `number` of x86-64 is here. It may set the base of GS. Structures may be put at `room`.
+/// Decodes system call `number`. Structures may be placed at `room`. May set the GS base.
 pub fn prepare(
     number: u64,
     arguments: [u64; 6],
@@ -110,7 +109,7 @@ fn bases([code, address, ..]: [u64; 6], state: &mut State, memory: &dyn Structur
     }
 }
 
-/// A call that is being looked at.
+/// A system call that is being decoded.
 struct Call<'a> {
     arguments: [u64; 6],
     room: u64,
@@ -169,7 +168,7 @@ impl Call<'_> {
         }
     }
 
-    /// utime(2) and utimes(2): two times of so many bytes each.
+    /// utime(2) and utimes(2), whose two times have `bytes` bytes each.
     fn times(&self, directory: u64, path: u64, from: u64, bytes: usize) -> Result<Step, u64> {
         if from != 0 {
             let given: [u8; 32] = match bytes {
@@ -197,7 +196,7 @@ impl Call<'_> {
             "munmap" | "mprotect" | "mremap" => call(name, self.arguments, After::Mapped(a, b)),
             "getrlimit" => call("prlimit64", [0, a, 0, b, 0, 0], After::Nothing),
             "setrlimit" => call("prlimit64", [0, a, b, 0, 0, 0], After::Nothing),
-            // Its structure names the thread pointer; libraries do without it.
+            // Its structure contains the thread pointer. Libraries fall back to clone(2).
             "clone3" => Some(Err(ENOSYS)),
             "fork" => call("clone", [SIGCHLD, 0, 0, 0, 0, 0], After::Nothing),
             "vfork" => call("clone", [CLONE_VM | CLONE_VFORK | SIGCHLD, 0, 0, 0, 0, 0], After::Nothing),
@@ -239,7 +238,7 @@ impl Call<'_> {
         Ok(Step::Call(generic("setitimer"), [0, given, wanted, 0, 0, 0], After::Seconds(wanted)))
     }
 
-    /// Calls with a time limit, and events.
+    /// Calls with a timeout, and epoll.
     fn of_waiting(&self, name: &str) -> Found {
         let [a, b, c, d, e, f] = self.arguments;
         let step = |name: &str, arguments, after| Ok(Step::Call(generic(name), arguments, after));
@@ -248,7 +247,7 @@ impl Call<'_> {
             let asked = u64::from(c as u32).min(MOST_EVENTS);
             let count = self.memory.writable(b, EVENT_BYTES * asked) / EVENT_BYTES;
             if (c as i32) <= 0 || count == 0 {
-                // The call says that it is wrong, and events that cannot be written stay in the set.
+                // Let the call report the error. Events that cannot be written stay pending.
                 return step(name, [a, b, c, d, e, f], After::Nothing);
             }
             step(name, [a, self.room, count, d, e, f], After::Events(self.room, b))
@@ -279,7 +278,7 @@ impl Call<'_> {
         Ok(place)
     }
 
-    /// select(2), which has microseconds.
+    /// select(2), whose timeout is in microseconds.
     fn select(&self) -> Result<Step, u64> {
         let [count, read, write, except, limit, _] = self.arguments;
         let place = self.room + 512;
@@ -294,10 +293,10 @@ impl Call<'_> {
     }
 }
 
-/// What a call gives to the program, once it has been made.
+/// Converts the result of a system call for the program.
 ///
 /// # Errors
-/// The error, by the others' number.
+/// The error in the source's numbering.
 pub fn finish(after: After, result: u64, memory: &dyn Structures) -> CallResult {
     match after {
         After::Stat(from, to) => write_stat(&fetch(memory, from)?, to, memory)?,
@@ -340,7 +339,7 @@ pub fn finish(after: After, result: u64, memory: &dyn Structures) -> CallResult 
 
 fn write_stat(from: &[u8; 128], to: u64, memory: &dyn Structures) -> Result<(), u64> {
     let mut out = [0; 144];
-    // Where each field is there, where here, and how many bytes of it.
+    // LoongArch offset, x86 offset and length of each field.
     const FIELDS: [(usize, usize, usize); 13] = [
         (0, 0, 8),
         (8, 8, 8),

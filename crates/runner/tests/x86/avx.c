@@ -154,7 +154,7 @@ static void on_signal(int number, siginfo_t *info, void *context) {
     if (words[0] == FP_XSTATE_MAGIC1) memcpy(&end, area + words[1] - 4, 4);
     is_whole = words[0] == FP_XSTATE_MAGIC1 && end == FP_XSTATE_MAGIC2 && (u->uc_flags & 1);
     memcpy(seen, area + 576 + 16 * 7, 16);
-    // XSTATE_BV decides whether the upper half of ymm7 is restored.
+    // Replace the upper half of ymm7 in the frame.
     uint64_t other[2] = {0xaaaabbbbccccdddd, 0xeeeeffff00001111};
     memcpy(area + 576 + 16 * 7, other, 16);
     __asm__ volatile("vpcmpeqd %%ymm7, %%ymm7, %%ymm7\n\tvpcmpeqd %%ymm8, %%ymm8, %%ymm8" : : : "xmm7", "xmm8");

@@ -1,6 +1,5 @@
-//! Operands: where they are in memory, how they are read and written in each size.
-//! Not what is done with them.
-//! Source: Intel SDM, volume 1, sections 3.4.1 (partial registers) and 3.7.5 (addresses).
+//! Operands: memory addresses, and reads and writes in each size. Source: Intel SDM, volume 1, sections 3.4.1 (partial
+//! registers) and 3.7.5 (addresses).
 
 use iced_x86::{OpKind, Register};
 use longma_loongarch::{Instruction as Code, Op as La};
@@ -10,26 +9,26 @@ use super::known::{Facts, RSP};
 use super::lower::{FARTHEST, Lowering, Scaled};
 use crate::registers::*;
 
-/// What stands above the bits of an operand.
+/// The state of the bits above an operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Extension {
     Zero,
     Sign,
-    /// Nobody looks.
+    /// Irrelevant.
     Any,
 }
 
-/// A place in memory.
+/// A memory address.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Place {
-    /// A register and an offset of 12 bits.
+    /// A register plus a 12-bit offset.
     Near(u8, i32),
     /// The sum of two registers.
     Sum(u8, u8),
 }
 
 impl Lowering<'_> {
-    /// The address of the memory operand; `t` is a register that may be needed for it.
+    /// The address of the memory operand; `t` is a register that may be used for it.
     pub fn place(&mut self, t: u8) -> Place {
         let i = self.instruction;
         let base = i.memory_base();
@@ -101,7 +100,7 @@ impl Lowering<'_> {
             return Place::Near(at, displacement as i32);
         }
         let index = self.address_part(index);
-        // Whoever needs it next finds it, unless it goes straight into a register of the program's.
+        // Cache the sum for the next instruction, unless it is computed directly into a guest register.
         let t = if keeps && TEMPORARIES.contains(&t) {
             let at = self.temporary();
             if at == SCRATCH {
@@ -116,7 +115,7 @@ impl Lowering<'_> {
         self.sum_place(t, base, (index, shift), displacement)
     }
 
-    /// The place at the sum of `base` (0 if there is none), `index` shifted, and a displacement; `t` is a register for it.
+    /// The address `base` (0 for none) plus shifted `index` plus displacement; `t` is a register for it.
     fn sum_place(&mut self, t: u8, base: u8, (index, shift): (u8, u32), displacement: i64) -> Place {
         let scaled = |k: u8| Code { d: t, j: index, k, imm: shift as i32, ..Code::new(La::AlslD) };
         let is_near = (-2048..2048).contains(&displacement);
@@ -142,7 +141,7 @@ impl Lowering<'_> {
         Place::Near(t, low as i32)
     }
 
-    /// A register of an address: all of it, or of an address of 32 bits its low half.
+    /// A register of an address: all of it, or its low half for 32-bit addresses.
     fn address_part(&mut self, register: Register) -> u8 {
         match number(register) {
             RSP => STACK_POINTER,
@@ -157,7 +156,7 @@ impl Lowering<'_> {
         }
         let low = displacement << 52 >> 52;
         if t == base {
-            // What is to be added to stands there.
+            // `t` holds the base, so it must not be overwritten.
             self.assembler.constant(SCRATCH, displacement.wrapping_sub(low));
             self.assembler.three(La::AddD, t, base, SCRATCH);
             return Place::Near(t, low as i32);
@@ -173,7 +172,7 @@ impl Lowering<'_> {
         Place::Near(t, low as i32)
     }
 
-    /// Puts an address into a register.
+    /// Computes an address into a register.
     pub fn address_into(&mut self, d: u8, place: Place) {
         match place {
             Place::Near(base, 0) => self.assembler.copy(d, base),
@@ -182,7 +181,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// The memory operand's address as a register alone.
+    /// The address of the memory operand in a single register.
     pub fn address(&mut self) -> u8 {
         let t = self.temporary();
         match self.place(t) {
@@ -194,7 +193,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// The memory operand's place for an access that is made twice: one offset can be added to it.
+    /// The address of a memory operand that is accessed twice, in a form to which an offset can be added.
     pub fn near(&mut self) -> Place {
         let t = self.temporary();
         match self.place(t) {
@@ -206,7 +205,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// Loads so many bytes.
+    /// Loads `bytes` bytes.
     pub fn load_to(&mut self, d: u8, place: Place, bytes: usize, extension: Extension) {
         let zero = extension != Extension::Sign;
         let (near, sum) = match (bytes, zero) {
@@ -221,7 +220,7 @@ impl Lowering<'_> {
         self.access(near, sum, d, place);
     }
 
-    /// Stores so many bytes.
+    /// Stores `bytes` bytes.
     pub fn store_from(&mut self, value: u8, place: Place, bytes: usize) {
         let (near, sum) = match bytes {
             1 => (La::StB, La::StxB),
@@ -253,7 +252,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// A register that holds an operand.
+    /// A register that holds the value of an operand.
     pub fn read(&mut self, operand: u32, extension: Extension) -> u8 {
         let i = self.instruction;
         match i.op_kind(operand) {
@@ -265,14 +264,14 @@ impl Lowering<'_> {
                 t
             }
             _ => {
-                // Immediates are as wide as the first operand.
+                // Immediates have the size of the first operand.
                 let bytes = self.bytes_of(0);
                 self.read_constant(i.immediate(operand) as i64, bytes, extension)
             }
         }
     }
 
-    /// A register that holds a constant, extended from so many bytes.
+    /// A register that holds a constant, extended from `bytes` bytes.
     pub fn read_constant(&mut self, value: i64, bytes: usize, extension: Extension) -> u8 {
         let unused = 64 - 8 * bytes as u32;
         let value = match extension {
@@ -287,7 +286,7 @@ impl Lowering<'_> {
         t
     }
 
-    /// A register that holds a register of any size.
+    /// A register that holds the value of a general register of any size.
     pub fn read_register(&mut self, register: Register, extension: Extension) -> u8 {
         let n = number(register);
         if n == RSP {
@@ -321,7 +320,7 @@ impl Lowering<'_> {
         t
     }
 
-    /// Extends a value of so many bytes.
+    /// Extends a value of `bytes` bytes.
     pub fn extend(&mut self, d: u8, from: u8, bytes: usize, extension: Extension) {
         match (bytes, extension) {
             (8, _) | (_, Extension::Any) => self.assembler.copy(d, from),
@@ -332,7 +331,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// Writes a register of any size; 32 bits clear those above, fewer keep the rest.
+    /// Writes a register of any size. A 32-bit write clears the upper half; narrower ones preserve the other bits.
     pub fn write_register(&mut self, register: Register, value: u8) {
         let n = number(register);
         let of_value = self.known.of(value);
@@ -371,7 +370,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// Whether a register may be moved by an instruction that adds this to RSP.
+    /// Whether a change of RSP by this amount can be deferred.
     pub fn is_step(value: i64) -> bool {
         value.abs() <= FARTHEST.into()
     }

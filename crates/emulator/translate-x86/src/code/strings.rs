@@ -1,6 +1,5 @@
-//! Instructions on strings: MOVS and STOS forwards, repeated or not.
-//! Not the others, nor backwards: those the engine executes.
-//! Source: Intel SDM, volume 2 (REP, MOVS, STOS).
+//! Forward MOVS and STOS, with or without REP. The engine executes other string instructions and the backward
+//! direction. Source: Intel SDM, volume 2 (REP, MOVS, STOS).
 
 use iced_x86::{Mnemonic, Register};
 use longma_loongarch::{Instruction as Code, Op as La};
@@ -11,7 +10,7 @@ use crate::registers::*;
 use longma_translate::assembler::Goal;
 
 impl Lowering<'_> {
-    /// Translates an instruction on strings, or says that it is none of this file's.
+    /// Translates a string instruction. Returns false for others.
     pub fn strings(&mut self) -> bool {
         use Mnemonic::*;
         let i = self.instruction;
@@ -35,7 +34,7 @@ impl Lowering<'_> {
         self.assembler.jump(Code { j: SCRATCH, ..Code::new(La::Bnez) }, Goal::Label(rare));
         let again = self.assembler.label();
         if repeats {
-            // Each round counts.
+            // Each iteration counts as an instruction.
             if let Some(position) = self.unit.positions.last_mut() {
                 position.counted = None;
             }
