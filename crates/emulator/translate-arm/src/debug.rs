@@ -1,6 +1,5 @@
-//! AArch64's registers as gdb numbers, names and sizes them, and where a thread has them.
-//! Not what they mean.
-//! Source: GDB manual, appendix G.5.1 (AArch64 features); gdb/features/aarch64-{core,fpu}.xml in its sources for the order.
+//! AArch64 registers for gdb: numbers, names, sizes, and access to them in a thread's state. Source: GDB manual,
+//! appendix G.5.1 (AArch64 features); gdb/features/aarch64-{core,fpu}.xml in the GDB sources for the order.
 
 use longma_loongarch::State;
 use longma_translate::debug::{self, Description, Register, Row, Value, of_word, value, words};
@@ -9,7 +8,7 @@ use longma_translate::front_end::Structures;
 use crate::registers::{self, STACK_POINTER, THREAD_POINTER};
 use crate::service::{control, set_control, set_status, status};
 
-/// What a register is.
+/// A kind of register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seen {
     /// X0 to X30.
@@ -18,7 +17,7 @@ pub enum Seen {
     Stack,
     /// PC.
     Pc,
-    /// The flags, as the program status register has them.
+    /// NZCV, in the layout of the program status register.
     Flags,
     /// V0 to V31.
     Vector,
@@ -44,7 +43,8 @@ static ROWS: [Row<Seen>; 8] = [
 const FLAGS: [(&str, u8); 4] = [("V", 28), ("C", 29), ("Z", 30), ("N", 31)];
 const FLAG_BITS: u64 = 0xf << 28;
 
-/// Lanes of a vector as gdb names them: a letter, how many, and the types as a floating-point, an unsigned and a signed number.
+/// Vector lane types in gdb: the field's letter, the number of lanes, and the floating-point, unsigned and signed
+/// element types.
 const LANES: [(&str, u8, [&str; 3]); 5] = [
     ("d", 2, ["ieee_double", "uint64", "int64"]),
     ("s", 4, ["ieee_single", "uint32", "int32"]),
@@ -53,7 +53,7 @@ const LANES: [(&str, u8, [&str; 3]); 5] = [
     ("q", 1, ["", "uint128", "int128"]),
 ];
 
-/// The type of a vector: of each size of lanes, those of each type.
+/// The gdb type of a vector register: a union of all lane sizes and element types.
 fn vector() -> String {
     let (mut parts, mut lanes) = (String::new(), String::new());
     for (letter, count, types) in LANES {
@@ -76,12 +76,12 @@ fn types(feature: &str) -> String {
     }
 }
 
-/// The registers of a program.
+/// The register description of an AArch64 program.
 pub fn description() -> Description<Seen> {
     Description { architecture: "aarch64", rows: &ROWS, types }
 }
 
-/// What is in a register of a thread that is between two instructions.
+/// Reads a register of a thread that is stopped between two instructions.
 pub fn read(register: Register<Seen>, state: &State, memory: &dyn Structures) -> Value {
     of_word(match register.kind {
         Seen::General => registers::read(state, register.index as u8, memory),
@@ -98,7 +98,8 @@ pub fn read(register: Register<Seen>, state: &State, memory: &dyn Structures) ->
     })
 }
 
-/// Sets a register of a thread that is between two instructions; false if it cannot have the value.
+/// Writes a register of a thread that is stopped between two instructions. Returns false if the register cannot hold
+/// the value.
 pub fn write(register: Register<Seen>, value: &Value, state: &mut State, memory: &dyn Structures) -> bool {
     let [low, high, ..] = words(value);
     match register.kind {
@@ -130,7 +131,7 @@ mod tests {
     use super::*;
     use crate::registers::{SLOT_BYTES, SLOTS};
 
-    /// Memory in which nothing is but the slots.
+    /// Memory that contains only the register slots.
     struct Slots(RefCell<[u8; SLOT_BYTES as usize]>);
 
     impl Structures for Slots {

@@ -1,6 +1,5 @@
-//! AArch64: A64 of ARMv8.0 and the atomic accesses of ARMv8.1, little endian, as Linux programs use it.
-//! Not the engine, which knows no source architecture.
-//! Source: Arm Architecture Reference Manual (Arm DDI 0487); Linux arch/arm64/kernel/entry.S (registers of calls).
+//! Translates AArch64 programs: A64 of Armv8.0 plus the Armv8.1 atomics (LSE), little-endian, on Linux. Source: Arm
+//! Architecture Reference Manual (Arm DDI 0487); Linux arch/arm64/kernel/entry.S (system call registers).
 
 mod code;
 pub mod debug;
@@ -25,17 +24,17 @@ use registers::{LINK, SCRATCH, SLOT_BYTES, SLOTS, TABLE, TARGET, THREAD_POINTER}
 pub use service::{frame, serve};
 use system::After;
 
-/// Where the code of one instruction begins.
+/// The start of an instruction's code, with its pending state.
 type Position = front_end::Position<Known>;
 /// A translated unit.
 type Unit = front_end::Unit<Instruction, Known>;
 
-/// Errors are the negative numbers from -1 to this.
+/// Results from this value up to -1 are error numbers.
 const LAST_ERROR: u64 = -4095i64 as u64;
-/// x8: the number of a call.
+/// x8: the system call number.
 const NUMBER: u8 = 8;
 
-/// AArch64 as the engine sees it.
+/// The AArch64 front end.
 #[derive(Debug)]
 pub struct Aarch64;
 
@@ -52,7 +51,7 @@ impl FrontEnd for Aarch64 {
     const TABLE: u8 = TABLE;
     const SLOTS: u8 = SLOTS;
     const SLOT_BYTES: u64 = SLOT_BYTES;
-    // Linux has the top byte ignored for programs (Documentation/arch/arm64/tagged-pointers.rst).
+    // Linux enables top-byte ignore for user space (Documentation/arch/arm64/tagged-pointers.rst).
     const IGNORED_ADDRESS_BITS: u64 = 0xff << 56;
     const SYSCALL_BYTES: u64 = 4;
     const ROOM_BYTES: u64 = system::ROOM_BYTES;
@@ -95,7 +94,8 @@ impl FrontEnd for Aarch64 {
         serve(instruction, state, memory)
     }
 
-    /// The address behind a call knows its register; other jumps left the distance to themselves in r1.
+    /// For a call, the return address identifies the target register. Other jumps leave the distance to their own
+    /// lookup-table entry in r1.
     fn missed(state: &State, call: &dyn Fn(u64) -> Option<u8>) -> u64 {
         let link = state.r(SCRATCH);
         let register = call(link).or_else(|| {
@@ -104,7 +104,7 @@ impl FrontEnd for Aarch64 {
             let is_one = distance.is_multiple_of(4) && distance < 4 * 32;
             is_one.then_some(if register == 0 { LINK } else { register })
         });
-        // Otherwise two halves of entries, of an address that is no multiple of four.
+        // Otherwise the target is not a multiple of four, and the load returned halves of two adjacent entries.
         register.map_or(state.pc, |register| state.r(register))
     }
 

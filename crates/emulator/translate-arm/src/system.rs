@@ -1,6 +1,6 @@
-//! System calls of AArch64 as the calls that LoongArch programs make: both have the numbers and nearly all structures of asm-generic.
-//! Not the calls themselves, which are the process's.
-//! Source: Linux include/uapi/asm-generic/unistd.h, arch/arm64/include/uapi/asm, arch/arm64/Kconfig (CLONE_BACKWARDS); `calls.tsv`.
+//! Converts AArch64 system calls to LoongArch's. Both use the numbers and nearly all structures of asm-generic. Source:
+//! Linux include/uapi/asm-generic/unistd.h, arch/arm64/include/uapi/asm, arch/arm64/Kconfig (CLONE_BACKWARDS);
+//! `calls.tsv`.
 
 use std::sync::LazyLock;
 
@@ -8,23 +8,23 @@ use super::numbers;
 use longma_translate::calls::{Calls, fetch, store, word};
 use longma_translate::front_end::{self, CallResult, Structures};
 
-/// What to do for a call.
+/// What the engine does for a system call.
 pub type Step = front_end::Step<After>;
 
-/// What remains to be done with a result.
+/// How to convert the result of a system call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum After {
-    /// Nothing.
+    /// No conversion.
     Nothing,
-    /// `struct sigaction` from one address to another.
+    /// Copy `struct sigaction` from the first address to the second.
     Action(u64, u64),
-    /// The name of the machine in the structure at an address.
+    /// Set the machine name in the `struct utsname` at this address.
     Machine(u64),
-    /// Flags of an open file.
+    /// Convert the open flags in the result.
     Flags,
-    /// Code in this range may have changed.
+    /// Code in this range (address, length) may have changed.
     Mapped(u64, u64),
-    /// The memory that the call has put somewhere.
+    /// Code may have changed in the range of this length that starts at the result.
     Placed(u64),
 }
 
@@ -34,14 +34,14 @@ const ENOSYS: u64 = 38;
 const SA_RESTORER: u64 = 0x0400_0000;
 const F_GETFL: u64 = 3;
 const F_SETFL: u64 = 4;
-/// Where `struct utsname` has the machine.
+/// Offset of the machine name in `struct utsname`.
 const MACHINE: u64 = 4 * 65;
-/// Room for structures.
+/// Scratch space for converted structures, in bytes.
 pub(super) const ROOM_BYTES: u64 = 1024;
 
 static CALLS: LazyLock<Calls> = LazyLock::new(|| Calls::parse(include_str!("calls.tsv"), 0));
 
-/// The name of a call, if there is one of this number.
+/// The name of a system call, if the number is defined.
 pub fn name(number: u64) -> Option<&'static str> {
     CALLS.find(number).map(|(name, _)| name)
 }
@@ -50,7 +50,7 @@ fn generic(name: &str) -> u64 {
     CALLS.generic(name).unwrap_or(u64::MAX)
 }
 
-/// What call `number` of AArch64 is here. Structures may be put at `room`.
+/// Converts AArch64 system call `number`. Converted structures are placed at `room`.
 pub fn prepare(number: u64, arguments: [u64; 6], room: u64, memory: &dyn Structures) -> Step {
     let Some((name, generic)) = CALLS.find(number) else { return Step::Done(Err(ENOSYS)) };
     let found = special(name, arguments, room, memory);
@@ -61,7 +61,7 @@ pub fn prepare(number: u64, arguments: [u64; 6], room: u64, memory: &dyn Structu
     }
 }
 
-/// Calls that are not the same.
+/// Handles system calls that differ from LoongArch's.
 fn special(name: &str, arguments: [u64; 6], room: u64, memory: &dyn Structures) -> Option<Result<Step, u64>> {
     let [a, b, c, d, e, f] = arguments;
     let call = |name: &str, arguments, after| Some(Ok(Step::Call(generic(name), arguments, after)));
@@ -80,9 +80,9 @@ fn special(name: &str, arguments: [u64; 6], room: u64, memory: &dyn Structures) 
         "uname" => call(name, arguments, After::Machine(a)),
         "mmap" => call(name, arguments, After::Placed(b)),
         "munmap" | "mprotect" | "mremap" => call(name, arguments, After::Mapped(a, b)),
-        // AArch64 has the thread pointer before the child's id.
+        // AArch64 passes the thread pointer before the child's ID.
         "clone" => call(name, [a, b, c, e, d, f], After::Nothing),
-        // The thread pointer is in its structure; libraries do without it.
+        // The thread pointer is inside the structure. C libraries fall back to clone.
         "clone3" => Some(Err(ENOSYS)),
         "rt_sigaction" => Some(action(arguments, room, memory)),
         "rt_sigreturn" => Some(Ok(Step::SignalReturn)),
@@ -90,7 +90,7 @@ fn special(name: &str, arguments: [u64; 6], room: u64, memory: &dyn Structures) 
     }
 }
 
-/// openat2(2), whose flags are in a structure.
+/// openat2(2) passes its flags in a structure.
 fn open_how([a, b, how, size, ..]: [u64; 6], room: u64, memory: &dyn Structures) -> Result<Step, u64> {
     if size != 24 {
         return Err(EINVAL);
@@ -100,7 +100,8 @@ fn open_how([a, b, how, size, ..]: [u64; 6], room: u64, memory: &dyn Structures)
     Ok(Step::Call(generic("openat2"), [a, b, room, size, 0, 0], After::Nothing))
 }
 
-/// rt_sigaction(2): AArch64's structure has the code that handlers return to; they return to that of the process here.
+/// rt_sigaction(2): AArch64's structure includes the restorer. Handlers return through the process's own restorer
+/// instead.
 fn action([signal, new, old, size, ..]: [u64; 6], room: u64, memory: &dyn Structures) -> Result<Step, u64> {
     let (given, wanted) = (room, room + 32);
     if new != 0 {
@@ -113,10 +114,10 @@ fn action([signal, new, old, size, ..]: [u64; 6], room: u64, memory: &dyn Struct
     Ok(Step::Call(generic("rt_sigaction"), arguments, after))
 }
 
-/// What a call gives to the program, once it has been made.
+/// Converts the result of a system call.
 ///
 /// # Errors
-/// The error.
+/// Returns the error number if a structure in guest memory is not accessible.
 pub fn finish(after: After, result: u64, memory: &dyn Structures) -> CallResult {
     match after {
         After::Action(from, to) => {

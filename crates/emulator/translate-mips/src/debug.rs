@@ -1,6 +1,5 @@
-//! MIPS64's registers as gdb numbers, names and sizes them, and where a thread has them.
-//! Not what they mean.
-//! Source: GDB manual, appendix G.5.8 (MIPS features); gdb/features/mips64-{cpu,cp0,fpu}.xml in its sources for the numbers.
+//! MIPS64 registers for gdb: numbers, names, sizes, and access to them in a thread's state. Source: GDB manual,
+//! appendix G.5.8 (MIPS features); gdb/features/mips64-{cpu,cp0,fpu}.xml in the GDB sources for the numbers.
 
 use longma_loongarch::State;
 use longma_translate::debug::{Description, Register, Row, Value, of_word, words};
@@ -8,12 +7,12 @@ use longma_translate::debug::{Description, Register, Row, Value, of_word, words}
 use super::registers::{HIGH, LOW, general};
 use super::service::{IMPLEMENTATION, control, set_control};
 
-/// What a register is.
+/// A kind of register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seen {
-    /// The general registers.
+    /// The general-purpose registers.
     General,
-    /// The kernel's registers of state, which programs cannot read and which say nothing here.
+    /// Privileged registers (Status, BadVAddr, Cause). User programs cannot read them; they read as zero.
     Kernels,
     /// LO.
     Low,
@@ -41,12 +40,12 @@ static ROWS: [Row<Seen>; 9] = [
     Row::new("mips.fpu", Seen::Implementation, 1, 64, "fir", "int64", "float"),
 ];
 
-/// The registers of a program.
+/// The register description of a MIPS64 program.
 pub fn description() -> Description<Seen> {
     Description { architecture: "mips", rows: &ROWS, types: |_| String::new() }
 }
 
-/// What is in a register of a thread that is between two instructions.
+/// Reads a register of a thread that is stopped between two instructions.
 pub fn read(register: Register<Seen>, state: &State) -> Value {
     of_word(match register.kind {
         Seen::General => state.r(general(register.index as u8)),
@@ -60,7 +59,8 @@ pub fn read(register: Register<Seen>, state: &State) -> Value {
     })
 }
 
-/// Sets a register of a thread that is between two instructions; false if it cannot have the value.
+/// Writes a register of a thread that is stopped between two instructions. Returns false if the register cannot hold
+/// the value.
 pub fn write(register: Register<Seen>, value: &Value, state: &mut State) -> bool {
     let [low, ..] = words(value);
     match register.kind {
@@ -91,7 +91,7 @@ mod tests {
             let before: Vec<Value> = all.iter().map(|other| read(*other, &state)).collect();
             let given = if register.kind == Seen::FloatControl { 0x0080_0003 } else { 0x1234_5678_9abc_def0 };
             let fits = write(*register, &of_word(given), &mut state);
-            // r0 is zero, and r26 and r27 are the kernel's.
+            // r0 is zero, and r26 and r27 are reserved for the kernel.
             let constant = matches!(register.kind, Seen::Kernels | Seen::Implementation)
                 || matches!(number, 0 | 26 | 27);
             assert_eq!(fits, !constant, "{register:?}");

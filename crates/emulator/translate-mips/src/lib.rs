@@ -1,6 +1,5 @@
-//! MIPS64 release 2, n64, little endian.
-//! Not the engine, which knows no source architecture.
-//! Source: MIPS64 Architecture for Programmers, volumes I-A, II-A; Linux arch/mips/kernel/scall64-n64.S (registers of calls).
+//! Translates MIPS64 programs: release 2, n64 ABI, little-endian, on Linux. Source: MIPS64 Architecture for
+//! Programmers, volumes I-A, II-A; Linux arch/mips/kernel/scall64-n64.S (system call registers).
 
 mod access;
 pub mod code;
@@ -37,18 +36,18 @@ use registers::{SCRATCH, SPARE, TABLE, THREAD_POINTER, general};
 pub use service::serve;
 use system::After;
 
-/// The arguments of a call.
+/// Registers of system call arguments.
 const ARGUMENTS: [u8; 6] = [4, 5, 6, 7, 8, 9];
-/// v0: the number, and the result.
+/// v0: the system call number, and the result.
 const RESULT: u8 = general(2);
 /// v1: the second result of pipe(2).
 const SECOND: u8 = general(3);
-/// a3: whether it failed.
+/// a3: nonzero if the system call failed.
 const FAILED: u8 = general(7);
-/// Errors are the negative numbers from -1 to this.
+/// Results from this value up to -1 are error numbers.
 const LAST_ERROR: u64 = -4095i64 as u64;
 
-/// MIPS64 as the engine sees it.
+/// The MIPS64 front end.
 #[derive(Debug)]
 pub struct Mips64;
 
@@ -76,7 +75,7 @@ impl FrontEnd for Mips64 {
 
     fn translate(
         start: u64,
-        // Every block is one.
+        // Every block is an entry point already.
         _door: Option<u64>,
         fetch: &dyn Fn(u64) -> Option<u32>,
         known: &dyn Fn(u64) -> bool,
@@ -86,7 +85,7 @@ impl FrontEnd for Mips64 {
     }
 
     fn translate_one(start: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> Unit {
-        // The second word is the delay slot, which nothing but a jump looks at.
+        // The second word is the delay slot. Only jumps read it.
         unit::translate(start, &front_end::within(start, 8, fetch), &|_| true, &Options::default())
     }
 
@@ -111,7 +110,8 @@ impl FrontEnd for Mips64 {
         serve(instruction, state)
     }
 
-    /// The address behind a call knows its register; other jumps left the distance to themselves in r1.
+    /// For a call, the return address identifies the target register. Other jumps leave the distance to their own
+    /// lookup-table entry in r1.
     fn missed(state: &State, call: &dyn Fn(u64) -> Option<u8>) -> u64 {
         let link = state.r(SCRATCH);
         let register = call(link).or_else(|| {
@@ -125,7 +125,7 @@ impl FrontEnd for Mips64 {
         });
         match register {
             Some(register) => source_register(state, register),
-            // Two halves of entries, of an address that is no multiple of four.
+            // The target is not a multiple of four, and the load returned halves of two adjacent entries.
             None => state.pc,
         }
     }

@@ -1,6 +1,5 @@
-//! System calls of MIPS n64 as the calls that LoongArch programs make: numbers, arguments, structures.
-//! Not the calls themselves, which are the process's.
-//! Source: Linux arch/mips/kernel/syscalls/syscall_n64.tbl, arch/mips/include/uapi/asm; `calls.tsv`.
+//! Converts MIPS n64 system calls to LoongArch's: numbers, arguments, structures. Source: Linux
+//! arch/mips/kernel/syscalls/syscall_n64.tbl, arch/mips/include/uapi/asm; `calls.tsv`.
 
 use std::sync::LazyLock;
 
@@ -8,43 +7,43 @@ use super::numbers;
 use longma_translate::calls::{Calls, fetch, store, word};
 use longma_translate::front_end::{self, Structures};
 
-/// What to do for a call.
+/// What the engine does for a system call.
 pub type Step = front_end::Step<After>;
 
-/// What remains to be done with a result.
+/// How to convert the result of a system call. Addresses are given as (from, to).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum After {
-    /// Nothing.
+    /// No conversion.
     Nothing,
-    /// `struct stat` from one address to another.
+    /// Convert `struct stat`.
     Stat(u64, u64),
-    /// `struct statfs` at an address.
+    /// Convert the `struct statfs` at this address.
     FileSystem(u64),
-    /// `struct sigaction` from one address to another.
+    /// Convert `struct sigaction`.
     Action(u64, u64),
-    /// A set of signals from one address to another.
+    /// Convert a signal set.
     Set(u64, u64),
-    /// `stack_t` from one address to another.
+    /// Convert `stack_t`.
     Stack(u64, u64),
-    /// The status of a child at an address.
+    /// Convert the child status at this address.
     Status(u64),
-    /// Flags of an open file.
+    /// Convert the open flags in the result.
     Flags,
-    /// Two descriptors at an address, which are the two results.
+    /// Return the two descriptors at this address as two results.
     Pair(u64),
-    /// The name of the machine in the structure at an address.
+    /// Set the machine name in the `struct utsname` at this address.
     Machine(u64),
-    /// Code in this range may have changed.
+    /// Code in this range (address, length) may have changed.
     Mapped(u64, u64),
-    /// The memory that the call has put somewhere.
+    /// Code may have changed in the range of this length that starts at the result.
     Placed(u64),
-    /// A signal number is the result.
+    /// Convert the signal number in the result.
     Signal,
-    /// A socket's type at an address.
+    /// Convert the socket type at this address.
     SocketType(u64),
-    /// `siginfo_t` from one address to another.
+    /// Convert `siginfo_t`.
     Information(u64, u64),
-    /// The same, and a signal number is the result.
+    /// Convert `siginfo_t` and the signal number in the result.
     Waited(u64, u64),
 }
 
@@ -55,19 +54,19 @@ const ENOSYS: u64 = 38;
 const AT_FDCWD: u64 = -100i64 as u64;
 const SIGCHLD: u64 = 17;
 const FIRST: u64 = 5000;
-/// MIPS has twice as many real-time signals as others.
+/// MIPS real-time signals without a generic counterpart.
 const BEYOND_THE_HOSTS: std::ops::RangeInclusive<u64> = 65..=128;
-/// Room for structures.
+/// Scratch space for converted structures, in bytes.
 pub(super) const ROOM_BYTES: u64 = 1024;
 
 static CALLS: LazyLock<Calls> = LazyLock::new(|| Calls::parse(include_str!("calls.tsv"), FIRST));
 
-/// The name of a call, if there is one of this number.
+/// The name of a system call, if the number is defined.
 pub fn name(number: u64) -> Option<&'static str> {
     CALLS.find(number).map(|(name, _)| name)
 }
 
-/// The number here of the call that looks at a file; MIPS64 has it in another form.
+/// The generic number of newfstatat. `calls.tsv` does not map the MIPS call to it because `struct stat` differs.
 const NEWFSTATAT: u64 = 79;
 
 fn generic(name: &str) -> u64 {
@@ -78,7 +77,7 @@ fn half(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(std::array::from_fn(|byte| bytes[at + byte]))
 }
 
-/// What call `number` of MIPS is here. Structures may be put at `room`.
+/// Converts MIPS system call `number`. Converted structures are placed at `room`.
 pub fn prepare(number: u64, arguments: [u64; 6], room: u64, memory: &dyn Structures) -> Step {
     let Some((name, generic)) = CALLS.find(number) else { return Step::Done(Err(ENOSYS)) };
     let call = Call { arguments, room, memory };
@@ -91,7 +90,7 @@ pub fn prepare(number: u64, arguments: [u64; 6], room: u64, memory: &dyn Structu
     }
 }
 
-/// A call that is being looked at.
+/// A system call under conversion.
 struct Call<'a> {
     arguments: [u64; 6],
     room: u64,
@@ -194,10 +193,10 @@ impl Call<'_> {
             "prlimit64" => call(name, [a, numbers::resource(b), c, d, 0, 0], After::Nothing),
             "clone" => {
                 let flags = a & !0xff | numbers::signal_from_mips(a & 0xff) & 0xff;
-                // MIPS has the thread pointer before the child's id.
+                // MIPS passes the thread pointer before the child's ID.
                 call(name, [flags, b, c, e, d, 0], After::Nothing)
             }
-            // Its structure names the signal at the child's end; libraries do without it.
+            // Its structure contains the child's exit signal. C libraries fall back to clone.
             "clone3" => Some(Err(ENOSYS)),
             "fork" => call("clone", [SIGCHLD, 0, 0, 0, 0, 0], After::Nothing),
             _ => None,
@@ -245,7 +244,7 @@ impl Call<'_> {
         }
     }
 
-    /// The set of signals at `address`, in the room.
+    /// Converts the signal set at `address` and stores it in the scratch space.
     fn set(&self, address: u64) -> Result<u64, u64> {
         let set = u64::from_le_bytes(fetch(self.memory, address)?);
         let place = self.room + 256;
@@ -253,7 +252,8 @@ impl Call<'_> {
         Ok(place)
     }
 
-    /// The `siginfo_t` at `address`, whose error and code have other places, in the room.
+    /// Converts the `siginfo_t` at `address` and stores it in the scratch space. The offsets of si_errno and si_code
+    /// differ.
     fn queued(&self, signal: u64, address: u64) -> Result<u64, u64> {
         let mut info: [u8; 128] = fetch(self.memory, address)?;
         info[..4].copy_from_slice(&(signal as u32).to_le_bytes());
@@ -261,7 +261,7 @@ impl Call<'_> {
         if self.memory.write(self.room, &info) { Ok(self.room) } else { Err(EFAULT) }
     }
 
-    /// The `struct sigevent` at `address`, in the room.
+    /// Converts the `struct sigevent` at `address` and stores it in the scratch space.
     fn event(&self, address: u64) -> Result<u64, u64> {
         let mut event: [u8; 64] = fetch(self.memory, address)?;
         let signal = numbers::signal_from_mips(half(&event, 8).into());
@@ -275,7 +275,7 @@ impl Call<'_> {
             return Err(EINVAL);
         }
         if BEYOND_THE_HOSTS.contains(&signal) {
-            // They never arrive: whatever is to be done with them is as good as nothing.
+            // These signals never arrive, so the action is ignored.
             if new != 0 {
                 fetch::<32>(self.memory, new)?;
             }
@@ -304,7 +304,7 @@ impl Call<'_> {
         let set = if new == 0 { 0 } else { self.set(new)? };
         let former = if old == 0 { 0 } else { self.room };
         let after = if old == 0 { After::Nothing } else { After::Set(self.room, old) };
-        // SIG_BLOCK is 1 on MIPS, and the others follow.
+        // On MIPS, the values start with SIG_BLOCK = 1.
         let how = if new == 0 { 0 } else { how.wrapping_sub(1) };
         Ok(Step::Call(generic("rt_sigprocmask"), [how, set, former, 8, 0, 0], after))
     }
@@ -338,7 +338,7 @@ impl Call<'_> {
         }
     }
 
-    /// Calls with a time limit or a set of signals.
+    /// Converts system calls with a timeout or a signal set.
     fn of_waiting(&self, name: &str) -> Found {
         let [a, b, c, d, e, f] = self.arguments;
         let milliseconds = |limit: u64| {
@@ -370,7 +370,7 @@ impl Call<'_> {
         })
     }
 
-    /// select(2), which has microseconds.
+    /// select(2), whose timeout is in microseconds.
     fn select(&self) -> Result<Step, u64> {
         let [count, read, write, except, limit, _] = self.arguments;
         let place = self.room + 512;
@@ -384,7 +384,7 @@ impl Call<'_> {
     }
 }
 
-/// SA_NOCLDWAIT and SA_SIGINFO have other places.
+/// SA_NOCLDWAIT and SA_SIGINFO have different values.
 fn action_flags(flags: u64, to_mips: bool) -> u64 {
     const PAIRS: [(u64, u64); 2] = [(0x1_0000, 2), (8, 4)];
     let rest = flags & !(0x1_0000 | 2 | 8 | 4);
@@ -395,19 +395,19 @@ fn action_flags(flags: u64, to_mips: bool) -> u64 {
         .fold(rest, |sum, (from, to)| if flags & from != 0 { sum | to } else { sum })
 }
 
-/// Codes of signals that the kernel or a program has sent, MIPS's and the others': timers, message queues, asynchronous input.
+/// si_code values that differ: the MIPS value and the generic value of SI_TIMER, SI_MESGQ and SI_ASYNCIO.
 const CODES: [(u32, u32); 3] =
     [(-3i32 as u32, -2i32 as u32), (-4i32 as u32, -3i32 as u32), (-2i32 as u32, -4i32 as u32)];
-/// SIGCHLD, as the others number it.
+/// SIGCHLD, generic number.
 const CHILD: u32 = SIGCHLD as u32;
-/// CLD_KILLED to CLD_STOPPED: the status is a signal.
+/// CLD_KILLED to CLD_STOPPED: si_status is a signal.
 const ENDED_BY_SIGNAL: std::ops::RangeInclusive<u32> = 2..=5;
 
 fn put_half(bytes: &mut [u8], at: usize, value: u32) {
     bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
 }
 
-/// A `siginfo_t` as MIPS has it: si_errno and si_code have changed places, some codes and the signals other numbers.
+/// Converts a `siginfo_t` to MIPS. si_errno and si_code are swapped; some codes and the signal numbers differ.
 pub(super) fn information_to_mips(info: &mut [u8; 128]) {
     let (signal, error, code) = (half(info, 0), half(info, 4), half(info, 8));
     if signal == CHILD && ENDED_BY_SIGNAL.contains(&code) {
@@ -419,7 +419,7 @@ pub(super) fn information_to_mips(info: &mut [u8; 128]) {
     put_half(info, 8, error);
 }
 
-/// The same, back, of one that a program sends.
+/// Converts a `siginfo_t` that a program sends from MIPS.
 fn information_from_mips(info: &mut [u8; 128]) {
     let (signal, code, error) = (half(info, 0), half(info, 4), half(info, 8));
     put_half(info, 0, numbers::signal_from_mips(signal.into()) as u32);
@@ -427,10 +427,10 @@ fn information_from_mips(info: &mut [u8; 128]) {
     put_half(info, 8, CODES.iter().find(|(mips, _)| *mips == code).map_or(code, |(_, other)| *other));
 }
 
-/// What a call gives to the program, once it has been made: its result, and the second one of pipe(2).
+/// Converts the result of a system call. The second value is the second result of pipe(2).
 ///
 /// # Errors
-/// The error, by the others' number.
+/// Returns the generic error number.
 pub fn finish(after: After, result: u64, memory: &dyn Structures) -> Result<(u64, Option<u64>), u64> {
     match after {
         After::Stat(from, to) => write_stat(&fetch(memory, from)?, to, memory)?,
@@ -478,7 +478,7 @@ pub fn finish(after: After, result: u64, memory: &dyn Structures) -> Result<(u64
 
 fn write_stat(from: &[u8; 128], to: u64, memory: &dyn Structures) -> Result<(), u64> {
     let mut out = [0; 104];
-    // Where each field is there, where here, and how many bytes of it.
+    // The offset in the generic structure, the offset in the MIPS structure, and the size of each field.
     const FIELDS: [(usize, usize, usize); 16] = [
         (0, 0, 4),
         (8, 16, 8),
@@ -505,13 +505,13 @@ fn write_stat(from: &[u8; 128], to: u64, memory: &dyn Structures) -> Result<(), 
 
 fn write_file_system(at: u64, memory: &dyn Structures) -> Result<(), u64> {
     let bytes: [u8; 88] = fetch(memory, at)?;
-    // Here: type, block size, fragment size, blocks, free, files, files free, available, id, name length, flags.
+    // MIPS order: type, block size, fragment size, blocks, free, files, files free, available, id, name length, flags.
     const ORDER: [usize; 11] = [0, 1, 9, 2, 3, 5, 6, 4, 7, 8, 10];
     let words: Vec<u64> = ORDER.iter().map(|index| word(&bytes, 8 * index)).collect();
     store(memory, at, &words)
 }
 
-/// A child's signals are numbered as MIPS does.
+/// Converts the signal numbers in a child status to MIPS.
 fn write_status(at: u64, memory: &dyn Structures) -> Result<(), u64> {
     let status = u64::from(u32::from_le_bytes(fetch(memory, at)?));
     let (low, high) = (status & 0x7f, status >> 8 & 0xff);

@@ -1,5 +1,4 @@
-//! A unit: the code that direct jumps and calls reach from one address, translated together in the order of its addresses.
-//! Not what single instructions become (`lower`), and not where units lie (`engine`).
+//! Translates a unit: all code that direct jumps and calls reach from an address, in address order.
 
 use std::collections::BTreeSet;
 
@@ -10,10 +9,10 @@ use super::instruction::decode;
 use super::lower::Lowering;
 use longma_translate::parts::{Options, Part};
 
-/// A unit has no more source instructions than this: branches of 16 bits reach across it.
+/// Maximum number of source instructions in a unit, limited by the reach of 16-bit branches.
 const MOST_INSTRUCTIONS: usize = 3000;
 
-/// Follows direct jumps and calls from `start`, up to what `known` has.
+/// Follows direct jumps and calls from `start`, up to addresses for which `known` returns true.
 fn reach(
     start: u64,
     fetch: &dyn Fn(u64) -> Option<u32>,
@@ -59,7 +58,8 @@ fn reach(
     found
 }
 
-/// Translates what `start` reaches. `fetch` reads the source's code; `known` says what has code already.
+/// Translates the code that is reachable from `start`. `fetch` reads source code. Addresses for which `known` returns
+/// true are not included.
 pub fn translate(
     start: u64,
     fetch: &dyn Fn(u64) -> Option<u32>,

@@ -1,6 +1,5 @@
-//! Values that wait: an instruction's result is not computed before somebody reads it or what it depends on changes, and then perhaps as a part
-//! of what reads it; never if nobody does. Where the program can be interrupted, its position says which they are.
-//! Not which results wait (`deferred`), and not their code (`forms`).
+//! Deferred values: a result is computed only when it is read or an operand is about to change, possibly folded into
+//! the reading instruction. Dead results are never computed. Positions record the deferred values for interruptions.
 
 use super::code::{Pending, WAITING, Waiting};
 use super::forms::{Form, Shape};
@@ -10,7 +9,7 @@ use super::registers::general;
 use super::uses::{Set, bit};
 
 impl Lowering<'_> {
-    /// What is yet to be, for a position.
+    /// The deferred values, for a position.
     pub(super) fn pending(&self) -> Option<Pending> {
         let pending = Pending { product: self.product, waiting: self.waiting };
         (pending.product.is_some() || pending.waiting.iter().any(Option::is_some)).then_some(pending)
@@ -20,12 +19,12 @@ impl Lowering<'_> {
         self.waiting.into_iter().flatten()
     }
 
-    /// The form in which the value of a LoongArch register waits.
+    /// The expression of a LoongArch register's deferred value.
     pub(super) fn form(&self, register: u8) -> Option<Form> {
         self.all_waiting().find(|waiting| waiting.d == register && register != 0).map(|waiting| waiting.form)
     }
 
-    /// Registers whose values wait.
+    /// The registers with deferred values.
     pub(super) fn waiting_set(&self) -> Set {
         self.all_waiting().fold(0, |set, waiting| set | bit(waiting.d))
     }
@@ -36,14 +35,14 @@ impl Lowering<'_> {
         }
     }
 
-    /// Computes a value that waits into its register, if somebody reads it from here on.
+    /// Computes a deferred value into its register if it is live.
     pub(super) fn materialise(&mut self, register: u8) {
         let Some(form) = self.form(register) else { return };
         if self.live_before & bit(register) == 0 {
             self.forget(register);
             return;
         }
-        // No value depends on one that depends on it (`may_wait`).
+        // Dependencies are acyclic (`may_wait`).
         let dependent = self.all_waiting().filter(|other| other.d != register && other.form.reads(register));
         for other in dependent {
             self.materialise(other.d);
@@ -53,13 +52,13 @@ impl Lowering<'_> {
         self.forget(register);
     }
 
-    /// Values that wait come to their registers as far as `live` has them; the others are never computed.
+    /// Computes the deferred values of registers in `live` and drops the others.
     pub(super) fn flush(&mut self, live: Set) {
         self.flush_living(live);
         self.waiting = [None; WAITING];
     }
 
-    /// Values that wait come to their registers as far as `live` has them; the others wait on, for who is told of a fault in a delay slot.
+    /// Computes the deferred values of registers in `live`. The others stay deferred, for a fault in a delay slot.
     pub(super) fn flush_living(&mut self, live: Set) {
         let before = std::mem::replace(&mut self.live_before, live);
         for waiting in self.all_waiting().filter(|waiting| live & bit(waiting.d) != 0) {
@@ -68,7 +67,8 @@ impl Lowering<'_> {
         self.live_before = before;
     }
 
-    /// Before a register changes: values that depend on what it holds are computed, if they are read behind the instruction that changes it.
+    /// Before a register changes: computes the deferred values that depend on it, if they are live after the
+    /// instruction.
     pub(super) fn before_change(&mut self, register: u8) {
         let live = self.live_after;
         let dependent = self.all_waiting().filter(|other| other.d != register && other.form.reads(register));
@@ -77,7 +77,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// A register has been written.
+    /// Records that a register has been written.
     pub(super) fn changed(&mut self, register: u8) {
         if register == 0 {
             return;
@@ -87,7 +87,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// The registers that an instruction reads hold their values, or copies of them.
+    /// Makes the registers that an instruction reads available, in place or as copies.
     pub(super) fn before_reads(&mut self, read: Set) {
         for waiting in self.all_waiting().filter(|waiting| read & bit(waiting.d) != 0) {
             if self.form(waiting.d).is_some_and(|form| !form.is_copy()) {
@@ -96,7 +96,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// Before an instruction that is by itself: its destination may change, and registers hold what it reads.
+    /// Before an instruction that is lowered on its own: prepares its destination and its sources.
     pub(super) fn before_instruction(&mut self, instruction: Instruction) {
         let written = general(instruction.destination());
         self.before_change(written);
@@ -106,40 +106,41 @@ impl Lowering<'_> {
         self.before_reads(instruction.read());
     }
 
-    /// The LoongArch register that holds what a source register has; [`Self::before_reads`] has seen to it that one does.
+    /// The LoongArch register that holds a source register's value. [`Self::before_reads`] must have made it available.
     pub(super) fn read(&self, number: u8) -> u8 {
         let register = general(number);
         self.form(register).filter(|form| form.is_copy()).map_or(register, |form| form.j)
     }
 
-    /// Whether a value may wait in a form: what it depends on does not wait for it in turn.
+    /// Whether a value can be deferred: its operands must not depend on its destination.
     pub(super) fn may_wait(&self, register: u8, form: Form) -> bool {
         let depends = |from: u8| from != register && self.depends(from, register);
         !depends(form.j) && !depends(form.k)
     }
 
-    /// Whether the value of `from`, which waits, depends on what `on` holds, be it by way of others. They are few and in no circle.
+    /// Whether the deferred value of `from` depends on register `on`, directly or indirectly. Dependencies are few and
+    /// acyclic.
     fn depends(&self, from: u8, on: u8) -> bool {
         let Some(form) = self.form(from) else { return false };
         let others = [form.j, form.k].into_iter().filter(|other| *other != from);
         form.reads(on) || others.into_iter().any(|other| self.depends(other, on))
     }
 
-    /// Has a value wait. Nobody reads what the register had before.
+    /// Defers a value. The register's old value must be dead.
     pub(super) fn put_aside(&mut self, register: u8, form: Form) {
         self.forget(register);
         if form.shape == Shape::Sum && form.is_copy() && form.j == register {
             return;
         }
-        // The oldest stands first.
+        // Oldest first.
         self.waiting.sort_by_key(Option::is_none);
         let free =
             self.waiting.iter().position(Option::is_none).expect("there is room before each instruction");
         self.waiting[free] = Some(Waiting { d: register, form });
     }
 
-    /// The value of a register may wait. What the branch whose slot is translated compares stays as it is, be it that nobody reads it
-    /// behind: after a fault in the slot, the branch is executed again.
+    /// Makes sure that the value of a register can be deferred. The operands of the branch whose delay slot is being
+    /// lowered are not touched even if they are dead: after a fault in the slot, the branch is executed again.
     pub(super) fn make_room(&mut self, register: u8) {
         if self.waiting.iter().any(Option::is_none) || self.form(register).is_some() {
             return;

@@ -1,6 +1,5 @@
-//! Registers moved where a loop begins and ends: in it, general registers without a LoongArch register of their own have those of others, and
-//! a vector that it does not name may be in memory.
-//! Not which (`loops`).
+//! Changes the register assignment at loop boundaries. Within a loop, source registers without a LoongArch register can
+//! take over those of unused source registers, and an unused vector can be spilled. `loops` chooses the assignments.
 
 use longma_loongarch::Op as La;
 
@@ -9,12 +8,12 @@ use super::lower::Lowering;
 use crate::registers::{Place, SLOT_OF_LENT, SLOTS};
 
 impl Lowering<'_> {
-    /// Brings every register where it is outside of loops.
+    /// Switches to the assignment outside of loops.
     pub fn go_outside(&mut self) {
         self.go_home(&OUTSIDE);
     }
 
-    /// Brings every register where it is to be.
+    /// Switches to the given assignment.
     pub fn go_home(&mut self, homes: &Homes) {
         if self.known.homes == *homes {
             return;
@@ -25,7 +24,7 @@ impl Lowering<'_> {
         self.known.homes = *homes;
     }
 
-    /// Puts registers away, and loads those that come into their places. One of the two is outside of loops.
+    /// Spills and loads registers for a change of assignment. One of the two assignments is the one outside of loops.
     fn move_between(&mut self, from: &Homes, to: &Homes) {
         if let Some(vector) = to.lent {
             self.widen(vector, 16);

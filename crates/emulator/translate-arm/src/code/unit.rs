@@ -1,5 +1,5 @@
-//! A unit: what one address reaches, translated in the order of its addresses, once it is known what holds where.
-//! Not what single instructions become, and not where units lie (`engine`).
+//! Translates a unit: all code that is reachable from an address, in address order, after planning the register state
+//! at each leader.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -11,19 +11,19 @@ use crate::Unit;
 use longma_translate::front_end::Exit;
 use longma_translate::parts::{Options, Part};
 
-/// How often a unit is lowered to find what holds at its leaders, before what has not settled is given up.
+/// Maximum number of planning passes. States that have not converged by then use the default.
 const MOST_ROUNDS: usize = 12;
 
-/// A unit has no more source instructions than this.
+/// Maximum number of source instructions in a unit.
 const MOST_INSTRUCTIONS: usize = 1500;
-/// And no more words: branches of 16 bits reach across it.
+/// Maximum number of words in a unit, limited by the reach of 16-bit branches.
 const MOST_WORDS: usize = 30_000;
 
-/// What holds at the leaders that only the unit's own jumps lead to.
+/// The register states expected at leaders that are not entry points.
 pub(super) type Plan = FxHashMap<u64, Known>;
 
-/// Translates what `start` reaches, and lets others come to `door` in it. `fetch` reads the source's code; `known` says what is not to be
-/// translated with it.
+/// Translates the code that is reachable from `start`, with an additional entry point at `door`. `fetch` reads source
+/// code. Addresses for which `known` returns true are not included.
 pub fn translate(
     start: u64,
     door: Option<u64>,
@@ -51,18 +51,18 @@ pub fn translate(
     }
 }
 
-/// Why there is no code.
+/// Why lowering failed.
 enum Failure {
-    /// An instruction for which there are too few registers.
+    /// The instruction at this address ran out of temporary registers.
     Short(u64),
-    /// Branches would not reach across it.
+    /// The unit is too long for its branches.
     Long,
 }
 
-/// The code of what has been found.
+/// Lowers the code of a unit.
 ///
 /// # Errors
-/// It has to be made otherwise.
+/// Fails if the unit must be lowered with other parameters.
 fn lower(reach: &Reach) -> Result<Unit, Failure> {
     let plan = plan(reach);
     let mut lowering = Lowering::new(reach, &plan, true);
@@ -93,10 +93,11 @@ fn lower(reach: &Reach) -> Result<Unit, Failure> {
     Ok(unit)
 }
 
-/// Finds what holds where jumps of the unit lead to: lowers it until what the jumps say of that is what was assumed.
+/// Determines the states at the targets of the unit's jumps. Lowers the unit repeatedly until the states at the jumps
+/// match those assumed.
 fn plan(reach: &Reach) -> Plan {
     let mut plan = Plan::default();
-    // A block for the first few times has no jumps of its own.
+    // Cold translations are single blocks without internal jumps.
     if !reach.options.has(Part::Loops) || reach.options.is_cold {
         return plan;
     }

@@ -1,6 +1,5 @@
-//! What goes across lanes: pairs, and all of a vector.
-//! Not lane by lane.
-//! Source: Arm Architecture Reference Manual (Arm DDI 0487), section C7.2; LoongArch Reference Manual, volume 2.
+//! Lowers pairwise operations and reductions across lanes. Source: Arm Architecture Reference Manual (Arm DDI 0487),
+//! section C7.2; LoongArch Reference Manual, volume 2.
 
 use longma_loongarch::Op as La;
 
@@ -12,7 +11,7 @@ const MOST: [Sizes; 2] =
     [[La::VmaxB, La::VmaxH, La::VmaxW, La::VmaxD], [La::VmaxBu, La::VmaxHu, La::VmaxWu, La::VmaxDu]];
 const LEAST: [Sizes; 2] =
     [[La::VminB, La::VminH, La::VminW, La::VminD], [La::VminBu, La::VminHu, La::VminWu, La::VminDu]];
-/// Sums of neighbours, twice as wide, signed and unsigned.
+/// Widening sums of adjacent lanes, signed and unsigned.
 const SUMS: [Sizes; 2] = [
     [La::VhaddwHB, La::VhaddwWH, La::VhaddwDW, La::VhaddwQD],
     [La::VhaddwHuBu, La::VhaddwWuHu, La::VhaddwDuWu, La::VhaddwQuDu],
@@ -53,7 +52,7 @@ impl Lowering<'_> {
         true
     }
 
-    /// An operation on neighbours: those of Rn, then those of Rm.
+    /// Applies an operation to adjacent pairs of Rn, then of Rm.
     fn pairs(&mut self, i: Instruction, op: La) {
         let (d, is_whole) = (i.rd(), i.is_whole());
         let size = if matches!(i.op, Op::FaddpV | Op::FmaxnmpV | Op::FminnmpV) {
@@ -77,7 +76,7 @@ impl Lowering<'_> {
         self.put_lanes(d, is_whole);
     }
 
-    /// The lowest lane of so many bits, alone in Rd.
+    /// Keeps only the lowest lane of Rd.
     fn keep_lowest(&mut self, d: u8, size: usize) {
         if size < 3 {
             let value = self.temporary();
