@@ -1,5 +1,5 @@
 //! Runs a program in simulated time, either with a trivial timing model (one nanosecond an instruction) or with the
-//! model of a machine. The tests run guests with it, and it shows how to implement a [`Clockwork`]. Use `longma run
+//! model of a machine. The tests run guests with it, and it shows how to implement a [`TimingBackend`]. Use `longma run
 //! --level timing` for a readable report.
 //!
 //! ```text
@@ -21,15 +21,17 @@ use longma_core::{Core, Stop};
 use longma_guest::host::locks::Mutex;
 use longma_runner::checkpoint::{AfterSave, Checkpoint, Saver};
 use longma_runner::devices::{TcpOptions, WireEnd};
-use longma_runner::parts::Parts;
-use longma_runner::schedule::{Clockwork, Place, Scheduler, SchedulerConfig, Simulated, SimulatedConfig};
-use longma_runner::simulation::{self, Level, Policy, SharedSimulation, Simulation, Warm};
+use longma_runner::optimizations::Optimizations;
+use longma_runner::schedule::{
+    Scheduler, SchedulerConfig, SimulatedProcess, SimulatedProcessConfig, ThreadSlot, TimingBackend,
+};
+use longma_runner::simulation::{self, Level, Policy, SharedTimingSimulation, TimingSimulation, Warm};
 use longma_runner::{ConfigurationWords, Execution, Node, NodeConfig, ProcessConfig};
 use longma_sim::{Duration, Region, Time};
 use longma_topology::Machine;
 
 /// A timing model in which an instruction takes one nanosecond.
-struct Toy {
+struct NanosecondTiming {
     /// The length of a quantum in trace words.
     quantum: usize,
     /// The time and the file of a checkpoint.
@@ -37,9 +39,9 @@ struct Toy {
     saver: Arc<Saver>,
 }
 
-impl Clockwork for Toy {
-    fn run(&mut self, place: Place, guest: &mut Core) -> (Stop, Time) {
-        if let Some((_, path)) = self.save.take_if(|(time, _)| place.start >= *time) {
+impl TimingBackend for NanosecondTiming {
+    fn run(&mut self, slot: ThreadSlot, guest: &mut Core) -> (Stop, Time) {
+        if let Some((_, path)) = self.save.take_if(|(time, _)| slot.start >= *time) {
             self.saver.request(path, |saved| match saved {
                 Ok(()) => AfterSave::Exit(0),
                 Err(error) => {
@@ -53,7 +55,7 @@ impl Clockwork for Toy {
         let executed = guest.trace().records().map(|record| u64::from(record.executed)).sum();
         guest.clear_trace();
         let spent = Duration::from_ns(executed).unwrap_or_default();
-        (stop, place.start.checked_add(spent).unwrap_or(place.start))
+        (stop, slot.start.checked_add(spent).unwrap_or(slot.start))
     }
 }
 
@@ -90,9 +92,9 @@ fn wire(text: &str) -> Result<(String, WireEnd), String> {
 }
 
 /// The NUMA nodes of a machine's cores, and its model.
-fn model(machine: Arc<Machine>, wanted: Wanted) -> Result<(Vec<usize>, SharedSimulation), String> {
-    let nodes = Simulation::core_nodes(&machine, 0);
-    let config = simulation::SimulationConfig {
+fn model(machine: Arc<Machine>, wanted: Wanted) -> Result<(Vec<usize>, SharedTimingSimulation), String> {
+    let nodes = TimingSimulation::core_nodes(&machine, 0);
+    let config = simulation::TimingSimulationConfig {
         machine,
         host: 0,
         level: if wanted.counts_only { Level::Cache } else { Level::Timing(None) },
@@ -105,7 +107,7 @@ fn model(machine: Arc<Machine>, wanted: Wanted) -> Result<(Vec<usize>, SharedSim
         timeline: None,
         wires: wanted.wires,
     };
-    let simulation = Simulation::new(config).map_err(|error| error.to_string())?;
+    let simulation = TimingSimulation::new(config).map_err(|error| error.to_string())?;
     Ok((nodes, simulation.shared()))
 }
 
@@ -206,22 +208,23 @@ fn start() -> Result<Never, String> {
         ..ProcessConfig::default()
     };
     let saver = Saver::new();
-    let toy = Toy { quantum: options.quantum, save: options.save, saver: saver.clone() };
-    let clockwork: Box<dyn Clockwork> = match model.clone() {
+    let nanosecond_timing =
+        NanosecondTiming { quantum: options.quantum, save: options.save, saver: saver.clone() };
+    let timing_backend: Box<dyn TimingBackend> = match model.clone() {
         Some(model) => Box::new(model),
-        None => Box::new(toy),
+        None => Box::new(nanosecond_timing),
     };
     let config = NodeConfig {
         process,
         words: ConfigurationWords::default(),
         execution: Execution { tracing: true, magic, pausable: magic, ..Execution::default() },
-        parts: Parts::default(),
+        optimizations: Optimizations::default(),
         translated_bytes: None,
         translation_cache: None,
-        simulated: Some(Simulated::new(SimulatedConfig {
+        simulated: Some(SimulatedProcess::new(SimulatedProcessConfig {
             scheduler,
-            clockwork,
-            interlude: Some(saver),
+            timing_backend,
+            stop_the_world: Some(saver),
             seed,
             memory_bytes: 16 << 30,
         })),
@@ -240,13 +243,13 @@ fn start() -> Result<Never, String> {
     })
 }
 
-fn write_statistics(model: &SharedSimulation, path: &Path) -> Result<(), String> {
+fn write_statistics(model: &SharedTimingSimulation, path: &Path) -> Result<(), String> {
     held(model).finish();
     let statistics = held(model).statistics().map_err(|error| error.to_string())?;
     std::fs::write(path, statistics.to_json().to_string())
         .map_err(|error| format!("{}: {error}", path.display()))
 }
 
-fn held(model: &SharedSimulation) -> longma_guest::host::locks::MutexGuard<'_, Simulation> {
+fn held(model: &SharedTimingSimulation) -> longma_guest::host::locks::MutexGuard<'_, TimingSimulation> {
     model.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }

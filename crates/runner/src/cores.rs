@@ -10,14 +10,14 @@ use longma_guest::host::locks::{Mutex, MutexGuard};
 use longma_linux::Process;
 use longma_loongarch::State;
 
-use crate::schedule::Simulated;
+use crate::schedule::SimulatedProcess;
 
 /// The shared state of the cores of a process.
 pub(crate) struct Cores {
     process: Arc<Process>,
     code: SharedCode,
     words: ConfigurationWords,
-    simulated: Option<Simulated>,
+    simulated: Option<SimulatedProcess>,
     /// The attention flags of running cores.
     running: Mutex<Vec<FlagPointer>>,
 }
@@ -37,7 +37,7 @@ impl Cores {
         process: Arc<Process>,
         words: ConfigurationWords,
         execution: Execution,
-        simulated: Option<Simulated>,
+        simulated: Option<SimulatedProcess>,
     ) -> io::Result<Self> {
         let watch = Arc::new(CodePages(Arc::downgrade(&process)));
         let code = SharedCode::new(process.memory(), execution, watch)?;
@@ -63,12 +63,12 @@ impl Cores {
     }
 
     /// The simulated time that the process started in, if any.
-    pub fn simulated(&self) -> Option<&Simulated> {
+    pub fn simulated(&self) -> Option<&SimulatedProcess> {
         self.simulated.as_ref()
     }
 
     /// The simulated time that the process runs in, if any. A forked child has left it.
-    pub fn in_time(&self) -> Option<&Simulated> {
+    pub fn in_time(&self) -> Option<&SimulatedProcess> {
         self.simulated.as_ref().filter(|_| self.process.simulation().is_some())
     }
 

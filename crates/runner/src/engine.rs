@@ -11,7 +11,7 @@ use longma_guest::host::{faults::SignalStack, workers};
 use longma_linux::{Engine, Thread};
 use longma_loongarch::State;
 
-use crate::run::{Shared, run_thread};
+use crate::thread_loop::{Shared, run_thread};
 
 /// The stack size of a host thread. The guest's own stack is in guest memory.
 const HOST_STACK_BYTES: usize = 512 << 10;
@@ -50,7 +50,7 @@ impl Engine for NodeEngine {
     fn spawn(&self, thread: Thread, mut state: State) -> io::Result<i32> {
         let shared = self.0.upgrade().ok_or_else(|| io::Error::from_raw_os_error(libc::EAGAIN))?;
         if let Some(translated) = shared.translated()
-            && !translated.give_birth(&shared.cores, &mut state)
+            && !translated.prepare_spawn(&shared.cores, &mut state)
         {
             return Err(io::Error::from_raw_os_error(libc::EAGAIN));
         }
@@ -59,7 +59,7 @@ impl Engine for NodeEngine {
         if begun.is_err()
             && let Some(translated) = shared.translated()
         {
-            translated.bury();
+            translated.end_spawn();
         }
         begun
     }

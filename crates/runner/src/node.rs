@@ -6,7 +6,7 @@ use longma_core::{ConfigurationWords, Core, Execution};
 use longma_guest::host::faults;
 use longma_linux::{LoadError, Process, ProcessConfig, Thread};
 use longma_loongarch::State;
-use longma_translate::parts::Parts;
+use longma_translate::optimizations::Optimizations;
 
 use crate::{
     checkpoint::{Checkpoint, CheckpointError},
@@ -15,9 +15,9 @@ use crate::{
     engine::{self, NodeEngine},
     gdb::{self, Debugger},
     report::Report,
-    run::{Shared, end, run_thread},
-    schedule::Simulated,
-    translated::{Room, Translation, translation_of},
+    schedule::SimulatedProcess,
+    thread_loop::{Shared, end, run_thread},
+    translated::{CodeAreaConfig, Translation, translation_of},
 };
 
 /// The configuration of a process.
@@ -29,22 +29,22 @@ pub struct NodeConfig {
     /// The execution options of the cores.
     pub execution: Execution,
     /// The optimizations of the translation, for programs that are not for LoongArch.
-    pub parts: Parts,
+    pub optimizations: Optimizations,
     /// The size of the area for translated code in bytes; as large as possible if `None`.
     pub translated_bytes: Option<u64>,
     /// The directory of the translation cache; `None` disables the cache.
     pub translation_cache: Option<PathBuf>,
     /// Simulated time, if the process runs in it.
-    pub simulated: Option<Simulated>,
+    pub simulated: Option<SimulatedProcess>,
 }
 
 impl NodeConfig {
     /// The area may be reused only if no statistics identify code by its address.
-    fn room(&self) -> Room {
+    fn code_area(&self) -> CodeAreaConfig {
         let Execution { counting, tracing, .. } = self.execution;
-        Room {
+        CodeAreaConfig {
             bytes: self.translated_bytes,
-            is_used_again: !counting && !tracing,
+            is_reused: !counting && !tracing,
             cache: self.translation_cache.clone(),
             root: self.process.root.clone(),
         }
@@ -69,7 +69,7 @@ pub enum NodeError {
     Checkpoint(#[from] CheckpointError),
     /// The host cannot provide memory for translated code or for a core.
     #[error(
-        "the host gives no memory for translated code: {0}; check `ulimit -v` and whether executable memory is forbidden"
+        "cannot allocate memory for translated code: {0}; check `ulimit -v` and whether executable memory is forbidden"
     )]
     Host(#[source] io::Error),
 }
@@ -90,9 +90,9 @@ impl Node {
         faults::install();
         faults::prepare_thread();
         config.connect();
-        let room = config.room();
+        let code_area = config.code_area();
         let (process, thread, state) = Process::load(config.process)?;
-        let translated = translation_of(&process, config.parts, room);
+        let translated = translation_of(&process, config.optimizations, code_area);
         Self::of(
             (process, translated),
             vec![(thread, state)],
@@ -111,9 +111,9 @@ impl Node {
         faults::install();
         faults::prepare_thread();
         config.connect();
-        let room = config.room();
+        let code_area = config.code_area();
         let (process, threads) = checkpoint.process(config.process)?;
-        let translated = translation_of(&process, config.parts, room);
+        let translated = translation_of(&process, config.optimizations, code_area);
         Self::of((process, translated), threads, config.words, config.execution, config.simulated)
     }
 
@@ -122,7 +122,7 @@ impl Node {
         mut threads: Vec<(Thread, State)>,
         words: ConfigurationWords,
         execution: Execution,
-        simulated: Option<Simulated>,
+        simulated: Option<SimulatedProcess>,
     ) -> Result<Self, NodeError> {
         if let Some(translated) = &translated {
             threads.iter_mut().for_each(|(_, state)| translated.begin(state));
@@ -130,7 +130,7 @@ impl Node {
         let cores = Cores::of(process, words, execution, simulated).map_err(NodeError::Host)?;
         let shared = Arc::new(Shared::new(Arc::new(cores), translated));
         if let Some(translated) = shared.translated() {
-            translated.take_up_kept(&shared.cores);
+            translated.import_cache(&shared.cores);
         }
         shared.cores.process().set_engine(Arc::new(NodeEngine(Arc::downgrade(&shared))));
         let threads = threads.into_iter().map(|(thread, state)| Ok((thread, shared.cores.make(state)?)));
@@ -145,7 +145,7 @@ impl Node {
     pub fn debug(&mut self, debugger: Debugger) -> io::Result<()> {
         if self.shared.cores.simulated().is_some() {
             return Err(io::Error::other(
-                "a debugger cannot steer a process in simulated time; run it at level functional",
+                "debugging is not supported in simulated time; run at level functional",
             ));
         }
         let session = self.shared.begin_session(gdb::session()?);
@@ -155,7 +155,7 @@ impl Node {
     /// Runs the process to its end, and ends the host process with it. `finish` is called once, on any thread.
     pub fn run(self, finish: impl Fn(Ending, &Report) + Send + Sync + 'static) -> ! {
         let Self { shared, threads } = self;
-        shared.tell_at_end(Box::new(finish));
+        shared.set_end_callback(Box::new(finish));
         if let Some(simulated) = shared.cores.simulated()
             && simulated.scheduler.start(shared.cores.process()).is_err()
         {

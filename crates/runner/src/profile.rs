@@ -4,13 +4,13 @@ use std::collections::HashMap;
 
 use longma_core::Executed;
 
-use crate::symbols::{Place, Symbols};
+use crate::symbols::{CodeLocation, Symbols};
 
 /// The instruction count of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FunctionShare {
     /// The function.
-    pub place: Place,
+    pub place: CodeLocation,
     /// Instructions executed in the function itself, without callees.
     pub instructions: u64,
 }
@@ -22,7 +22,7 @@ pub fn instructions(executed: &[Executed]) -> u64 {
 
 /// All functions that executed instructions, in descending order of their counts.
 pub fn by_function(executed: &[Executed], symbols: &Symbols) -> Vec<FunctionShare> {
-    let mut shares: HashMap<Place, u64> = HashMap::new();
+    let mut shares: HashMap<CodeLocation, u64> = HashMap::new();
     for block in executed.iter().filter(|block| block.runs > 0) {
         *shares.entry(symbols.find(block.start)).or_default() += cost(block);
     }
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_of_one_place_are_added_up_and_the_largest_comes_first() {
+    fn blocks_of_a_function_are_summed_and_sorted() {
         let block = |start, instructions, runs| Executed { start, instructions, runs };
         // Nothing is mapped, so each address is a separate place.
         let symbols = Symbols::default();

@@ -15,7 +15,7 @@ pub const UNNAMED_RANGE_BYTES: u64 = 1024;
 
 /// The function that contains an address.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Place {
+pub struct CodeLocation {
     /// The function's name, or `[name+0x400]` for a range without symbols.
     pub function: String,
     /// The file's name without its directory, or the mapping's purpose (`[vdso]`, `[anonymous]`).
@@ -114,10 +114,10 @@ impl Symbols {
     }
 
     /// The function or range that contains `address`.
-    pub fn find(&self, address: u64) -> Place {
+    pub fn find(&self, address: u64) -> CodeLocation {
         let next = self.mapped.partition_point(|mapped| mapped.range.end <= address);
         let Some(mapped) = self.mapped.get(next).filter(|mapped| mapped.range.contains(&address)) else {
-            return Place {
+            return CodeLocation {
                 function: "[unmapped since]".into(),
                 object: "[unmapped]".into(),
                 start: address,
@@ -127,10 +127,10 @@ impl Symbols {
         let inside = address.wrapping_sub(mapped.bias);
         if let Some(function) = object.function_at(inside) {
             let start = function.range.start.wrapping_add(mapped.bias);
-            return Place { function: function.name.clone(), object: object.name.clone(), start };
+            return CodeLocation { function: function.name.clone(), object: object.name.clone(), start };
         }
         let from_start = inside.wrapping_sub(object.start) / UNNAMED_RANGE_BYTES * UNNAMED_RANGE_BYTES;
-        Place {
+        CodeLocation {
             function: format!("[{}+{from_start:#x}]", object.name.trim_matches(['[', ']'])),
             object: object.name.clone(),
             start: object.start.wrapping_add(from_start).wrapping_add(mapped.bias),
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_function_ends_where_the_next_begins_and_the_shortest_of_its_names_counts() {
+    fn a_function_ends_at_the_next_one_and_has_its_shortest_name() {
         let given = vec![
             function(0x300..0x900, "last"),
             function(0x100..0x900, "__first_alias"),
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn of_segments_that_share_a_page_of_the_file_the_one_that_is_mapped_there_counts() {
+    fn the_mapped_segment_is_used_if_segments_share_a_file_page() {
         // The layout that lld produces: segments without gaps in the file, each on a new page in memory.
         let object = Functions {
             segments: vec![
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_found_in_its_function_and_otherwise_in_a_range_of_its_file() {
+    fn an_address_without_a_function_is_found_in_a_range_of_its_file() {
         let object = Functions {
             name: "program".into(),
             start: 0x1_0000,
@@ -345,7 +345,7 @@ mod tests {
         let bias = object.bias(0x50_0000, 0, |_, _| true);
         let symbols =
             Symbols { mapped: vec![Mapped { range: 0x50_0000..0x50_4000, bias, object: Arc::new(object) }] };
-        let main = Place { function: "main".into(), object: "program".into(), start: 0x50_0100 };
+        let main = CodeLocation { function: "main".into(), object: "program".into(), start: 0x50_0100 };
         assert_eq!(symbols.find(0x50_0100), main);
         assert_eq!(symbols.find(0x50_01fc), main);
         let unnamed = symbols.find(0x50_0904);
@@ -355,12 +355,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_make_the_parser_panic(bytes in prop::collection::vec(any::<u8>(), 0..4096)) {
+        fn arbitrary_bytes_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..4096)) {
             let _ = parse(&bytes);
         }
 
         #[test]
-        fn a_damaged_program_is_no_reason_to_panic(
+        fn a_damaged_program_does_not_panic(
             changes in prop::collection::vec((0usize..20000, any::<u8>()), 1..40),
         ) {
             let guest = concat!(env!("CARGO_MANIFEST_DIR"), "/../../guests/prebuilt/loongarch64/hello");

@@ -49,7 +49,7 @@ fn save(program: &str, arguments: &[&str], at_ns: u64) -> Result<Saved, String> 
 }
 
 #[test]
-fn threads_go_on_where_they_were_saved_on_as_many_cores_and_on_fewer() {
+fn threads_resume_on_the_same_and_on_fewer_cores() {
     for at_ns in [20_000, 100_000, 250_000] {
         let saved = save("threads", &["3", "1500"], at_ns).unwrap();
         assert_eq!(saved.before, "", "saved before the end");
@@ -64,7 +64,7 @@ fn threads_go_on_where_they_were_saved_on_as_many_cores_and_on_fewer() {
 }
 
 #[test]
-fn sleeping_threads_wake_when_they_would_have_and_files_are_as_they_were() {
+fn sleeping_threads_wake_on_time_and_files_are_restored() {
     // During the sleeps, with bytes in a pipe, after the events, during the signals.
     for at_ns in [50_000_000, 250_000_000, 402_400_000, 530_000_000, 600_000_000, 640_000_000] {
         let saved = save("waiting", &["3"], at_ns).unwrap_or_else(|error| panic!("at {at_ns}: {error}"));
@@ -75,7 +75,7 @@ fn sleeping_threads_wake_when_they_would_have_and_files_are_as_they_were() {
 }
 
 #[test]
-fn what_cannot_be_kept_is_named() {
+fn state_that_cannot_be_saved_is_named() {
     // While the timerfd is open.
     let error = save("waiting", &["3"], 450_000_000).err().unwrap();
     assert!(error.contains("timerfd") && error.contains("save before"), "{error}");
@@ -90,7 +90,7 @@ fn a_damaged_checkpoint_is_refused() {
     assert_eq!(cut.status.code(), Some(127));
     assert!(text(&cut.stderr).contains("damaged"), "{}", text(&cut.stderr));
     std::fs::write(saved.path(), b"something else").unwrap();
-    assert!(text(&saved.restore(&[]).stderr).contains("no checkpoint"));
+    assert!(text(&saved.restore(&[]).stderr).contains("not a checkpoint file"));
 }
 
 #[test]
@@ -122,7 +122,7 @@ const ANY: [(&str, &[&str]); 9] = [
 /// unless the checkpoint is refused with a reason. `LONGMA_CHECKPOINTS` sets the number of checkpoints,
 /// `PROPTEST_RNG_SEED` the random seed.
 #[test]
-fn guests_saved_at_any_moment_go_on_as_if_nothing_had_happened() {
+fn guests_saved_at_any_time_resume_transparently() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let (moments, mut random) =
         (number("LONGMA_CHECKPOINTS").unwrap_or(36), number("PROPTEST_RNG_SEED").unwrap_or(1));

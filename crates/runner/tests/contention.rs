@@ -82,29 +82,29 @@ fn near(found: f64, expected: f64) -> bool {
 }
 
 #[test]
-fn contended_lines_cost_their_way_and_others_nothing() {
+fn only_contended_lines_cost_transfers() {
     let (_, figures) = run(4, 2000);
     let HandOvers { alone, upgrade, in_turn: [to_write, to_read] } = hand_overs();
     assert!(
         to_write < alone && to_write > alone / 2.0,
-        "{to_write} of {alone} ns: the request's way is saved"
+        "{to_write} of {alone} ns: without the latency of the request"
     );
     assert!(figures["add alone"] < 3.0, "{figures:?}");
-    assert!(near(figures["add together"], 4.0 * to_write), "{figures:?}: four hand-overs of {to_write} ns");
+    assert!(near(figures["add together"], 4.0 * to_write), "{figures:?}: four transfers of {to_write} ns");
     // An upgrade for the writer and a transfer to the reader, in both directions.
     let there_and_back = 2.0 * (upgrade + to_read);
-    assert!(near(figures["there and back"], there_and_back), "{figures:?}: by its ways {there_and_back} ns");
+    assert!(near(figures["there and back"], there_and_back), "{figures:?}: by its links {there_and_back} ns");
     assert!(figures["store apart"] < 1.0, "{figures:?}");
 }
 
 #[test]
-fn what_a_store_to_a_shared_line_costs_does_not_hang_on_their_number() {
+fn the_cost_of_a_store_to_a_shared_line_is_independent_of_the_number_of_sharers() {
     // All stores that wait in the store queue complete when the line arrives.
     let by_hand_overs = |threads: f64| threads * hand_overs().in_turn[0] / STORE_QUEUE_ENTRIES;
     for (threads, operations) in [(2, 8000), (3, 8000), (4, 8000), (4, 8001), (4, 8030)] {
         let cost = run(threads, operations).1["store together"];
         let expected = by_hand_overs(f64::from(threads));
-        assert!(near(cost, expected), "{threads} threads: {cost} ns, by hand-overs {expected}");
+        assert!(near(cost, expected), "{threads} threads: {cost} ns, by transfers {expected}");
     }
     let costs = [950, 990, 999, 1000, 1001].map(|operations| run(4, operations).1["store together"]);
     let (least, most) =

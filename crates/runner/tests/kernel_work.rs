@@ -64,7 +64,7 @@ fn adds_up(run: &Run, core: usize) {
 }
 
 #[test]
-fn a_cores_cycles_add_up_and_the_kernels_are_among_them() {
+fn cycles_of_a_core_add_up_including_the_kernels() {
     for (flow, application) in [(1, 1), (1, 2), (1, 7)] {
         let run = receive((flow, application), LIGHT, &[], &[]);
         adds_up(&run, flow);

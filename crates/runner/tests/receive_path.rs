@@ -22,7 +22,7 @@ fn receive(settings: &[&str]) -> Run {
 }
 
 #[test]
-fn who_polls_from_the_program_takes_no_interrupts_and_is_not_woken_while_there_is_something() {
+fn busy_polling_takes_no_interrupts_and_no_wake_ups_while_data_is_available() {
     let (asleep, polls) = (receive(&[]), receive(&["busy_us=50"]));
     assert!(asleep.times(1, "interrupt") > 10.0 && asleep.times(2, "wake_up_interrupt") > 3.0);
     for (core, work) in
@@ -41,12 +41,16 @@ fn who_polls_from_the_program_takes_no_interrupts_and_is_not_woken_while_there_i
 }
 
 #[test]
-fn steering_by_the_hash_brings_protocol_to_another_core_by_interrupts_of_cores() {
+fn rps_moves_protocol_work_to_another_core_by_ipis() {
     let (here, steered) = (receive(&[]), receive(&["rps=3"]));
     assert_eq!(here.count("core3.instructions"), 0.0);
     assert!(steered.times(3, "softirq") > 10.0);
-    assert_eq!(steered.times(3, "softirq"), steered.times(3, "wake_up_interrupt"), "each time it is told");
-    assert_eq!(steered.times(3, "context_switch"), 0.0, "put-off work is called, not switched to");
+    assert_eq!(
+        steered.times(3, "softirq"),
+        steered.times(3, "wake_up_interrupt"),
+        "an IPI starts each softirq"
+    );
+    assert_eq!(steered.times(3, "context_switch"), 0.0, "softirqs run without a context switch");
     assert!(here.times(1, "wake_up") > 0.0);
     assert_eq!(steered.times(1, "wake_up"), 0.0, "the protocol's core wakes the program");
     assert!(steered.times(3, "wake_up") > 0.0);
@@ -55,13 +59,13 @@ fn steering_by_the_hash_brings_protocol_to_another_core_by_interrupts_of_cores()
 }
 
 #[test]
-fn steering_to_where_it_is_read_hands_no_sockets_from_core_to_core() {
+fn steering_to_the_reading_core_transfers_no_sockets() {
     // The length of a region varies with its window.
     let transfers = |run: &Run| run.count("coherence.transfers") * 1e6 / run.said(" bytes of interest");
     let (here, hashed, followed) = (receive(&[]), receive(&["rps=3"]), receive(&["rfs=1"]));
     let (least, middle, most) = (transfers(&followed), transfers(&here), transfers(&hashed));
     println!(
-        "lines handed over for 1 MB: {least:.0} where it is read, {middle:.0} where it arrives, {most:.0} on a third core"
+        "cache line transfers per MB: {least:.0} on the reading core, {middle:.0} on the interrupted core, {most:.0} on a third core"
     );
     assert!(least < 0.85 * middle && middle < 0.85 * most);
     assert_eq!(
@@ -98,7 +102,7 @@ fn a_thread_that_takes_frames_is_woken_and_switched_to_and_may_be_on_any_core() 
 }
 
 #[test]
-fn a_nic_that_merges_has_fewer_frames_seen_to_and_fewer_acknowledgements_sent() {
+fn receive_merging_reduces_frames_and_acknowledgements() {
     let small = ["segment=1460", "delay_ns=16000", "path=500"];
     let receive = |more: &[&str]| {
         let settings = [&["flow=1", "application=2"], &small[..], more].concat();
@@ -132,7 +136,7 @@ fn with_pause(pause: bool) -> tempfile::NamedTempFile {
 }
 
 #[test]
-fn flow_control_loses_nothing_where_the_window_is_larger_than_the_ring_and_the_core_slower_than_the_line() {
+fn flow_control_prevents_loss_with_a_window_larger_than_the_ring_and_a_slow_core() {
     let receive = |pause| {
         let settings = ["flow=1", "application=2", "ring=64", "before=20000"];
         receive_on(with_pause(pause).path(), &["eth0:6000000"], &settings)
@@ -189,7 +193,7 @@ proptest! {
 }
 
 #[test]
-fn a_window_ends_as_it_began_with_a_full_buffer_where_the_program_is_slower_than_the_line() {
+fn a_slow_program_has_a_full_buffer_at_both_ends_of_the_window() {
     let measure = |application: &str, path: &str| {
         let settings = ["begin=2000000", "settle=1000000", "bytes=5000000", "flow=1", application, path];
         receive_on(&shipped(), &["eth0:20000000"], &settings)

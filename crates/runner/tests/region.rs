@@ -28,7 +28,7 @@ fn receive(warm: u32) -> (f64, u64) {
 }
 
 #[test]
-fn devices_do_not_go_on_while_what_was_kept_warms_the_models() {
+fn devices_do_not_advance_while_the_models_are_warmed() {
     for warm in [0, 2, 20] {
         let (gbps, lost) = receive(warm);
         println!("{warm} million instructions kept: {gbps} Gb/s, {lost} frames lost");

@@ -64,25 +64,25 @@ impl Drop for Load {
 }
 
 #[test]
-fn threads_compute_what_they_compute_elsewhere() {
+fn thread_results_are_as_expected() {
     let (output, _) = simulate(&[], &guest("threads"), &["3", "1500"]);
     assert_eq!(output, expected("threads"));
 }
 
 #[test]
-fn threads_that_wait_in_every_way_wait_as_they_do_elsewhere() {
+fn all_kinds_of_waiting_behave_as_expected() {
     let (output, _) = simulate(&[], &guest("waiting"), &["3"]);
     assert_eq!(output, expected("waiting"));
 }
 
 #[test]
-fn signals_are_delivered_as_they_are_elsewhere() {
+fn signal_delivery_behaves_as_expected() {
     let (output, _) = simulate(&[], &guest("signals"), &["200"]);
     assert_eq!(output, expected("signals"));
 }
 
 #[test]
-fn two_runs_make_the_same_turns_and_calls_whatever_else_the_host_does() {
+fn runs_are_deterministic_regardless_of_host_load() {
     for (program, arguments) in [("threads", &["4", "1000"][..]), ("waiting", &["5"])] {
         let quiet = simulate(&["--quantum", "500"], &guest(program), arguments);
         let load = Load::new();
@@ -94,7 +94,7 @@ fn two_runs_make_the_same_turns_and_calls_whatever_else_the_host_does() {
 }
 
 #[test]
-fn another_number_of_cores_makes_other_turns_and_the_same_results() {
+fn another_number_of_cores_changes_turns_but_not_results() {
     let (one, log_of_one) = simulate(&["--cores", "1"], &guest("threads"), &["3", "1500"]);
     let (eight, log_of_eight) = simulate(&["--cores", "8"], &guest("threads"), &["3", "1500"]);
     assert_eq!(one, eight);
@@ -103,7 +103,7 @@ fn another_number_of_cores_makes_other_turns_and_the_same_results() {
 }
 
 #[test]
-fn sleeping_takes_no_time_of_the_hosts() {
+fn sleeping_takes_no_host_time() {
     // The guest sleeps for more than a second.
     let before = Instant::now();
     let (output, log) = simulate(&[], &guest("waiting"), &["1"]);
@@ -124,7 +124,7 @@ fn forked_children_run_on_the_host() {
 }
 
 #[test]
-fn a_program_whose_threads_all_wait_for_each_other_says_so_and_can_be_interrupted() {
+fn a_deadlock_is_reported_and_can_be_interrupted() {
     // The only thread reads from a pipe without a writer.
     let mut child = Command::new(simulator())
         .arg(deadlock())

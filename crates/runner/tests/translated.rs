@@ -146,7 +146,7 @@ fn arm_threads_signals_forks_and_changing_code_go_together() {
 }
 
 #[test]
-fn arm_numbers_are_what_they_are_elsewhere() {
+fn arm_numeric_results_match_qemu() {
     check_arm("numbers", 0);
 }
 
@@ -203,12 +203,12 @@ fn x86_threads_signals_forks_and_changing_code_go_together() {
 }
 
 #[test]
-fn x86_code_that_changes_without_a_word_is_translated_anew() {
+fn x86_code_changes_without_notice_are_translated_again() {
     check_x86("code", 0);
 }
 
 #[test]
-fn x86_numbers_are_what_they_are_elsewhere() {
+fn x86_numeric_results_match_the_host() {
     check_x86("numbers", 0);
 }
 
@@ -314,7 +314,7 @@ const GUESTS: [(&str, &[&str]); 6] = [
 ];
 
 #[test]
-fn guests_print_the_same_with_any_parts_of_translation() {
+fn guests_print_the_same_with_any_optimizations() {
     let guests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guests/prebuilt");
     let print = |architecture: &str, name: &str, arguments: &[&str], choice: &str| {
         let mut command = Command::new(runner());
@@ -344,7 +344,7 @@ fn untimed(printed: &str) -> Vec<&str> {
 
 /// Signals, faults and threads, whose handlers see registers and flags, and self-modifying code.
 #[test]
-fn x86_programs_end_as_they_do_with_any_parts_of_translation() {
+fn x86_programs_end_the_same_with_any_optimizations() {
     let directory = tempfile::tempdir().unwrap();
     let runner = runner();
     for (name, status) in [("signals", 7), ("threads", 0), ("faults", 128 + 11), ("code", 0), ("numbers", 0)]
@@ -369,7 +369,7 @@ fn faults_and_traps_are_the_signals_that_linux_sends() {
 }
 
 #[test]
-fn faults_in_delay_slots_and_behind_products_are_told_once_and_where_they_are() {
+fn faults_in_delay_slots_and_after_products_are_reported_once_and_precisely() {
     check("slots", 0, true);
 }
 
@@ -389,27 +389,27 @@ fn threads_signals_forks_and_changing_code_go_together() {
 }
 
 #[test]
-fn changed_code_is_translated_anew_and_the_translation_is_nobodys_to_change() {
+fn changed_code_is_translated_again_and_translations_are_write_protected() {
     check("code", 0, true);
 }
 
 #[test]
-fn code_that_another_thread_takes_away_while_it_is_translated_harms_nothing() {
+fn code_unmapped_during_translation_is_harmless() {
     check("gone", 0, true);
 }
 
 #[test]
-fn numbers_are_what_they_are_elsewhere() {
+fn numeric_results_match_qemu() {
     check("numbers", 0, true);
 }
 
 #[test]
-fn random_words_as_code_end_the_program_and_nothing_else() {
+fn random_code_ends_only_the_program() {
     check("random", 0, false);
 }
 
 #[test]
-fn what_is_not_translated_is_refused_with_what_it_is_and_what_to_do() {
+fn unsupported_programs_are_rejected_with_a_hint() {
     if is_left_out() {
         return;
     }

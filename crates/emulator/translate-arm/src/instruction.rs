@@ -93,7 +93,7 @@ impl TryFrom<u32> for Instruction {
     type Error = &'static str;
 
     fn try_from(word: u32) -> Result<Self, Self::Error> {
-        decode(word).ok_or("the table has no such instruction")
+        decode(word).ok_or("undefined instruction word")
     }
 }
 

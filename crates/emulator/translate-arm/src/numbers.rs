@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn flags_of_open_files_go_there_and_back() {
+    fn open_flags_convert_both_ways() {
         assert_eq!(open_flags(0x4000 | 0x8_0000 | 2), 0x1_0000 | 0x8_0000 | 2);
         for flags in [0, 0x241, 0x4000, 0x8000, 0x1_0000, 0x2_0000, 0x3_c000 | 0x800] {
             assert_eq!(open_flags_to_arm(open_flags(flags)), flags);

@@ -5,7 +5,7 @@
 use longma_loongarch::State;
 use serde::{Deserialize, Serialize};
 
-use longma_translate::front_end::Structures;
+use longma_translate::front_end::UserMemory;
 pub use longma_translate::front_end::{SCRATCH, STACK_POINTER};
 
 /// Offset from a source address to its entry in the lookup table.
@@ -47,7 +47,7 @@ pub const SLOT_BYTES: u64 = 336;
 
 /// The location of a general-purpose register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Place {
+pub enum Location {
     /// A LoongArch register.
     Register(u8),
     /// A scratch register of the binary-translation extension.
@@ -57,39 +57,39 @@ pub enum Place {
 }
 
 /// The location of x`number` (0 to 30), except in loops that assign another register (`code/loops.rs`).
-pub const fn place(number: u8) -> Place {
+pub const fn place(number: u8) -> Location {
     match number {
-        0..=6 | 8..=14 => Place::Register(4 + number),
+        0..=6 | 8..=14 => Location::Register(4 + number),
         7 | 15..=18 => slot(number),
-        19 => Place::Register(11),
-        20..=24 => Place::Register(number + 3),
-        25 => Place::Scratch(1),
-        26 => Place::Register(19),
-        27 | 28 => Place::Scratch(number - 25),
-        29 => Place::Register(22),
-        _ => Place::Register(20),
+        19 => Location::Register(11),
+        20..=24 => Location::Register(number + 3),
+        25 => Location::Scratch(1),
+        26 => Location::Register(19),
+        27 | 28 => Location::Scratch(number - 25),
+        29 => Location::Register(22),
+        _ => Location::Register(20),
     }
 }
 
 /// The slot reserved for x`number`, whether it is in use or not.
-pub const fn slot(number: u8) -> Place {
-    Place::Slot(8 * number as i16)
+pub const fn slot(number: u8) -> Location {
+    Location::Slot(8 * number as i16)
 }
 
 /// The LoongArch register that holds the link register x30.
 pub const LINK: u8 = 20;
 
 /// Reads x`number` of a thread.
-pub fn read(state: &State, number: u8, memory: &dyn Structures) -> u64 {
+pub fn read(state: &State, number: u8, memory: &dyn UserMemory) -> u64 {
     read_at(state, place(number), memory)
 }
 
 /// Reads a location.
-pub(crate) fn read_at(state: &State, place: Place, memory: &dyn Structures) -> u64 {
+pub(crate) fn read_at(state: &State, place: Location, memory: &dyn UserMemory) -> u64 {
     match place {
-        Place::Register(register) => state.r(register),
-        Place::Scratch(scratch) => state.lbt.scratch[usize::from(scratch)],
-        Place::Slot(offset) => {
+        Location::Register(register) => state.r(register),
+        Location::Scratch(scratch) => state.lbt.scratch[usize::from(scratch)],
+        Location::Slot(offset) => {
             let mut bytes = [0; 8];
             memory.read(state.r(SLOTS).wrapping_add_signed(offset.into()), &mut bytes);
             u64::from_le_bytes(bytes)
@@ -98,11 +98,11 @@ pub(crate) fn read_at(state: &State, place: Place, memory: &dyn Structures) -> u
 }
 
 /// Writes x`number` of a thread.
-pub fn write(state: &mut State, number: u8, value: u64, memory: &dyn Structures) {
+pub fn write(state: &mut State, number: u8, value: u64, memory: &dyn UserMemory) {
     match place(number) {
-        Place::Register(register) => state.set_r(register, value),
-        Place::Scratch(scratch) => state.lbt.scratch[usize::from(scratch)] = value,
-        Place::Slot(offset) => {
+        Location::Register(register) => state.set_r(register, value),
+        Location::Scratch(scratch) => state.lbt.scratch[usize::from(scratch)] = value,
+        Location::Slot(offset) => {
             memory.write(state.r(SLOTS).wrapping_add_signed(offset.into()), &value.to_le_bytes());
         }
     }

@@ -6,14 +6,14 @@ use std::sync::LazyLock;
 
 use super::numbers;
 use longma_translate::calls::{Calls, fetch, store, word};
-use longma_translate::front_end::{self, CallResult, Structures};
+use longma_translate::front_end::{self, CallResult, UserMemory};
 
 /// What the engine does for a system call.
-pub type Step = front_end::Step<After>;
+pub type SyscallAction = front_end::SyscallAction<ResultConversion>;
 
 /// How to convert the result of a system call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum After {
+pub enum ResultConversion {
     /// No conversion.
     Nothing,
     /// Copy `struct sigaction` from the first address to the second.
@@ -37,7 +37,7 @@ const F_SETFL: u64 = 4;
 /// Offset of the machine name in `struct utsname`.
 const MACHINE: u64 = 4 * 65;
 /// Scratch space for converted structures, in bytes.
-pub(super) const ROOM_BYTES: u64 = 1024;
+pub(super) const CALL_BUFFER_BYTES: u64 = 1024;
 
 static CALLS: LazyLock<Calls> = LazyLock::new(|| Calls::parse(include_str!("calls.tsv"), 0));
 
@@ -50,82 +50,97 @@ fn generic(name: &str) -> u64 {
     CALLS.generic(name).unwrap_or(u64::MAX)
 }
 
-/// Converts AArch64 system call `number`. Converted structures are placed at `room`.
-pub fn prepare(number: u64, arguments: [u64; 6], room: u64, memory: &dyn Structures) -> Step {
-    let Some((name, generic)) = CALLS.find(number) else { return Step::Done(Err(ENOSYS)) };
-    let found = special(name, arguments, room, memory);
+/// Converts AArch64 system call `number`. Converted structures are placed at `buffer`.
+pub fn prepare(number: u64, arguments: [u64; 6], buffer: u64, memory: &dyn UserMemory) -> SyscallAction {
+    let Some((name, generic)) = CALLS.find(number) else { return SyscallAction::Done(Err(ENOSYS)) };
+    let found = special(name, arguments, buffer, memory);
     match (found, generic) {
-        (Some(step), _) => step.unwrap_or_else(|error| Step::Done(Err(error))),
-        (None, Some(number)) => Step::Call(number, arguments, After::Nothing),
-        (None, None) => Step::Done(Err(ENOSYS)),
+        (Some(step), _) => step.unwrap_or_else(|error| SyscallAction::Done(Err(error))),
+        (None, Some(number)) => SyscallAction::Call(number, arguments, ResultConversion::Nothing),
+        (None, None) => SyscallAction::Done(Err(ENOSYS)),
     }
 }
 
 /// Handles system calls that differ from LoongArch's.
-fn special(name: &str, arguments: [u64; 6], room: u64, memory: &dyn Structures) -> Option<Result<Step, u64>> {
+fn special(
+    name: &str,
+    arguments: [u64; 6],
+    buffer: u64,
+    memory: &dyn UserMemory,
+) -> Option<Result<SyscallAction, u64>> {
     let [a, b, c, d, e, f] = arguments;
-    let call = |name: &str, arguments, after| Some(Ok(Step::Call(generic(name), arguments, after)));
+    let call = |name: &str, arguments, after| Some(Ok(SyscallAction::Call(generic(name), arguments, after)));
     match name {
-        "openat" => call(name, [a, b, numbers::open_flags(c), d, e, f], After::Nothing),
-        "openat2" => Some(open_how(arguments, room, memory)),
-        "open_by_handle_at" => call(name, [a, b, numbers::open_flags(c), d, e, f], After::Nothing),
-        "pipe2" => call(name, [a, numbers::open_flags(b), c, d, e, f], After::Nothing),
+        "openat" => call(name, [a, b, numbers::open_flags(c), d, e, f], ResultConversion::Nothing),
+        "openat2" => Some(open_how(arguments, buffer, memory)),
+        "open_by_handle_at" => call(name, [a, b, numbers::open_flags(c), d, e, f], ResultConversion::Nothing),
+        "pipe2" => call(name, [a, numbers::open_flags(b), c, d, e, f], ResultConversion::Nothing),
         "fcntl" if b as u32 == F_SETFL as u32 => {
-            call(name, [a, b, numbers::open_flags(c), d, e, f], After::Nothing)
+            call(name, [a, b, numbers::open_flags(c), d, e, f], ResultConversion::Nothing)
         }
-        "fcntl" if b as u32 == F_GETFL as u32 => call(name, arguments, After::Flags),
-        "renameat" => call("renameat2", [a, b, c, d, 0, 0], After::Nothing),
-        "getrlimit" => call("prlimit64", [0, a, 0, b, 0, 0], After::Nothing),
-        "setrlimit" => call("prlimit64", [0, a, b, 0, 0, 0], After::Nothing),
-        "uname" => call(name, arguments, After::Machine(a)),
-        "mmap" => call(name, arguments, After::Placed(b)),
-        "munmap" | "mprotect" | "mremap" => call(name, arguments, After::Mapped(a, b)),
+        "fcntl" if b as u32 == F_GETFL as u32 => call(name, arguments, ResultConversion::Flags),
+        "renameat" => call("renameat2", [a, b, c, d, 0, 0], ResultConversion::Nothing),
+        "getrlimit" => call("prlimit64", [0, a, 0, b, 0, 0], ResultConversion::Nothing),
+        "setrlimit" => call("prlimit64", [0, a, b, 0, 0, 0], ResultConversion::Nothing),
+        "uname" => call(name, arguments, ResultConversion::Machine(a)),
+        "mmap" => call(name, arguments, ResultConversion::Placed(b)),
+        "munmap" | "mprotect" | "mremap" => call(name, arguments, ResultConversion::Mapped(a, b)),
         // AArch64 passes the thread pointer before the child's ID.
-        "clone" => call(name, [a, b, c, e, d, f], After::Nothing),
+        "clone" => call(name, [a, b, c, e, d, f], ResultConversion::Nothing),
         // The thread pointer is inside the structure. C libraries fall back to clone.
         "clone3" => Some(Err(ENOSYS)),
-        "rt_sigaction" => Some(action(arguments, room, memory)),
-        "rt_sigreturn" => Some(Ok(Step::SignalReturn)),
+        "rt_sigaction" => Some(action(arguments, buffer, memory)),
+        "rt_sigreturn" => Some(Ok(SyscallAction::SignalReturn)),
         _ => None,
     }
 }
 
 /// openat2(2) passes its flags in a structure.
-fn open_how([a, b, how, size, ..]: [u64; 6], room: u64, memory: &dyn Structures) -> Result<Step, u64> {
+fn open_how(
+    [a, b, how, size, ..]: [u64; 6],
+    buffer: u64,
+    memory: &dyn UserMemory,
+) -> Result<SyscallAction, u64> {
     if size != 24 {
         return Err(EINVAL);
     }
     let bytes: [u8; 24] = fetch(memory, how)?;
-    store(memory, room, &[numbers::open_flags(word(&bytes, 0)), word(&bytes, 8), word(&bytes, 16)])?;
-    Ok(Step::Call(generic("openat2"), [a, b, room, size, 0, 0], After::Nothing))
+    store(memory, buffer, &[numbers::open_flags(word(&bytes, 0)), word(&bytes, 8), word(&bytes, 16)])?;
+    Ok(SyscallAction::Call(generic("openat2"), [a, b, buffer, size, 0, 0], ResultConversion::Nothing))
 }
 
 /// rt_sigaction(2): AArch64's structure includes the restorer. Handlers return through the process's own restorer
 /// instead.
-fn action([signal, new, old, size, ..]: [u64; 6], room: u64, memory: &dyn Structures) -> Result<Step, u64> {
-    let (given, wanted) = (room, room + 32);
+fn action(
+    [signal, new, old, size, ..]: [u64; 6],
+    buffer: u64,
+    memory: &dyn UserMemory,
+) -> Result<SyscallAction, u64> {
+    let (given, wanted) = (buffer, buffer + 32);
     if new != 0 {
         let bytes: [u8; 32] = fetch(memory, new)?;
         store(memory, given, &[word(&bytes, 0), word(&bytes, 8) & !SA_RESTORER, word(&bytes, 24)])?;
     }
     let place = |address, there| if address == 0 { 0 } else { there };
     let arguments = [signal, place(new, given), place(old, wanted), size, 0, 0];
-    let after = if old == 0 { After::Nothing } else { After::Action(wanted, old) };
-    Ok(Step::Call(generic("rt_sigaction"), arguments, after))
+    let after = if old == 0 { ResultConversion::Nothing } else { ResultConversion::Action(wanted, old) };
+    Ok(SyscallAction::Call(generic("rt_sigaction"), arguments, after))
 }
 
 /// Converts the result of a system call.
 ///
 /// # Errors
 /// Returns the error number if a structure in guest memory is not accessible.
-pub fn finish(after: After, result: u64, memory: &dyn Structures) -> CallResult {
+pub fn finish(after: ResultConversion, result: u64, memory: &dyn UserMemory) -> CallResult {
     match after {
-        After::Action(from, to) => {
+        ResultConversion::Action(from, to) => {
             let bytes: [u8; 24] = fetch(memory, from)?;
             store(memory, to, &[word(&bytes, 0), word(&bytes, 8), 0, word(&bytes, 16)])?;
         }
-        After::Machine(at) if !memory.write(at.wrapping_add(MACHINE), b"aarch64\0") => return Err(EFAULT),
-        After::Flags => return Ok((numbers::open_flags_to_arm(result), None)),
+        ResultConversion::Machine(at) if !memory.write(at.wrapping_add(MACHINE), b"aarch64\0") => {
+            return Err(EFAULT);
+        }
+        ResultConversion::Flags => return Ok((numbers::open_flags_to_arm(result), None)),
         _ => {}
     }
     Ok((result, None))

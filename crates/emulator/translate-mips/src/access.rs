@@ -17,7 +17,7 @@ pub(super) struct Access {
 
 /// The address of an access: `j + k + imm`.
 #[derive(Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct AccessAddress {
     pub j: u8,
     pub k: u8,
     pub imm: i32,

@@ -20,11 +20,11 @@ pub struct Product {
 }
 
 /// Maximum number of deferred values.
-pub const WAITING: usize = 4;
+pub const MAX_DEFERRED: usize = 4;
 
 /// A deferred value: an instruction's result that has not been computed yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Waiting {
+pub struct DeferredValue {
     /// The destination, a LoongArch register.
     pub d: u8,
     /// The expression of other registers that computes the value.
@@ -37,7 +37,7 @@ pub struct Pending {
     /// The deferred value of hi and lo.
     pub product: Option<Product>,
     /// The deferred values of general-purpose registers.
-    pub waiting: [Option<Waiting>; WAITING],
+    pub deferred_values: [Option<DeferredValue>; MAX_DEFERRED],
 }
 
 /// The start of an instruction's code, with its deferred values.

@@ -4,7 +4,7 @@
 
 use longma_loongarch::{Instruction as Code, Op as La};
 
-use super::access::{Access, Place};
+use super::access::{Access, AccessAddress};
 use super::forms::{Form, Plan, Shape, ends, halves, is_small};
 use super::instruction::{Instruction, Op};
 use super::lower::Lowering;
@@ -45,7 +45,7 @@ impl Lowering<'_> {
 
     fn constant_plan(&mut self, i: Instruction, d: u8) -> Option<Plan> {
         let value = i32::try_from(self.value_of(i)?).ok()?;
-        (d != STACK_POINTER).then_some(Plan::Wait(d, Form::sum(0, value)))
+        (d != STACK_POINTER).then_some(Plan::Defer(d, Form::sum(0, value)))
     }
 
     /// Returns the registers' values as sums of other registers. Deferred values of other shapes are computed first.
@@ -75,8 +75,8 @@ impl Lowering<'_> {
             Op::Slt | Op::Sltu | Op::Slti | Op::Sltiu => self.comparison(i)?,
             _ => return None,
         };
-        let waits = d != STACK_POINTER && self.may_wait(d, form);
-        waits.then_some(Plan::Wait(d, form))
+        let waits = d != STACK_POINTER && self.may_defer(d, form);
+        waits.then_some(Plan::Defer(d, form))
     }
 
     /// The source register, if the instruction only copies it (including redundant extensions).
@@ -201,12 +201,12 @@ impl Lowering<'_> {
 
     /// The address of a load or store if the deferred value of its base can be folded into it. Uses two instructions
     /// only if the base is dead afterwards.
-    pub(super) fn place(&self, i: Instruction, access: Access) -> Option<Place> {
+    pub(super) fn place(&self, i: Instruction, access: Access) -> Option<AccessAddress> {
         let base = i.rs();
-        let plain = Place { j: general(base), k: 0, imm: i.imm() };
+        let plain = AccessAddress { j: general(base), k: 0, imm: i.imm() };
         let Some(form) = self.form(general(base)) else { return Some(plain) };
         let imm = form.imm.checked_add(i.imm()).filter(|_| form.shape == Shape::Sum && form.shift == 0)?;
-        let place = Place { j: form.j, k: form.k, imm };
+        let place = AccessAddress { j: form.j, k: form.k, imm };
         let is_wide = |imm: i32| imm % 4 == 0 && imm as i16 as i32 == imm && access.words.is_some();
         let fits = is_small(imm) || is_wide(imm);
         let last = self.live_after & bit(general(base)) == 0 || general(i.destination()) == general(base);

@@ -1,5 +1,5 @@
-//! Deferred values as expressions of LoongArch registers, and the code that computes them. `waiting` decides when to
-//! compute them. Source: LoongArch Reference Manual, volume 1.
+//! Deferred values as expressions of LoongArch registers, and the code that computes them. `deferred_values` decides
+//! when to compute them. Source: LoongArch Reference Manual, volume 1.
 
 use longma_loongarch::{Instruction as Code, Op as La, State};
 use longma_translate::assembler::Assembler;
@@ -44,7 +44,7 @@ pub struct Form {
 /// How to lower an instruction.
 pub(super) enum Plan {
     /// Defer the value of a LoongArch register.
-    Wait(u8, Form),
+    Defer(u8, Form),
     /// Emit a single LoongArch instruction.
     Emit(Code),
     /// Lower the instruction on its own.

@@ -8,7 +8,7 @@ use super::numbers;
 use super::registers::{HIGH, LOW, STACK_POINTER, general};
 use super::service::{control, set_control};
 use super::system::information_to_mips;
-use longma_translate::front_end::Structures;
+use longma_translate::front_end::UserMemory;
 use longma_translate::process_frame::{ProcessFrame, put_word, word};
 
 // Offsets in the MIPS frame.
@@ -28,7 +28,7 @@ const LINK: usize = BYTES - 16;
 
 /// Builds the MIPS frame for a thread that is at the first instruction of a handler, with the LoongArch frame at its
 /// stack pointer. `back` is the return trampoline for handlers. Returns false if the stack is not writable.
-pub fn enter(state: &mut State, back: u64, memory: &dyn Structures) -> bool {
+pub fn enter(state: &mut State, back: u64, memory: &dyn UserMemory) -> bool {
     let Some(process) = ProcessFrame::read(state.r(STACK_POINTER), memory) else { return false };
     let address = process.address().wrapping_sub(BYTES as u64) & !15;
     let signal = numbers::signal_to_mips(state.r(4));
@@ -68,7 +68,7 @@ pub fn enter(state: &mut State, back: u64, memory: &dyn Structures) -> bool {
 
 /// Copies the handler's changes to the LoongArch frame, and points the stack pointer to it. Returns the address of the
 /// MIPS frame.
-pub fn leave(state: &mut State, memory: &dyn Structures) -> Option<u64> {
+pub fn leave(state: &mut State, memory: &dyn UserMemory) -> Option<u64> {
     let address = state.r(STACK_POINTER);
     let mut frame = [0; BYTES];
     if !memory.read(address, &mut frame) {
@@ -86,7 +86,7 @@ pub fn leave(state: &mut State, memory: &dyn Structures) -> Option<u64> {
 
 /// Restores the state that the LoongArch frame does not cover. The caller calls this after restoring from the LoongArch
 /// frame.
-pub fn after(state: &mut State, at: u64, memory: &dyn Structures) {
+pub fn after(state: &mut State, at: u64, memory: &dyn UserMemory) {
     let mut frame = [0; BYTES];
     if memory.read(at, &mut frame) {
         for (number, vector) in state.v.iter_mut().enumerate() {

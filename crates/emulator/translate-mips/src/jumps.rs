@@ -189,7 +189,7 @@ impl Lowering<'_> {
         let compared = bit(condition.holds.j) | bit(condition.holds.d);
         let slot = self.reach.instruction(pc.wrapping_add(4));
         let written = slot.map_or(0, |slot| bit(general(slot.destination())));
-        compared & (written | self.waiting_set() & live) != 0
+        compared & (written | self.deferred_set() & live) != 0
     }
 
     /// Emits the delay slot of a branch on a floating-point flag and returns the branch condition.

@@ -5,6 +5,7 @@ mod access;
 pub mod code;
 pub mod debug;
 mod deferred;
+mod deferred_values;
 mod float;
 mod forms;
 pub mod frame;
@@ -19,7 +20,6 @@ mod service;
 pub mod system;
 pub mod unit;
 mod uses;
-mod waiting;
 mod width;
 
 use std::ops::Range;
@@ -29,12 +29,12 @@ use longma_loongarch::{Instruction as Word, Op as La, State};
 use code::{Pending, Unit};
 use instruction::Instruction;
 use longma_translate::debug::{Description, Register, Value};
-use longma_translate::front_end::{self, CallResult, FrontEnd, Served, Step, Structures};
-use longma_translate::parts::Options;
+use longma_translate::front_end::{self, CallResult, FrontEnd, ServiceResult, SyscallAction, UserMemory};
+use longma_translate::optimizations::Options;
 use lower::SPARE_SOURCE;
 use registers::{SCRATCH, SPARE, TABLE, THREAD_POINTER, general};
 pub use service::serve;
-use system::After;
+use system::ResultConversion;
 
 /// Registers of system call arguments.
 const ARGUMENTS: [u8; 6] = [4, 5, 6, 7, 8, 9];
@@ -58,8 +58,8 @@ fn source_register(state: &State, number: u8) -> u64 {
 impl FrontEnd for Mips64 {
     type Service = Instruction;
     type Pending = Pending;
-    type After = After;
-    type Seen = debug::Seen;
+    type ResultConversion = ResultConversion;
+    type RegisterKind = debug::RegisterKind;
 
     const NAME: &'static str = "MIPS64";
     const ENTRY_SHIFT: u32 = 0;
@@ -67,7 +67,7 @@ impl FrontEnd for Mips64 {
     const THREAD_POINTER: u8 = 0;
     const TABLE: u8 = TABLE;
     const SYSCALL_BYTES: u64 = 4;
-    const ROOM_BYTES: u64 = system::ROOM_BYTES;
+    const CALL_BUFFER_BYTES: u64 = system::CALL_BUFFER_BYTES;
 
     fn prepare_process() {
         let _ = (system::name(0), instruction::decode(0));
@@ -76,7 +76,7 @@ impl FrontEnd for Mips64 {
     fn translate(
         start: u64,
         // Every block is an entry point already.
-        _door: Option<u64>,
+        _extra_entry: Option<u64>,
         fetch: &dyn Fn(u64) -> Option<u32>,
         known: &dyn Fn(u64) -> bool,
         options: &Options,
@@ -102,17 +102,17 @@ impl FrontEnd for Mips64 {
         state.set_r(SCRATCH, (-4 * i64::from(register)) as u64);
     }
 
-    fn settle(pending: Pending, state: &mut State, _: &dyn Structures) {
+    fn settle(pending: Pending, state: &mut State, _: &dyn UserMemory) {
         pending.settle(state);
     }
 
-    fn serve(instruction: Instruction, state: &mut State, _: &dyn Structures) -> Served {
+    fn serve(instruction: Instruction, state: &mut State, _: &dyn UserMemory) -> ServiceResult {
         serve(instruction, state)
     }
 
     /// For a call, the return address identifies the target register. Other jumps leave the distance to their own
     /// lookup-table entry in r1.
-    fn missed(state: &State, call: &dyn Fn(u64) -> Option<u8>) -> u64 {
+    fn missed_target(state: &State, call: &dyn Fn(u64) -> Option<u8>) -> u64 {
         let link = state.r(SCRATCH);
         let register = call(link).or_else(|| {
             let distance = state.pc.wrapping_sub(link);
@@ -130,25 +130,25 @@ impl FrontEnd for Mips64 {
         }
     }
 
-    fn looked_up(state: &State, word: &Word) -> Option<u64> {
+    fn lookup_target(state: &State, word: &Word) -> Option<u64> {
         let looks_up = word.op == La::LdxWu && word.d == SCRATCH && word.k == TABLE;
         looks_up
             .then(|| if word.j == SCRATCH { state.lbt.scratch[usize::from(SPARE)] } else { state.r(word.j) })
     }
 
-    fn call(state: &mut State, room: u64, memory: &dyn Structures) -> Step<After> {
+    fn call(state: &mut State, buffer: u64, memory: &dyn UserMemory) -> SyscallAction<ResultConversion> {
         let arguments = ARGUMENTS.map(|register| state.r(register));
-        system::prepare(state.r(RESULT), arguments, room, memory)
+        system::prepare(state.r(RESULT), arguments, buffer, memory)
     }
 
-    fn finish(after: After, result: u64, memory: &dyn Structures) -> CallResult {
+    fn finish(after: ResultConversion, result: u64, memory: &dyn UserMemory) -> CallResult {
         system::finish(after, result, memory)
     }
 
-    fn changed(after: After, result: u64) -> Option<Range<u64>> {
+    fn changed(after: ResultConversion, result: u64) -> Option<Range<u64>> {
         let (start, bytes) = match after {
-            After::Mapped(start, bytes) => (start, bytes),
-            After::Placed(bytes) if result < LAST_ERROR => (result, bytes),
+            ResultConversion::Mapped(start, bytes) => (start, bytes),
+            ResultConversion::Placed(bytes) if result < LAST_ERROR => (result, bytes),
             _ => return None,
         };
         Some(start..start.saturating_add(bytes))
@@ -172,31 +172,31 @@ impl FrontEnd for Mips64 {
         state.lbt.scratch[usize::from(THREAD_POINTER)] = value;
     }
 
-    fn enter(state: &mut State, back: u64, memory: &dyn Structures) -> bool {
+    fn enter(state: &mut State, back: u64, memory: &dyn UserMemory) -> bool {
         frame::enter(state, back, memory)
     }
 
-    fn leave(state: &mut State, memory: &dyn Structures) -> Option<u64> {
+    fn leave(state: &mut State, memory: &dyn UserMemory) -> Option<u64> {
         frame::leave(state, memory)
     }
 
-    fn after_leaving(state: &mut State, frame: u64, memory: &dyn Structures) {
+    fn after_leaving(state: &mut State, frame: u64, memory: &dyn UserMemory) {
         frame::after(state, frame, memory);
     }
 
-    fn registers() -> Description<debug::Seen> {
+    fn registers() -> Description<debug::RegisterKind> {
         debug::description()
     }
 
-    fn read_register(register: Register<debug::Seen>, state: &State, _: &dyn Structures) -> Value {
+    fn read_register(register: Register<debug::RegisterKind>, state: &State, _: &dyn UserMemory) -> Value {
         debug::read(register, state)
     }
 
     fn write_register(
-        register: Register<debug::Seen>,
+        register: Register<debug::RegisterKind>,
         value: &Value,
         state: &mut State,
-        _: &dyn Structures,
+        _: &dyn UserMemory,
     ) -> bool {
         debug::write(register, value, state)
     }

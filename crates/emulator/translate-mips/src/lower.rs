@@ -3,14 +3,14 @@
 
 use longma_loongarch::{Instruction as Code, Op as La};
 
-use super::code::{Exit, Pending, Position, Product, Reach, Unit, WAITING, Waiting, exit};
+use super::code::{DeferredValue, Exit, MAX_DEFERRED, Pending, Position, Product, Reach, Unit, exit};
 use super::forms::Plan;
 use super::instruction::{Instruction, Op};
 use super::uses::{EVERYTHING, Liveness, Set, slot_before};
 use super::width::Width;
 
 use longma_translate::assembler::{Assembler, Goal, Label};
-use longma_translate::parts::{Options, Part};
+use longma_translate::optimizations::{Optimization, Options};
 
 /// Register number that represents the spare scratch register where a source register is named.
 pub const SPARE_SOURCE: u8 = 26;
@@ -24,7 +24,7 @@ pub(super) struct Lowering<'a> {
     /// What else is known about the source registers.
     pub widths: [Width; 32],
     pub product: Option<Product>,
-    pub waiting: [Option<Waiting>; WAITING],
+    pub deferred_values: [Option<DeferredValue>; MAX_DEFERRED],
     pub live: Liveness,
     /// Live registers before and after the current instruction.
     pub live_before: Set,
@@ -67,8 +67,8 @@ impl<'a> Lowering<'a> {
             known: [None; 32],
             widths: [Width::UNKNOWN; 32],
             product: None,
-            waiting: [None; WAITING],
-            live: Liveness::new(reach, options.has(Part::Loops)),
+            deferred_values: [None; MAX_DEFERRED],
+            live: Liveness::new(reach, options.has(Optimization::Loops)),
             live_before: EVERYTHING,
             live_after: EVERYTHING,
             stubs: Vec::new(),
@@ -78,9 +78,9 @@ impl<'a> Lowering<'a> {
             begins: false,
             jump_at: 0,
             skip: false,
-            predicts_returns: options.has(Part::Returns),
-            defers: options.has(Part::Forms),
-            fuses: options.has(Part::Fusion),
+            predicts_returns: options.has(Optimization::Returns),
+            defers: options.has(Optimization::Forms),
+            fuses: options.has(Optimization::Fusion),
         }
     }
 
@@ -147,7 +147,7 @@ impl<'a> Lowering<'a> {
         let (value, width) = (self.value_of(instruction), self.width_of(instruction));
         match plan {
             Plan::Plain => return self.plain(instruction),
-            Plan::Wait(d, form) => self.put_aside(d, form),
+            Plan::Defer(d, form) => self.defer(d, form),
             Plan::Emit(code) => {
                 self.assembler.push(code);
                 self.changed(code.d);

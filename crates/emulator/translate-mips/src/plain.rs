@@ -3,7 +3,7 @@
 
 use longma_loongarch::{Instruction as Code, Op as La};
 
-use super::access::{Access, Place};
+use super::access::{Access, AccessAddress};
 use super::forms::{halves, is_small};
 use super::instruction::{Instruction, Op};
 use super::lower::Lowering;
@@ -288,7 +288,7 @@ impl Lowering<'_> {
         let (d, s) = (general(i.rd()), self.read(i.rs()));
         match i.op {
             Op::Mult | Op::Multu | Op::Dmult | Op::Dmultu | Op::Div | Op::Divu | Op::Ddiv | Op::Ddivu => {
-                self.put_off(i);
+                self.defer_product(i);
             }
             Op::Mflo if d != 0 => self.read_half(d, LOW),
             Op::Mfhi if d != 0 => self.read_half(d, HIGH),
@@ -371,7 +371,7 @@ impl Lowering<'_> {
             }
             _ => {
                 let Some(access) = i.access() else { return false };
-                let place = self.place(i, access).expect("its base has been computed otherwise");
+                let place = self.place(i, access).expect("a base that cannot be folded has been computed");
                 let register = if access.float { i.rt() } else { self.moved_register(i) };
                 self.access(access, register, place);
                 return true;
@@ -396,8 +396,8 @@ impl Lowering<'_> {
     }
 
     /// Emits an access of a LoongArch register.
-    fn access(&mut self, access: Access, register: u8, place: Place) {
-        let Place { mut j, k, mut imm } = place;
+    fn access(&mut self, access: Access, register: u8, place: AccessAddress) {
+        let AccessAddress { mut j, k, mut imm } = place;
         if k != 0 && imm == 0 {
             self.assembler.three(access.indexed, register, j, k);
             return;
@@ -460,6 +460,6 @@ impl Lowering<'_> {
 
     fn access_part(&mut self, near: La, i: Instruction, imm: i32) {
         let access = Access { near, words: None, indexed: near, float: false };
-        self.access(access, self.moved_register(i), Place { j: self.read(i.rs()), k: 0, imm });
+        self.access(access, self.moved_register(i), AccessAddress { j: self.read(i.rs()), k: 0, imm });
     }
 }

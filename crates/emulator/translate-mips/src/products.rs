@@ -84,7 +84,7 @@ impl Lowering<'_> {
     }
 
     /// Defers a multiplication or division until its result is read.
-    pub(super) fn put_off(&mut self, instruction: Instruction) {
+    pub(super) fn defer_product(&mut self, instruction: Instruction) {
         let operands = [self.read(instruction.rs()), self.read(instruction.rt())];
         self.product = Some(Product { op: instruction.op, operands });
     }

@@ -6,7 +6,7 @@ use longma_loongarch::{Fcsr, State, Trap};
 use super::code::{Pending, Product};
 use super::instruction::{Instruction, Op};
 use super::registers::{HIGH, LOW, general};
-use longma_translate::front_end::Served;
+use longma_translate::front_end::ServiceResult;
 
 /// The `break` code of an integer overflow.
 pub(super) const OVERFLOW: u32 = 6;
@@ -21,8 +21,9 @@ impl Pending {
             state.lbt.scratch[usize::from(HIGH)] = high;
         }
         // Evaluate all values before writing any register.
-        let values =
-            self.waiting.map(|waiting| waiting.map(|waiting| (waiting.d, waiting.form.value(state))));
+        let values = self
+            .deferred_values
+            .map(|deferred| deferred_values.map(|deferred| (deferred.d, deferred.form.value(state))));
         for (register, value) in values.into_iter().flatten() {
             state.x[usize::from(register)] = value;
         }
@@ -54,7 +55,7 @@ fn product(op: Op, s: u64, t: u64) -> (u64, u64) {
 }
 
 /// Executes `instruction` on `state`. The caller sets the program counter.
-pub fn serve(instruction: Instruction, state: &mut State) -> Served {
+pub fn serve(instruction: Instruction, state: &mut State) -> ServiceResult {
     let r = |state: &State, number: u8| state.x[usize::from(general(number))];
     let (s, t) = (r(state, instruction.rs()), r(state, instruction.rt()));
     let imm = i64::from(instruction.imm());
@@ -75,20 +76,20 @@ pub fn serve(instruction: Instruction, state: &mut State) -> Served {
         }),
         Op::Ctc1 => {
             write_control(state, instruction.rd(), t as u32);
-            return Served::Done;
+            return ServiceResult::Done;
         }
-        Op::Synci => return Served::Changed(s.wrapping_add_signed(imm)),
+        Op::Synci => return ServiceResult::Changed(s.wrapping_add_signed(imm)),
         _ => {
             accumulate(instruction.op, state, s, t);
-            return Served::Done;
+            return ServiceResult::Done;
         }
     };
-    let Some(value) = sum else { return Served::Trap(Trap::Break(OVERFLOW)) };
+    let Some(value) = sum else { return ServiceResult::Trap(Trap::Break(OVERFLOW)) };
     let register = general(instruction.destination());
     if register != 0 {
         state.x[usize::from(register)] = value;
     }
-    Served::Done
+    ServiceResult::Done
 }
 
 fn accumulate(op: Op, state: &mut State, s: u64, t: u64) {

@@ -5,14 +5,14 @@ use std::sync::LazyLock;
 
 use super::numbers;
 use longma_translate::calls::{Calls, fetch, store, word};
-use longma_translate::front_end::{self, Structures};
+use longma_translate::front_end::{self, UserMemory};
 
 /// What the engine does for a system call.
-pub type Step = front_end::Step<After>;
+pub type SyscallAction = front_end::SyscallAction<ResultConversion>;
 
 /// How to convert the result of a system call. Addresses are given as (from, to).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum After {
+pub enum ResultConversion {
     /// No conversion.
     Nothing,
     /// Convert `struct stat`.
@@ -57,7 +57,7 @@ const FIRST: u64 = 5000;
 /// MIPS real-time signals without a generic counterpart.
 const BEYOND_THE_HOSTS: std::ops::RangeInclusive<u64> = 65..=128;
 /// Scratch space for converted structures, in bytes.
-pub(super) const ROOM_BYTES: u64 = 1024;
+pub(super) const CALL_BUFFER_BYTES: u64 = 1024;
 
 static CALLS: LazyLock<Calls> = LazyLock::new(|| Calls::parse(include_str!("calls.tsv"), FIRST));
 
@@ -77,30 +77,30 @@ fn half(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(std::array::from_fn(|byte| bytes[at + byte]))
 }
 
-/// Converts MIPS system call `number`. Converted structures are placed at `room`.
-pub fn prepare(number: u64, arguments: [u64; 6], room: u64, memory: &dyn Structures) -> Step {
-    let Some((name, generic)) = CALLS.find(number) else { return Step::Done(Err(ENOSYS)) };
-    let call = Call { arguments, room, memory };
+/// Converts MIPS system call `number`. Converted structures are placed at `buffer`.
+pub fn prepare(number: u64, arguments: [u64; 6], buffer: u64, memory: &dyn UserMemory) -> SyscallAction {
+    let Some((name, generic)) = CALLS.find(number) else { return SyscallAction::Done(Err(ENOSYS)) };
+    let call = Call { arguments, buffer, memory };
     let found = call.of_files(name).or_else(|| call.of_memory(name)).or_else(|| call.of_signals(name));
     let found = found.or_else(|| call.of_sockets(name)).or_else(|| call.of_waiting(name));
     match (found, generic) {
-        (Some(step), _) => step.unwrap_or_else(|error| Step::Done(Err(error))),
-        (None, Some(number)) => Step::Call(number, arguments, After::Nothing),
-        (None, None) => Step::Done(Err(ENOSYS)),
+        (Some(step), _) => step.unwrap_or_else(|error| SyscallAction::Done(Err(error))),
+        (None, Some(number)) => SyscallAction::Call(number, arguments, ResultConversion::Nothing),
+        (None, None) => SyscallAction::Done(Err(ENOSYS)),
     }
 }
 
 /// A system call under conversion.
 struct Call<'a> {
     arguments: [u64; 6],
-    room: u64,
-    memory: &'a dyn Structures,
+    buffer: u64,
+    memory: &'a dyn UserMemory,
 }
 
-type Found = Option<Result<Step, u64>>;
+type Found = Option<Result<SyscallAction, u64>>;
 
-fn call(name: &str, arguments: [u64; 6], after: After) -> Found {
-    Some(Ok(Step::Call(generic(name), arguments, after)))
+fn call(name: &str, arguments: [u64; 6], after: ResultConversion) -> Found {
+    Some(Ok(SyscallAction::Call(generic(name), arguments, after)))
 }
 
 impl Call<'_> {
@@ -108,59 +108,62 @@ impl Call<'_> {
         let [a, b, c, d, e, f] = self.arguments;
         let at = |name: &str, rest: [u64; 5]| {
             let [p, q, r, s, t] = rest;
-            call(name, [AT_FDCWD, p, q, r, s, t], After::Nothing)
+            call(name, [AT_FDCWD, p, q, r, s, t], ResultConversion::Nothing)
         };
         let stat = |descriptor, path, flags| {
-            Some(Ok(Step::Call(
+            Some(Ok(SyscallAction::Call(
                 NEWFSTATAT,
-                [descriptor, path, self.room, flags, 0, 0],
-                After::Stat(self.room, b),
+                [descriptor, path, self.buffer, flags, 0, 0],
+                ResultConversion::Stat(self.buffer, b),
             )))
         };
         match name {
             "open" => at("openat", [a, numbers::open_flags(b), c, 0, 0]),
             "creat" => at("openat", [a, 0x241, b, 0, 0]),
-            "openat" => call(name, [a, b, numbers::open_flags(c), d, e, f], After::Nothing),
+            "openat" => call(name, [a, b, numbers::open_flags(c), d, e, f], ResultConversion::Nothing),
             "stat" => stat(AT_FDCWD, a, 0),
             "lstat" => stat(AT_FDCWD, a, 0x100),
-            "fstat" => call(name, [a, self.room, 0, 0, 0, 0], After::Stat(self.room, b)),
-            "newfstatat" => {
-                Some(Ok(Step::Call(NEWFSTATAT, [a, b, self.room, d, 0, 0], After::Stat(self.room, c))))
-            }
-            "statfs" | "fstatfs" => call(name, self.arguments, After::FileSystem(b)),
+            "fstat" => call(name, [a, self.buffer, 0, 0, 0, 0], ResultConversion::Stat(self.buffer, b)),
+            "newfstatat" => Some(Ok(SyscallAction::Call(
+                NEWFSTATAT,
+                [a, b, self.buffer, d, 0, 0],
+                ResultConversion::Stat(self.buffer, c),
+            ))),
+            "statfs" | "fstatfs" => call(name, self.arguments, ResultConversion::FileSystem(b)),
             "access" => at("faccessat", [a, b, 0, 0, 0]),
-            "rename" => call("renameat2", [AT_FDCWD, a, AT_FDCWD, b, 0, 0], After::Nothing),
-            "renameat" => call("renameat2", [a, b, c, d, 0, 0], After::Nothing),
+            "rename" => call("renameat2", [AT_FDCWD, a, AT_FDCWD, b, 0, 0], ResultConversion::Nothing),
+            "renameat" => call("renameat2", [a, b, c, d, 0, 0], ResultConversion::Nothing),
             "mkdir" => at("mkdirat", [a, b, 0, 0, 0]),
             "rmdir" => at("unlinkat", [a, 0x200, 0, 0, 0]),
             "unlink" => at("unlinkat", [a, 0, 0, 0, 0]),
-            "link" => call("linkat", [AT_FDCWD, a, AT_FDCWD, b, 0, 0], After::Nothing),
-            "symlink" => call("symlinkat", [a, AT_FDCWD, b, 0, 0, 0], After::Nothing),
+            "link" => call("linkat", [AT_FDCWD, a, AT_FDCWD, b, 0, 0], ResultConversion::Nothing),
+            "symlink" => call("symlinkat", [a, AT_FDCWD, b, 0, 0, 0], ResultConversion::Nothing),
             "readlink" => at("readlinkat", [a, b, c, 0, 0]),
             "chmod" => at("fchmodat", [a, b, 0, 0, 0]),
             "chown" => at("fchownat", [a, b, c, 0, 0]),
             "lchown" => at("fchownat", [a, b, c, 0x100, 0]),
             "mknod" => at("mknodat", [a, b, c, 0, 0]),
-            "pipe" => call("pipe2", [self.room, 0, 0, 0, 0, 0], After::Pair(self.room)),
-            "pipe2" => call(name, [a, numbers::open_flags(b), 0, 0, 0, 0], After::Nothing),
-            "dup2" if a == b => call("fcntl", [a, 1, 0, 0, 0, 0], After::Nothing)
-                .map(|_| Ok(Step::Call(generic("fcntl"), [a, 3, 0, 0, 0, 0], After::Nothing))),
-            "dup2" => call("dup3", [a, b, 0, 0, 0, 0], After::Nothing),
-            "dup3" => call(name, [a, b, numbers::open_flags(c), 0, 0, 0], After::Nothing),
+            "pipe" => call("pipe2", [self.buffer, 0, 0, 0, 0, 0], ResultConversion::Pair(self.buffer)),
+            "pipe2" => call(name, [a, numbers::open_flags(b), 0, 0, 0, 0], ResultConversion::Nothing),
+            "dup2" if a == b => call("fcntl", [a, 1, 0, 0, 0, 0], ResultConversion::Nothing).map(|_| {
+                Ok(SyscallAction::Call(generic("fcntl"), [a, 3, 0, 0, 0, 0], ResultConversion::Nothing))
+            }),
+            "dup2" => call("dup3", [a, b, 0, 0, 0, 0], ResultConversion::Nothing),
+            "dup3" => call(name, [a, b, numbers::open_flags(c), 0, 0, 0], ResultConversion::Nothing),
             "fcntl" => self.control(),
             "ioctl" => match numbers::request(b) {
-                Some(request) => call(name, [a, request, c, 0, 0, 0], After::Nothing),
+                Some(request) => call(name, [a, request, c, 0, 0, 0], ResultConversion::Nothing),
                 None => Some(Err(ENOTTY)),
             },
-            "eventfd" => call("eventfd2", [a, 0, 0, 0, 0, 0], After::Nothing),
+            "eventfd" => call("eventfd2", [a, 0, 0, 0, 0, 0], ResultConversion::Nothing),
             "eventfd2" | "timerfd_create" => {
-                call(name, [a, numbers::open_flags(b), 0, 0, 0, 0], After::Nothing)
+                call(name, [a, numbers::open_flags(b), 0, 0, 0, 0], ResultConversion::Nothing)
             }
-            "inotify_init" => call("inotify_init1", [0; 6], After::Nothing),
-            "inotify_init1" => call(name, [numbers::open_flags(a), 0, 0, 0, 0, 0], After::Nothing),
-            "epoll_create" => call("epoll_create1", [0; 6], After::Nothing),
+            "inotify_init" => call("inotify_init1", [0; 6], ResultConversion::Nothing),
+            "inotify_init1" => call(name, [numbers::open_flags(a), 0, 0, 0, 0, 0], ResultConversion::Nothing),
+            "epoll_create" => call("epoll_create1", [0; 6], ResultConversion::Nothing),
             "getdents" => Some(Err(ENOSYS)),
-            "newuname" | "uname" => call("uname", self.arguments, After::Machine(a)),
+            "newuname" | "uname" => call("uname", self.arguments, ResultConversion::Machine(a)),
             _ => None,
         }
     }
@@ -170,11 +173,11 @@ impl Call<'_> {
         const TO_OTHERS: [(u64, u64); 5] = [(14, 5), (6, 6), (7, 7), (24, 8), (23, 9)];
         let command = TO_OTHERS.iter().find(|(mips, _)| *mips == b).map_or(b, |(_, other)| *other);
         let (argument, after) = match b {
-            3 => (c, After::Flags),
-            4 => (numbers::open_flags(c), After::Nothing),
-            10 => (numbers::signal_from_mips(c), After::Nothing),
-            11 => (c, After::Signal),
-            _ => (c, After::Nothing),
+            3 => (c, ResultConversion::Flags),
+            4 => (numbers::open_flags(c), ResultConversion::Nothing),
+            10 => (numbers::signal_from_mips(c), ResultConversion::Nothing),
+            11 => (c, ResultConversion::Signal),
+            _ => (c, ResultConversion::Nothing),
         };
         call("fcntl", [a, command, argument, 0, 0, 0], after)
     }
@@ -182,23 +185,27 @@ impl Call<'_> {
     fn of_memory(&self, name: &str) -> Found {
         let [a, b, c, d, e, f] = self.arguments;
         match name {
-            "mmap" => call(name, [a, b, c, numbers::map_flags(d), e, f], After::Placed(b)),
-            "munmap" | "mprotect" => call(name, self.arguments, After::Mapped(a, b)),
-            "mremap" => call(name, self.arguments, After::Mapped(a, b)),
-            "cacheflush" => Some(Ok(Step::Flush(a, b))),
-            "cachectl" => Some(Ok(Step::Done(Ok(0)))),
-            "set_thread_area" => Some(Ok(Step::ThreadPointer(a))),
-            "getrlimit" => call("prlimit64", [0, numbers::resource(a), 0, b, 0, 0], After::Nothing),
-            "setrlimit" => call("prlimit64", [0, numbers::resource(a), b, 0, 0, 0], After::Nothing),
-            "prlimit64" => call(name, [a, numbers::resource(b), c, d, 0, 0], After::Nothing),
+            "mmap" => call(name, [a, b, c, numbers::map_flags(d), e, f], ResultConversion::Placed(b)),
+            "munmap" | "mprotect" => call(name, self.arguments, ResultConversion::Mapped(a, b)),
+            "mremap" => call(name, self.arguments, ResultConversion::Mapped(a, b)),
+            "cacheflush" => Some(Ok(SyscallAction::Flush(a, b))),
+            "cachectl" => Some(Ok(SyscallAction::Done(Ok(0)))),
+            "set_thread_area" => Some(Ok(SyscallAction::ThreadPointer(a))),
+            "getrlimit" => {
+                call("prlimit64", [0, numbers::resource(a), 0, b, 0, 0], ResultConversion::Nothing)
+            }
+            "setrlimit" => {
+                call("prlimit64", [0, numbers::resource(a), b, 0, 0, 0], ResultConversion::Nothing)
+            }
+            "prlimit64" => call(name, [a, numbers::resource(b), c, d, 0, 0], ResultConversion::Nothing),
             "clone" => {
                 let flags = a & !0xff | numbers::signal_from_mips(a & 0xff) & 0xff;
                 // MIPS passes the thread pointer before the child's ID.
-                call(name, [flags, b, c, e, d, 0], After::Nothing)
+                call(name, [flags, b, c, e, d, 0], ResultConversion::Nothing)
             }
             // Its structure contains the child's exit signal. C libraries fall back to clone.
             "clone3" => Some(Err(ENOSYS)),
-            "fork" => call("clone", [SIGCHLD, 0, 0, 0, 0, 0], After::Nothing),
+            "fork" => call("clone", [SIGCHLD, 0, 0, 0, 0, 0], ResultConversion::Nothing),
             _ => None,
         }
     }
@@ -209,37 +216,44 @@ impl Call<'_> {
         match name {
             "rt_sigaction" => Some(self.action()),
             "rt_sigprocmask" => Some(self.mask_change()),
-            "rt_sigpending" => call(name, [self.room, 8, 0, 0, 0, 0], After::Set(self.room, a)),
-            "rt_sigsuspend" => {
-                Some(self.set(a).map(|set| Step::Call(generic(name), [set, 8, 0, 0, 0, 0], After::Nothing)))
+            "rt_sigpending" => {
+                call(name, [self.buffer, 8, 0, 0, 0, 0], ResultConversion::Set(self.buffer, a))
             }
+            "rt_sigsuspend" => Some(self.set(a).map(|set| {
+                SyscallAction::Call(generic(name), [set, 8, 0, 0, 0, 0], ResultConversion::Nothing)
+            })),
             "rt_sigtimedwait" => {
-                let info = if b == 0 { 0 } else { self.room };
-                let after = if b == 0 { After::Signal } else { After::Waited(self.room, b) };
-                Some(self.set(a).map(|set| Step::Call(generic(name), [set, info, c, 8, 0, 0], after)))
+                let info = if b == 0 { 0 } else { self.buffer };
+                let after =
+                    if b == 0 { ResultConversion::Signal } else { ResultConversion::Waited(self.buffer, b) };
+                Some(
+                    self.set(a).map(|set| SyscallAction::Call(generic(name), [set, info, c, 8, 0, 0], after)),
+                )
             }
-            "rt_sigreturn" => Some(Ok(Step::SignalReturn)),
+            "rt_sigreturn" => Some(Ok(SyscallAction::SignalReturn)),
             "sigaltstack" => Some(self.alternate_stack()),
-            "kill" | "tkill" => call(name, [a, signal(b), 0, 0, 0, 0], After::Nothing),
-            "tgkill" => call(name, [a, b, signal(c), 0, 0, 0], After::Nothing),
-            "rt_sigqueueinfo" => Some(
-                self.queued(b, c)
-                    .map(|info| Step::Call(generic(name), [a, signal(b), info, 0, 0, 0], After::Nothing)),
-            ),
-            "rt_tgsigqueueinfo" => Some(
-                self.queued(c, d)
-                    .map(|info| Step::Call(generic(name), [a, b, signal(c), info, 0, 0], After::Nothing)),
-            ),
+            "kill" | "tkill" => call(name, [a, signal(b), 0, 0, 0, 0], ResultConversion::Nothing),
+            "tgkill" => call(name, [a, b, signal(c), 0, 0, 0], ResultConversion::Nothing),
+            "rt_sigqueueinfo" => Some(self.queued(b, c).map(|info| {
+                SyscallAction::Call(generic(name), [a, signal(b), info, 0, 0, 0], ResultConversion::Nothing)
+            })),
+            "rt_tgsigqueueinfo" => Some(self.queued(c, d).map(|info| {
+                SyscallAction::Call(generic(name), [a, b, signal(c), info, 0, 0], ResultConversion::Nothing)
+            })),
             "waitid" => {
-                let info = if c == 0 { 0 } else { self.room };
-                let after = if c == 0 { After::Nothing } else { After::Information(self.room, c) };
+                let info = if c == 0 { 0 } else { self.buffer };
+                let after = if c == 0 {
+                    ResultConversion::Nothing
+                } else {
+                    ResultConversion::Information(self.buffer, c)
+                };
                 call(name, [a, b, info, d, e, 0], after)
             }
-            "timer_create" if b != 0 => Some(
-                self.event(b).map(|event| Step::Call(generic(name), [a, event, c, 0, 0, 0], After::Nothing)),
-            ),
-            "wait4" => call(name, self.arguments, After::Status(b)),
-            "pause" => call("ppoll", [0; 6], After::Nothing),
+            "timer_create" if b != 0 => Some(self.event(b).map(|event| {
+                SyscallAction::Call(generic(name), [a, event, c, 0, 0, 0], ResultConversion::Nothing)
+            })),
+            "wait4" => call(name, self.arguments, ResultConversion::Status(b)),
+            "pause" => call("ppoll", [0; 6], ResultConversion::Nothing),
             _ => None,
         }
     }
@@ -247,7 +261,7 @@ impl Call<'_> {
     /// Converts the signal set at `address` and stores it in the scratch space.
     fn set(&self, address: u64) -> Result<u64, u64> {
         let set = u64::from_le_bytes(fetch(self.memory, address)?);
-        let place = self.room + 256;
+        let place = self.buffer + 256;
         store(self.memory, place, &[numbers::set_from_mips(set)])?;
         Ok(place)
     }
@@ -258,7 +272,7 @@ impl Call<'_> {
         let mut info: [u8; 128] = fetch(self.memory, address)?;
         info[..4].copy_from_slice(&(signal as u32).to_le_bytes());
         information_from_mips(&mut info);
-        if self.memory.write(self.room, &info) { Ok(self.room) } else { Err(EFAULT) }
+        if self.memory.write(self.buffer, &info) { Ok(self.buffer) } else { Err(EFAULT) }
     }
 
     /// Converts the `struct sigevent` at `address` and stores it in the scratch space.
@@ -266,10 +280,10 @@ impl Call<'_> {
         let mut event: [u8; 64] = fetch(self.memory, address)?;
         let signal = numbers::signal_from_mips(half(&event, 8).into());
         event[8..12].copy_from_slice(&(signal as u32).to_le_bytes());
-        if self.memory.write(self.room, &event) { Ok(self.room) } else { Err(EFAULT) }
+        if self.memory.write(self.buffer, &event) { Ok(self.buffer) } else { Err(EFAULT) }
     }
 
-    fn action(&self) -> Result<Step, u64> {
+    fn action(&self) -> Result<SyscallAction, u64> {
         let [signal, new, old, size, ..] = self.arguments;
         if size != 16 {
             return Err(EINVAL);
@@ -282,9 +296,9 @@ impl Call<'_> {
             if old != 0 {
                 store(self.memory, old, &[0; 4])?;
             }
-            return Ok(Step::Done(Ok(0)));
+            return Ok(SyscallAction::Done(Ok(0)));
         }
-        let (given, wanted) = (self.room, self.room + 32);
+        let (given, wanted) = (self.buffer, self.buffer + 32);
         if new != 0 {
             let bytes: [u8; 32] = fetch(self.memory, new)?;
             let flags = action_flags(half(&bytes, 0).into(), false);
@@ -292,46 +306,51 @@ impl Call<'_> {
         }
         let place = |address, there| if address == 0 { 0 } else { there };
         let arguments = [numbers::signal_from_mips(signal), place(new, given), place(old, wanted), 8, 0, 0];
-        let after = if old == 0 { After::Nothing } else { After::Action(wanted, old) };
-        Ok(Step::Call(generic("rt_sigaction"), arguments, after))
+        let after = if old == 0 { ResultConversion::Nothing } else { ResultConversion::Action(wanted, old) };
+        Ok(SyscallAction::Call(generic("rt_sigaction"), arguments, after))
     }
 
-    fn mask_change(&self) -> Result<Step, u64> {
+    fn mask_change(&self) -> Result<SyscallAction, u64> {
         let [how, new, old, size, ..] = self.arguments;
         if size != 16 {
             return Err(EINVAL);
         }
         let set = if new == 0 { 0 } else { self.set(new)? };
-        let former = if old == 0 { 0 } else { self.room };
-        let after = if old == 0 { After::Nothing } else { After::Set(self.room, old) };
+        let former = if old == 0 { 0 } else { self.buffer };
+        let after =
+            if old == 0 { ResultConversion::Nothing } else { ResultConversion::Set(self.buffer, old) };
         // On MIPS, the values start with SIG_BLOCK = 1.
         let how = if new == 0 { 0 } else { how.wrapping_sub(1) };
-        Ok(Step::Call(generic("rt_sigprocmask"), [how, set, former, 8, 0, 0], after))
+        Ok(SyscallAction::Call(generic("rt_sigprocmask"), [how, set, former, 8, 0, 0], after))
     }
 
-    fn alternate_stack(&self) -> Result<Step, u64> {
+    fn alternate_stack(&self) -> Result<SyscallAction, u64> {
         let [new, old, ..] = self.arguments;
         if new != 0 {
             let bytes: [u8; 24] = fetch(self.memory, new)?;
             let (size, flags) = (word(&bytes, 8), half(&bytes, 16));
-            store(self.memory, self.room, &[word(&bytes, 0), flags.into(), size])?;
+            store(self.memory, self.buffer, &[word(&bytes, 0), flags.into(), size])?;
         }
-        let (given, wanted) = (self.room, self.room + 32);
+        let (given, wanted) = (self.buffer, self.buffer + 32);
         let place = |address, there| if address == 0 { 0 } else { there };
-        let after = if old == 0 { After::Nothing } else { After::Stack(wanted, old) };
-        Ok(Step::Call(generic("sigaltstack"), [place(new, given), place(old, wanted), 0, 0, 0, 0], after))
+        let after = if old == 0 { ResultConversion::Nothing } else { ResultConversion::Stack(wanted, old) };
+        Ok(SyscallAction::Call(
+            generic("sigaltstack"),
+            [place(new, given), place(old, wanted), 0, 0, 0, 0],
+            after,
+        ))
     }
 
     fn of_sockets(&self, name: &str) -> Found {
         let [a, b, c, d, e, _] = self.arguments;
         match name {
-            "socket" => call(name, [a, numbers::socket_type(b), c, 0, 0, 0], After::Nothing),
-            "socketpair" => call(name, [a, numbers::socket_type(b), c, d, 0, 0], After::Nothing),
-            "accept4" => call(name, [a, b, c, numbers::open_flags(d), 0, 0], After::Nothing),
+            "socket" => call(name, [a, numbers::socket_type(b), c, 0, 0, 0], ResultConversion::Nothing),
+            "socketpair" => call(name, [a, numbers::socket_type(b), c, d, 0, 0], ResultConversion::Nothing),
+            "accept4" => call(name, [a, b, c, numbers::open_flags(d), 0, 0], ResultConversion::Nothing),
             "setsockopt" | "getsockopt" => {
                 let (level, option) = numbers::socket_option(b, c);
                 let is_type = name == "getsockopt" && (level, option) == (1, 3);
-                let after = if is_type { After::SocketType(d) } else { After::Nothing };
+                let after = if is_type { ResultConversion::SocketType(d) } else { ResultConversion::Nothing };
                 call(name, [a, level, option, d, e, 0], after)
             }
             _ => None,
@@ -346,11 +365,13 @@ impl Call<'_> {
             if limit < 0 {
                 return Ok(0);
             }
-            let place = self.room + 512;
+            let place = self.buffer + 512;
             store(self.memory, place, &[limit as u64 / 1000, limit as u64 % 1000 * 1_000_000])?;
             Ok(place)
         };
-        let step = |name: &str, arguments| Ok(Step::Call(generic(name), arguments, After::Nothing));
+        let step = |name: &str, arguments| {
+            Ok(SyscallAction::Call(generic(name), arguments, ResultConversion::Nothing))
+        };
         let mask = |address: u64| if address == 0 { Ok(0) } else { self.set(address) };
         Some(match name {
             "poll" => milliseconds(c).and_then(|limit| step("ppoll", [a, b, limit, 0, 8, 0])),
@@ -360,8 +381,8 @@ impl Call<'_> {
             "_newselect" => self.select(),
             "pselect6" if f != 0 => fetch::<16>(self.memory, f).and_then(|bytes| {
                 let set = mask(word(&bytes, 0))?;
-                store(self.memory, self.room, &[set, 8])?;
-                step(name, [a, b, c, d, e, self.room])
+                store(self.memory, self.buffer, &[set, 8])?;
+                step(name, [a, b, c, d, e, self.buffer])
             }),
             "signalfd4" => mask(b).and_then(|set| step(name, [a, set, 8, numbers::open_flags(d), 0, 0])),
             "alarm" => Err(ENOSYS),
@@ -371,16 +392,20 @@ impl Call<'_> {
     }
 
     /// select(2), whose timeout is in microseconds.
-    fn select(&self) -> Result<Step, u64> {
+    fn select(&self) -> Result<SyscallAction, u64> {
         let [count, read, write, except, limit, _] = self.arguments;
-        let place = self.room + 512;
+        let place = self.buffer + 512;
         if limit != 0 {
             let bytes: [u8; 16] = fetch(self.memory, limit)?;
             let nanoseconds = word(&bytes, 8).checked_mul(1000).ok_or(EINVAL)?;
             store(self.memory, place, &[word(&bytes, 0), nanoseconds])?;
         }
         let limit = if limit == 0 { 0 } else { place };
-        Ok(Step::Call(generic("pselect6"), [count, read, write, except, limit, 0], After::Nothing))
+        Ok(SyscallAction::Call(
+            generic("pselect6"),
+            [count, read, write, except, limit, 0],
+            ResultConversion::Nothing,
+        ))
     }
 }
 
@@ -431,52 +456,58 @@ fn information_from_mips(info: &mut [u8; 128]) {
 ///
 /// # Errors
 /// Returns the generic error number.
-pub fn finish(after: After, result: u64, memory: &dyn Structures) -> Result<(u64, Option<u64>), u64> {
+pub fn finish(
+    after: ResultConversion,
+    result: u64,
+    memory: &dyn UserMemory,
+) -> Result<(u64, Option<u64>), u64> {
     match after {
-        After::Stat(from, to) => write_stat(&fetch(memory, from)?, to, memory)?,
-        After::FileSystem(at) => write_file_system(at, memory)?,
-        After::Action(from, to) => {
+        ResultConversion::Stat(from, to) => write_stat(&fetch(memory, from)?, to, memory)?,
+        ResultConversion::FileSystem(at) => write_file_system(at, memory)?,
+        ResultConversion::Action(from, to) => {
             let bytes: [u8; 24] = fetch(memory, from)?;
             let flags = action_flags(word(&bytes, 8), true);
             store(memory, to, &[flags, word(&bytes, 0), numbers::set_to_mips(word(&bytes, 16)), 0])?;
         }
-        After::Set(from, to) => {
+        ResultConversion::Set(from, to) => {
             let set = u64::from_le_bytes(fetch(memory, from)?);
             store(memory, to, &[numbers::set_to_mips(set), 0])?;
         }
-        After::Stack(from, to) => {
+        ResultConversion::Stack(from, to) => {
             let bytes: [u8; 24] = fetch(memory, from)?;
             store(memory, to, &[word(&bytes, 0), word(&bytes, 16), half(&bytes, 8).into()])?;
         }
-        After::SocketType(at) => {
+        ResultConversion::SocketType(at) => {
             let kind = u64::from(u32::from_le_bytes(fetch(memory, at)?));
             let written = memory.write(at, &(numbers::socket_type(kind) as u32).to_le_bytes());
             return if written { Ok((result, None)) } else { Err(EFAULT) };
         }
-        After::Status(at) if at != 0 && result != 0 => write_status(at, memory)?,
-        After::Information(from, to) | After::Waited(from, to) => {
+        ResultConversion::Status(at) if at != 0 && result != 0 => write_status(at, memory)?,
+        ResultConversion::Information(from, to) | ResultConversion::Waited(from, to) => {
             let mut info: [u8; 128] = fetch(memory, from)?;
             information_to_mips(&mut info);
             if !memory.write(to, &info) {
                 return Err(EFAULT);
             }
-            if let After::Waited(..) = after {
+            if let ResultConversion::Waited(..) = after {
                 return Ok((numbers::signal_to_mips(result), None));
             }
         }
-        After::Flags => return Ok((numbers::open_flags_to_mips(result), None)),
-        After::Signal => return Ok((numbers::signal_to_mips(result), None)),
-        After::Pair(at) => {
+        ResultConversion::Flags => return Ok((numbers::open_flags_to_mips(result), None)),
+        ResultConversion::Signal => return Ok((numbers::signal_to_mips(result), None)),
+        ResultConversion::Pair(at) => {
             let bytes: [u8; 8] = fetch(memory, at)?;
             return Ok((half(&bytes, 0).into(), Some(half(&bytes, 4).into())));
         }
-        After::Machine(at) if !memory.write(at.wrapping_add(4 * 65), b"mips64\0") => return Err(EFAULT),
+        ResultConversion::Machine(at) if !memory.write(at.wrapping_add(4 * 65), b"mips64\0") => {
+            return Err(EFAULT);
+        }
         _ => {}
     }
     Ok((result, None))
 }
 
-fn write_stat(from: &[u8; 128], to: u64, memory: &dyn Structures) -> Result<(), u64> {
+fn write_stat(from: &[u8; 128], to: u64, memory: &dyn UserMemory) -> Result<(), u64> {
     let mut out = [0; 104];
     // The offset in the generic structure, the offset in the MIPS structure, and the size of each field.
     const FIELDS: [(usize, usize, usize); 16] = [
@@ -503,7 +534,7 @@ fn write_stat(from: &[u8; 128], to: u64, memory: &dyn Structures) -> Result<(), 
     if memory.write(to, &out) { Ok(()) } else { Err(EFAULT) }
 }
 
-fn write_file_system(at: u64, memory: &dyn Structures) -> Result<(), u64> {
+fn write_file_system(at: u64, memory: &dyn UserMemory) -> Result<(), u64> {
     let bytes: [u8; 88] = fetch(memory, at)?;
     // MIPS order: type, block size, fragment size, blocks, free, files, files free, available, id, name length, flags.
     const ORDER: [usize; 11] = [0, 1, 9, 2, 3, 5, 6, 4, 7, 8, 10];
@@ -512,7 +543,7 @@ fn write_file_system(at: u64, memory: &dyn Structures) -> Result<(), u64> {
 }
 
 /// Converts the signal numbers in a child status to MIPS.
-fn write_status(at: u64, memory: &dyn Structures) -> Result<(), u64> {
+fn write_status(at: u64, memory: &dyn UserMemory) -> Result<(), u64> {
     let status = u64::from(u32::from_le_bytes(fetch(memory, at)?));
     let (low, high) = (status & 0x7f, status >> 8 & 0xff);
     let converted = match low {

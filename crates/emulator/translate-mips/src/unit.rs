@@ -7,10 +7,10 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::code::{Exit, Reach, Unit, exit, successors};
 use super::instruction::decode;
 use super::lower::Lowering;
-use longma_translate::parts::{Options, Part};
+use longma_translate::optimizations::{Optimization, Options};
 
 /// Maximum number of source instructions in a unit, limited by the reach of 16-bit branches.
-const MOST_INSTRUCTIONS: usize = 3000;
+const MAX_INSTRUCTIONS: usize = 3000;
 
 /// Follows direct jumps and calls from `start`, up to addresses for which `known` returns true.
 fn reach(
@@ -24,7 +24,7 @@ fn reach(
     let mut ahead = std::collections::VecDeque::from([start]);
     while let Some(leader) = ahead.pop_front() {
         let is_new = leader == start || !known(leader);
-        if !is_new || found.leaders.contains(&leader) || visited.len() >= MOST_INSTRUCTIONS {
+        if !is_new || found.leaders.contains(&leader) || visited.len() >= MAX_INSTRUCTIONS {
             continue;
         }
         let mut pc = leader;
@@ -41,13 +41,13 @@ fn reach(
                 {
                     found.words.insert(pc.wrapping_add(4), word);
                 }
-                if options.has(Part::Units) {
+                if options.has(Optimization::Units) {
                     ahead.extend(next);
                 }
                 break;
             }
             pc = pc.wrapping_add(4);
-            if known(pc) || visited.len() >= MOST_INSTRUCTIONS {
+            if known(pc) || visited.len() >= MAX_INSTRUCTIONS {
                 break;
             }
         }

@@ -31,7 +31,7 @@ impl Features {
     /// The name is unknown; the message lists the known ones.
     pub fn named(name: &str) -> Result<Self, String> {
         let found = Self::ALL.into_iter().find(|features| features.name() == name);
-        found.ok_or_else(|| format!("there are no features '{name}' of x86-64; use 'sse2' or 'avx2'"))
+        found.ok_or_else(|| format!("unknown x86-64 feature level '{name}': use 'sse2' or 'avx2'"))
     }
 }
 

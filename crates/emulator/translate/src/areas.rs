@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use crate::positions::Positions;
-use crate::reading::Origin;
+use crate::provenance::Origin;
 
 /// A unit at its final address.
-pub(crate) struct Placed<P> {
+pub(crate) struct PlacedUnit<P> {
     pub start: u64,
     pub words: u64,
     pub positions: Positions<P>,
@@ -22,7 +22,7 @@ struct Area<P> {
     /// The address of the next unit.
     next: u64,
     /// Sorted by address.
-    units: Vec<Placed<P>>,
+    units: Vec<PlacedUnit<P>>,
 }
 
 /// The code areas of an engine.
@@ -30,7 +30,7 @@ pub(crate) struct Areas<P> {
     areas: Vec<Area<P>>,
     current: usize,
     /// Imported units by address. They are all in the first area.
-    taken: BTreeMap<u64, Placed<P>>,
+    imported: BTreeMap<u64, PlacedUnit<P>>,
 }
 
 impl<P> Areas<P> {
@@ -39,7 +39,7 @@ impl<P> Areas<P> {
         Self {
             areas: vec![Area { next: range.start, range, units: Vec::new() }],
             current: 0,
-            taken: BTreeMap::new(),
+            imported: BTreeMap::new(),
         }
     }
 
@@ -48,7 +48,7 @@ impl<P> Areas<P> {
         let middle = (range.start + (range.end - range.start) / 2) & !3;
         let halves = [range.start..middle, middle..range.end];
         let areas = halves.map(|range| Area { next: range.start, range, units: Vec::new() });
-        Self { areas: areas.into(), current: 0, taken: BTreeMap::new() }
+        Self { areas: areas.into(), current: 0, imported: BTreeMap::new() }
     }
 
     /// The address range of all areas.
@@ -77,30 +77,30 @@ impl<P> Areas<P> {
     }
 
     /// Whether the area in use is empty.
-    pub fn is_fresh(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         let Area { range, next, .. } = &self.areas[self.current];
         *next == range.start
     }
 
     /// The address for a unit of `words` words, if it fits.
-    pub fn room(&self, words: u64) -> Option<u64> {
+    pub fn address_for(&self, words: u64) -> Option<u64> {
         let Area { range, next, .. } = &self.areas[self.current];
         (next + 4 * words <= range.end).then_some(*next)
     }
 
-    /// Adds the unit that was placed at the address from [`Self::room`].
-    pub fn add(&mut self, unit: Placed<P>) {
+    /// Adds the unit that was placed at the address from [`Self::address_for`].
+    pub fn add(&mut self, unit: PlacedUnit<P>) {
         let area = &mut self.areas[self.current];
         area.next = unit.start + 4 * unit.words;
         area.units.push(unit);
     }
 
     /// The unit that contains `address`.
-    pub fn unit_at(&self, address: u64) -> Option<&Placed<P>> {
+    pub fn unit_at(&self, address: u64) -> Option<&PlacedUnit<P>> {
         let units = &self.areas[self.of(address)?].units;
         let unit = match units.partition_point(|unit| unit.start <= address).checked_sub(1) {
             Some(number) => &units[number],
-            None => self.taken.range(..=address).next_back()?.1,
+            None => self.imported.range(..=address).next_back()?.1,
         };
         (address < unit.start + 4 * unit.words).then_some(unit)
     }
@@ -111,30 +111,30 @@ impl<P> Areas<P> {
     }
 
     /// The units of the area in use, sorted by address, without imported ones.
-    pub fn current_units(&self) -> &[Placed<P>] {
+    pub fn current_units(&self) -> &[PlacedUnit<P>] {
         &self.areas[self.current].units
     }
 
     /// Reserves the space below `address` for imported units.
-    pub fn begin_behind(&mut self, address: u64) {
+    pub fn reserve_below(&mut self, address: u64) {
         self.areas[self.current].next = address;
     }
 
     /// Adds an imported unit.
-    pub fn add_taken(&mut self, unit: Placed<P>) {
-        self.taken.insert(unit.start, unit);
+    pub fn add_imported(&mut self, unit: PlacedUnit<P>) {
+        self.imported.insert(unit.start, unit);
     }
 
     /// All units.
-    pub fn units(&self) -> impl Iterator<Item = &Placed<P>> {
-        self.taken.values().chain(self.areas.iter().flat_map(|area| &area.units))
+    pub fn units(&self) -> impl Iterator<Item = &PlacedUnit<P>> {
+        self.imported.values().chain(self.areas.iter().flat_map(|area| &area.units))
     }
 
     /// Empties the other area, switches to it and returns its address range.
-    pub fn turn(&mut self) -> Range<u64> {
+    pub fn switch(&mut self) -> Range<u64> {
         self.current = self.other().unwrap_or(self.current);
         if self.current == 0 {
-            self.taken.clear();
+            self.imported.clear();
         }
         let area = &mut self.areas[self.current];
         area.units.clear();
@@ -147,31 +147,34 @@ impl<P> Areas<P> {
 mod tests {
     use super::*;
 
-    fn unit(start: u64, words: u64) -> Placed<()> {
-        Placed { start, words, positions: Positions::of(Vec::new()), counted: Vec::new(), origin: None }
+    fn unit(start: u64, words: u64) -> PlacedUnit<()> {
+        PlacedUnit { start, words, positions: Positions::of(Vec::new()), counted: Vec::new(), origin: None }
     }
 
     #[test]
-    fn areas_take_turns_and_are_empty_when_theirs_begins() {
+    fn an_area_is_empty_after_a_switch_to_it() {
         let mut areas = Areas::two(0x1000..0x1040);
         assert_eq!((areas.range(), areas.second()), (0x1000..0x1040, Some(0x1020)));
         assert_eq!([0xfff, 0x1000, 0x1020, 0x1040].map(|at| areas.of(at)), [None, Some(0), Some(1), None]);
-        assert_eq!((areas.room(8), areas.room(9)), (Some(0x1000), None));
+        assert_eq!((areas.address_for(8), areas.address_for(9)), (Some(0x1000), None));
         areas.add(unit(0x1000, 6));
-        assert_eq!((areas.room(2), areas.room(3), areas.other()), (Some(0x1018), None, Some(1)));
+        assert_eq!(
+            (areas.address_for(2), areas.address_for(3), areas.other()),
+            (Some(0x1018), None, Some(1))
+        );
         assert!(areas.unit_at(0x1014).is_some() && areas.unit_at(0x1018).is_none());
-        assert_eq!((areas.turn(), areas.is_fresh(), areas.other()), (0x1020..0x1040, true, Some(0)));
+        assert_eq!((areas.switch(), areas.is_empty(), areas.other()), (0x1020..0x1040, true, Some(0)));
         areas.add(unit(0x1020, 8));
         // The old area stays readable until it is reused.
-        assert!(areas.unit_at(0x1000).is_some() && areas.unit_at(0x103c).is_some() && !areas.is_fresh());
-        assert_eq!((areas.turn(), areas.units().count()), (0x1000..0x1020, 1));
-        assert!(areas.unit_at(0x1000).is_none() && areas.room(8) == Some(0x1000));
+        assert!(areas.unit_at(0x1000).is_some() && areas.unit_at(0x103c).is_some() && !areas.is_empty());
+        assert_eq!((areas.switch(), areas.units().count()), (0x1000..0x1020, 1));
+        assert!(areas.unit_at(0x1000).is_none() && areas.address_for(8) == Some(0x1000));
     }
 
     #[test]
-    fn one_area_has_no_other() {
+    fn a_single_area_cannot_switch() {
         let areas = Areas::<()>::one(0x1000..0x1040);
         assert_eq!((areas.other(), areas.second()), (None, None));
-        assert_eq!((areas.room(16), areas.room(17)), (Some(0x1000), None));
+        assert_eq!((areas.address_for(16), areas.address_for(17)), (Some(0x1000), None));
     }
 }

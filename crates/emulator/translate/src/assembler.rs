@@ -3,7 +3,7 @@
 use longma_loongarch::{Instruction, Op, encode};
 use rustc_hash::FxHashMap;
 
-use crate::parts::{HASH_ENTRIES, HASH_SHIFT, Options};
+use crate::optimizations::{HASH_ENTRIES, HASH_SHIFT, Options};
 
 /// A position in the unit, possibly not placed yet.
 pub type Label = usize;

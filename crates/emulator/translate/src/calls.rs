@@ -1,12 +1,12 @@
 //! Helpers for the front ends' system calls: tables of call numbers, and access to structures. The front ends'
 //! `calls.tsv` files describe their format.
 
-use crate::front_end::Structures;
+use crate::front_end::UserMemory;
 
 /// `EFAULT`.
 const BAD_ADDRESS: u64 = 14;
 /// Upper bound of the number of calls, for all architectures.
-const MOST_CALLS: usize = 512;
+const MAX_CALLS: usize = 512;
 
 /// The name of a call, and the number of the equivalent LoongArch call, if there is one.
 pub type Call = (&'static str, Option<u64>);
@@ -24,7 +24,7 @@ impl Calls {
     /// # Panics
     /// If a number in the table is malformed or out of range.
     pub fn parse(table: &'static str, first: u64) -> Self {
-        let mut rows = vec![None; MOST_CALLS];
+        let mut rows = vec![None; MAX_CALLS];
         for line in table.lines().filter(|line| !line.starts_with('#')) {
             let mut columns = line.split('\t');
             let number: u64 = columns.next().and_then(|number| number.parse().ok()).expect("a number");
@@ -56,7 +56,7 @@ pub fn word(bytes: &[u8], at: usize) -> u64 {
 ///
 /// # Errors
 /// `EFAULT` if it is not readable.
-pub fn fetch<const N: usize>(memory: &dyn Structures, address: u64) -> Result<[u8; N], u64> {
+pub fn fetch<const N: usize>(memory: &dyn UserMemory, address: u64) -> Result<[u8; N], u64> {
     let mut bytes = [0; N];
     if memory.read(address, &mut bytes) { Ok(bytes) } else { Err(BAD_ADDRESS) }
 }
@@ -65,7 +65,7 @@ pub fn fetch<const N: usize>(memory: &dyn Structures, address: u64) -> Result<[u
 ///
 /// # Errors
 /// `EFAULT` if it is not writable.
-pub fn store(memory: &dyn Structures, address: u64, words: &[u64]) -> Result<(), u64> {
+pub fn store(memory: &dyn UserMemory, address: u64, words: &[u64]) -> Result<(), u64> {
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
     if memory.write(address, &bytes) { Ok(()) } else { Err(BAD_ADDRESS) }
 }

@@ -125,7 +125,7 @@ impl<K: Copy> Description<K> {
     }
 
     fn tell_feature(&self, feature: &str, xml: &mut String) {
-        const TAKES_ALL: &str = "a string takes everything";
+        const TAKES_ALL: &str = "writing to a String cannot fail";
         write!(xml, "<feature name=\"org.gnu.gdb.{feature}\">{}", (self.types)(feature)).expect(TAKES_ALL);
         let mut first = 0;
         for row in self.rows {
@@ -200,7 +200,7 @@ mod tests {
     };
 
     #[test]
-    fn a_register_has_the_number_of_its_place_whichever_feature_it_is_of() {
+    fn register_numbers_follow_the_row_order_across_features() {
         let xml = DESCRIPTION.xml();
         let feature = |name: &str| {
             let start = format!("<feature name=\"org.gnu.gdb.{name}\">");

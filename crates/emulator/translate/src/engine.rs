@@ -8,13 +8,13 @@ use longma_loongarch::Op as La;
 use longma_loongarch::{Access, Fault, FaultCause, Instruction, encode};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::areas::{Areas, Placed};
-use crate::asleep::Asleep;
+use crate::areas::{Areas, PlacedUnit};
+use crate::cached_units::CachedUnits;
 use crate::front_end::{EXIT, Exit, FrontEnd, Memory, Position, Unit};
-use crate::heat::{Heat, PAGE};
-use crate::parts::{HASH_BYTES, HASH_ENTRIES, HASH_SHIFT, Options, Part, Parts};
+use crate::hotness::{Hotness, PAGE};
+use crate::optimizations::{HASH_BYTES, HASH_ENTRIES, HASH_SHIFT, Optimization, Optimizations, Options};
 use crate::positions::Positions;
-use crate::reading::{Origin, Reading, Sources};
+use crate::provenance::{Origin, SourceReader, SourceWords};
 
 /// The address ranges that translated code uses. The program must not map anything there.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,16 +30,16 @@ pub struct Layout {
 
 /// Why the engine cannot supply code for a source address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub enum CodeError {
     /// The source code cannot be fetched.
     Fault(Fault),
     /// The code area is full.
     Full,
     /// A breakpoint is set at the address.
-    Stop,
+    Breakpoint,
 }
 
-impl From<Fault> for Refusal {
+impl From<Fault> for CodeError {
     fn from(fault: Fault) -> Self {
         Self::Fault(fault)
     }
@@ -65,37 +65,37 @@ pub struct Engine<F: FrontEnd> {
     copies: FxHashMap<u64, u32>,
     /// Cold blocks by source address. Only the engine enters them, so that it can count visits.
     pub(crate) cold: FxHashMap<u64, u64>,
-    pub(crate) heat: Heat,
+    pub(crate) hotness: Hotness,
     /// How often a function was retranslated from its start because more of it became hot.
-    made: FxHashMap<u64, u32>,
+    retranslated: FxHashMap<u64, u32>,
     /// Debug mode: each unit is a single instruction, so that all registers are architectural between units.
-    pub(crate) is_watched: bool,
+    pub(crate) is_debugged: bool,
     /// Source addresses with breakpoints.
-    stops: BTreeSet<u64>,
+    breakpoints: BTreeSet<u64>,
     /// The code that continues past a breakpoint, by source address. No jump or table entry leads to it.
-    past_stops: FxHashMap<u64, u64>,
+    past_breakpoints: FxHashMap<u64, u64>,
     /// Whether units record the source words that they were translated from.
-    pub(crate) notes_origins: bool,
+    pub(crate) records_origins: bool,
     /// Units imported from another process that are not validated yet.
-    pub(crate) asleep: Option<Asleep>,
+    pub(crate) cached: Option<CachedUnits>,
 }
 
 /// Upper bound of an instruction's length in bytes, for all architectures.
-const LONGEST_INSTRUCTION: u64 = 16;
+const MAX_INSTRUCTION_BYTES: u64 = 16;
 
 /// How many units may contain a copy of the same block before it becomes a unit of its own.
-const MOST_COPIES: u32 = 4;
+const MAX_COPIES: u32 = 4;
 
 /// How often a function may be retranslated from its start. Code that becomes hot later becomes a unit of its own.
-const MOST_MADE: u32 = 16;
+const MAX_RETRANSLATIONS: u32 = 16;
 
 impl<F: FrontEnd> Engine<F> {
-    /// Creates an engine without translations. All units are translated with `parts`.
-    pub fn new(layout: Layout, parts: Parts) -> Self {
+    /// Creates an engine without translations. All units are translated with `optimizations`.
+    pub fn new(layout: Layout, optimizations: Optimizations) -> Self {
         // The hash table, if used, occupies the end of the code area.
         let hash = layout.code.end.saturating_sub(HASH_BYTES) & !(HASH_BYTES - 1);
-        let options = Options { parts, hash, is_cold: false };
-        let end = if parts.has(Part::Table) { layout.code.end } else { hash };
+        let options = Options { optimizations, hash, is_cold: false };
+        let end = if optimizations.has(Optimization::Table) { layout.code.end } else { hash };
         Self {
             areas: Areas::one(layout.code.start..end),
             hashed: FxHashMap::default(),
@@ -108,13 +108,13 @@ impl<F: FrontEnd> Engine<F> {
             heads: FxHashMap::default(),
             copies: FxHashMap::default(),
             cold: FxHashMap::default(),
-            heat: Heat::new(1),
-            made: FxHashMap::default(),
-            is_watched: false,
-            stops: BTreeSet::new(),
-            past_stops: FxHashMap::default(),
-            notes_origins: false,
-            asleep: None,
+            hotness: Hotness::new(1),
+            retranslated: FxHashMap::default(),
+            is_debugged: false,
+            breakpoints: BTreeSet::new(),
+            past_breakpoints: FxHashMap::default(),
+            records_origins: false,
+            cached: None,
         }
     }
 
@@ -122,13 +122,13 @@ impl<F: FrontEnd> Engine<F> {
     /// times, then together with all executed code that it reaches. Jumps within a unit are not counted. Most code of a
     /// program runs only a few times and never reaches most of its branches' targets, so this avoids wasted
     /// translation.
-    pub fn wait_until_hot(&mut self, visits: u32) {
-        self.heat = Heat::new(visits);
+    pub fn set_hot_threshold(&mut self, visits: u32) {
+        self.hotness = Hotness::new(visits);
     }
 
-    /// Splits the code area in two, so that [`Self::turn`] can reuse space when one half is full. Call it before
+    /// Splits the code area in two, so that [`Self::switch_area`] can reuse space when one half is full. Call it before
     /// anything is translated.
-    pub fn use_room_again(&mut self) {
+    pub fn split_areas(&mut self) {
         self.areas = Areas::two(self.areas.range());
     }
 
@@ -137,22 +137,23 @@ impl<F: FrontEnd> Engine<F> {
         self.areas.second()
     }
 
-    /// The area that [`Self::turn`] would switch to. `None` if there is only one area or the current one is empty.
-    pub fn other_area(&self) -> Option<usize> {
-        self.areas.other().filter(|_| !self.areas.is_fresh())
+    /// The area that [`Self::switch_area`] would switch to. `None` if there is only one area or the current one is
+    /// empty.
+    pub fn free_area(&self) -> Option<usize> {
+        self.areas.other().filter(|_| !self.areas.is_empty())
     }
 
-    /// Discards all translations and switches to [`Self::other_area`], which must be empty. Threads drain from the old
+    /// Discards all translations and switches to [`Self::free_area`], which must be empty. Threads drain from the old
     /// area at their next jump; until then the engine still answers queries about addresses in it.
     ///
     /// # Errors
     /// The host cannot provide memory.
-    pub fn turn(&mut self, memory: &dyn Memory) -> Result<(), Fault> {
-        self.asleep = None;
+    pub fn switch_area(&mut self, memory: &dyn Memory) -> Result<(), Fault> {
+        self.cached = None;
         let old = self.areas.current();
         let heads = self.heads.drain().flat_map(|(_, heads)| heads);
         let indirect: BTreeSet<u64> = self.entries.keys().copied().collect();
-        let entries = [&mut self.entries, &mut self.cold, &mut self.past_stops];
+        let entries = [&mut self.entries, &mut self.cold, &mut self.past_breakpoints];
         let entries = entries.into_iter().flat_map(|entries| entries.drain());
         let mut exits: FxHashMap<u64, Exit<F::Service>> =
             entries.map(|(pc, code)| (code, Exit::To(pc))).collect();
@@ -160,7 +161,7 @@ impl<F: FrontEnd> Engine<F> {
         // Only the old area has code to unlink. The `BTreeSet` gives the ascending order that `Memory` requires.
         exits.retain(|code, _| old.contains(code));
         let codes: BTreeSet<u64> = exits.keys().copied().collect();
-        codes.into_iter().try_for_each(|code| memory.place(code, &[leave()]))?;
+        codes.into_iter().try_for_each(|code| memory.place(code, &[exit_word()]))?;
         memory.enter(&indirect.into_iter().map(|pc| (self.entry_of(pc), 0)).collect::<Vec<_>>())?;
         // Invalidate the hash slots: the stored address now belongs to another slot, so that no lookup matches.
         // `hashed` still reserves the slot for its source address.
@@ -173,9 +174,9 @@ impl<F: FrontEnd> Engine<F> {
         self.exits.extend(exits);
         self.readers.clear();
         self.copies.clear();
-        self.made.clear();
-        self.heat.begin_again();
-        let new = self.areas.turn();
+        self.retranslated.clear();
+        self.hotness.reset();
+        let new = self.areas.switch();
         self.exits.retain(|code, _| !new.contains(code));
         // `link` is the address after the call's word, possibly the end of the area.
         self.calls.retain(|link, _| !new.contains(&(link - 4)));
@@ -196,28 +197,33 @@ impl<F: FrontEnd> Engine<F> {
     ///
     /// # Errors
     /// The address is not executable, the area is full, or a breakpoint is set there.
-    pub fn code_of(&mut self, pc: u64, memory: &dyn Memory) -> Result<u64, Refusal> {
-        if self.stops.contains(&pc) { Err(Refusal::Stop) } else { self.code_past_stop(pc, memory) }
+    pub fn code_of(&mut self, pc: u64, memory: &dyn Memory) -> Result<u64, CodeError> {
+        if self.breakpoints.contains(&pc) {
+            Err(CodeError::Breakpoint)
+        } else {
+            self.code_past_breakpoint(pc, memory)
+        }
     }
 
     /// Like [`Self::code_of`], but ignores a breakpoint at `pc`.
     ///
     /// # Errors
     /// The address is not executable, or the area is full.
-    pub fn code_past_stop(&mut self, pc: u64, memory: &dyn Memory) -> Result<u64, Refusal> {
-        let is_stop = self.stops.contains(&pc);
-        let found = if is_stop { self.past_stops.get(&pc) } else { self.entries.get(&pc) };
+    pub fn code_past_breakpoint(&mut self, pc: u64, memory: &dyn Memory) -> Result<u64, CodeError> {
+        let is_stop = self.breakpoints.contains(&pc);
+        let found = if is_stop { self.past_breakpoints.get(&pc) } else { self.entries.get(&pc) };
         if let Some(&found) = found {
             return Ok(found);
         }
-        if self.asleep.is_some() {
-            self.wake(pc, memory)?;
+        if self.cached.is_some() {
+            self.activate(pc, memory)?;
             if let Some(&found) = self.entries.get(&pc) {
                 return Ok(found);
             }
         }
-        let is_made = |function| self.made.contains_key(&function);
-        let is_hot = self.is_watched || !self.options.has(Part::Units) || self.heat.visit(pc, is_made);
+        let is_made = |function| self.retranslated.contains_key(&function);
+        let is_hot =
+            self.is_debugged || !self.options.has(Optimization::Units) || self.hotness.visit(pc, is_made);
         if !is_hot && let Some(&cold) = self.cold.get(&pc) {
             return Ok(cold);
         }
@@ -226,7 +232,7 @@ impl<F: FrontEnd> Engine<F> {
             let cause = if is_aligned { FaultCause::Unmapped } else { FaultCause::Misaligned };
             return Err(Fault { address: pc, access: Access::Execute, cause }.into());
         }
-        if is_hot && !self.is_watched {
+        if is_hot && !self.is_debugged {
             self.place_function_of(pc, memory)?;
             if let Some(&found) = self.entries.get(&pc).filter(|_| !is_stop) {
                 return Ok(found);
@@ -236,8 +242,8 @@ impl<F: FrontEnd> Engine<F> {
             memory.fetch(pc & !3).map_err(|fault| Fault { address: pc, ..fault })?;
             // Within a page, executability does not change. Only an instruction near the page's end can reach another
             // page.
-            let is_near_end = pc % PAGE + LONGEST_INSTRUCTION > PAGE;
-            if is_near_end && let Some(missing) = F::missing(pc, &|pc| memory.fetch(pc).ok()) {
+            let is_near_end = pc % PAGE + MAX_INSTRUCTION_BYTES > PAGE;
+            if is_near_end && let Some(missing) = F::missing_address(pc, &|pc| memory.fetch(pc).ok()) {
                 memory.fetch(missing)?;
             }
             let (unit, is_hot, sources) = self.translate(pc, is_hot, memory);
@@ -249,7 +255,7 @@ impl<F: FrontEnd> Engine<F> {
         };
         self.place(unit, is_hot, sources, memory)?;
         let placed = match (is_stop, is_hot) {
-            (true, _) => &self.past_stops,
+            (true, _) => &self.past_breakpoints,
             (false, true) => &self.entries,
             (false, false) => &self.cold,
         };
@@ -262,56 +268,58 @@ impl<F: FrontEnd> Engine<F> {
         pc: u64,
         is_hot: bool,
         memory: &dyn Memory,
-    ) -> (Unit<F::Service, F::Pending>, bool, Option<Sources>) {
-        if self.is_watched {
+    ) -> (Unit<F::Service, F::Pending>, bool, Option<SourceWords>) {
+        if self.is_debugged {
             return (F::translate_one(pc, &|pc| memory.fetch(pc).ok()), true, None);
         }
         if !is_hot {
-            let reading = Reading::new(memory, self.notes_origins);
+            let reading = SourceReader::new(memory, self.records_origins);
             let fetch = |pc| reading.fetch(pc);
             let block = F::translate(pc, None, &fetch, &|_| false, &self.options.cold());
-            self.heat.note(&block);
+            self.hotness.note(&block);
             return (block, false, reading.sources());
         }
         // A loop may be running through `pc`, so make it an entry point of the unit.
-        let door = self.heat.waits().then_some(pc);
-        let (unit, sources) = self.unit_from(pc, door, &(pc..pc), memory);
+        let extra_entry = self.hotness.is_two_stage().then_some(pc);
+        let (unit, sources) = self.unit_from(pc, extra_entry, &(pc..pc), memory);
         (unit, true, sources)
     }
 
-    /// Translates the executed code that is reachable from `pc`, with `door` as an additional entry point. Code inside
-    /// `function` is included even if it is translated already.
+    /// Translates the executed code that is reachable from `pc`, with `extra_entry` as an additional entry point. Code
+    /// inside `function` is included even if it is translated already.
     fn unit_from(
         &self,
         pc: u64,
-        door: Option<u64>,
+        extra_entry: Option<u64>,
         function: &Range<u64>,
         memory: &dyn Memory,
-    ) -> (Unit<F::Service, F::Pending>, Option<Sources>) {
-        let is_asleep = |pc| self.asleep.as_ref().is_some_and(|asleep| asleep.has_hot(pc));
+    ) -> (Unit<F::Service, F::Pending>, Option<SourceWords>) {
+        let is_cached = |pc| self.cached.as_ref().is_some_and(|cached| cached.has_hot(pc));
         let is_known = |pc| {
-            let has_code = self.entries.contains_key(&pc) || is_asleep(pc) || self.is_copied_enough(pc);
-            has_code && !function.contains(&pc) || !self.heat.has_executed(pc)
+            let has_code = self.entries.contains_key(&pc) || is_cached(pc) || self.is_copied_enough(pc);
+            has_code && !function.contains(&pc) || !self.hotness.has_executed(pc)
         };
-        let reading = Reading::new(memory, self.notes_origins);
-        let unit = F::translate(pc, door, &|pc| reading.fetch(pc), &is_known, &self.options);
+        let reading = SourceReader::new(memory, self.records_origins);
+        let unit = F::translate(pc, extra_entry, &|pc| reading.fetch(pc), &is_known, &self.options);
         (unit, reading.sources())
     }
 
     fn is_copied_enough(&self, pc: u64) -> bool {
-        self.copies.get(&pc).is_some_and(|copies| *copies >= MOST_COPIES)
+        self.copies.get(&pc).is_some_and(|copies| *copies >= MAX_COPIES)
     }
 
     /// Retranslates the function that contains `pc` from its start, with all code executed since the last time, so that
     /// whole loops are visible to the front end.
-    fn place_function_of(&mut self, pc: u64, memory: &dyn Memory) -> Result<(), Refusal> {
-        let function = self.heat.function_of(pc);
+    fn place_function_of(&mut self, pc: u64, memory: &dyn Memory) -> Result<(), CodeError> {
+        let function = self.hotness.function_of(pc);
         let is_again = |function: &Range<u64>| {
-            let made = self.made.get(&function.start).copied().unwrap_or_default();
-            function.start != pc && made < MOST_MADE && !self.is_copied_enough(function.start)
+            let retranslated = self.retranslated.get(&function.start).copied().unwrap_or_default();
+            function.start != pc
+                && retranslated < MAX_RETRANSLATIONS
+                && !self.is_copied_enough(function.start)
         };
         let Some(function) = function.filter(is_again) else { return Ok(()) };
-        *self.made.entry(function.start).or_default() += 1;
+        *self.retranslated.entry(function.start).or_default() += 1;
         let (unit, sources) = self.unit_from(function.start, Some(pc), &function, memory);
         // The start of a function is a guess, so the unit may not contain `pc`.
         if unit.entries.iter().any(|(entry, _)| *entry == pc) {
@@ -322,7 +330,7 @@ impl<F: FrontEnd> Engine<F> {
 
     /// Records that an indirect jump, an indirect call or a return led to `pc`.
     pub fn note_indirect(&mut self, pc: u64) {
-        self.heat.note_indirect(pc);
+        self.hotness.note_indirect(pc);
     }
 
     /// The address of the lookup-table entry of `pc`.
@@ -334,10 +342,10 @@ impl<F: FrontEnd> Engine<F> {
         &mut self,
         mut unit: Unit<F::Service, F::Pending>,
         is_hot: bool,
-        sources: Option<Sources>,
+        sources: Option<SourceWords>,
         memory: &dyn Memory,
-    ) -> Result<(), Refusal> {
-        let start = self.areas.room(unit.words.len() as u64).ok_or(Refusal::Full)?;
+    ) -> Result<(), CodeError> {
+        let start = self.areas.address_for(unit.words.len() as u64).ok_or(CodeError::Full)?;
         let address = |offset: u32| start + 4 * u64::from(offset);
         for (offset, exit) in &unit.exits {
             if let Exit::To(pc) = exit
@@ -356,21 +364,21 @@ impl<F: FrontEnd> Engine<F> {
         counted.sort_unstable();
         let positions = Positions::of(positions);
         let origin = sources.map(|sources| Origin::of(&unit, sources));
-        self.areas.add(Placed { start, words: unit.words.len() as u64, positions, counted, origin });
+        self.areas.add(PlacedUnit { start, words: unit.words.len() as u64, positions, counted, origin });
         self.calls.extend(unit.calls.iter().map(|(offset, register)| (address(*offset) + 4, *register)));
         let entries = unit.entries.iter().map(|(pc, offset)| (*pc, address(*offset)));
-        let (kept, mut listed): (Vec<_>, Vec<_>) = entries.partition(|(pc, _)| self.stops.contains(pc));
+        let (kept, mut listed): (Vec<_>, Vec<_>) = entries.partition(|(pc, _)| self.breakpoints.contains(pc));
         if !is_hot {
             for (pc, code) in listed.drain(..) {
                 if let Some(old) = self.cold.insert(pc, code) {
-                    self.lead_on(pc, old, code, memory)?;
+                    self.redirect(pc, old, code, memory)?;
                 }
             }
         }
         // This publishes the entries to indirect jumps. They ascend by source address, as `Memory::enter` requires.
         let table = listed.iter().map(|(pc, code)| (self.entry_of(*pc), *code as u32));
         memory.enter(&table.collect::<Vec<_>>())?;
-        if !self.options.has(Part::Table) {
+        if !self.options.has(Optimization::Table) {
             for (pc, code) in &listed {
                 self.hash(*pc, *code, memory)?;
             }
@@ -378,10 +386,10 @@ impl<F: FrontEnd> Engine<F> {
         for (pc, code) in listed {
             let olds = [self.cold.remove(&pc), self.entries.insert(pc, code)];
             for old in olds.into_iter().flatten() {
-                self.lead_on(pc, old, code, memory)?;
+                self.redirect(pc, old, code, memory)?;
             }
         }
-        self.past_stops.extend(kept);
+        self.past_breakpoints.extend(kept);
         let heads = unit.heads.iter().map(|(pc, offset)| (*pc, address(*offset)));
         let heads: Vec<(u64, u64)> = heads.collect();
         let read = unit.sources.iter().flat_map(|(first, bytes)| first / PAGE..=(first + bytes - 1) / PAGE);
@@ -407,14 +415,14 @@ impl<F: FrontEnd> Engine<F> {
 
     /// Redirects the old code of `pc` to the new code. Chains stay short, and only the newest code is unlinked when the
     /// source changes.
-    pub(crate) fn lead_on(&mut self, pc: u64, old: u64, new: u64, memory: &dyn Memory) -> Result<(), Fault> {
+    pub(crate) fn redirect(&mut self, pc: u64, old: u64, new: u64, memory: &dyn Memory) -> Result<(), Fault> {
         match jump(old, new) {
             Some(word) => {
                 memory.replace(old, word)?;
                 self.exits.remove(&old);
                 Ok(())
             }
-            None => self.come_out_at(old, pc, memory),
+            None => self.patch_exit(old, pc, memory),
         }
     }
 
@@ -443,11 +451,11 @@ impl<F: FrontEnd> Engine<F> {
     ///
     /// # Errors
     /// As for [`Self::code_of`].
-    pub fn follow(&mut self, exit: u64, pc: u64, memory: &dyn Memory) -> Result<u64, Refusal> {
+    pub fn follow(&mut self, exit: u64, pc: u64, memory: &dyn Memory) -> Result<u64, CodeError> {
         let code = self.code_of(pc, memory)?;
         // Cold code stays unlinked because the engine counts visits to it. `exit` may no longer be an exit: it may be
         // the start of old code that now redirects to newer code.
-        let is_hot = self.entries.contains_key(&pc) || self.is_watched;
+        let is_hot = self.entries.contains_key(&pc) || self.is_debugged;
         if let Some(word) = jump(exit, code).filter(|_| is_hot && self.exits.contains_key(&exit)) {
             memory.replace(exit, word)?;
             self.exits.remove(&exit);
@@ -508,7 +516,7 @@ impl<F: FrontEnd> Engine<F> {
     /// The host cannot provide memory.
     pub fn forget(&mut self, range: Range<u64>, memory: &dyn Memory) -> Result<(), Fault> {
         let pages = range.start / PAGE..range.end.div_ceil(PAGE);
-        self.heat.forget_pages(&pages);
+        self.hotness.forget_pages(&pages);
         let pages: Vec<u64> = if pages.end.saturating_sub(pages.start) > self.readers.len() as u64 {
             self.readers.keys().copied().filter(|page| pages.contains(page)).collect()
         } else {
@@ -519,39 +527,39 @@ impl<F: FrontEnd> Engine<F> {
         let heads: Vec<_> =
             pages.iter().flat_map(|page| self.heads.remove(page).unwrap_or_default()).collect();
         for pc in gone {
-            self.past_stops.remove(&pc);
-            self.close(pc, memory)?;
+            self.past_breakpoints.remove(&pc);
+            self.unlink(pc, memory)?;
         }
         for (pc, code) in heads {
-            self.close_head(pc, code, memory)?;
+            self.unlink_head(pc, code, memory)?;
             self.copies.remove(&pc);
         }
         Ok(())
     }
 
     /// Unlinks `pc`. Later jumps to it exit to the engine.
-    fn close(&mut self, pc: u64, memory: &dyn Memory) -> Result<(), Fault> {
-        self.heat.forget(pc);
-        self.made.remove(&pc);
+    fn unlink(&mut self, pc: u64, memory: &dyn Memory) -> Result<(), Fault> {
+        self.hotness.forget(pc);
+        self.retranslated.remove(&pc);
         if let Some(code) = self.cold.remove(&pc) {
-            self.come_out_at(code, pc, memory)?;
+            self.patch_exit(code, pc, memory)?;
         }
         if let Some(code) = self.entries.remove(&pc) {
             memory.enter(&[(self.entry_of(pc), 0)])?;
-            self.come_out_at(code, pc, memory)?;
+            self.patch_exit(code, pc, memory)?;
         }
         Ok(())
     }
 
     /// Patches the code of `pc` with an exit to the engine.
-    fn come_out_at(&mut self, code: u64, pc: u64, memory: &dyn Memory) -> Result<(), Fault> {
-        memory.replace(code, leave())?;
+    fn patch_exit(&mut self, code: u64, pc: u64, memory: &dyn Memory) -> Result<(), Fault> {
+        memory.replace(code, exit_word())?;
         self.exits.insert(code, Exit::To(pc));
         Ok(())
     }
 
-    fn close_head(&mut self, pc: u64, code: u64, memory: &dyn Memory) -> Result<(), Fault> {
-        memory.replace(code, leave())?;
+    fn unlink_head(&mut self, pc: u64, code: u64, memory: &dyn Memory) -> Result<(), Fault> {
+        memory.replace(code, exit_word())?;
         self.exits.insert(code, Exit::Leave(pc));
         Ok(())
     }
@@ -561,29 +569,29 @@ impl<F: FrontEnd> Engine<F> {
     ///
     /// # Errors
     /// The host cannot provide memory.
-    pub fn watch(&mut self, is_watched: bool, memory: &dyn Memory) -> Result<(), Fault> {
-        self.is_watched = is_watched;
-        (self.asleep, self.notes_origins) = (None, false);
-        self.stops.clear();
+    pub fn set_debug_mode(&mut self, is_debugged: bool, memory: &dyn Memory) -> Result<(), Fault> {
+        self.is_debugged = is_debugged;
+        (self.cached, self.records_origins) = (None, false);
+        self.breakpoints.clear();
         self.forget(0..self.layout.limit, memory)
     }
 
-    /// Replaces the set of breakpoints. Translation of such an address fails with [`Refusal::Stop`]. Requires debug
-    /// mode, because other units execute through addresses in their middle.
+    /// Replaces the set of breakpoints. Translation of such an address fails with [`CodeError::Breakpoint`]. Requires
+    /// debug mode, because other units execute through addresses in their middle.
     ///
     /// # Errors
     /// The host cannot provide memory.
-    pub fn stop_at(&mut self, stops: &BTreeSet<u64>, memory: &dyn Memory) -> Result<(), Fault> {
-        let new: Vec<u64> = stops.difference(&self.stops).copied().collect();
+    pub fn set_breakpoints(&mut self, breakpoints: &BTreeSet<u64>, memory: &dyn Memory) -> Result<(), Fault> {
+        let new: Vec<u64> = breakpoints.difference(&self.breakpoints).copied().collect();
         for pc in new {
-            self.close(pc, memory)?;
+            self.unlink(pc, memory)?;
             let heads = self.heads.get(&(pc / PAGE)).into_iter().flatten();
             let heads: Vec<u64> = heads.filter(|(head, _)| *head == pc).map(|(_, code)| *code).collect();
             for code in heads {
-                self.close_head(pc, code, memory)?;
+                self.unlink_head(pc, code, memory)?;
             }
         }
-        self.stops.clone_from(stops);
+        self.breakpoints.clone_from(breakpoints);
         Ok(())
     }
 
@@ -599,7 +607,7 @@ impl<F: FrontEnd> Engine<F> {
 }
 
 /// The `break` word that exits to the engine.
-pub(crate) fn leave() -> u32 {
+pub(crate) fn exit_word() -> u32 {
     encode(&Instruction { imm: EXIT, ..Instruction::new(La::Break) }).unwrap_or_default()
 }
 

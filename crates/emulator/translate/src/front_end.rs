@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::assembler::Assembler;
 use crate::debug::{Description, Register, Value};
-use crate::parts::Options;
+use crate::optimizations::Options;
 
 /// Codes of the `break` instructions in translated code. [`EXIT`] continues at a source address.
 pub const EXIT: i32 = 0x7001;
@@ -131,7 +131,7 @@ impl<S: Copy, P> Unit<S, P> {
 }
 
 /// Access to guest memory for the structures of system calls and signal frames.
-pub trait Structures {
+pub trait UserMemory {
     /// Fills `bytes` from `address` on. Returns false if the range is not readable.
     fn read(&self, address: u64, bytes: &mut [u8]) -> bool;
 
@@ -155,7 +155,7 @@ pub const MARK_NUMBER: u8 = 4;
 
 /// The action that a system call requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step<A> {
+pub enum SyscallAction<A> {
     /// Make the Linux system call with this LoongArch number and these arguments, then pass the result to
     /// [`FrontEnd::finish`].
     Call(u64, [u64; 6], A),
@@ -171,14 +171,14 @@ pub enum Step<A> {
 
 /// The result of an instruction that the engine executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Served {
+pub enum ServiceResult {
     /// The instruction is complete.
     Done,
     /// The instruction raises this trap.
     Trap(longma_loongarch::Trap),
     /// The instruction is complete and raises this trap. The signal handler sees this address, which follows the
     /// instruction, as program counter.
-    TrapBehind(longma_loongarch::Trap, u64),
+    TrapAfter(longma_loongarch::Trap, u64),
     /// The instruction is complete and wrote to code at this address.
     Changed(u64),
     /// A repeating instruction is partially complete. Execute it again after delivering signals.
@@ -195,9 +195,9 @@ pub trait FrontEnd: Sized + Send + Sync + 'static {
     /// Register values that translated code has not written yet.
     type Pending: Copy + Debug + Send + Sync + Serialize + DeserializeOwned;
     /// What to do with the result of a system call.
-    type After: Copy + Debug;
+    type ResultConversion: Copy + Debug;
     /// A kind of register that a debugger can access.
-    type Seen: Copy + 'static;
+    type RegisterKind: Copy + 'static;
 
     /// The name of the architecture.
     const NAME: &'static str;
@@ -220,22 +220,22 @@ pub trait FrontEnd: Sized + Send + Sync + 'static {
     /// The length in bytes of the system-call instruction.
     const SYSCALL_BYTES: u64;
     /// The size in bytes of the buffer that [`Self::call`] needs.
-    const ROOM_BYTES: u64;
+    const CALL_BUFFER_BYTES: u64;
 
     /// Initializes global state that must be complete before the process forks.
     fn prepare_process();
 
     /// The address of the first word that the instruction at `pc` needs but `fetch` cannot read.
-    fn missing(_pc: u64, _fetch: &dyn Fn(u64) -> Option<u32>) -> Option<u64> {
+    fn missing_address(_pc: u64, _fetch: &dyn Fn(u64) -> Option<u32>) -> Option<u64> {
         None
     }
 
-    /// Translates the code that is reachable from `start`. If `door` is an instruction of the unit, it becomes an
-    /// additional entry point: a running loop may continue there. `fetch` reads aligned words of source code. `known`
-    /// excludes addresses from the unit. `options` never change what the code does.
+    /// Translates the code that is reachable from `start`. If `extra_entry` is an instruction of the unit, it becomes
+    /// an additional entry point: a running loop may continue there. `fetch` reads aligned words of source code.
+    /// `known` excludes addresses from the unit. `options` never change what the code does.
     fn translate(
         start: u64,
-        door: Option<u64>,
+        extra_entry: Option<u64>,
         fetch: &dyn Fn(u64) -> Option<u32>,
         known: &dyn Fn(u64) -> bool,
         options: &Options,
@@ -253,35 +253,36 @@ pub trait FrontEnd: Sized + Send + Sync + 'static {
     fn begin(state: &mut State, pc: u64);
 
     /// Writes pending register values, including state in spill slots.
-    fn settle(pending: Self::Pending, state: &mut State, memory: &dyn Structures);
+    fn settle(pending: Self::Pending, state: &mut State, memory: &dyn UserMemory);
 
     /// Executes one instruction. The caller advances the program counter.
-    fn serve(service: Self::Service, state: &mut State, memory: &dyn Structures) -> Served;
+    fn serve(service: Self::Service, state: &mut State, memory: &dyn UserMemory) -> ServiceResult;
 
     /// The source address of an indirect jump that missed in the lookup table. `call` maps a host return address to the
     /// source register of the call.
-    fn missed(state: &State, call: &dyn Fn(u64) -> Option<u8>) -> u64;
+    fn missed_target(state: &State, call: &dyn Fn(u64) -> Option<u8>) -> u64;
 
     /// The target of the indirect jump whose table lookup is `word`, if `word` is one.
-    fn looked_up(state: &State, word: &Instruction) -> Option<u64>;
+    fn lookup_target(state: &State, word: &Instruction) -> Option<u64>;
 
     /// Converts a trap of translated code to the trap that the source architecture raises.
     fn trap(trap: longma_loongarch::Trap) -> longma_loongarch::Trap {
         trap
     }
 
-    /// Decodes the system call in the registers. It may use [`Self::ROOM_BYTES`] at `room` for structures until the
-    /// call completes.
-    fn call(state: &mut State, room: u64, memory: &dyn Structures) -> Step<Self::After>;
+    /// Decodes the system call in the registers. It may use [`Self::CALL_BUFFER_BYTES`] at `buffer` for structures
+    /// until the call completes.
+    fn call(state: &mut State, buffer: u64, memory: &dyn UserMemory)
+    -> SyscallAction<Self::ResultConversion>;
 
     /// Converts the result of a system call for the program.
     ///
     /// # Errors
     /// The error in the source's numbering.
-    fn finish(after: Self::After, result: u64, memory: &dyn Structures) -> CallResult;
+    fn finish(after: Self::ResultConversion, result: u64, memory: &dyn UserMemory) -> CallResult;
 
     /// The code that a system call may have changed.
-    fn changed(after: Self::After, result: u64) -> Option<Range<u64>>;
+    fn changed(after: Self::ResultConversion, result: u64) -> Option<Range<u64>>;
 
     /// Writes a call's result to the registers.
     fn put_result(state: &mut State, result: CallResult);
@@ -291,28 +292,29 @@ pub trait FrontEnd: Sized + Send + Sync + 'static {
 
     /// Builds the source's signal frame below the LoongArch frame at the stack pointer. The thread is at the first
     /// instruction of its handler, which returns to `back`. Returns false if the stack is not writable.
-    fn enter(state: &mut State, back: u64, memory: &dyn Structures) -> bool;
+    fn enter(state: &mut State, back: u64, memory: &dyn UserMemory) -> bool;
 
     /// Handles the return from a signal handler: copies the handler's changes from the source's frame to the LoongArch
     /// frame, and points the stack pointer to the latter. Returns the address of the source's frame, or `None` if it is
     /// not readable.
-    fn leave(state: &mut State, memory: &dyn Structures) -> Option<u64>;
+    fn leave(state: &mut State, memory: &dyn UserMemory) -> Option<u64>;
 
     /// Restores the state that the LoongArch frame has no fields for.
-    fn after_leaving(state: &mut State, frame: u64, memory: &dyn Structures);
+    fn after_leaving(state: &mut State, frame: u64, memory: &dyn UserMemory);
 
     /// The registers that a debugger can access.
-    fn registers() -> Description<Self::Seen>;
+    fn registers() -> Description<Self::RegisterKind>;
 
     /// Reads a register of a thread that is stopped between two instructions, with a source address as program counter.
-    fn read_register(register: Register<Self::Seen>, state: &State, memory: &dyn Structures) -> Value;
+    fn read_register(register: Register<Self::RegisterKind>, state: &State, memory: &dyn UserMemory)
+    -> Value;
 
     /// Writes a register. Returns false if it cannot hold the value.
     fn write_register(
-        register: Register<Self::Seen>,
+        register: Register<Self::RegisterKind>,
         value: &Value,
         state: &mut State,
-        memory: &dyn Structures,
+        memory: &dyn UserMemory,
     ) -> bool;
 }
 

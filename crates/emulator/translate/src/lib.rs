@@ -3,15 +3,15 @@
 //! translated code on `longma-core`. Source: Hu Weiwu et al., "Loongson Instruction Set Architecture Technology", 2022.
 
 mod areas;
-mod asleep;
 pub mod assembler;
+mod cached_units;
 pub mod calls;
 pub mod debug;
 pub mod engine;
 pub mod front_end;
-mod heat;
-pub mod kept;
-pub mod parts;
+mod hotness;
+pub mod optimizations;
+pub mod persistent_cache;
 mod positions;
 pub mod process_frame;
-mod reading;
+mod provenance;

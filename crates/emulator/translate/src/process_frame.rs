@@ -2,7 +2,7 @@
 //! from it, and copies the handler's changes back into it. Source: Linux
 //! arch/loongarch/include/uapi/asm/{sigcontext,ucontext}.h, arch/loongarch/kernel/signal.c.
 
-use crate::front_end::Structures;
+use crate::front_end::UserMemory;
 
 // Offsets in bytes: `siginfo`, then `ucontext` with its stack, mask, program counter, registers and flags.
 const INFO_BYTES: usize = 128;
@@ -25,13 +25,13 @@ pub struct ProcessFrame {
 
 impl ProcessFrame {
     /// Reads the frame at `address`; `None` if it is not readable.
-    pub fn read(address: u64, memory: &dyn Structures) -> Option<Self> {
+    pub fn read(address: u64, memory: &dyn UserMemory) -> Option<Self> {
         let mut bytes = [0; BYTES];
         memory.read(address, &mut bytes).then_some(Self { address, bytes })
     }
 
     /// Writes the frame back. Returns false if it is not writable.
-    pub fn write(&self, memory: &dyn Structures) -> bool {
+    pub fn write(&self, memory: &dyn UserMemory) -> bool {
         memory.write(self.address, &self.bytes)
     }
 

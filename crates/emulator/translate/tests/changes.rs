@@ -1,21 +1,21 @@
 //! Self-modifying programs: several threads execute code that changes while the engine retranslates it. A thread may
 //! enter any host address that it was given earlier, but must never execute stale code.
 
-mod parts;
+mod test_memory;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Debug;
 
 use longma_loongarch::{Environment, State, decode, semantics};
 use longma_translate::debug::{of_word, words};
-use longma_translate::engine::{Engine, Layout, Refusal};
-use longma_translate::front_end::{Exit, FrontEnd, Served};
-use longma_translate::parts::{Part, Parts as Choice};
+use longma_translate::engine::{CodeError, Engine, Layout};
+use longma_translate::front_end::{Exit, FrontEnd, ServiceResult};
+use longma_translate::optimizations::{Optimization, Optimizations};
 use longma_translate_arm::Aarch64;
 use longma_translate_mips::Mips64;
 use longma_translate_x86::X86_64;
 
-use parts::Parts;
+use test_memory::TestMemory;
 
 const BASE: u64 = 0x1_0000;
 const FUNCTIONS: u64 = 4;
@@ -31,7 +31,7 @@ const CODE_BYTES: u64 = 0xc00;
 /// The size of code areas that never fill up.
 const MUCH_CODE_BYTES: u64 = 0x4_0000;
 /// The size of the hash table after the code areas, if used.
-const HASH_BYTES: u64 = longma_translate::parts::HASH_BYTES;
+const HASH_BYTES: u64 = longma_translate::optimizations::HASH_BYTES;
 const TABLE: u64 = 0x2000_0000;
 const SLOTS: u64 = 0x4000_0000;
 const THREADS: u64 = 3;
@@ -201,7 +201,7 @@ impl Program {
         Self { functions, at, steps }
     }
 
-    fn write<F: Writes>(&self, function: usize, memory: &Parts) {
+    fn write<F: Writes>(&self, function: usize, memory: &TestMemory) {
         let at = &self.at[function];
         for (step, place) in self.functions[function].iter().zip(at) {
             for (address, byte) in (*place..).zip(F::write(*step, *place, &|step| at[step])) {
@@ -270,14 +270,14 @@ struct Thread {
 struct World<F: FrontEnd> {
     program: Program,
     engine: Engine<F>,
-    memory: Parts,
+    memory: TestMemory,
     /// Host addresses that threads may still enter, by source address.
     told: HashMap<u64, Vec<u64>>,
     /// The number of area switches.
     turns: u32,
 }
 
-fn begin<F: Writes>(number: u64, memory: &Parts, random: &mut Random) -> Thread {
+fn begin<F: Writes>(number: u64, memory: &TestMemory, random: &mut Random) -> Thread {
     let mut state = State::default();
     let model = Model { pc: BASE + random.below(FUNCTIONS) * PAGE, sum: 0, count: 0, calls: Vec::new() };
     F::begin(&mut state, model.pc);
@@ -298,18 +298,18 @@ fn begin<F: Writes>(number: u64, memory: &Parts, random: &mut Random) -> Thread 
 }
 
 impl<F: Writes> World<F> {
-    fn new(hot: u32, choice: Choice, random: &mut Random) -> Self {
+    fn new(hot: u32, choice: Optimizations, random: &mut Random) -> Self {
         Self::of(Program::new::<F>(random), hot, choice, CODE_BYTES)
     }
 
-    fn of(program: Program, hot: u32, choice: Choice, code_bytes: u64) -> Self {
-        let hash = if choice.has(Part::Table) { 0 } else { HASH_BYTES };
+    fn of(program: Program, hot: u32, choice: Optimizations, code_bytes: u64) -> Self {
+        let hash = if choice.has(Optimization::Table) { 0 } else { HASH_BYTES };
         let code = CODE_END - code_bytes;
         let layout = Layout { code: code..CODE_END + hash, table: TABLE, limit: LIMIT };
         let mut engine = Engine::new(layout, choice);
-        engine.wait_until_hot(hot);
-        engine.use_room_again();
-        let memory = Parts::new([
+        engine.set_hot_threshold(hot);
+        engine.split_areas();
+        let memory = TestMemory::new([
             (BASE, vec![0; (LIMIT - BASE) as usize]),
             (STACKS, vec![0; (THREADS * PAGE) as usize]),
             (code, vec![0; (code_bytes + HASH_BYTES) as usize]),
@@ -322,15 +322,15 @@ impl<F: Writes> World<F> {
 
     /// Another process that imports this one's translations. Its program may differ in a few steps.
     fn again(self, hot: u32, random: &mut Random) -> Self {
-        let kept = self.engine.keep(&self.memory);
+        let kept = self.engine.export(&self.memory);
         let mut program = self.program;
         for _ in 0..random.below(3) {
             program.change(random);
         }
-        let mut next = Self::of(program, hot, Choice::default(), MUCH_CODE_BYTES);
-        next.engine.note_origins();
+        let mut next = Self::of(program, hot, Optimizations::default(), MUCH_CODE_BYTES);
+        next.engine.record_origins();
         if let Some(kept) = kept {
-            assert!(next.engine.take_up(kept));
+            assert!(next.engine.import(kept));
         }
         next
     }
@@ -343,11 +343,11 @@ impl<F: Writes> World<F> {
             None => self.engine.code_of(pc, &self.memory),
         };
         let code = match found {
-            Err(Refusal::Full) => {
-                let (second, other) = (self.engine.second_area(), self.engine.other_area().unwrap());
+            Err(CodeError::Full) => {
+                let (second, other) = (self.engine.second_area(), self.engine.free_area().unwrap());
                 let is_other = |code: &u64| usize::from(Some(*code) >= second) == other;
                 self.told.values_mut().for_each(|told| told.retain(|code| !is_other(code)));
-                self.engine.turn(&self.memory).unwrap();
+                self.engine.switch_area(&self.memory).unwrap();
                 self.turns += 1;
                 return self.code(pc, None);
             }
@@ -379,7 +379,7 @@ impl<F: Writes> World<F> {
         let (pc, exit) = loop {
             let state = &mut thread.state;
             if !self.engine.is_code(state.pc) {
-                break (F::missed(state, &|link| self.engine.call_before(link)), None);
+                break (F::missed_target(state, &|link| self.engine.call_before(link)), None);
             }
             let word = Environment::fetch(&self.memory, state.pc).unwrap();
             let instruction = decode(word).unwrap();
@@ -396,7 +396,7 @@ impl<F: Writes> World<F> {
                     break (pc, None);
                 }
                 Some(Exit::Service(service)) => {
-                    assert_eq!(F::serve(service, state, &self.memory), Served::Done);
+                    assert_eq!(F::serve(service, state, &self.memory), ServiceResult::Done);
                     state.pc += 4;
                 }
                 exit => panic!("{exit:?} at {:#x}", state.pc),
@@ -426,16 +426,13 @@ impl<F: Writes> World<F> {
             if (model.pc, model.sum, model.count) == (pc, sum, count) {
                 return;
             }
-            assert_ne!(
-                model.pc, END,
-                "at {pc:#x} with {sum} and {count}: from {begin:?} on nobody comes there"
-            );
+            assert_ne!(model.pc, END, "at {pc:#x} with {sum} and {count}: not reachable from {begin:?}");
             model.step(&self.program);
         }
     }
 }
 
-fn nobody_executes_what_was_there_before<F: Writes>()
+fn stale_code_is_never_executed<F: Writes>()
 where
     F::Service: Debug,
 {
@@ -443,8 +440,12 @@ where
     for seed in 0..PROGRAMS {
         let mut random = Random(seed);
         let hot = [1, 2, 3, 5][seed as usize % 4];
-        let choice = Choice::default();
-        let choice = if seed % 3 == 0 { choice.with(Part::Table, !choice.has(Part::Table)) } else { choice };
+        let choice = Optimizations::default();
+        let choice = if seed % 3 == 0 {
+            choice.with(Optimization::Table, !choice.has(Optimization::Table))
+        } else {
+            choice
+        };
         let mut world = World::<F>::new(hot, choice, &mut random);
         let start = |number, world: &World<F>, random: &mut Random| begin::<F>(number, &world.memory, random);
         let mut threads: Vec<_> = (0..THREADS).map(|number| start(number, &world, &mut random)).collect();
@@ -464,20 +465,20 @@ where
 }
 
 /// A sequence of processes, each of which imports the translations of the previous ones.
-fn what_is_kept_is_executed_while_its_source_is_the_same<F: Writes>()
+fn imported_units_run_while_their_source_is_unchanged<F: Writes>()
 where
     F::Service: Debug,
 {
     const PROCESSES: u64 = 12;
-    let (mut executed, mut useless) = (0, 0);
+    let (mut executed, mut stale) = (0, 0);
     for seed in 0..PROGRAMS {
         let mut random = Random(seed);
         let hot = [2, 3, 5][seed as usize % 3];
         let program = Program::new::<F>(&mut random);
-        let mut world = World::<F>::of(program, hot, Choice::default(), MUCH_CODE_BYTES);
-        world.engine.note_origins();
+        let mut world = World::<F>::of(program, hot, Optimizations::default(), MUCH_CODE_BYTES);
+        world.engine.record_origins();
         for _ in 0..PROCESSES {
-            let kept_to = CODE_END - MUCH_CODE_BYTES + 4 * world.engine.amount().all;
+            let kept_to = CODE_END - MUCH_CODE_BYTES + 4 * world.engine.export_size().all;
             let start =
                 |number, world: &World<F>, random: &mut Random| begin::<F>(number, &world.memory, random);
             let mut threads: Vec<_> = (0..THREADS).map(|number| start(number, &world, &mut random)).collect();
@@ -492,41 +493,41 @@ where
                     world.change(&mut random);
                 }
             }
-            useless += world.engine.amount().useless;
+            stale += world.engine.export_size().stale;
             assert_eq!(world.turns, 0);
             world = world.again(hot, &mut random);
         }
     }
     // Most context switches reach imported code, and some imported units are stale.
-    assert!(executed > (PROGRAMS * TURNS) as usize && useless > 1000, "{executed} {useless}");
+    assert!(executed > (PROGRAMS * TURNS) as usize && stale > 1000, "{executed} {stale}");
 }
 
 #[test]
-fn what_is_kept_is_executed_while_its_source_is_the_same_on_x86_64() {
-    what_is_kept_is_executed_while_its_source_is_the_same::<X86_64>();
+fn imported_units_run_while_their_source_is_unchanged_on_x86_64() {
+    imported_units_run_while_their_source_is_unchanged::<X86_64>();
 }
 
 #[test]
-fn what_is_kept_is_executed_while_its_source_is_the_same_on_aarch64() {
-    what_is_kept_is_executed_while_its_source_is_the_same::<Aarch64>();
+fn imported_units_run_while_their_source_is_unchanged_on_aarch64() {
+    imported_units_run_while_their_source_is_unchanged::<Aarch64>();
 }
 
 #[test]
-fn what_is_kept_is_executed_while_its_source_is_the_same_on_mips64() {
-    what_is_kept_is_executed_while_its_source_is_the_same::<Mips64>();
+fn imported_units_run_while_their_source_is_unchanged_on_mips64() {
+    imported_units_run_while_their_source_is_unchanged::<Mips64>();
 }
 
 #[test]
-fn nobody_executes_what_was_there_before_on_x86_64() {
-    nobody_executes_what_was_there_before::<X86_64>();
+fn stale_code_is_never_executed_on_x86_64() {
+    stale_code_is_never_executed::<X86_64>();
 }
 
 #[test]
-fn nobody_executes_what_was_there_before_on_aarch64() {
-    nobody_executes_what_was_there_before::<Aarch64>();
+fn stale_code_is_never_executed_on_aarch64() {
+    stale_code_is_never_executed::<Aarch64>();
 }
 
 #[test]
-fn nobody_executes_what_was_there_before_on_mips64() {
-    nobody_executes_what_was_there_before::<Mips64>();
+fn stale_code_is_never_executed_on_mips64() {
+    stale_code_is_never_executed::<Mips64>();
 }

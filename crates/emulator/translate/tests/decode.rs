@@ -27,7 +27,7 @@ fn instructions_print_as_they_are_written() {
 }
 
 #[test]
-fn words_that_the_manual_leaves_open_are_no_instructions() {
+fn unallocated_words_are_not_decoded() {
     // sll with a source register, jr with a link register, an insertion that ends before it begins, an extraction
     // beyond bit 31.
     for word in
@@ -39,7 +39,7 @@ fn words_that_the_manual_leaves_open_are_no_instructions() {
 
 proptest! {
     #[test]
-    fn any_word_is_an_instruction_that_prints_or_none(word: u32, pc: u64) {
+    fn any_word_decodes_to_a_printable_instruction_or_none(word: u32, pc: u64) {
         if let Some(instruction) = decode(word) {
             let text = instruction.text(pc & !3).to_string();
             prop_assert!(instruction.op == Op::Sll && word == 0 || text.starts_with(instruction.mnemonic()));

@@ -8,8 +8,8 @@ use std::ops::Range;
 
 use longma_loongarch::{Access, Environment, Fault, FaultCause, Scalar, State, Trap, decode, semantics};
 use longma_translate::engine::{Engine, Layout};
-use longma_translate::front_end::{Exit, FrontEnd, Memory, Structures};
-use longma_translate::parts::{Part, Parts};
+use longma_translate::front_end::{Exit, FrontEnd, Memory, UserMemory};
+use longma_translate::optimizations::{Optimization, Optimizations};
 use longma_translate_mips::Mips64;
 use longma_translate_mips::registers::{TABLE, general};
 
@@ -111,7 +111,7 @@ impl Memory for World {
     }
 }
 
-impl Structures for World {
+impl UserMemory for World {
     fn read(&self, _: u64, _: &mut [u8]) -> bool {
         false
     }
@@ -216,9 +216,9 @@ fn alone(state: &mut State, world: &World) {
 
 /// Executes the sequence as a unit until the first interruptible position after `words` words, or until an access
 /// fails. Executes the rest one by one.
-fn together(state: &mut State, world: &World, parts: Parts, words: u64) {
+fn together(state: &mut State, world: &World, optimizations: Optimizations, words: u64) {
     let layout = Layout { code: CODE, table: TABLE_AT, limit: 0x200_0000 };
-    let mut engine = Engine::<Mips64>::new(layout, parts);
+    let mut engine = Engine::<Mips64>::new(layout, optimizations);
     state.pc = engine.code_of(SOURCE, world).expect("there is code");
     for executed in 0.. {
         let position = engine.position(state.pc).filter(|position| executed >= words && position.is_boundary);
@@ -249,7 +249,7 @@ fn together(state: &mut State, world: &World, parts: Parts, words: u64) {
                 let told = one(&mut state.clone(), world);
                 assert!(
                     matches!(told, Err(Trap::Memory(_))),
-                    "a fault is told of the access that has failed, not of {:#x}",
+                    "the fault reports the failed access, not of {:#x}",
                     state.pc
                 );
                 break;
@@ -261,9 +261,15 @@ fn together(state: &mut State, world: &World, parts: Parts, words: u64) {
 }
 
 #[test]
-fn sequences_do_what_their_instructions_do_alone_wherever_they_are_interrupted() {
-    let usual = Parts::default();
-    let choices = [usual, usual, usual, usual.with(Part::Loops, false), usual.with(Part::Fusion, false)];
+fn interrupted_sequences_match_their_single_instructions() {
+    let usual = Optimizations::default();
+    let choices = [
+        usual,
+        usual,
+        usual,
+        usual.with(Optimization::Loops, false),
+        usual.with(Optimization::Fusion, false),
+    ];
     for seed in 0..SEQUENCES {
         let mut random = Random(seed << 32);
         let world = |source: &[u32], refuses| World {
@@ -278,13 +284,13 @@ fn sequences_do_what_their_instructions_do_alone_wherever_they_are_interrupted()
         alone(&mut wanted, &expected);
         for _ in 0..4 {
             let (mut found, other) = (beginning.clone(), world(&source, random.below(2) == 0));
-            let (parts, words) = (random.of(&choices), random.of(&[random.0 % 60, u64::MAX]));
-            together(&mut found, &other, parts, words);
+            let (optimizations, words) = (random.of(&choices), random.of(&[random.0 % 60, u64::MAX]));
+            together(&mut found, &other, optimizations, words);
             let of = |state: &State| (state.x[2..].to_vec(), state.lbt.scratch[..2].to_vec());
             assert_eq!(
                 of(&found),
                 of(&wanted),
-                "sequence {seed}, {parts}, interrupted after {words}: {source:x?}"
+                "sequence {seed}, {optimizations}, interrupted after {words}: {source:x?}"
             );
             assert_eq!(*other.written.borrow(), *expected.written.borrow(), "sequence {seed}: {source:x?}");
         }
@@ -292,7 +298,7 @@ fn sequences_do_what_their_instructions_do_alone_wherever_they_are_interrupted()
 }
 
 #[test]
-fn a_branch_is_executed_again_after_a_fault_in_its_slot_as_it_was_before() {
+fn a_fault_in_a_delay_slot_restarts_the_branch_with_its_original_operands() {
     let source = [
         immediate(0x19, 2, 5, 8),           // daddiu a1, v0, 8
         immediate(0x19, 2, 6, 16),          // daddiu a2, v0, 16
@@ -319,7 +325,7 @@ fn a_branch_is_executed_again_after_a_fault_in_its_slot_as_it_was_before() {
         for (register, value) in [(3, less), (4, 1 - less), (8, refused)] {
             state.set_r(general(register), value);
         }
-        together(&mut state, &world, Parts::default(), u64::MAX);
+        together(&mut state, &world, Optimizations::default(), u64::MAX);
         assert_eq!([5, 6, 7].map(|register| state.r(register)), [wanted, 16, 24]);
     }
 }

@@ -1,19 +1,19 @@
 //! Programs of random MIPS64 instructions: the translation, interpreted as LoongArch code, against `qemu-mips64el`.
 
-mod parts;
+mod test_memory;
 
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 use longma_loongarch::{Environment, State, Trap, decode as decode_word, semantics};
 use longma_translate::engine::{Engine, Layout};
-use longma_translate::front_end::{Exit, Served};
-use longma_translate::parts::Parts as Choice;
+use longma_translate::front_end::{Exit, ServiceResult};
+use longma_translate::optimizations::Optimizations;
 use longma_translate_mips::instruction::{Instruction, Op, decode, patterns};
 use longma_translate_mips::registers::TABLE;
 use longma_translate_mips::{Mips64, serve};
 
-use parts::Parts;
+use test_memory::TestMemory;
 
 const BASE: u64 = 0x1_0000;
 const CODE: u64 = 0x1000_0000;
@@ -226,10 +226,11 @@ fn reference(image: &[u8]) -> Vec<u8> {
 }
 
 /// The program's output when translated and interpreted, and the number of LoongArch instructions executed.
-fn translated(image: &[u8], choice: Choice) -> (Vec<u8>, u64) {
+fn translated(image: &[u8], choice: Optimizations) -> (Vec<u8>, u64) {
     let mut low = vec![0; 0x50_0000];
     low[BASE as usize..][..image.len()].copy_from_slice(image);
-    let memory = Parts::new([(0, low), (CODE, vec![0; CODE_BYTES as usize]), (TABLE_AT, vec![0; 0x50_0000])]);
+    let memory =
+        TestMemory::new([(0, low), (CODE, vec![0; CODE_BYTES as usize]), (TABLE_AT, vec![0; 0x50_0000])]);
     let layout = Layout { code: CODE..CODE + CODE_BYTES, table: TABLE_AT, limit: 0x50_0000 };
     let mut engine = Engine::<Mips64>::new(layout, choice);
     let mut state = State::default();
@@ -246,7 +247,7 @@ fn translated(image: &[u8], choice: Choice) -> (Vec<u8>, u64) {
                 state.pc = engine.follow(state.pc, pc, &memory).expect("there is code");
             }
             (Trap::Break(_), Some(Exit::Service(instruction))) => {
-                assert_eq!(serve(instruction, &mut state), Served::Done);
+                assert_eq!(serve(instruction, &mut state), ServiceResult::Done);
                 state.pc += 4;
             }
             (Trap::Syscall(_), _) if state.r(2) == 5205 => return (written, executed),
@@ -275,7 +276,7 @@ fn defined(i: Instruction, index: usize) -> u64 {
 }
 
 #[test]
-fn every_instruction_does_on_random_registers_what_qemu_does() {
+fn every_instruction_matches_qemu_on_random_registers() {
     let mut random = Random(0x1234_5678_9abc_def1);
     let mut cases = Vec::new();
     for (matched, mask) in patterns() {
@@ -288,9 +289,9 @@ fn every_instruction_does_on_random_registers_what_qemu_does() {
     let mut wrong = Vec::new();
     for cases in cases.chunks(400) {
         let image = image(cases);
-        let (wanted, (found, _)) = (reference(&image), translated(&image, Choice::default()));
+        let (wanted, (found, _)) = (reference(&image), translated(&image, Optimizations::default()));
         assert_eq!(wanted.len(), found.len());
-        assert_eq!(found, translated(&image, Choice::NONE).0, "without any part");
+        assert_eq!(found, translated(&image, Optimizations::NONE).0, "without optimizations");
         let results = wanted.chunks(8).zip(found.chunks(8)).enumerate();
         for (at, (wanted, found)) in results {
             let (case, index) = (at / 66, at % 66);
@@ -316,7 +317,7 @@ fn every_instruction_does_on_random_registers_what_qemu_does() {
 }
 
 #[test]
-fn hi_and_lo_are_there_behind_a_call() {
+fn hi_and_lo_are_preserved_across_a_call() {
     let immediate =
         |op: u32, rs: u32, rt: u32, imm: u64| op << 26 | rs << 21 | rt << 16 | imm as u32 & 0xffff;
     let (dmult, mflo, mfhi, bal, nop) = (0x1c, 0x12, 0x10, 0x11, 0);
@@ -343,6 +344,6 @@ fn hi_and_lo_are_there_behind_a_call() {
     image[at..at + 4].copy_from_slice(&immediate(0xd, 6, 6, length.into()).to_le_bytes());
     let wanted = reference(&image);
     assert_eq!(wanted[..16], [(-15i64).to_le_bytes(), (-1i64).to_le_bytes()].concat());
-    assert_eq!(translated(&image, Choice::default()).0, wanted);
-    assert_eq!(translated(&image, Choice::NONE).0, wanted);
+    assert_eq!(translated(&image, Optimizations::default()).0, wanted);
+    assert_eq!(translated(&image, Optimizations::NONE).0, wanted);
 }

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use longma_loongarch::{Environment, Fault, Scalar, State, Trap, decode, semantics};
 use longma_translate::debug::{Value, words};
-use longma_translate::front_end::{Exit, FrontEnd, Served, Structures, Unit};
-use longma_translate::parts::{Options, Part, Parts};
+use longma_translate::front_end::{Exit, FrontEnd, ServiceResult, Unit, UserMemory};
+use longma_translate::optimizations::{Optimization, Optimizations, Options};
 use longma_translate_arm::Aarch64;
 use longma_translate_mips::Mips64;
 use longma_translate_x86::X86_64;
@@ -26,7 +26,7 @@ const UNITS: usize = 60;
 /// The number of random states for each entry point.
 const STATES: u64 = 4;
 /// An execution that reaches no exit within this many words is abandoned.
-const MOST_WORDS: usize = 2000;
+const MAX_WORDS: usize = 2000;
 
 /// The finalizer of MurmurHash3, as a source of pseudo-random numbers.
 fn mixed(mut number: u64) -> u64 {
@@ -101,7 +101,7 @@ impl Environment for Everywhere<'_> {
     }
 }
 
-impl Structures for Everywhere<'_> {
+impl UserMemory for Everywhere<'_> {
     fn read(&self, address: u64, bytes: &mut [u8]) -> bool {
         (0..).zip(bytes).for_each(|(at, byte)| *byte = self.byte(address.wrapping_add(at)));
         true
@@ -156,7 +156,7 @@ fn left<F: FrontEnd>(
     state.set_r(3, STACK + (seed & 0xfff0));
     state.pc = CODE + 4 * u64::from(entry.1);
     let mut target = None;
-    for _ in 0..MOST_WORDS {
+    for _ in 0..MAX_WORDS {
         let at = (state.pc.wrapping_sub(CODE) / 4) as usize;
         let Some(word) = unit.words.get(at).filter(|_| state.pc >= CODE) else {
             return Some(seen::<F>(target, &registers, &state, memory));
@@ -169,7 +169,7 @@ fn left<F: FrontEnd>(
                     state.pc = 0;
                 }
                 Exit::Service(service) => match F::serve(service, &mut state, &memory) {
-                    Served::Done => state.pc += 4,
+                    ServiceResult::Done => state.pc += 4,
                     _ => return None,
                 },
                 _ => return None,
@@ -182,7 +182,7 @@ fn left<F: FrontEnd>(
 
 fn seen<F: FrontEnd>(
     target: Option<u64>,
-    registers: &[longma_translate::debug::Register<F::Seen>],
+    registers: &[longma_translate::debug::Register<F::RegisterKind>],
     state: &State,
     memory: Everywhere,
 ) -> Left {
@@ -273,20 +273,27 @@ fn difference<F: FrontEnd>(
 fn agree<F: FrontEnd>(path: &Path, slots: Option<u8>, counted: &mut [u64; 2]) -> Vec<String> {
     let program = Program::open(path);
     let fetch = |pc: u64| program.fetch(pc);
-    let through = |pc, door, parts| {
-        F::translate(pc, door, &fetch, &|_| false, &Options { parts, ..Options::default() })
+    let through = |pc, extra_entry, optimizations| {
+        F::translate(pc, extra_entry, &fetch, &|_| false, &Options { optimizations, ..Options::default() })
     };
-    let others = [Part::Flags, Part::FlagsAcross, Part::Fusion, Part::Forms, Part::Loops, Part::Lbt]
-        .map(|part| Parts::default().with(part, !part.is_default()));
+    let others = [
+        Optimization::Flags,
+        Optimization::FlagsAcross,
+        Optimization::Fusion,
+        Optimization::Forms,
+        Optimization::Loops,
+        Optimization::Lbt,
+    ]
+    .map(|part| Optimizations::default().with(part, !part.is_default()));
     let (mut ahead, mut known) =
         (program.starts.clone(), program.starts.iter().copied().collect::<BTreeSet<_>>());
     let most = std::env::var("LONGMA_UNITS").ok().and_then(|most| most.parse().ok()).unwrap_or(UNITS);
     let (mut wrong, mut units) = (Vec::new(), 0);
     while let Some(pc) = ahead.pop().filter(|_| units < most) {
         units += 1;
-        let usual = through(pc, None, Parts::default());
-        let parts = others[units % others.len()];
-        let other = through(pc, None, parts);
+        let usual = through(pc, None, Optimizations::default());
+        let optimizations = others[units % others.len()];
+        let other = through(pc, None, optimizations);
         let begins = usual.entries.iter().chain(&usual.heads).map(|(pc, offset)| (*offset, *pc));
         let mut begins: Vec<(u32, u64)> = begins.collect();
         begins.sort_unstable();
@@ -311,19 +318,23 @@ fn agree<F: FrontEnd>(path: &Path, slots: Option<u8>, counted: &mut [u64; 2]) ->
             };
         for (at, _) in &usual.entries {
             ahead.extend(Some(*at).filter(|pc| known.insert(*pc)));
-            compare(&usual, &other, *at, &format!("with {parts}"));
+            compare(&usual, &other, *at, &format!("with {optimizations}"));
         }
         let heads = usual.heads.len();
-        let door = if heads > 0 { usual.heads[units % heads].0 } else { pc };
-        for door in [door, pc] {
-            let by_door = through(pc, Some(door), Parts::default());
-            let alone = through(door, None, Parts::default());
+        let extra_entry = if heads > 0 { usual.heads[units % heads].0 } else { pc };
+        for extra_entry in [extra_entry, pc] {
+            let by_extra_entry = through(pc, Some(extra_entry), Optimizations::default());
+            let alone = through(extra_entry, None, Optimizations::default());
             // A unit that reached the maximum length may end earlier.
             let alone_has: BTreeSet<u64> = alone.positions.iter().map(|position| position.pc).collect();
-            if !by_door.exits.iter().any(|(_, exit)| matches!(exit, Exit::To(pc) if alone_has.contains(pc))) {
-                compare(&alone, &by_door, door, "by a door");
+            if !by_extra_entry
+                .exits
+                .iter()
+                .any(|(_, exit)| matches!(exit, Exit::To(pc) if alone_has.contains(pc)))
+            {
+                compare(&alone, &by_extra_entry, extra_entry, "from the extra entry point");
             }
-            compare(&usual, &by_door, pc, &format!("with a door at {door:#x}"));
+            compare(&usual, &by_extra_entry, pc, &format!("with an extra entry point at {extra_entry:#x}"));
         }
     }
     wrong
@@ -345,16 +356,16 @@ fn programs_agree<F: FrontEnd>(folder: &str, slots: Option<u8>) {
 }
 
 #[test]
-fn programs_for_x86_64_do_the_same_with_parts_left_out() {
+fn x86_64_programs_are_equivalent_without_optimizations() {
     programs_agree::<X86_64>("x86_64", None);
 }
 
 #[test]
-fn programs_for_aarch64_do_the_same_with_parts_left_out() {
+fn aarch64_programs_are_equivalent_without_optimizations() {
     programs_agree::<Aarch64>("aarch64", Some(longma_translate_arm::registers::SLOTS));
 }
 
 #[test]
-fn programs_for_mips64_do_the_same_with_parts_left_out() {
+fn mips64_programs_are_equivalent_without_optimizations() {
     programs_agree::<Mips64>("mips64el", None);
 }

@@ -16,7 +16,7 @@ const VERSION: u32 = 2;
 const END: u64 = u64::MAX;
 const DIGEST_BYTES: usize = 32;
 /// The maximum length of the description in bytes, so that a damaged length does not exhaust memory.
-const MOST_DESCRIPTION_BYTES: u32 = 256 << 20;
+const MAX_DESCRIPTION_BYTES: u32 = 256 << 20;
 /// A low compression level is fast, and guest memory compresses well.
 const LEVEL: i32 = 3;
 
@@ -24,18 +24,16 @@ const LEVEL: i32 = 3;
 #[derive(Debug, thiserror::Error)]
 pub enum FormatError {
     /// It has the wrong magic number.
-    #[error("this is no checkpoint")]
+    #[error("not a checkpoint file")]
     Other,
     /// It has another version.
-    #[error(
-        "this is a checkpoint of version {0}, and this program reads version {VERSION} only; save it again"
-    )]
+    #[error("checkpoint version {0} is not supported, only version {VERSION}; save it again")]
     Version(u32),
     /// It is truncated or corrupted.
     #[error("the checkpoint is damaged: {0}; save it again")]
     Damaged(&'static str),
     /// It cannot be read.
-    #[error("it cannot be read: {0}")]
+    #[error("cannot read the file: {0}")]
     Read(#[from] io::Error),
 }
 
@@ -69,7 +67,7 @@ impl<W: Write> Writer<W> {
     pub fn new(inner: W, contents: &Contents) -> io::Result<Self> {
         let mut out = Hashing { inner, hash: Sha256::new() };
         let description = serde_json::to_vec(contents)?;
-        let length = u32::try_from(description.len()).ok().filter(|length| *length <= MOST_DESCRIPTION_BYTES);
+        let length = u32::try_from(description.len()).ok().filter(|length| *length <= MAX_DESCRIPTION_BYTES);
         let length =
             length.ok_or_else(|| io::Error::other("the process has too many mappings and threads"))?;
         out.write_all(&MAGIC)?;
@@ -115,9 +113,9 @@ pub(super) fn check(file: &mut impl Read) -> Result<(), FormatError> {
         held.drain(..sure);
     }
     if held.len() < DIGEST_BYTES {
-        return Err(if held.starts_with(&MAGIC) { Damaged("it ends too early") } else { FormatError::Other });
+        return Err(if held.starts_with(&MAGIC) { Damaged("it is truncated") } else { FormatError::Other });
     }
-    if hash.finalize()[..] == held[..] { Ok(()) } else { Err(Damaged("its checksum is wrong")) }
+    if hash.finalize()[..] == held[..] { Ok(()) } else { Err(Damaged("the checksum does not match")) }
 }
 
 /// Reads a checkpoint.
@@ -140,16 +138,16 @@ impl<R: Read> Reader<R> {
             return Err(FormatError::Version(version));
         }
         let length = number(&mut inner)?;
-        if length > MOST_DESCRIPTION_BYTES {
-            return Err(Damaged("its description is too long"));
+        if length > MAX_DESCRIPTION_BYTES {
+            return Err(Damaged("the description is too long"));
         }
         let mut description = Vec::new();
         (&mut inner).take(length.into()).read_to_end(&mut description)?;
         if description.len() != length as usize {
-            return Err(Damaged("it ends too early"));
+            return Err(Damaged("it is truncated"));
         }
         let contents =
-            serde_json::from_slice(&description).map_err(|_| Damaged("its description makes no sense"))?;
+            serde_json::from_slice(&description).map_err(|_| Damaged("the description is malformed"))?;
         Ok(Self { contents, frame: zstd::Decoder::new(inner)?, ended: false })
     }
 
@@ -164,10 +162,10 @@ impl<R: Read> Reader<R> {
         let length = number(&mut self.frame)? as usize;
         if address == END {
             self.ended = true;
-            return if length == 0 { Ok(None) } else { Err(Damaged("its memory ends with something else")) };
+            return if length == 0 { Ok(None) } else { Err(Damaged("the end marker is malformed")) };
         }
         if length == 0 || length > PAGE_RUN_BYTES {
-            return Err(Damaged("a run of memory has a length that none has"));
+            return Err(Damaged("a memory run has an invalid length"));
         }
         let mut bytes = vec![0; length];
         read(&mut self.frame, &mut bytes)?;
@@ -176,7 +174,7 @@ impl<R: Read> Reader<R> {
 }
 
 fn read(from: &mut impl Read, bytes: &mut [u8]) -> Result<(), FormatError> {
-    from.read_exact(bytes).map_err(|_| Damaged("its memory cannot be read"))
+    from.read_exact(bytes).map_err(|_| Damaged("the memory contents cannot be decompressed"))
 }
 
 fn number(from: &mut impl Read) -> Result<u32, FormatError> {
@@ -244,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_later_version_is_told_apart_from_damage() {
+    fn a_later_version_is_distinguished_from_damage() {
         let mut file = written(&[]);
         file[8] = VERSION as u8 + 1;
         let end = file.len() - DIGEST_BYTES;
@@ -254,21 +252,21 @@ mod tests {
     }
 
     #[test]
-    fn something_else_is_no_checkpoint() {
+    fn other_files_are_not_checkpoints() {
         assert!(matches!(read_all(b""), Err(FormatError::Other)));
         assert!(matches!(read_all(b"#!/bin/sh"), Err(FormatError::Other)));
     }
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(runs in prop::collection::vec((0..END, prop::collection::vec(any::<u8>(), 1..5000)), 0..8)) {
+        fn a_checkpoint_round_trips(runs in prop::collection::vec((0..END, prop::collection::vec(any::<u8>(), 1..5000)), 0..8)) {
             let (read, found) = read_all(&written(&runs)).unwrap();
             prop_assert_eq!(read, contents());
             prop_assert_eq!(found, runs);
         }
 
         #[test]
-        fn a_file_that_is_cut_or_changed_is_refused(cut in any::<prop::sample::Index>(), at in any::<prop::sample::Index>(), bit in 0u8..8) {
+        fn a_truncated_or_changed_file_is_rejected(cut in any::<prop::sample::Index>(), at in any::<prop::sample::Index>(), bit in 0u8..8) {
             let file = written(&[(0x4000, vec![7; 10_000])]);
             prop_assert!(read_all(&file[..cut.index(file.len())]).is_err());
             let mut changed = file.clone();
@@ -278,7 +276,7 @@ mod tests {
 
         /// Corruption with a valid checksum.
         #[test]
-        fn no_contents_make_the_reader_panic(at in any::<prop::sample::Index>(), bytes in prop::collection::vec(any::<u8>(), 1..40)) {
+        fn arbitrary_contents_do_not_panic(at in any::<prop::sample::Index>(), bytes in prop::collection::vec(any::<u8>(), 1..40)) {
             let mut file = written(&[(0x4000, vec![7; 10_000])]);
             let end = file.len() - DIGEST_BYTES;
             let at = at.index(end);

@@ -16,7 +16,9 @@ use longma_linux::{Outcome, Process};
 use longma_sim::Time;
 use serde::{Deserialize, Serialize};
 
-use crate::schedule::{Interlude, RosterImage, Scheduler, SchedulerConfig, Simulated, Standing};
+use crate::schedule::{
+    RosterImage, Scheduler, SchedulerConfig, SimulatedProcess, StopTheWorld, StoppedState,
+};
 pub use format::FormatError;
 
 /// Why a process cannot be saved or restored.
@@ -65,19 +67,19 @@ struct Contents {
 }
 
 /// The latest valid time in picoseconds, about two months. Later times could overflow in sums.
-const LATEST_PS: u64 = 1 << 62;
+const MAX_TIME_PS: u64 = 1 << 62;
 /// The longest time in picoseconds, one hour, between the checkpoint and a thread's next turn.
-const LONGEST_WAIT_PS: u64 = 3_600_000_000_000_000;
+const MAX_WAIT_PS: u64 = 3_600_000_000_000_000;
 
 impl Contents {
     /// Whether all times are in the valid range.
     fn times_are_possible(&self) -> bool {
         let roster = &self.roster;
-        let soon = self.now_ps.saturating_add(LONGEST_WAIT_PS);
-        let of_cores = roster.cores.iter().all(|core| core.time_ps <= soon && core.used_ps <= LATEST_PS);
+        let soon = self.now_ps.saturating_add(MAX_WAIT_PS);
+        let of_cores = roster.cores.iter().all(|core| core.time_ps <= soon && core.used_ps <= MAX_TIME_PS);
         let of_threads =
-            roster.threads.iter().all(|thread| thread.ready_ps <= soon && thread.run_time_ps <= LATEST_PS);
-        self.now_ps <= LATEST_PS && of_cores && of_threads
+            roster.threads.iter().all(|thread| thread.ready_ps <= soon && thread.run_time_ps <= MAX_TIME_PS);
+        self.now_ps <= MAX_TIME_PS && of_cores && of_threads
     }
 }
 
@@ -126,12 +128,12 @@ impl Saver {
     }
 }
 
-impl Interlude for Saver {
+impl StopTheWorld for Saver {
     fn is_wanted(&self) -> bool {
         self.asked.load(Ordering::Relaxed)
     }
 
-    fn serve(&self, simulated: &Simulated, process: &Process) -> Option<Outcome> {
+    fn serve(&self, simulated: &SimulatedProcess, process: &Process) -> Option<Outcome> {
         self.asked.store(false, Ordering::Relaxed);
         let request = self.request.lock().unwrap_or_else(PoisonError::into_inner).take()?;
         match (request.then)(save(&request.path, simulated, process)) {
@@ -142,31 +144,33 @@ impl Interlude for Saver {
 }
 
 /// The images of all live threads. Threads in a restartable system call repeat it.
-fn threads(simulated: &Simulated) -> Result<Vec<ThreadImage>, ImageError> {
-    let deposits = simulated.deposits();
-    let thread = |(number, standing): (_, Standing)| {
+fn threads(simulated: &SimulatedProcess) -> Result<Vec<ThreadImage>, ImageError> {
+    let snapshots = simulated.snapshots();
+    let thread = |(number, state): (_, StoppedState)| {
         let refused = |what: String| ImageError::Thread { number: number_of(number), what };
-        let deadline = match standing {
-            Standing::Between => None,
-            Standing::Waits(deadline) => deadline,
-            Standing::Begun(what) => return Err(refused(format!("is in the middle of waiting for {what}"))),
-            Standing::Outside => return Err(refused("waits for something outside of the model".into())),
+        let deadline = match state {
+            StoppedState::Between => None,
+            StoppedState::Waits(deadline) => deadline,
+            StoppedState::Begun(what) => {
+                return Err(refused(format!("is blocked on {what} and cannot be restarted")));
+            }
+            StoppedState::Outside => return Err(refused("waits for something outside the model".into())),
         };
-        let deposit = deposits.get(&number).ok_or_else(|| refused("has not begun yet".into()))?;
-        match deposit.arrivals.undelivered() {
+        let snapshot = snapshots.get(&number).ok_or_else(|| refused("has not started yet".into()))?;
+        match snapshot.arrivals.undelivered() {
             0 => {}
-            signals => return Err(refused(format!("has signals pending (a set of {signals:#x})"))),
+            signals => return Err(refused(format!("has signals pending ({signals:#x})"))),
         }
-        Ok(ThreadImage::new(number, &deposit.state, deposit.kernel, deadline))
+        Ok(ThreadImage::new(number, &snapshot.state, snapshot.kernel, deadline))
     };
-    simulated.scheduler.standing().into_iter().map(thread).collect()
+    simulated.scheduler.stopped_states().into_iter().map(thread).collect()
 }
 
 fn number_of(thread: longma_linux::simulated::ThreadNumber) -> u32 {
     thread.0
 }
 
-fn save(path: &Path, simulated: &Simulated, process: &Process) -> Result<(), CheckpointError> {
+fn save(path: &Path, simulated: &SimulatedProcess, process: &Process) -> Result<(), CheckpointError> {
     let (roster, now) = simulated.scheduler.image();
     let contents = Contents { process: process.image(threads(simulated)?)?, roster, now_ps: now.ps() };
     // Write to a temporary file, so that `path` never holds an incomplete checkpoint.
@@ -210,13 +214,13 @@ impl Checkpoint {
         let reader = Self::reader(path, &failed)?;
         let (process, roster) = (&reader.contents.process, &reader.contents.roster);
         if process.threads_made as usize != roster.threads.len() {
-            return Err(wrong(FormatError::Damaged("its threads are not those of its schedule")));
+            return Err(wrong(FormatError::Damaged("the threads do not match the schedule")));
         }
         if process.threads.iter().any(|thread| thread.number >= process.threads_made) {
-            return Err(wrong(FormatError::Damaged("it has more threads than it has made")));
+            return Err(wrong(FormatError::Damaged("a thread number is out of range")));
         }
         if !reader.contents.times_are_possible() {
-            return Err(wrong(FormatError::Damaged("its times are none that a run comes to")));
+            return Err(wrong(FormatError::Damaged("a time is out of range")));
         }
         Ok(Self { path: path.to_owned(), contents: reader.contents })
     }
@@ -256,7 +260,7 @@ impl Checkpoint {
     ) -> Result<RestoredProcess, CheckpointError> {
         let mut reader = Self::reader(&self.path, &file_error("read", &self.path))?;
         let mut runs =
-            || reader.run().map_err(|_| ImageError::Inconsistent("it has changed while it was read"));
+            || reader.run().map_err(|_| ImageError::Inconsistent("the file changed while it was read"));
         Ok(Process::restore(config, &self.contents.process, &mut runs)?)
     }
 }

@@ -22,9 +22,9 @@ use longma_topology::{
     parts::{Bus as BusPart, Ethernet, Host, Placed},
 };
 
-use crate::kernel::{Kernel, duration};
+use crate::kernel_model::{Kernel, duration};
 
-use super::bus::Seat;
+use super::bus::DeviceLocation;
 use super::line::Line;
 use super::part::{Model, Part};
 use super::wire::{PROPAGATION, Wire, WireEnd};
@@ -40,10 +40,10 @@ pub enum DevicesError {
     #[error(transparent)]
     Idma(#[from] IdmaError),
     /// The host cannot provide a descriptor.
-    #[error("the host gives no descriptor for a device file: {0}; raise `ulimit -n`")]
+    #[error("cannot create a descriptor for a device file: {0}; raise `ulimit -n`")]
     Host(#[from] io::Error),
     /// A wire is attached to a device that is not a MAC.
-    #[error("there is no Ethernet device called `{name}`: {there}")]
+    #[error("no Ethernet device `{name}`: {there}")]
     NoMac {
         /// The requested name.
         name: String,
@@ -51,7 +51,7 @@ pub enum DevicesError {
         there: String,
     },
     /// A device is attached to something that is not modelled.
-    #[error("device `{name}` is on `{on}`, which is not a chip's port that the memory model knows")]
+    #[error("device `{name}` is attached to `{on}`, which is not a port of a chip in the memory model")]
     NoPort {
         /// The device.
         name: String,
@@ -184,7 +184,7 @@ impl<'a> Builder<'a> {
     fn core(&mut self, number: usize) -> Result<(), DevicesError> {
         let instance = &self.instance.cores[number];
         let core = &self.machine.cores[&instance.core];
-        let seat = Seat {
+        let location = DeviceLocation {
             place: Place::Core(number),
             node: instance.node,
             ways: Some(u32::MAX),
@@ -198,13 +198,13 @@ impl<'a> Builder<'a> {
             let latency = Duration::from_ps(store.latency.ps(core.clock));
             self.stores.push(Store { core: number, latency, bytes });
         }
-        let way = self.ways_to(seat.place);
+        let way = self.ways_to(location.place);
         if let Some(part) = &core.idma {
             let model = Model::other(Idma::new(IdmaSpec::from_part(part, core.clock)?)?);
             let line = Line::new(duration(part.interrupt, core.clock));
-            let (name, seat, way) = (format!("idma{number}"), seat.clone(), way.clone());
+            let (name, location, way) = (format!("idma{number}"), location.clone(), way.clone());
             let lines = vec![line];
-            let part = Part { name, model, seat, attachment: None, lines, files: Vec::new(), way };
+            let part = Part { name, model, location, attachment: None, lines, files: Vec::new(), way };
             self.add(idma::MAP.bytes, part)?;
         }
         if let Some(part) = &core.cam {
@@ -212,7 +212,7 @@ impl<'a> Builder<'a> {
             let name = format!("cam{number}");
             let line = Line::default();
             let lines = vec![line];
-            let part = Part { name, model, seat, attachment: None, lines, files: Vec::new(), way };
+            let part = Part { name, model, location, attachment: None, lines, files: Vec::new(), way };
             self.add(cam::MAP.bytes, part)?;
         }
         Ok(())
@@ -233,11 +233,11 @@ impl<'a> Builder<'a> {
                 register_write: Duration::ZERO,
             };
             let node = self.instance.cores[core].node;
-            let seat = Seat { place, node, ways: None, core, far: Arc::default() };
+            let location = DeviceLocation { place, node, ways: None, core, far: Arc::default() };
             let (name, way) = (format!("lock{number}"), self.ways_to(place));
             let (model, line) = (Model::other(CacheLock::new(spec)), Line::default());
             let lines = vec![line];
-            let part = Part { name, model, seat, attachment: None, lines, files: Vec::new(), way };
+            let part = Part { name, model, location, attachment: None, lines, files: Vec::new(), way };
             self.add(cache_lock::MAP.bytes, part)?;
             number += 1;
         }
@@ -250,8 +250,8 @@ impl<'a> Builder<'a> {
         };
         let names: Vec<&str> = self.host.devices.iter().filter(is_mac).map(|d| d.name.as_str()).collect();
         let there = match names[..] {
-            [] => "this machine has none".into(),
-            _ => format!("there is {}", names.join(", ")),
+            [] => "the machine has none".into(),
+            _ => format!("the machine has {}", names.join(", ")),
         };
         DevicesError::NoMac { name: name.into(), there }
     }
@@ -323,7 +323,7 @@ impl<'a> Builder<'a> {
             .find_map(|cache| self.machine.caches[&self.instance.caches[*cache].cache].dca.as_ref());
         let dca = dca.filter(|dca| ethernet.dca && dca.enabled && !dca.locked_lines_only);
         let ways = dca.map(|dca| dca.ways);
-        let seat = Seat { place, node: instance.node, ways, core, far: Arc::default() };
+        let location = DeviceLocation { place, node: instance.node, ways, core, far: Arc::default() };
         let latency = duration(self.host.os.as_ref().and_then(|os| os.interrupt), clock);
         let propagation = self.propagation(&placed.name);
         let model = Model::Mac(Box::new(Mac::new(spec, propagation)));
@@ -331,7 +331,7 @@ impl<'a> Builder<'a> {
         let number = self.parts.len();
         let attachment = (!buses.is_empty()).then(|| (attachment, Default::default()));
         let lines = (0..spec.queues).map(|_| Line::new(latency)).collect();
-        self.add(mac::MAP.bytes, Part { name, model, seat, attachment, lines, files: Vec::new(), way })?;
+        self.add(mac::MAP.bytes, Part { name, model, location, attachment, lines, files: Vec::new(), way })?;
         if let Some(end) = wire {
             self.wires.push(Wire::new(number, end, &spec, ethernet.mtu_bytes(), propagation));
         }

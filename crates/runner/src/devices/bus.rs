@@ -13,13 +13,13 @@ use super::line::Line;
 use super::notes::Notes;
 
 /// The largest lock window that is translated page by page.
-const LARGEST_WINDOW_BYTES: u64 = 64 << 20;
+const MAX_WINDOW_BYTES: u64 = 64 << 20;
 /// The program's address space.
 const SPACE: SpaceId = SpaceId(0);
 
 /// The location of a device.
 #[derive(Clone, Debug)]
-pub(super) struct Seat {
+pub(super) struct DeviceLocation {
     /// Its place in the interconnect.
     pub place: Place,
     /// The nearest NUMA node.
@@ -59,7 +59,7 @@ pub(super) struct MachineBus<'a> {
     pub memory: &'a mut MemorySystem,
     pub guest: Option<&'a GuestMemory>,
     pub stores: &'a [StoreRange],
-    pub seat: &'a Seat,
+    pub location: &'a DeviceLocation,
     pub lines: &'a mut [Line],
     /// The device's number and the recorder of its accesses, if a trace is written.
     pub notes: Option<(usize, &'a mut Notes)>,
@@ -87,9 +87,9 @@ impl MachineBus<'_> {
         let (mut next, end, mut done) = (address, address + bytes, at);
         while next < end {
             let until = (next / page_bytes + 1).saturating_mul(page_bytes).min(end);
-            let page = self.memory.translate_for_device(SPACE, next / page_bytes, self.seat.node);
+            let page = self.memory.translate_for_device(SPACE, next / page_bytes, self.location.node);
             let physical = page.0 * page_bytes + next % page_bytes;
-            done = done.max(access(self.memory, self.seat.place, physical, until - next, at));
+            done = done.max(access(self.memory, self.location.place, physical, until - next, at));
             next = until;
         }
         done
@@ -97,7 +97,7 @@ impl MachineBus<'_> {
 
     /// The time at which a transfer of `bytes` bytes to or from a store completes that starts at `at`.
     fn cross(&mut self, store: &StoreRange, bytes: usize, at: Time, to_store: bool) -> Time {
-        let (own, place) = (Place::Core(store.core), self.seat.place);
+        let (own, place) = (Place::Core(store.core), self.location.place);
         let at = at.checked_add(store.latency).unwrap_or(at);
         match (own == place, to_store) {
             (true, _) => at,
@@ -176,7 +176,7 @@ impl Bus for MachineBus<'_> {
             try_pages(guest, address, bytes.len(), true).map_err(fault_of)?;
         }
         guest.write(address, bytes).map_err(fault_of)?;
-        let allocate = match (placement, self.seat.ways) {
+        let allocate = match (placement, self.location.ways) {
             (Placement::SharedCache { ways }, Some(most)) => {
                 Allocate::Shared { ways: ways.map_or(most, |ways| ways.min(most)) }
             }
@@ -186,7 +186,7 @@ impl Bus for MachineBus<'_> {
         let end = match self.store_at(address).cloned() {
             Some(store) => self.cross(&store, bytes.len(), at, true),
             None => {
-                let far = self.seat.far.clone();
+                let far = self.location.far.clone();
                 self.by_page(address, bytes.len() as u64, at, |memory, place, physical, bytes, at| {
                     let home = memory.spaces().node_of(physical);
                     match far.get(home).copied().flatten() {
@@ -222,7 +222,7 @@ impl Bus for MachineBus<'_> {
     fn lock_window(&mut self, window: u32, to: Option<(u64, u64)>) {
         let pieces = to.map_or_else(Vec::new, |(base, mask)| self.pieces(base, mask));
         // The registers have no more windows than the cache.
-        let _ = self.memory.set_lock_pieces(self.seat.core, window as usize, pieces);
+        let _ = self.memory.set_lock_pieces(self.location.core, window as usize, pieces);
     }
 }
 
@@ -232,7 +232,7 @@ impl MachineBus<'_> {
     fn pieces(&mut self, base: u64, mask: u64) -> Vec<LockWindow> {
         const ADDRESS_BITS: u64 = (1 << 48) - 1;
         let size = (!mask & ADDRESS_BITS) + 1;
-        if !size.is_power_of_two() || size > LARGEST_WINDOW_BYTES {
+        if !size.is_power_of_two() || size > MAX_WINDOW_BYTES {
             return Vec::new();
         }
         let start = base & mask;
@@ -244,7 +244,7 @@ impl MachineBus<'_> {
         pages
             .into_iter()
             .map(|address| {
-                let page = self.memory.translate_for_device(SPACE, address / page_bytes, self.seat.node);
+                let page = self.memory.translate_for_device(SPACE, address / page_bytes, self.location.node);
                 LockWindow { base: page.0 * page_bytes + address % page_bytes, mask: !(piece - 1) }
             })
             .collect()

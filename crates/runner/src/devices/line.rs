@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interrupt_makes_the_file_ready_after_its_latency_and_once() {
+    fn an_interrupt_makes_the_file_readable_once_after_its_latency() {
         let (mut line, file) = line();
         line.set(true, at(10));
         assert!(!line.deliver(at(109), &file) && !file.is_ready());
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_released_line_takes_back_what_nobody_has_read() {
+    fn releasing_a_line_withdraws_an_unread_interrupt() {
         let (mut line, file) = line();
         line.set(true, at(0));
         line.deliver(at(100), &file);
@@ -115,11 +115,11 @@ mod tests {
         assert!(!file.is_ready());
         line.set(true, at(200));
         line.set(false, at(250));
-        assert_eq!(line.due(), None, "it was released before anybody was told");
+        assert_eq!(line.due(), None, "it was released before it was reported");
     }
 
     #[test]
-    fn a_cause_that_comes_between_reading_and_clearing_is_told_again() {
+    fn a_cause_between_reading_and_clearing_is_delivered_again() {
         let (mut line, file) = line();
         line.set(true, at(0));
         line.deliver(at(100), &file);
@@ -128,6 +128,6 @@ mod tests {
         assert_eq!(line.due(), Some(at(400)), "the line is still asserted");
         line.deliver(at(400), &file);
         line.renew(at(500), &file);
-        assert_eq!(line.due(), None, "the file says so already");
+        assert_eq!(line.due(), None, "the file is readable already");
     }
 }

@@ -20,7 +20,7 @@ use longma_linux::DeviceFile;
 use longma_memory::{MemorySystem, StoreWindow};
 use longma_sim::{Duration, Time};
 
-use crate::kernel::{Kernel, Work};
+use crate::kernel_model::{Kernel, Work};
 
 pub use build::{DevicesError, has_devices};
 pub(crate) use notes::{Note, Row};
@@ -134,8 +134,8 @@ impl Devices {
     }
 
     /// Takes the flow events of interrupts that lead to a thread that runs from `at` on.
-    pub fn take_told(&mut self, at: Time) -> Vec<u64> {
-        self.notes.as_mut().map_or_else(Vec::new, |notes| notes.take_told(at))
+    pub fn take_reported_frames(&mut self, at: Time) -> Vec<u64> {
+        self.notes.as_mut().map_or_else(Vec::new, |notes| notes.take_reported_frames(at))
     }
 
     /// Updates the view of the program's memory if its mappings have changed.
@@ -228,9 +228,9 @@ impl Devices {
             return at;
         }
         let others = self.first_but(number).0.saturating_sub(1);
-        let told =
+        let interrupt =
             part.lines.iter().map(|line| line.earliest(at).ps()).min().unwrap_or(NEVER).saturating_sub(1);
-        Time::from_ps(limit.ps().min(others).min(told)).max(at)
+        Time::from_ps(limit.ps().min(others).min(interrupt)).max(at)
     }
 
     /// Advances part `number` from `at` to `horizon`. Returns true if one of its files became ready.
@@ -244,7 +244,7 @@ impl Devices {
             }
             ready = true;
             // Handling the interrupt is work of the interrupted core.
-            let core = file.interrupted_core().unwrap_or(part.seat.core);
+            let core = file.interrupted_core().unwrap_or(part.location.core);
             let takes = line.latency();
             let from = Time::from_ps(at.ps().saturating_sub(takes.ps()));
             self.kernel.post_taking(core, from, Work::Interrupt, takes);
@@ -271,7 +271,7 @@ impl Devices {
             memory,
             guest: self.guest.as_ref(),
             stores: &self.ranges,
-            seat: &part.seat,
+            location: &part.location,
             lines: &mut part.lines,
             notes,
         };

@@ -81,7 +81,7 @@ pub(crate) struct Notes {
     notes: Vec<Note>,
     arrows: u64,
     /// Reported frames for which no thread has run yet.
-    told: Vec<(Time, u64)>,
+    reported: Vec<(Time, u64)>,
 }
 
 impl Notes {
@@ -181,14 +181,14 @@ impl Notes {
         let note = self.push(part, Row::Interrupt, "interrupt".into(), (begin, at));
         note.from = frames;
         note.to.extend(first);
-        self.told.extend(first.map(|arrow| (at, arrow)));
+        self.reported.extend(first.map(|arrow| (at, arrow)));
     }
 
     /// Takes the flow events of interrupts up to `at`, for the thread that runs next.
-    pub fn take_told(&mut self, at: Time) -> Vec<u64> {
-        let (told, left) = self.told.iter().partition(|(since, _)| *since <= at);
-        self.told = left;
-        told.into_iter().map(|(_, arrow): (Time, u64)| arrow).collect()
+    pub fn take_reported_frames(&mut self, at: Time) -> Vec<u64> {
+        let (reported, left) = self.reported.iter().partition(|(since, _)| *since <= at);
+        self.reported = left;
+        reported.into_iter().map(|(_, arrow): (Time, u64)| arrow).collect()
     }
 
     /// Takes all slices that are complete at `until`.
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frames_arrows_lead_from_the_wire_to_memory_and_on_to_the_interrupt() {
+    fn a_frame_is_linked_from_the_wire_to_memory_to_the_interrupt() {
         let mut notes = Notes::new(1);
         notes.frame(0, Row::WireIn, 117, at(1_000_000), 1_000_000_000);
         notes.dma(0, 117, true, at(1_000_100), at(1_200_000));
@@ -225,12 +225,12 @@ mod tests {
         assert_eq!(shown[0].begin, at(0), "125 bytes with the preamble take 1 us at 1 Gb/s");
         assert_eq!(shown[0].to, shown[2].from, "wire to memory");
         assert_eq!(shown[2].from, shown[1].from, "memory to interrupt");
-        assert_eq!(notes.take_told(at(1_459_999)), [0; 0], "no thread can know yet");
-        assert_eq!(notes.take_told(at(1_460_000)), shown[1].to);
+        assert_eq!(notes.take_reported_frames(at(1_459_999)), [0; 0], "no thread can know yet");
+        assert_eq!(notes.take_reported_frames(at(1_460_000)), shown[1].to);
     }
 
     #[test]
-    fn a_frame_that_is_dropped_leads_nowhere() {
+    fn a_dropped_frame_has_no_link() {
         let mut notes = Notes::new(1);
         notes.frame(0, Row::WireIn, 64, at(1000), 1_000_000_000);
         notes.counted(0, &Counters { rx_crc: 1, ..Counters::default() });
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn accesses_close_together_are_shown_as_one_and_rows_do_not_overlap() {
+    fn nearby_accesses_are_merged_and_rows_do_not_overlap() {
         let mut notes = Notes::new(1);
         for access in 0..10 {
             notes.dma(0, 32, access % 2 == 0, at(access * 1000), at(access * 1000 + 40_000));

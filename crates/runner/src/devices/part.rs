@@ -9,7 +9,7 @@ use longma_sim::{Duration, Time};
 
 use longma_linux::DeviceFile;
 
-use super::bus::Seat;
+use super::bus::DeviceLocation;
 use super::line::Line;
 
 /// The model of a device.
@@ -55,7 +55,7 @@ impl Model {
 pub(super) struct Part {
     pub name: String,
     pub model: Model,
-    pub seat: Seat,
+    pub location: DeviceLocation,
     /// The buses between the device and the chip's port, if any.
     pub attachment: Option<(Attachment, AttachmentState)>,
     /// The interrupt lines, at least one.

@@ -24,23 +24,28 @@ struct Count {
 const ALL_PORTS: &str = "ports";
 
 /// A statistic of a kind of device: name, accessor, unit and description.
-type Known<T> = (&'static str, fn(&T) -> u64, &'static str, &'static str);
+type KnownCounter<T> = (&'static str, fn(&T) -> u64, &'static str, &'static str);
 
-const OF_LINE: [Known<Line>; 2] = [
-    ("interrupts", |line| line.assertions, "interrupts", "assertions of its interrupt lines"),
-    ("deliveries", |line| line.deliveries, "interrupts", "that made a file of its ready"),
+const OF_LINE: [KnownCounter<Line>; 2] = [
+    ("interrupts", |line| line.assertions, "interrupts", "assertions of the interrupt lines"),
+    ("deliveries", |line| line.deliveries, "interrupts", "that made a device file readable"),
 ];
 
-const OF_SENDER: [Known<SenderCounters>; 9] = [
-    ("segments", |tcp| tcp.sent, "segments", "that the other end has sent"),
-    ("retransmitted", |tcp| tcp.retransmitted, "segments", "with data that it sent again"),
-    ("fast_retransmits", |tcp| tcp.fast_retransmits, "times", "it resent for duplicate acknowledgements"),
-    ("timeouts", |tcp| tcp.timeouts, "times", "no acknowledgement came in time"),
-    ("probes", |tcp| tcp.probes, "segments", "that probed a closed window"),
+const OF_SENDER: [KnownCounter<SenderCounters>; 9] = [
+    ("segments", |tcp| tcp.sent, "segments", "sent by the remote end"),
+    ("retransmitted", |tcp| tcp.retransmitted, "segments", "retransmitted by the remote end"),
+    (
+        "fast_retransmits",
+        |tcp| tcp.fast_retransmits,
+        "times",
+        "duplicate acknowledgements triggered a retransmission",
+    ),
+    ("timeouts", |tcp| tcp.timeouts, "times", "the retransmission timer expired"),
+    ("probes", |tcp| tcp.probes, "segments", "sent to probe a closed window"),
     ("acknowledgements", |tcp| tcp.acknowledgements, "segments", "that acknowledged new data"),
-    ("duplicates", |tcp| tcp.duplicates, "segments", "that acknowledged nothing new"),
-    ("damaged", |tcp| tcp.damaged, "frames", "from the program that were damaged or malformed"),
-    ("impossible", |tcp| tcp.impossible, "segments", "that acknowledged what was never sent"),
+    ("duplicates", |tcp| tcp.duplicates, "segments", "that acknowledged no new data"),
+    ("damaged", |tcp| tcp.damaged, "frames", "received from the program damaged or malformed"),
+    ("impossible", |tcp| tcp.impossible, "segments", "that acknowledged data never sent"),
 ];
 
 /// The counts of a device model, prefixed with `name`.
@@ -83,14 +88,14 @@ impl Devices {
                 name: format!("{name}.acknowledged_bytes"),
                 value: senders.iter().map(TcpSender::acknowledged).sum(),
                 unit: "bytes",
-                about: "of the streams that the program has acknowledged",
+                about: "acknowledged by the program, all streams",
             });
             if let Some(paused) = wire.paused() {
                 counts.push(Count {
                     name: format!("{name}.paused"),
                     value: paused.ps() / 1000,
                     unit: "ns",
-                    about: "that flow control kept the other end from sending",
+                    about: "during which flow control paused the remote end",
                 });
             }
             counts.extend(OF_SENDER.map(|(what, value, unit, about)| Count {

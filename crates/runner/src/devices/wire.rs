@@ -72,7 +72,7 @@ const RECEIVER: Endpoint = Endpoint { station: [2, 0, 0, 0, 0, 2], address: [10,
 /// The initial window in segments, as in Linux (RFC 6928).
 const INITIAL_SEGMENTS: u64 = 10;
 /// Linux's TCP_RTO_MIN.
-const SHORTEST_TIMEOUT: Duration = Duration::from_ps(200_000_000_000);
+const MIN_TIMEOUT: Duration = Duration::from_ps(200_000_000_000);
 
 /// The size of IPv4 and TCP headers without options, in bytes.
 const HEADERS: u64 = 40;
@@ -130,7 +130,7 @@ impl Wire {
                     total_bytes: Some(options.total_bytes),
                     no_delay: options.no_delay,
                     initial_window: Some(INITIAL_SEGMENTS * u64::from(mss)),
-                    shortest_timeout: SHORTEST_TIMEOUT,
+                    shortest_timeout: MIN_TIMEOUT,
                     begin: options.begin,
                 };
                 let faulty = options.disturbance != Disturbance::default();

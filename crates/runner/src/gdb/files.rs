@@ -22,7 +22,7 @@ use longma_guest::host::descriptors;
 use super::target::Target;
 
 /// The maximum number of open files; more than a debugger needs.
-const MOST_OPEN: usize = 64;
+const MAX_OPEN_FILES: usize = 64;
 
 /// The debugger's open files by descriptor number.
 #[derive(Debug, Default)]
@@ -62,12 +62,14 @@ impl HostIoOpen for Target {
         if flags.intersects(writes) {
             return Err(HostIoError::Errno(HostIoErrno::EROFS));
         }
-        if self.files.0.len() == MOST_OPEN {
+        if self.files.0.len() == MAX_OPEN_FILES {
             return Err(HostIoError::Errno(HostIoErrno::EMFILE));
         }
         let file = self.cores.process().open_mapped_file(Path::new(std::ffi::OsStr::from_bytes(name)))?;
         let file = File::from(descriptors::keep(file.into())?);
-        let free = (0..).find(|number| !self.files.0.contains_key(number)).expect("few are open");
+        let free = (0..)
+            .find(|number| !self.files.0.contains_key(number))
+            .expect("fewer than MAX_OPEN_FILES are open");
         self.files.0.insert(free, file);
         Ok(free)
     }

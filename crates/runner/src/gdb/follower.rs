@@ -11,11 +11,11 @@ use longma_linux::{Outcome, Thread};
 use longma_loongarch::{State, Trap};
 
 use super::{
-    session::{Activity, Control, Event, Order, Plan, Session, ThreadPlace},
-    signals::is_told,
+    session::{Activity, Control, Event, Order, Plan, Session, ThreadRecord},
+    signals::is_reported,
 };
 use crate::cores::Cores;
-use crate::translated::{Next, Steers};
+use crate::translated::{DebugAction, ThreadDebugger};
 
 /// A guest thread's side of a session.
 pub(crate) struct Follower {
@@ -48,7 +48,7 @@ impl Follower {
             return None;
         }
         let mut control = session.lock();
-        let place = ThreadPlace {
+        let place = ThreadRecord {
             state: state.clone(),
             activity: Activity::Running,
             order: Order::Continue,
@@ -74,7 +74,7 @@ impl Follower {
     pub fn run(&mut self, core: &mut Core) -> Stop {
         loop {
             let next = self.next(&mut core.cpu().state);
-            if next == Next::Free || next == Next::Run && self.plan.is_empty() {
+            if next == DebugAction::Free || next == DebugAction::Run && self.plan.is_empty() {
                 return core.run();
             }
             let watched = self.watched();
@@ -174,15 +174,15 @@ impl Follower {
     }
 }
 
-impl Steers for Follower {
+impl ThreadDebugger for Follower {
     fn is_attached(&self) -> bool {
         self.session.is_attached()
     }
 
-    fn next(&mut self, state: &mut State) -> Next {
+    fn next(&mut self, state: &mut State) -> DebugAction {
         loop {
             if !self.session.is_attached() {
-                return Next::Free;
+                return DebugAction::Free;
             }
             if self.session.stopping.load(Ordering::SeqCst) || self.order == Order::Stay {
                 self.stop_here(state);
@@ -197,7 +197,7 @@ impl Steers for Follower {
                 continue;
             }
             let looks = self.steps() || !self.plan.watchpoints.is_empty();
-            return if looks { Next::Step } else { Next::Run };
+            return if looks { DebugAction::Step } else { DebugAction::Run };
         }
     }
 
@@ -275,7 +275,7 @@ impl Steers for Follower {
         let own = self.sent.take();
         if self.session.is_attached()
             && let Some(signal) = thread.next_signal()
-            && is_told(signal)
+            && is_reported(signal)
             && own != Some(signal)
         {
             let passed = self.report_signal(state, signal);

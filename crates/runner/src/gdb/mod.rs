@@ -64,7 +64,7 @@ pub(crate) fn serve(
 ) -> io::Result<()> {
     cores.process().intercept_signals(true);
     if let Some(translated) = &translated {
-        translated.watch(&cores, true);
+        translated.set_debug_mode(&cores, true);
     }
     std::thread::Builder::new().name("gdb".into()).spawn(move || {
         faults::shield_thread();
@@ -73,7 +73,7 @@ pub(crate) fn serve(
         drop(debugger);
         let let_go = || {
             if let Some(translated) = &translated {
-                translated.watch(&cores, false);
+                translated.set_debug_mode(&cores, false);
             }
             session.detach(&cores);
         };
@@ -82,7 +82,7 @@ pub(crate) fn serve(
         let stub = GdbStub::new(TcpStream::from(stream));
         match stub.run_blocking::<target::Events>(&mut target) {
             Ok(DisconnectReason::TargetExited(_) | DisconnectReason::TargetTerminated(_)) => {
-                session.tell_ended()
+                session.set_reported()
             }
             Ok(DisconnectReason::Kill) => longma_guest::host::die_by(libc::SIGKILL),
             // A lost connection counts as a detach.

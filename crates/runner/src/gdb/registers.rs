@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn registers_have_the_numbers_that_gdb_gives_them() {
+    fn register_numbers_match_gdb() {
         let at = |number| description().register(number).unwrap();
         assert_eq!((at(3).kind, at(3).index), (Kind::General(2), 1));
         assert_eq!(at(33).kind, Kind::Pc);
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_to_a_register_is_read_back_and_r0_stays_zero() {
+    fn a_written_register_reads_back_and_r0_stays_zero() {
         for register in description().registers() {
             let mut state = State::default();
             write(register, &of_word(1), &mut state);

@@ -19,7 +19,7 @@ use rustix::fd::OwnedFd;
 use crate::{cores::Cores, ending::Ending};
 
 /// How long an ending process waits until the debugger has been informed.
-const FAREWELL: Duration = Duration::from_secs(5);
+const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A debugging session. The process starts stopped.
 pub(crate) struct Session {
@@ -37,12 +37,12 @@ pub(crate) struct Session {
 #[derive(Default)]
 pub(super) struct Control {
     pub running: bool,
-    pub threads: BTreeMap<i32, ThreadPlace>,
+    pub threads: BTreeMap<i32, ThreadRecord>,
     /// The next event to report.
     pub event: Option<Event>,
     /// How the process ended, and whether the debugger has been informed.
     pub ended: Option<Ending>,
-    pub told: bool,
+    pub is_reported: bool,
     pub plan: Plan,
 }
 
@@ -61,7 +61,7 @@ impl Plan {
 }
 
 /// A thread as the debugger sees it.
-pub(super) struct ThreadPlace {
+pub(super) struct ThreadRecord {
     /// The registers, valid while the thread does not run.
     pub state: State,
     pub activity: Activity,
@@ -150,7 +150,7 @@ impl Session {
     /// Detaches the debugger. The process continues without it.
     pub(super) fn detach(&self, cores: &Cores) {
         let mut control = self.lock();
-        control.told = true;
+        control.is_reported = true;
         control.running = true;
         control.event = None;
         if self.attached.swap(false, Ordering::AcqRel) {
@@ -199,12 +199,13 @@ impl Session {
         let mut control = self.lock();
         control.ended = Some(ending);
         self.notify();
-        let told = self.changed.wait_timeout_while(control, FAREWELL, |control| !control.told);
-        drop(told);
+        let guard =
+            self.changed.wait_timeout_while(control, DISCONNECT_TIMEOUT, |control| !control.is_reported);
+        drop(guard);
     }
 
-    pub(super) fn tell_ended(&self) {
-        self.lock().told = true;
+    pub(super) fn set_reported(&self) {
+        self.lock().is_reported = true;
         self.notify();
     }
 }

@@ -53,7 +53,7 @@ const LET_PASS: [i32; 9] = [
 ];
 
 /// Whether a signal is reported to the debugger.
-pub(super) fn is_told(signal: i32) -> bool {
+pub(super) fn is_reported(signal: i32) -> bool {
     !LET_PASS.contains(&signal)
 }
 
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_signal_of_linux_survives_the_way_to_gdb_and_back() {
+    fn signal_numbers_convert_to_gdb_and_back() {
         for signal in (1..=64).filter(|&signal| signal != libc::SIGSTKFLT) {
             assert_eq!(to_linux(to_gdb(signal)), Some(signal), "signal {signal}");
         }

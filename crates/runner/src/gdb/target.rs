@@ -51,14 +51,14 @@ use rustix::event::{PollFd, PollFlags, poll};
 use super::{
     files::OpenFiles,
     registers::{self, AnyArchitecture, Number, Registers},
-    session::{Activity, Control, Event, Order, Session, ThreadPlace},
+    session::{Activity, Control, Event, Order, Session, ThreadRecord},
     signals::{to_gdb, to_linux},
 };
 use crate::{cores::Cores, ending::Ending, translated::Translation};
 
 /// The maximum length of a watchpoint in bytes; larger than most variables, and small enough to compare after each
 /// instruction.
-const MOST_WATCHED_BYTES: u64 = 4096;
+const MAX_WATCHED_BYTES: u64 = 4096;
 
 /// The debugged process.
 pub(super) struct Target {
@@ -80,7 +80,7 @@ fn refused<T>(error: i32) -> TargetResult<T, Target> {
 }
 
 fn number(tid: i32) -> Tid {
-    Tid::new(tid.unsigned_abs() as usize).expect("a thread's number is not 0")
+    Tid::new(tid.unsigned_abs() as usize).expect("thread numbers are not 0")
 }
 
 /// Copies the part of `whole` that a request for `length` bytes at `offset` returns.
@@ -136,7 +136,7 @@ impl Target {
     fn with_thread<R>(
         &self,
         tid: Tid,
-        act: impl FnOnce(&mut ThreadPlace) -> TargetResult<R, Self>,
+        act: impl FnOnce(&mut ThreadRecord) -> TargetResult<R, Self>,
     ) -> TargetResult<R, Self> {
         let mut control = self.session.lock();
         if !control.running {
@@ -342,10 +342,10 @@ impl SingleRegisterAccess<Tid> for Target {
 impl MultiThreadResume for Target {
     fn resume(&mut self) -> Result<(), Self::Error> {
         let mut control = self.session.lock();
-        let is_told = |tid: &i32| self.orders.iter().any(|(of, ..)| of == tid);
-        if self.locked && !control.threads.keys().any(is_told) {
+        let is_ordered = |tid: &i32| self.orders.iter().any(|(of, ..)| of == tid);
+        if self.locked && !control.threads.keys().any(is_ordered) {
             // The process would never stop again.
-            return Err("no thread that there is was told to go on");
+            return Err("no existing thread was resumed");
         }
         let default = if self.locked { Order::Stay } else { Order::Continue };
         for (tid, place) in &mut control.threads {
@@ -366,7 +366,7 @@ impl MultiThreadResume for Target {
         let breakpoints = control.plan.breakpoints.clone();
         drop(control);
         if let Some(translated) = &self.translated {
-            translated.stop_at(&self.cores, &breakpoints);
+            translated.set_breakpoints(&self.cores, &breakpoints);
         }
         self.session.resume();
         Ok(())
@@ -457,7 +457,7 @@ impl SwBreakpoint for Target {
 
 fn watched(address: u64, length: u64) -> Option<Range<u64>> {
     let end = address.checked_add(length)?;
-    (1..=MOST_WATCHED_BYTES).contains(&length).then_some(address..end)
+    (1..=MAX_WATCHED_BYTES).contains(&length).then_some(address..end)
 }
 
 impl HwWatchpoint for Target {

@@ -32,7 +32,7 @@ struct ModelCore {
 
 /// The scheduling state of a thread.
 #[derive(Clone, Debug)]
-struct Placed {
+struct ScheduledThread {
     /// The current or last core.
     core: usize,
     allowed: CoreSet,
@@ -72,7 +72,7 @@ pub struct Turn {
 #[derive(Clone, Debug)]
 pub(crate) struct Roster {
     cores: Vec<ModelCore>,
-    threads: Vec<Placed>,
+    threads: Vec<ScheduledThread>,
     slice: Duration,
 }
 
@@ -82,7 +82,7 @@ pub struct RosterImage {
     /// The cores.
     pub cores: Vec<CoreImage>,
     /// All threads, including those that have exited.
-    pub threads: Vec<PlacedImage>,
+    pub threads: Vec<ScheduledThreadImage>,
 }
 
 /// The serializable form of a core.
@@ -98,7 +98,7 @@ pub struct CoreImage {
 
 /// The serializable form of a thread's scheduling state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PlacedImage {
+pub struct ScheduledThreadImage {
     /// The current or last core.
     pub core: usize,
     /// The CPU affinity.
@@ -121,7 +121,7 @@ impl Roster {
 
     /// The serializable form.
     pub fn image(&self) -> RosterImage {
-        let placed = |placed: &Placed| PlacedImage {
+        let placed = |placed: &ScheduledThread| ScheduledThreadImage {
             core: placed.core,
             allowed: (0..self.cores.len()).filter(|core| placed.allowed.contains(*core)).collect(),
             ready_ps: placed.ready_at.ps(),
@@ -155,7 +155,7 @@ impl Roster {
             let kept = CoreSet::from_bytes(&bytes).and(CoreSet::first(cores));
             // The thread had no affinity restriction, or none of its cores exists.
             let free = kept.is_empty() || placed.allowed.len() == image.cores.len();
-            roster.threads.push(Placed {
+            roster.threads.push(ScheduledThread {
                 core: placed.core % cores,
                 allowed: if free { CoreSet::first(cores) } else { kept },
                 ready_at: Time::from_ps(placed.ready_ps),
@@ -197,7 +197,7 @@ impl Roster {
     /// Adds a thread that can run from `now` on. Threads are numbered in this order.
     pub fn add(&mut self, allowed: CoreSet, now: Time) {
         let number = self.threads.len() as u32;
-        self.threads.push(Placed {
+        self.threads.push(ScheduledThread {
             core: 0,
             allowed,
             ready_at: now,
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn the_core_that_has_come_least_far_goes_next() {
+    fn the_core_with_the_earliest_time_runs_next() {
         let mut roster = with_threads(2, 2);
         assert_eq!(roster.next(), Some(Turn { at: at(0), core: 0, thread: 0 }));
         roster.charge(0, at(10));
@@ -422,13 +422,13 @@ mod tests {
     }
 
     #[test]
-    fn the_slice_grows_with_the_cores_as_linux_has_it() {
+    fn the_time_slice_scales_with_the_cores_as_in_linux() {
         let ms = |cores| time_slice(cores).ps() as f64 / MS as f64;
         assert_eq!([ms(1), ms(4), ms(8), ms(64)], [0.7, 2.1, 2.8, 2.8]);
     }
 
     #[test]
-    fn a_core_without_work_takes_some_from_another() {
+    fn an_idle_core_steals_work() {
         let mut roster = with_threads(2, 4);
         roster.dequeue(1);
         roster.dequeue(3);
@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_runs_only_where_it_may() {
+    fn a_thread_runs_only_on_its_allowed_cores() {
         let mut roster = with_threads(4, 1);
         roster.allow(0, CoreSet::from_bytes(&[0b1000]), at(7));
         assert_eq!(roster.next(), Some(Turn { at: at(7), core: 3, thread: 0 }));
@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handler_of_interrupts_goes_first_and_the_thread_behind_it_goes_on() {
+    fn an_interrupt_handler_runs_first_and_the_interrupted_thread_continues() {
         let mut roster = with_threads(1, 2);
         roster.set_handler(1);
         roster.dequeue(1);
@@ -488,7 +488,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nobody_who_can_run_is_forgotten_and_time_never_goes_back(
+        fn runnable_threads_are_never_lost_and_time_is_monotonic(
             cores in 1usize..5,
             steps in prop::collection::vec((0u8..4, 0u32..8, 1u64..3_000_000_000), 1..200),
         ) {

@@ -7,13 +7,13 @@ use std::sync::Arc;
 use longma_sim::Region;
 use longma_topology::Machine;
 
-use super::{Level, Policy, Simulation, SimulationConfig, SimulationError, Warm};
+use super::{Level, Policy, SimulationError, TimingSimulation, TimingSimulationConfig, Warm};
 
 /// The errors of simulating the first host of `machine` at any level, without duplicates.
 pub fn refusals(machine: &Arc<Machine>) -> Vec<SimulationError> {
     let mut refusals: Vec<SimulationError> = Vec::new();
     for level in [Level::Cache, Level::Timing(None)] {
-        let Err(refusal) = Simulation::new(SimulationConfig {
+        let Err(refusal) = TimingSimulation::new(TimingSimulationConfig {
             machine: machine.clone(),
             host: 0,
             level,

@@ -55,7 +55,7 @@ impl Level {
 pub type Save = Box<dyn Fn() + Send>;
 
 /// The configuration of a simulation.
-pub struct SimulationConfig {
+pub struct TimingSimulationConfig {
     /// The machine.
     pub machine: Arc<Machine>,
     /// The index of the host to simulate.
@@ -103,7 +103,7 @@ pub enum SimulationError {
         error: ClockError,
     },
     /// The machine does not have this host.
-    #[error("the machine {machine} has no host number {host}: it has {hosts}")]
+    #[error("machine {machine} has no host {host}: it has {hosts}, counted from 0")]
     NoHost {
         /// The machine's name.
         machine: String,
@@ -116,9 +116,9 @@ pub enum SimulationError {
     #[error("the machine's devices cannot be modelled: {0}")]
     Devices(#[from] DevicesError),
     /// The host has no core.
-    #[error("the machine {0} has no core on its first host: programs need one")]
+    #[error("machine {0} has no core on its first host; programs need at least one")]
     NoCore(String),
     /// The placement policy is not possible on this machine.
-    #[error("memory cannot be placed as asked: {0}")]
+    #[error("the memory placement policy cannot be applied: {0}")]
     Placement(#[from] PolicyError),
 }

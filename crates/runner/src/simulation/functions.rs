@@ -6,7 +6,7 @@ use longma_memory::Source;
 use longma_timing::TimingModel;
 use serde::Serialize;
 
-use crate::symbols::{Place, Symbols};
+use crate::symbols::{CodeLocation, Symbols};
 
 /// The cost of a function.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -38,7 +38,7 @@ pub(super) fn by_function<'a>(
     start_of: impl Fn(longma_trace::BlockNumber) -> u64,
     symbols: &Symbols,
 ) -> Vec<FunctionTime> {
-    let mut functions: HashMap<Place, FunctionTime> = HashMap::new();
+    let mut functions: HashMap<CodeLocation, FunctionTime> = HashMap::new();
     for model in models {
         let width = model.stack().map_or(1, |stack| stack.width()) as f64;
         for (number, counts) in model.blocks() {
@@ -62,7 +62,7 @@ pub(super) fn by_function<'a>(
 }
 
 impl FunctionTime {
-    fn nothing(place: &Place) -> Self {
+    fn nothing(place: &CodeLocation) -> Self {
         Self {
             function: place.function.clone(),
             object: place.object.clone(),

@@ -5,7 +5,7 @@
 mod check;
 mod config;
 mod functions;
-mod kernel;
+mod kernel_execution;
 mod quantum;
 mod result;
 #[cfg(test)]
@@ -32,20 +32,20 @@ use longma_topology::{
 use crate::{
     Ending, Report,
     devices::{Devices, Published},
-    kernel::{Costs, Kernel},
-    schedule::{Clockwork, DeviceClock, KernelWork, Place},
+    kernel_model::{Costs, Kernel},
+    schedule::{DeviceClock, KernelWork, ThreadSlot, TimingBackend},
 };
 pub use check::refusals;
-pub use config::{Level, Save, SimulationConfig, SimulationError, WARMED_INSTRUCTIONS, Warm};
+pub use config::{Level, Save, SimulationError, TimingSimulationConfig, WARMED_INSTRUCTIONS, Warm};
 pub use functions::FunctionTime;
-use kernel::KernelCounts;
+use kernel_execution::KernelCounts;
 pub use longma_memory::{Traffic, placement::Policy};
 pub use result::{RunResult, Summary};
 pub use timeline::{Timeline, TraceWriter};
 use warming::{Warming, shifted};
 
 /// The memory size that programs observe if the machine file states none.
-const UNSTATED_MEMORY_BYTES: u64 = 16 << 30;
+const DEFAULT_MEMORY_BYTES: u64 = 16 << 30;
 
 /// Whether instructions are currently counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,8 +90,8 @@ impl ModelledCore {
 }
 
 /// The timing models of a host.
-pub struct Simulation {
-    config: SimulationConfig,
+pub struct TimingSimulation {
+    config: TimingSimulationConfig,
     memory: MemorySystem,
     devices: Devices,
     cores: Vec<ModelledCore>,
@@ -107,21 +107,21 @@ pub struct Simulation {
     end: Time,
 }
 
-impl fmt::Debug for Simulation {
+impl fmt::Debug for TimingSimulation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Simulation")
+        f.debug_struct("TimingSimulation")
             .field("phase", &self.phase)
             .field("end", &self.end)
             .finish_non_exhaustive()
     }
 }
 
-impl Simulation {
+impl TimingSimulation {
     /// Builds the models of the configured host, with cold caches.
     ///
     /// # Errors
     /// The machine file describes something that cannot be modelled.
-    pub fn new(mut config: SimulationConfig) -> Result<Self, SimulationError> {
+    pub fn new(mut config: TimingSimulationConfig) -> Result<Self, SimulationError> {
         let machine = config.machine.clone();
         let hosts = &machine.layout().hosts;
         let host = hosts.get(config.host).ok_or_else(|| SimulationError::NoHost {
@@ -235,15 +235,15 @@ impl Simulation {
     }
 
     /// Handles a magic instruction at `at`. Returns the time at which the program continues.
-    fn magic(&mut self, place: Place, magic: Magic, at: Time, guest: &Core) -> Time {
+    fn magic(&mut self, slot: ThreadSlot, magic: Magic, at: Time, guest: &Core) -> Time {
         let mut then = at;
         let of_interest = self.config.region == Region::OfInterest && self.config.level != Level::Functional;
         match magic {
             Magic::RegionBegin if of_interest && self.phase == Phase::Passed => {
-                then = self.begin_region(place.core, at, guest);
+                then = self.begin_region(slot.core, at, guest);
             }
             Magic::RegionEnd if of_interest && self.phase == Phase::Counted => {
-                then = self.end_region(place.core, at);
+                then = self.end_region(slot.core, at);
             }
             Magic::RegionBegin | Magic::RegionEnd | Magic::Checkpoint | Magic::Event(_) => {}
         }
@@ -253,7 +253,7 @@ impl Simulation {
             save();
         }
         if let Some(timeline) = &mut self.config.timeline {
-            timeline.mark(place, magic, then);
+            timeline.mark(slot, magic, then);
         }
         then
     }
@@ -352,7 +352,7 @@ impl Simulation {
         let hosts = &self.config.machine.layout().hosts;
         let nodes = hosts.get(self.config.host).map_or(&[][..], |host| &host.nodes);
         let stated = nodes.iter().filter_map(|node| node.memory_bytes).reduce(u64::saturating_add);
-        stated.filter(|bytes| *bytes > 0).unwrap_or(UNSTATED_MEMORY_BYTES)
+        stated.filter(|bytes| *bytes > 0).unwrap_or(DEFAULT_MEMORY_BYTES)
     }
 
     /// The name of the first core's model; `None` at level `cache`.
@@ -486,11 +486,11 @@ fn timing_model(
 }
 
 /// A simulation shared by the threads that run it and the one that reports its result.
-pub type SharedSimulation = Arc<Mutex<Simulation>>;
+pub type SharedTimingSimulation = Arc<Mutex<TimingSimulation>>;
 
 /// The devices of a simulation, as the scheduler sees them.
 struct SharedDevices {
-    simulation: SharedSimulation,
+    simulation: SharedTimingSimulation,
     published: Arc<Published>,
 }
 
@@ -510,7 +510,7 @@ impl DeviceClock for SharedDevices {
     }
 }
 
-impl Clockwork for SharedSimulation {
+impl TimingBackend for SharedTimingSimulation {
     fn devices(&self) -> Option<Arc<dyn DeviceClock>> {
         let published = self.lock().unwrap_or_else(PoisonError::into_inner).devices.published();
         Some(Arc::new(SharedDevices { simulation: self.clone(), published }))
@@ -524,22 +524,22 @@ impl Clockwork for SharedSimulation {
         Some(KernelWork(self.lock().unwrap_or_else(PoisonError::into_inner).kernel.clone()))
     }
 
-    fn run(&mut self, place: Place, guest: &mut Core) -> (Stop, Time) {
-        self.lock().unwrap_or_else(PoisonError::into_inner).run_quantum(place, guest)
+    fn run(&mut self, slot: ThreadSlot, guest: &mut Core) -> (Stop, Time) {
+        self.lock().unwrap_or_else(PoisonError::into_inner).run_quantum(slot, guest)
     }
 
-    fn enter_kernel(&mut self, place: Place) -> Time {
-        self.lock().unwrap_or_else(PoisonError::into_inner).run_system_call(place)
+    fn enter_kernel(&mut self, slot: ThreadSlot) -> Time {
+        self.lock().unwrap_or_else(PoisonError::into_inner).run_system_call(slot)
     }
 
-    fn leave_kernel(&mut self, place: Place, copied: &[Copied]) -> Time {
-        self.lock().unwrap_or_else(PoisonError::into_inner).copy_in_kernel(place, copied)
+    fn leave_kernel(&mut self, slot: ThreadSlot, copied: &[Copied]) -> Time {
+        self.lock().unwrap_or_else(PoisonError::into_inner).copy_in_kernel(slot, copied)
     }
 }
 
-impl Simulation {
+impl TimingSimulation {
     /// Wraps the simulation for sharing between threads.
-    pub fn shared(self) -> SharedSimulation {
+    pub fn shared(self) -> SharedTimingSimulation {
         Arc::new(Mutex::new(self))
     }
 }

@@ -7,8 +7,8 @@ use longma_loongarch::{Fault, FaultCause, Trap};
 use longma_memory::{MemoryPort, placement::SpaceId};
 use longma_sim::Time;
 
-use super::{Phase, Simulation};
-use crate::schedule::Place;
+use super::{Phase, TimingSimulation};
+use crate::schedule::ThreadSlot;
 
 /// Trace words in a quantum of a single-threaded program.
 const LONG_QUANTUM_WORDS: usize = 4096;
@@ -18,11 +18,11 @@ const SHORT_QUANTUM_WORDS: usize = 1024;
 /// Such a quantum is executed in parts, and ends after the first part at which it has lasted long enough or contends
 /// with another core. These are the sizes of the first part, the largest and the smallest, in trace words.
 const FIRST_PART_WORDS: usize = 64;
-const MOST_PART_WORDS: usize = 256;
-const LEAST_PART_WORDS: usize = 8;
+const MAX_PART_WORDS: usize = 256;
+const MIN_PART_WORDS: usize = 8;
 
 /// The minimum trace words in a quantum that is shortened because a device acts soon: about a hundred instructions.
-const SHORTEST_QUANTUM_WORDS: usize = 64;
+const MIN_QUANTUM_WORDS: usize = 64;
 
 /// The length of a turn in cycles while cores contend for lines: a tenth of a transfer between two cores of a chip. A
 /// core that polls a line notices a change at most this much too late.
@@ -32,48 +32,48 @@ const CLOSE_TURN_CYCLES: u64 = 16;
 /// two memory units. An estimate; copies with wider registers are faster.
 const COPIED_LINE_CYCLES: u64 = 8;
 
-impl Simulation {
+impl TimingSimulation {
     /// Executes `guest` for a quantum and accounts for it in the models.
-    pub(super) fn run_quantum(&mut self, place: Place, guest: &mut Core) -> (Stop, Time) {
-        self.threads = self.threads.max(place.thread.0 as usize + 1);
+    pub(super) fn run_quantum(&mut self, slot: ThreadSlot, guest: &mut Core) -> (Stop, Time) {
+        self.threads = self.threads.max(slot.thread.0 as usize + 1);
         let words = if self.threads > 1 { SHORT_QUANTUM_WORDS } else { LONG_QUANTUM_WORDS };
         // Without a trace there are no quanta, which is only allowed if no other thread or event is waiting.
-        let warms = !self.warming.is_off() || self.cores[place.core].warmer.is_some();
-        guest.set_tracing(self.phase == Phase::Counted || !place.alone || warms);
-        let words = self.words_to_event(words, place);
+        let warms = !self.warming.is_off() || self.cores[slot.core].warmer.is_some();
+        guest.set_tracing(self.phase == Phase::Counted || !slot.alone || warms);
+        let words = self.words_to_event(words, slot);
         guest.set_quantum(words);
         self.devices.see(guest.cpu().guest().memory(), &mut self.memory);
-        self.arrive(place);
+        self.arrive(slot);
         self.forget_touched();
-        let contends = self.memory.begin_turn(place.core, place.start) && self.phase == Phase::Counted;
+        let contends = self.memory.begin_turn(slot.core, slot.start) && self.phase == Phase::Counted;
         let mut stop = if contends {
-            self.run_closely(place.core, guest)
+            self.run_closely(slot.core, guest)
         } else if self.threads > 1 && self.phase == Phase::Counted && self.is_timed() {
-            self.run_in_parts(place, guest, words)
+            self.run_in_parts(slot, guest, words)
         } else {
             let stop = guest.run();
-            self.account(place.core, guest);
+            self.account(slot.core, guest);
             stop
         };
-        self.fault_pages(place.core, guest);
-        self.tick(place.core);
+        self.fault_pages(slot.core, guest);
+        self.tick(slot.core);
         if let Stop::Trap(Trap::Memory(fault)) = stop
             && fault.cause == FaultCause::BeyondFile
         {
             guest.clear_trace();
-            stop = self.access_registers(place, guest, fault);
+            stop = self.access_registers(slot, guest, fault);
         }
-        let mut time = self.time(place.core, place.start);
+        let mut time = self.time(slot.core, slot.start);
         if let Stop::Magic(magic) = stop {
-            time = self.magic(place, magic, time, guest);
+            time = self.magic(slot, magic, time, guest);
         }
         guest.clear_trace();
-        self.memory.end_turn(place.core, time);
+        self.memory.end_turn(slot.core, time);
         self.end = self.end.max(time);
         if let Some(timeline) = &mut self.config.timeline {
             self.devices.take_notes(time).iter().for_each(|note| timeline.device(note));
-            timeline.told(place, &self.devices.take_told(place.start));
-            timeline.ran(place, time);
+            timeline.link_frames(slot, &self.devices.take_reported_frames(slot.start));
+            timeline.ran(slot, time);
             timeline.sample(time, &self.cores, &mut self.memory);
         }
         (stop, time)
@@ -98,7 +98,7 @@ impl Simulation {
     /// with others has run for too long.
     fn run_in_parts(
         &mut self,
-        Place { core: number, start, .. }: Place,
+        ThreadSlot { core: number, start, .. }: ThreadSlot,
         guest: &mut Core,
         words: usize,
     ) -> Stop {
@@ -106,7 +106,7 @@ impl Simulation {
         loop {
             let begin = self.now(number);
             let part = self.words_until(number, self.time_left(number, start)).min(most);
-            guest.set_quantum(part.max(LEAST_PART_WORDS).min(left));
+            guest.set_quantum(part.max(MIN_PART_WORDS).min(left));
             let stop = guest.run();
             self.account(number, guest);
             self.fault_pages(number, guest);
@@ -119,7 +119,7 @@ impl Simulation {
             if stop != Stop::Quantum || left == 0 || is_over || guest.reads_clock_next() {
                 return stop;
             }
-            most = (2 * most).min(MOST_PART_WORDS);
+            most = (2 * most).min(MAX_PART_WORDS);
             guest.clear_trace();
         }
     }
@@ -139,30 +139,30 @@ impl Simulation {
     }
 
     /// Limits a quantum so that it ends near the devices' next event.
-    fn words_to_event(&self, words: usize, place: Place) -> usize {
+    fn words_to_event(&self, words: usize, slot: ThreadSlot) -> usize {
         let Some(next) = self.devices.next_event() else { return words };
-        let left = next.checked_since(place.start).unwrap_or_default();
-        // A trace word stands for about two instructions, which take one to two cycles.
-        let cycles = self.memory.cycles_of(place.core, left);
-        usize::try_from(cycles).unwrap_or(usize::MAX).clamp(SHORTEST_QUANTUM_WORDS.min(words), words)
+        let left = next.checked_since(slot.start).unwrap_or_default();
+        // A trace word represents about two instructions, which take one to two cycles.
+        let cycles = self.memory.cycles_of(slot.core, left);
+        usize::try_from(cycles).unwrap_or(usize::MAX).clamp(MIN_QUANTUM_WORDS.min(words), words)
     }
 
     /// Handles the program's memory fault `fault`. If the address is a device register, performs the access and
     /// accounts for its time.
-    fn access_registers(&mut self, place: Place, guest: &mut Core, fault: Fault) -> Stop {
+    fn access_registers(&mut self, slot: ThreadSlot, guest: &mut Core, fault: Fault) -> Stop {
         let trapped = Stop::Trap(Trap::Memory(fault));
         if !matches!(guest.cpu().guest().memory().window_at(fault.address), Some((Window::Registers(_), ..)))
         {
             return trapped;
         }
         guest.note_register_access();
-        let at = self.time(place.core, place.start);
-        let took = match self.devices.execute(&mut self.memory, guest.cpu(), place.core, at) {
+        let at = self.time(slot.core, slot.start);
+        let took = match self.devices.execute(&mut self.memory, guest.cpu(), slot.core, at) {
             Ok(took) => took,
             Err(trap) => return Stop::Trap(trap),
         };
-        let core = &mut self.cores[place.core];
-        let cycles = self.memory.cycles_of(place.core, took).max(1);
+        let core = &mut self.cores[slot.core];
+        let cycles = self.memory.cycles_of(slot.core, took).max(1);
         match self.phase {
             Phase::Counted => core.model.access_device_until(core.model.now() + cycles),
             Phase::Passed => core.passed = core.passed + cycles,
@@ -171,11 +171,11 @@ impl Simulation {
     }
 
     /// Advances a core that may have been idle to the start of a turn.
-    fn arrive(&mut self, place: Place) {
-        self.do_kernel_work(place.start);
-        self.skip_ticks(place.core, place.start);
-        let core = &mut self.cores[place.core];
-        let start = core.cycle_at(place.start);
+    fn arrive(&mut self, slot: ThreadSlot) {
+        self.do_kernel_work(slot.start);
+        self.skip_ticks(slot.core, slot.start);
+        let core = &mut self.cores[slot.core];
+        let start = core.cycle_at(slot.start);
         match self.phase {
             Phase::Counted => core.model.advance_to(start),
             Phase::Passed => core.passed = core.passed.max(start),
@@ -183,13 +183,13 @@ impl Simulation {
     }
 
     /// Accounts for the entry to and exit from the kernel.
-    pub(super) fn run_system_call(&mut self, place: Place) -> Time {
-        self.arrive(place);
-        let core = &mut self.cores[place.core];
+    pub(super) fn run_system_call(&mut self, slot: ThreadSlot) -> Time {
+        self.arrive(slot);
+        let core = &mut self.cores[slot.core];
         if self.phase == Phase::Counted {
             core.model.system_until(core.model.now() + core.system_call_cycles);
         }
-        let time = self.time(place.core, place.start);
+        let time = self.time(slot.core, slot.start);
         // System calls that poll for events must see those up to now.
         self.devices.advance(time, &mut self.memory);
         time
@@ -197,12 +197,12 @@ impl Simulation {
 
     /// Accounts for copies by the kernel. The program's side goes through the memory model; the kernel's own buffers
     /// are assumed to be in the cache.
-    pub(super) fn copy_in_kernel(&mut self, place: Place, copied: &[Copied]) -> Time {
-        self.arrive(place);
+    pub(super) fn copy_in_kernel(&mut self, slot: ThreadSlot, copied: &[Copied]) -> Time {
+        self.arrive(slot);
         if self.phase == Phase::Counted {
-            let core = &mut self.cores[place.core];
+            let core = &mut self.cores[slot.core];
             let line_bytes = self.memory.line_bytes();
-            let mut port = self.memory.port(place.core);
+            let mut port = self.memory.port(slot.core);
             port.set_space(SpaceId(0));
             let (mut at, mut end) = (core.model.now(), core.model.now());
             for part in copied {
@@ -225,6 +225,6 @@ impl Simulation {
             }
             core.model.system_until(end);
         }
-        self.time(place.core, place.start)
+        self.time(slot.core, slot.start)
     }
 }

@@ -7,7 +7,7 @@ use longma_sim::{Duration, Manifest, Statistics, StatisticsError};
 use longma_timing::{BranchCounts, Cause};
 use serde_json::{Value, json};
 
-use super::{FunctionTime, Simulation};
+use super::{FunctionTime, TimingSimulation};
 use crate::{Ending, Report};
 
 /// The version of the format.
@@ -31,7 +31,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    pub(super) fn of(simulation: &Simulation) -> Self {
+    pub(super) fn of(simulation: &TimingSimulation) -> Self {
         let ran: Vec<_> = simulation.cores.iter().filter(|core| core.model.instructions() > 0).collect();
         let stacks: Option<Vec<_>> = ran.iter().map(|core| core.model.stack()).collect();
         let stack = stacks.map(|stacks| {
@@ -64,12 +64,12 @@ impl Summary {
 }
 
 /// Adds the statistics of the run as a whole.
-pub(super) fn add_run(simulation: &Simulation, to: &mut Statistics) -> Result<(), StatisticsError> {
+pub(super) fn add_run(simulation: &TimingSimulation, to: &mut Statistics) -> Result<(), StatisticsError> {
     let summary = Summary::of(simulation);
     let (instructions, cycles) = (summary.instructions, summary.busy_cycles);
     to.count("run.instructions", instructions, "instructions", "executed by all cores")?;
-    to.count("run.time", summary.time.ps(), "ps", "simulated time that was counted")?;
-    to.count("run.cores", summary.cores as u64, "cores", "that executed something")?;
+    to.count("run.time", summary.time.ps(), "ps", "simulated time covered by the statistics")?;
+    to.count("run.cores", summary.cores as u64, "cores", "that executed instructions")?;
     if summary.stack.is_some() {
         to.count("run.cycles", cycles.round() as u64, "cycles", "of all cores, while not idle")?;
         to.rate(
@@ -84,7 +84,7 @@ pub(super) fn add_run(simulation: &Simulation, to: &mut Statistics) -> Result<()
 }
 
 /// The blocks executed while counting. Partial executions of a block are rounded down.
-pub(super) fn executed(simulation: &Simulation, report: &Report<'_>) -> Vec<Executed> {
+pub(super) fn executed(simulation: &TimingSimulation, report: &Report<'_>) -> Vec<Executed> {
     let blocks = simulation.cores.iter().flat_map(|core| core.model.blocks());
     blocks
         .map(|(number, counts)| {
@@ -102,7 +102,7 @@ pub(super) fn add_source(
     to: &mut Statistics,
 ) -> Result<(), StatisticsError> {
     let Some((_, instructions)) = source else { return Ok(()) };
-    to.count("run.source_instructions", instructions, "instructions", "of the program's own architecture")
+    to.count("run.source_instructions", instructions, "instructions", "of the program's instruction set")
 }
 
 /// The result of a run.

@@ -12,14 +12,14 @@ use longma_sim::{Duration, Time, TraceEvents, Track};
 
 use super::ModelledCore;
 use crate::devices::{Note, Row};
-use crate::schedule::Place;
+use crate::schedule::ThreadSlot;
 
 /// The sampling interval of counters.
 pub(super) const SAMPLE: Duration = Duration::from_ps(10_000_000);
 
 /// How far a core may lag behind the most advanced one and still transfer bytes. Traffic windows are written after this
 /// delay.
-const OUT_OF_STEP: Duration = Duration::from_ps(2 * SAMPLE.ps());
+const MAX_LAG: Duration = Duration::from_ps(2 * SAMPLE.ps());
 
 /// The trace process that contains the cores.
 const CORES: u32 = 1;
@@ -105,9 +105,9 @@ impl Timeline {
         Track { process: CORES, thread: core as u32 }
     }
 
-    /// Records that a thread ran at `place` until `until`.
-    pub(super) fn ran(&mut self, place: Place, until: Time) {
-        let core = place.core;
+    /// Records that a thread ran at `slot` until `until`.
+    pub(super) fn ran(&mut self, slot: ThreadSlot, until: Time) {
+        let core = slot.core;
         if self.running.len() <= core {
             self.running.resize(core + 1, None);
             self.named.resize(core + 1, false);
@@ -116,14 +116,12 @@ impl Timeline {
             let done = self.events.thread_name(Self::track(core), &format!("core {core}"));
             self.note(done);
         }
-        let thread = place.thread.0;
+        let thread = slot.thread.0;
         match &mut self.running[core] {
-            Some(running) if running.thread == thread && running.until == place.start => {
-                running.until = until
-            }
+            Some(running) if running.thread == thread && running.until == slot.start => running.until = until,
             _ => {
                 self.flush(core);
-                self.running[core] = Some(Running { thread, since: place.start, until });
+                self.running[core] = Some(Running { thread, since: slot.start, until });
             }
         }
     }
@@ -190,24 +188,24 @@ impl Timeline {
         Ok(())
     }
 
-    /// Connects the thread at `place` to the interrupts that reported these frames.
-    pub(super) fn told(&mut self, place: Place, frames: &[u64]) {
+    /// Connects the thread at `slot` to the interrupts that reported these frames.
+    pub(super) fn link_frames(&mut self, slot: ThreadSlot, frames: &[u64]) {
         for frame in frames {
             let id = Arrow { frame: *frame, leg: 2 }.id();
-            let done = self.events.flow_end(Self::track(place.core), FRAME, id, place.start);
+            let done = self.events.flow_end(Self::track(slot.core), FRAME, id, slot.start);
             self.note(done);
         }
     }
 
     /// Records a mark of the program.
-    pub(super) fn mark(&mut self, place: Place, magic: Magic, at: Time) {
+    pub(super) fn mark(&mut self, slot: ThreadSlot, magic: Magic, at: Time) {
         let name = match magic {
             Magic::RegionBegin => "region of interest begins".into(),
             Magic::RegionEnd => "region of interest ends".into(),
             Magic::Checkpoint => "checkpoint".into(),
             Magic::Event(number) => format!("event {number}"),
         };
-        let done = self.events.instant(Self::track(place.core), &name, at);
+        let done = self.events.instant(Self::track(slot.core), &name, at);
         self.note(done);
     }
 
@@ -229,7 +227,7 @@ impl Timeline {
                 self.note(done);
             }
         }
-        self.write_traffic(Time::from_ps(at.ps().saturating_sub(OUT_OF_STEP.ps())), memory);
+        self.write_traffic(Time::from_ps(at.ps().saturating_sub(MAX_LAG.ps())), memory);
     }
 
     /// Writes the traffic of each component in windows that are complete at `now`. Of consecutive empty windows, only

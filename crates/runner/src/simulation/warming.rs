@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_instructions_are_kept_and_no_more_than_a_quantum_beyond() {
+    fn the_last_instructions_and_at_most_a_quantum_more_are_kept() {
         let mut warming = Warming::new(100);
         for number in 0..50 {
             warming.keep(0, Time::ZERO, Time::ZERO, &trace(number, 30));
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_kept_if_nothing_is_wanted() {
+    fn no_warming_keeps_nothing() {
         let mut warming = Warming::new(0);
         warming.keep(0, Time::ZERO, Time::ZERO, &trace(0, 30));
         assert!(warming.take().is_empty());

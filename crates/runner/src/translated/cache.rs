@@ -12,14 +12,14 @@ use std::time::SystemTime;
 
 use bytes::Bytes;
 use longma_core::KeptRegions;
-use longma_translate::kept::{Kept, Written};
+use longma_translate::persistent_cache::{EncodedPositions, ExportedUnits};
 use sha2::{Digest, Sha256};
 use twox_hash::XxHash3_64;
 
 /// The maximum total size of the cache in bytes. The least recently used files are removed first.
-const MOST_BYTES: u64 = 1 << 30;
+const MAX_BYTES: u64 = 1 << 30;
 /// The maximum size of a file in bytes. Larger files are neither written nor read.
-const MOST_FILE_BYTES: u64 = 256 << 20;
+const MAX_FILE_BYTES: u64 = 256 << 20;
 
 const MAGIC: &[u8; 8] = b"LongmaT1";
 const NAME: &str = "translations";
@@ -28,7 +28,7 @@ const UNFINISHED: &str = "unfinished";
 
 /// The content of a cache file.
 pub(super) struct Content {
-    pub units: Kept,
+    pub units: ExportedUnits,
     pub regions: KeptRegions,
     pub code: Bytes,
 }
@@ -88,11 +88,11 @@ impl CacheFile {
         let no_link = libc::O_NOFOLLOW | libc::O_NONBLOCK;
         let mut file = OpenOptions::new().read(true).custom_flags(no_link).open(self.path()).ok()?;
         let found = file.metadata().ok()?;
-        if !found.is_file() || !is_own(&found) || found.size() > MOST_FILE_BYTES {
+        if !found.is_file() || !is_own(&found) || found.size() > MAX_FILE_BYTES {
             return None;
         }
         let mut bytes = Vec::with_capacity(found.size() as usize + 1);
-        (&mut file).take(MOST_FILE_BYTES).read_to_end(&mut bytes).ok()?;
+        (&mut file).take(MAX_FILE_BYTES).read_to_end(&mut bytes).ok()?;
         let content = self.parse(&bytes.into())?;
         // `make_room` removes files by modification time.
         let _ = file.set_modified(SystemTime::now());
@@ -114,9 +114,9 @@ impl CacheFile {
         };
         let (index, units, words, steps) = (section()?, section()?, section()?, section()?);
         let (pending, regions, code) = (section()?, section()?, section()?);
-        let positions = Arc::new(Written { steps, pending });
+        let positions = Arc::new(EncodedPositions { steps, pending });
         Some(Content {
-            units: Kept { index, units, words, positions },
+            units: ExportedUnits { index, units, words, positions },
             regions: postcard::from_bytes(&regions).ok()?,
             code,
         })
@@ -132,8 +132,8 @@ impl CacheFile {
             return Err(io::ErrorKind::NotFound.into());
         }
         let regions = postcard::to_allocvec(&content.regions).map_err(io::Error::other)?;
-        let Kept { index, units, words, positions } = &content.units;
-        let Written { steps, pending } = &**positions;
+        let ExportedUnits { index, units, words, positions } = &content.units;
+        let EncodedPositions { steps, pending } = &**positions;
         let sections: [&[u8]; 7] = [index, units, words, steps, pending, &regions, &content.code];
         let mut all = Vec::new();
         for section in sections {
@@ -142,7 +142,7 @@ impl CacheFile {
         }
         let bytes = (MAGIC.len() + self.identity.len() + 8 + all.len()) as u64;
         let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
-        if bytes > MOST_FILE_BYTES || limit.is_some_and(|limit| bytes > limit) {
+        if bytes > MAX_FILE_BYTES || limit.is_some_and(|limit| bytes > limit) {
             // Exceeding the second limit would raise SIGXFSZ.
             return Err(io::ErrorKind::FileTooLarge.into());
         }
@@ -195,7 +195,7 @@ fn make_room(folder: &Path, bytes: u64) {
     files.sort_unstable();
     let mut all: u64 = files.iter().map(|(_, bytes, _)| bytes).sum();
     for (_, size, path) in files {
-        if all.saturating_add(bytes) <= MOST_BYTES {
+        if all.saturating_add(bytes) <= MAX_BYTES {
             break;
         }
         let _ = fs::remove_file(path);
@@ -212,8 +212,8 @@ mod tests {
 
     fn content(bytes: usize) -> Content {
         let part = |byte: u8| Bytes::from(vec![byte; bytes]);
-        let positions = Arc::new(Written { steps: part(4), pending: part(5) });
-        let units = Kept { index: part(1), units: part(2), words: part(3), positions };
+        let positions = Arc::new(EncodedPositions { steps: part(4), pending: part(5) });
+        let units = ExportedUnits { index: part(1), units: part(2), words: part(3), positions };
         Content { units, regions: KeptRegions::default(), code: part(6) }
     }
 
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_by_the_same_program_and_identity_alone() {
+    fn a_cache_file_is_read_only_by_the_same_program_and_identity() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path().join("cache");
         let one = file(&folder, "a", "1");
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_which_a_bit_has_changed_or_a_part_is_missing_is_not_read() {
+    fn a_damaged_cache_file_is_rejected() {
         let folder = tempfile::tempdir().unwrap();
         let one = file(&folder.path().join("cache"), "a", "1");
         one.write(&content(10)).unwrap();
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_has_become_another_or_everybodys_is_not_written_to() {
+    fn a_replaced_or_world_writable_directory_is_not_written_to() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("cache");
         let one = file(&path, "a", "1");
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_not_been_used_for_longest_makes_room_and_what_was_never_finished_goes() {
+    fn the_least_recently_used_and_unfinished_files_are_evicted() {
         let folder = tempfile::tempdir().unwrap();
         let hours = |hours: u64| SystemTime::now() - Duration::from_secs(3600 * hours);
         let place = |name: &str, bytes: u64, used: SystemTime| {
@@ -293,17 +293,17 @@ mod tests {
             file.set_len(bytes).unwrap();
             file.set_modified(used).unwrap();
         };
-        place("a.translations", MOST_BYTES / 2, hours(3));
-        place("b.translations", MOST_BYTES / 4, hours(2));
-        place("c.translations", MOST_BYTES / 4, hours(1));
+        place("a.translations", MAX_BYTES / 2, hours(3));
+        place("b.translations", MAX_BYTES / 4, hours(2));
+        place("c.translations", MAX_BYTES / 4, hours(1));
         place("d.unfinished", 1, hours(2));
         place("e.unfinished", 1, hours(0));
-        place("else", MOST_BYTES, hours(9));
+        place("else", MAX_BYTES, hours(9));
         make_room(folder.path(), 1);
         assert_eq!(names(folder.path()), ["b.translations", "c.translations", "e.unfinished", "else"]);
-        make_room(folder.path(), MOST_BYTES / 2);
+        make_room(folder.path(), MAX_BYTES / 2);
         assert_eq!(names(folder.path()), ["b.translations", "c.translations", "e.unfinished", "else"]);
-        make_room(folder.path(), 3 * (MOST_BYTES / 4));
+        make_room(folder.path(), 3 * (MAX_BYTES / 4));
         assert_eq!(names(folder.path()), ["c.translations", "e.unfinished", "else"]);
     }
 }

@@ -6,9 +6,9 @@ use longma_core::Core;
 use longma_guest::Errno;
 use longma_linux::{Outcome, Thread};
 use longma_loongarch::{Access, Fault, FaultCause, State, Trap};
-use longma_translate::front_end::{CallResult, FrontEnd, SCRATCH, STACK_POINTER, Step, Structures};
+use longma_translate::front_end::{CallResult, FrontEnd, SCRATCH, STACK_POINTER, SyscallAction, UserMemory};
 
-use super::steered::Steered;
+use super::debugged::DebuggedThread;
 use super::{Translated, memory_for};
 use crate::cores::Cores;
 
@@ -26,29 +26,29 @@ thread_local! {
     /// The program's registers and the LoongArch arguments of the call that this host thread is making.
     static CALLER: Cell<Option<([u64; 32], [u64; 6])>> = const { Cell::new(None) };
     /// The address of this host thread's buffer for structures in guest memory; 0 if not allocated.
-    static ROOM: Cell<u64> = const { Cell::new(0) };
+    static CALL_BUFFER: Cell<u64> = const { Cell::new(0) };
 }
 
 /// The buffer for the structures of a call. It is not below the stack pointer, because that memory may be unmapped or
 /// belong to another stack.
-fn room<F: FrontEnd>(cores: &Cores) -> Result<u64, Errno> {
-    if ROOM.get() == 0 {
-        ROOM.set(memory_for(cores.process().address_space(), F::ROOM_BYTES)?);
+fn call_buffer<F: FrontEnd>(cores: &Cores) -> Result<u64, Errno> {
+    if CALL_BUFFER.get() == 0 {
+        CALL_BUFFER.set(memory_for(cores.process().address_space(), F::CALL_BUFFER_BYTES)?);
     }
-    Ok(ROOM.get())
+    Ok(CALL_BUFFER.get())
 }
 
 /// Frees the buffer of a thread that has exited.
 fn leave_room<F: FrontEnd>(cores: &Cores) {
-    let room = ROOM.replace(0);
-    if room != 0 {
+    let buffer = CALL_BUFFER.replace(0);
+    if buffer != 0 {
         // Fails if the program has unmapped the pages itself.
-        let _ = cores.process().address_space().unmap(room, F::ROOM_BYTES);
+        let _ = cores.process().address_space().unmap(buffer, F::CALL_BUFFER_BYTES);
     }
 }
 
 /// Allocates spill slots for a new thread, with the contents of its creator's.
-fn slots_like<F: FrontEnd>(cores: &Cores, view: &dyn Structures, slots: u64) -> Option<u64> {
+fn slots_like<F: FrontEnd>(cores: &Cores, view: &dyn UserMemory, slots: u64) -> Option<u64> {
     if F::SLOT_BYTES == 0 {
         return Some(0);
     }
@@ -59,7 +59,7 @@ fn slots_like<F: FrontEnd>(cores: &Cores, view: &dyn Structures, slots: u64) -> 
 
 /// Saves a thread's spill slots before a call that may create a process. A vfork child shares the parent's memory, but
 /// the slots are registers, which the child must not change in the parent.
-fn kept_slots<F: FrontEnd>(view: &dyn Structures, slots: u64, number: u64) -> Option<Vec<u8>> {
+fn kept_slots<F: FrontEnd>(view: &dyn UserMemory, slots: u64, number: u64) -> Option<Vec<u8>> {
     let mut bytes = vec![0; F::SLOT_BYTES as usize];
     let may_borrow = F::SLOT_BYTES != 0 && matches!(number, CLONE | CLONE3);
     (may_borrow && view.read(slots, &mut bytes)).then_some(bytes)
@@ -74,7 +74,7 @@ fn leave_slots<F: FrontEnd>(cores: &Cores, state: &State) {
 
 impl<F: FrontEnd> Translated<F> {
     /// Handles the system call at the program counter.
-    pub(super) fn call(&self, on: &mut Steered, core: &mut Core) -> Outcome {
+    pub(super) fn call(&self, on: &mut DebuggedThread, core: &mut Core) -> Outcome {
         let cores = on.cores;
         let state = &mut core.cpu().state;
         let Some(position) = self.engine().position(state.pc) else {
@@ -86,30 +86,30 @@ impl<F: FrontEnd> Translated<F> {
         // r1 is free between two source instructions. `resume` expects a handler's return address or 0 there.
         state.set_r(SCRATCH, 0);
         let before = state.x;
-        let step = match room::<F>(cores) {
-            Ok(room) => F::call(state, room, &view),
-            Err(Errno(error)) => Step::Done(Err(error as u64)),
+        let step = match call_buffer::<F>(cores) {
+            Ok(buffer) => F::call(state, buffer, &view),
+            Err(Errno(error)) => SyscallAction::Done(Err(error as u64)),
         };
-        let is_made_here = !matches!(step, Step::Call(..) | Step::SignalReturn);
+        let is_made_here = !matches!(step, SyscallAction::Call(..) | SyscallAction::SignalReturn);
         if let Some(simulated) = cores.in_time().filter(|_| is_made_here) {
             simulated.enter_kernel(on.thread);
         }
         let mut is_there = true;
         let result = match step {
-            Step::Done(result) => result.map(|value| (value, None)),
-            Step::ThreadPointer(value) => {
+            SyscallAction::Done(result) => result.map(|value| (value, None)),
+            SyscallAction::ThreadPointer(value) => {
                 F::set_thread_pointer(state, value);
                 Ok((0, None))
             }
-            Step::Flush(start, bytes) => {
+            SyscallAction::Flush(start, bytes) => {
                 self.forget(cores, start..start.saturating_add(bytes));
                 Ok((0, None))
             }
-            Step::SignalReturn => {
+            SyscallAction::SignalReturn => {
                 state.pc = source;
                 return self.return_from_handler(on, core);
             }
-            Step::Call(number, arguments, after) => {
+            SyscallAction::Call(number, arguments, after) => {
                 state.pc = source;
                 on.enter_call(state, source + F::SYSCALL_BYTES);
                 match self.through_process(on, core, (code, before), (number, arguments, after)) {
@@ -124,7 +124,7 @@ impl<F: FrontEnd> Translated<F> {
         let state = &mut core.cpu().state;
         F::put_result(state, result);
         state.pc = source + F::SYSCALL_BYTES;
-        self.note_hold(on);
+        self.release_area(on);
         on.leave_call(state);
         if core.cpu().attention.is_requested() {
             // Deliver signals before anything else is executed. The call may have to be restarted, or may have set a
@@ -135,7 +135,7 @@ impl<F: FrontEnd> Translated<F> {
         }
         if on.follower.is_some() || !is_there {
             let state = &mut core.cpu().state;
-            return self.go_on(on, state, state.pc);
+            return self.arrive(on, state, state.pc);
         }
         core.cpu().state.pc = code + 4;
         Outcome::Continue
@@ -145,15 +145,15 @@ impl<F: FrontEnd> Translated<F> {
     /// whether the code at `code` still exists, or the outcome if the thread does not continue.
     fn through_process(
         &self,
-        on: &mut Steered,
+        on: &mut DebuggedThread,
         core: &mut Core,
         (code, before): (u64, [u64; 32]),
-        (number, arguments, after): (u64, [u64; 6], F::After),
+        (number, arguments, after): (u64, [u64; 6], F::ResultConversion),
     ) -> Result<(CallResult, bool), Outcome> {
         let cores = on.cores;
         let view = self.view(cores);
         let kept = kept_slots::<F>(&view, before[usize::from(F::SLOTS)], number);
-        let (outcome, is_there) = self.away(code, || make(cores, core, on.thread, number, arguments));
+        let (outcome, is_there) = self.outside_area(code, || make(cores, core, on.thread, number, arguments));
         if let Some(kept) = kept {
             let _ = view.write(before[usize::from(F::SLOTS)], &kept);
         }
@@ -184,7 +184,7 @@ impl<F: FrontEnd> Translated<F> {
         Ok((result, is_there))
     }
 
-    fn return_from_handler(&self, on: &mut Steered, core: &mut Core) -> Outcome {
+    fn return_from_handler(&self, on: &mut DebuggedThread, core: &mut Core) -> Outcome {
         let cores = on.cores;
         let state = &mut core.cpu().state;
         let at = state.r(STACK_POINTER);
@@ -227,7 +227,7 @@ fn answer(cores: &Cores, core: &mut Core, thread: &mut Thread) -> Outcome {
 impl<F: FrontEnd> Translated<F> {
     /// Sets the initial state of a thread that the calling thread is creating. The process has set `state` to the
     /// source address and the registers of a LoongArch call. Returns false if the thread cannot start.
-    pub(super) fn bear(&self, cores: &Cores, state: &mut State) -> bool {
+    pub(super) fn begin_spawn(&self, cores: &Cores, state: &mut State) -> bool {
         let Some((mut caller, [flags, _, _, _, thread_pointer, _])) = CALLER.get() else { return false };
         let stack = state.r(STACK_POINTER);
         let Some(slots) = slots_like::<F>(cores, &self.view(cores), caller[usize::from(F::SLOTS)]) else {
@@ -245,10 +245,10 @@ impl<F: FrontEnd> Translated<F> {
         // The process assumed a LoongArch system-call instruction, which has four bytes.
         let behind = state.pc.wrapping_sub(4).wrapping_add(F::SYSCALL_BYTES);
         // The new thread reports a breakpoint here after it has started.
-        match self.code_past_stop(cores, behind) {
+        match self.code_past_breakpoint(cores, behind) {
             Ok(code) => {
                 // The new thread counts as being in this area until the creator's call is over.
-                self.places.bear();
+                self.area_usage.begin_spawn();
                 state.pc = code;
                 true
             }

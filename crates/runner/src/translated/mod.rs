@@ -1,14 +1,14 @@
 //! Execution of programs for other architectures: the translation of a process and its memory. `longma-translate`
-//! translates, `run.rs` has the run loop, and `calls.rs` handles system calls.
+//! translates, `translated_loop.rs` has the run loop, and `calls.rs` handles system calls.
 
+mod area_switch;
+mod area_usage;
 mod cache;
+mod cache_transfer;
 mod calls;
-mod keeping;
+mod debugged;
 pub mod listing;
-mod places;
-mod room;
-mod run;
-mod steered;
+mod translated_loop;
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -26,18 +26,18 @@ use longma_linux::{Outcome, Process, Thread};
 use longma_loongarch::{Access, Fault, FaultCause, State};
 use longma_translate::debug::Value;
 use longma_translate::engine::{Engine, Layout};
-use longma_translate::front_end::{FrontEnd, Memory, Structures};
-use longma_translate::parts::Parts;
+use longma_translate::front_end::{FrontEnd, Memory, UserMemory};
+use longma_translate::optimizations::Optimizations;
 use longma_translate_arm::Aarch64;
 use longma_translate_mips::Mips64;
 use longma_translate_x86::X86_64;
 
 use crate::cores::Cores;
+use area_usage::AreaUsage;
 use cache::CacheFile;
+use debugged::DebuggedThread;
+pub(crate) use debugged::{DebugAction, ThreadDebugger};
 use listing::ListedUnit;
-use places::Places;
-use steered::Steered;
-pub(crate) use steered::{Next, Steers};
 
 /// The translation of a process, independent of its architecture.
 pub(crate) trait Translation: Send + Sync {
@@ -48,19 +48,19 @@ pub(crate) trait Translation: Send + Sync {
     fn run(&self, cores: &Cores, core: &mut Core, thread: &mut Thread) -> Outcome;
 
     /// Runs a thread under a debugger until the debugger detaches.
-    fn steer(
+    fn run_debugged(
         &self,
         cores: &Cores,
         core: &mut Core,
         thread: &mut Thread,
-        follower: &mut dyn Steers,
+        follower: &mut dyn ThreadDebugger,
     ) -> Outcome;
 
     /// Enables or disables debug mode, in which all registers are architectural wherever a thread stops.
-    fn watch(&self, cores: &Cores, is_watched: bool);
+    fn set_debug_mode(&self, cores: &Cores, is_debugged: bool);
 
     /// Sets the breakpoints. Threads stop before they execute these source addresses.
-    fn stop_at(&self, cores: &Cores, stops: &BTreeSet<u64>);
+    fn set_breakpoints(&self, cores: &Cores, breakpoints: &BTreeSet<u64>);
 
     /// The GDB target description of the registers.
     fn describe_registers(&self) -> String;
@@ -77,19 +77,19 @@ pub(crate) trait Translation: Send + Sync {
 
     /// Sets the initial state of a thread that the calling thread is creating. The process has set `state` to the
     /// source address and the registers of a LoongArch call. Returns false if the thread cannot start.
-    fn give_birth(&self, cores: &Cores, state: &mut State) -> bool;
+    fn prepare_spawn(&self, cores: &Cores, state: &mut State) -> bool;
 
-    /// Reports that a thread for which [`Self::give_birth`] succeeded does not start.
-    fn bury(&self);
+    /// Reports that a thread for which [`Self::prepare_spawn`] succeeded does not start.
+    fn end_spawn(&self);
 
     /// Must be called in a forked child, in which only the calling thread exists.
     fn become_forked(&self);
 
     /// Imports the translations of earlier runs. No thread may be running.
-    fn take_up_kept(&self, cores: &Cores);
+    fn import_cache(&self, cores: &Cores);
 
     /// Exports the translations for later runs. The program has ended; its other threads do not continue.
-    fn keep(&self, cores: &Cores);
+    fn export_cache(&self, cores: &Cores);
 
     /// The source address for a host address of translated code. Other addresses are returned unchanged.
     fn source_address(&self, address: u64) -> u64;
@@ -106,11 +106,11 @@ pub(crate) trait Translation: Send + Sync {
 
 /// The area for translated code, and the cache.
 #[derive(Clone)]
-pub(crate) struct Room {
+pub(crate) struct CodeAreaConfig {
     /// The size limit in bytes; `None` for all available space.
     pub bytes: Option<u64>,
     /// Whether the area is reused when it is full. Never in simulated time.
-    pub is_used_again: bool,
+    pub is_reused: bool,
     /// The directory of the translation cache, if enabled.
     pub cache: Option<PathBuf>,
     /// The directory that the program sees as `/`, if it is not the host's.
@@ -118,12 +118,18 @@ pub(crate) struct Room {
 }
 
 /// Creates the translation of a process; `None` if its program is for LoongArch.
-pub(crate) fn translation_of(process: &Process, parts: Parts, room: Room) -> Option<Arc<dyn Translation>> {
+pub(crate) fn translation_of(
+    process: &Process,
+    optimizations: Optimizations,
+    code_area: CodeAreaConfig,
+) -> Option<Arc<dyn Translation>> {
     match process.architecture() {
         Architecture::LoongArch64 => None,
-        Architecture::Mips64 => Some(Arc::new(Translated::<Mips64>::of(process, parts, room)?)),
-        Architecture::X86_64 => Some(Arc::new(Translated::<X86_64>::of(process, parts, room)?)),
-        Architecture::Aarch64 => Some(Arc::new(Translated::<Aarch64>::of(process, parts, room)?)),
+        Architecture::Mips64 => Some(Arc::new(Translated::<Mips64>::of(process, optimizations, code_area)?)),
+        Architecture::X86_64 => Some(Arc::new(Translated::<X86_64>::of(process, optimizations, code_area)?)),
+        Architecture::Aarch64 => {
+            Some(Arc::new(Translated::<Aarch64>::of(process, optimizations, code_area)?))
+        }
     }
 }
 
@@ -145,10 +151,10 @@ struct Translated<F: FrontEnd> {
     /// The spill slots of the first thread; 0 if there are none.
     first_slots: u64,
     /// Whether a debugger is attached.
-    is_watched: AtomicBool,
+    is_debugged: AtomicBool,
     /// The number of area switches.
-    turns: AtomicU64,
-    places: Places,
+    area_switches: AtomicU64,
+    area_usage: AreaUsage,
     /// The start of the second area; `u64::MAX` if there is only one.
     second_area: u64,
     /// The cache file, if the cache is enabled.
@@ -180,36 +186,36 @@ impl<F: FrontEnd> Translation for Translated<F> {
     }
 
     fn run(&self, cores: &Cores, core: &mut Core, thread: &mut Thread) -> Outcome {
-        let outcome = self.go(&mut Steered::free(cores, thread), core);
+        let outcome = self.go(&mut DebuggedThread::free(cores, thread), core);
         if outcome != Outcome::Continue {
-            self.places.set(None);
+            self.area_usage.set(None);
         }
         outcome
     }
 
-    fn steer(
+    fn run_debugged(
         &self,
         cores: &Cores,
         core: &mut Core,
         thread: &mut Thread,
-        follower: &mut dyn Steers,
+        follower: &mut dyn ThreadDebugger,
     ) -> Outcome {
-        let outcome = self.go_steered(cores, core, thread, follower);
+        let outcome = self.run_under_debugger(cores, core, thread, follower);
         if outcome != Outcome::Continue {
-            self.places.set(None);
+            self.area_usage.set(None);
         }
         outcome
     }
 
-    fn watch(&self, cores: &Cores, is_watched: bool) {
-        if self.is_watched.swap(is_watched, Ordering::AcqRel) != is_watched {
-            let forgotten = self.engine().watch(is_watched, &self.view(cores));
+    fn set_debug_mode(&self, cores: &Cores, is_debugged: bool) {
+        if self.is_debugged.swap(is_debugged, Ordering::AcqRel) != is_debugged {
+            let forgotten = self.engine().set_debug_mode(is_debugged, &self.view(cores));
             must(forgotten);
         }
     }
 
-    fn stop_at(&self, cores: &Cores, stops: &BTreeSet<u64>) {
-        let forgotten = self.engine().stop_at(stops, &self.view(cores));
+    fn set_breakpoints(&self, cores: &Cores, breakpoints: &BTreeSet<u64>) {
+        let forgotten = self.engine().set_breakpoints(breakpoints, &self.view(cores));
         must(forgotten);
     }
 
@@ -240,25 +246,25 @@ impl<F: FrontEnd> Translation for Translated<F> {
         }
     }
 
-    fn give_birth(&self, cores: &Cores, state: &mut State) -> bool {
-        self.bear(cores, state)
+    fn prepare_spawn(&self, cores: &Cores, state: &mut State) -> bool {
+        self.begin_spawn(cores, state)
     }
 
-    fn bury(&self) {
-        self.places.bury();
+    fn end_spawn(&self) {
+        self.area_usage.end_spawn();
     }
 
     fn become_forked(&self) {
-        self.places.become_forked();
+        self.area_usage.become_forked();
         self.is_forked.store(true, Ordering::Release);
     }
 
-    fn take_up_kept(&self, cores: &Cores) {
-        self.take_up_kept(cores);
+    fn import_cache(&self, cores: &Cores) {
+        self.import_cache(cores);
     }
 
-    fn keep(&self, cores: &Cores) {
-        self.keep(cores);
+    fn export_cache(&self, cores: &Cores) {
+        self.export_cache(cores);
     }
 
     fn source_address(&self, address: u64) -> u64 {
@@ -285,11 +291,11 @@ impl<F: FrontEnd> Translation for Translated<F> {
 const HOT: u32 = 16;
 
 impl<F: FrontEnd> Translated<F> {
-    fn of(process: &Process, parts: Parts, room: Room) -> Option<Self> {
+    fn of(process: &Process, optimizations: Optimizations, code_area: CodeAreaConfig) -> Option<Self> {
         let areas = process.areas()?;
         F::prepare_process();
         let all = areas.code.end - areas.code.start;
-        let bytes = room.bytes.map_or(all, |bytes| bytes.min(all));
+        let bytes = code_area.bytes.map_or(all, |bytes| bytes.min(all));
         let layout = Layout {
             code: areas.code.start..areas.code.start + bytes,
             table: areas.table.start,
@@ -299,25 +305,25 @@ impl<F: FrontEnd> Translated<F> {
             0 => 0,
             bytes => memory_for(process.address_space(), bytes).ok()?,
         };
-        let mut engine = Engine::new(layout.clone(), parts);
-        let folder = room.cache.filter(|_| room.is_used_again);
+        let mut engine = Engine::new(layout.clone(), optimizations);
+        let folder = code_area.cache.filter(|_| code_area.is_reused);
         let text = format!("{layout:?} {first_slots:#x}");
         let cache = folder.and_then(|folder| {
-            keeping::file_of::<F>(
+            cache_transfer::file_of::<F>(
                 process,
-                [&folder, room.root.as_deref().unwrap_or(Path::new("/"))],
-                parts,
+                [&folder, code_area.root.as_deref().unwrap_or(Path::new("/"))],
+                optimizations,
                 &text,
             )
         });
         if cache.is_some() {
-            engine.note_origins();
+            engine.record_origins();
         }
         // Simulated time does not include translation, so all code is translated as whole units there.
         if process.simulation().is_none() {
-            engine.wait_until_hot(HOT);
-            if room.is_used_again {
-                engine.use_room_again();
+            engine.set_hot_threshold(HOT);
+            if code_area.is_reused {
+                engine.split_areas();
             }
         }
         Some(Self {
@@ -329,9 +335,9 @@ impl<F: FrontEnd> Translated<F> {
             forgetting: Mutex::default(),
             layout,
             first_slots,
-            is_watched: AtomicBool::new(false),
-            turns: AtomicU64::new(0),
-            places: Places::new(),
+            is_debugged: AtomicBool::new(false),
+            area_switches: AtomicU64::new(0),
+            area_usage: AreaUsage::new(),
             cache,
             is_forked: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
@@ -435,7 +441,7 @@ impl Memory for View<'_> {
     }
 }
 
-impl Structures for View<'_> {
+impl UserMemory for View<'_> {
     fn read(&self, address: u64, bytes: &mut [u8]) -> bool {
         self.cores.process().memory().read(address, bytes).is_ok()
     }

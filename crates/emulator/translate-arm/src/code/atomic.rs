@@ -93,7 +93,7 @@ impl Lowering<'_> {
         self.assembler.immediate(load, word, word, 0);
         self.assembler.immediate(La::StW, word, SLOTS, SLOT_OF_EXCLUSIVE);
         self.assembler.three(La::RotrW, word, word, amount);
-        let is_own = i.rd() != NONE && matches!(self.home(i.rd()), Place::Register(_));
+        let is_own = i.rd() != NONE && matches!(self.home(i.rd()), Location::Register(_));
         let to = if is_own { self.target(i.rd()) } else { word };
         self.assembler.field(La::BstrpickD, to, word, width - 1, 0);
         self.put(i.rd(), to, true, Facts::of_width(width));
@@ -104,7 +104,7 @@ impl Lowering<'_> {
     fn store_if_reserved(&mut self, i: Instruction, op: La, value: u8, address: u8) {
         self.assembler.immediate(op, value, address, 0);
         // A result that is written to memory does not need another register.
-        let is_own = i.rm() != NONE && matches!(self.home(i.rm()), Place::Register(_));
+        let is_own = i.rm() != NONE && matches!(self.home(i.rm()), Location::Register(_));
         let to = if is_own { self.target(i.rm()) } else { value };
         self.assembler.immediate(La::Xori, to, value, 1);
         self.put(i.rm(), to, true, Facts::of_width(1));
@@ -300,9 +300,9 @@ impl Lowering<'_> {
             return 0;
         }
         match self.home(number) {
-            Place::Register(own) => return own,
-            Place::Scratch(scratch) => self.assembler.two(La::Movscr2gr, spare, scratch),
-            Place::Slot(offset) => self.assembler.immediate(La::LdD, spare, SLOTS, offset.into()),
+            Location::Register(own) => return own,
+            Location::Scratch(scratch) => self.assembler.two(La::Movscr2gr, spare, scratch),
+            Location::Slot(offset) => self.assembler.immediate(La::LdD, spare, SLOTS, offset.into()),
         }
         spare
     }

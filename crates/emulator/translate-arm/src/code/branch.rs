@@ -10,7 +10,7 @@ use super::operands::{NONE, STACK};
 use crate::instruction::{Instruction, Op};
 use crate::registers::{LINK, SCRATCH, TABLE, TARGET, TEMPORARIES};
 use longma_translate::assembler::Goal;
-use longma_translate::parts::Part;
+use longma_translate::optimizations::Optimization;
 
 impl Lowering<'_> {
     /// Lowers a branch, call or return.
@@ -54,7 +54,7 @@ impl Lowering<'_> {
     fn jump_to_register(&mut self, i: Instruction) {
         self.settle();
         let register = self.jumped_to(i.rn());
-        let is_return = i.op == Op::Ret && register == LINK && self.reach.options.has(Part::Returns);
+        let is_return = i.op == Op::Ret && register == LINK && self.reach.options.has(Optimization::Returns);
         let offset = if is_return { 0 } else { 4 * i32::from(register) };
         self.find_code(register);
         if offset != 0 {
@@ -66,7 +66,7 @@ impl Lowering<'_> {
     /// Looks up the code address for the source address in a register.
     fn find_code(&mut self, register: u8) {
         let options = self.reach.options;
-        if options.has(Part::Table) {
+        if options.has(Optimization::Table) {
             self.assembler.three(La::LdxWu, SCRATCH, register, TABLE);
             return;
         }

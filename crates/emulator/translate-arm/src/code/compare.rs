@@ -12,11 +12,11 @@ use super::operands::{NONE, STACK};
 use crate::instruction::{Instruction, Op};
 use crate::registers::*;
 use longma_translate::assembler::Goal;
-use longma_translate::parts::Part;
+use longma_translate::optimizations::Optimization;
 
 /// The uses of the flags that an instruction sets.
 #[derive(Debug, Default)]
-pub(super) struct Readers {
+pub(super) struct FlagUses {
     /// Flags that must be written because they are read outside this block or as a whole.
     pub stored: u8,
     /// Conditions that are tested, each with the index of the instruction that tests it.
@@ -27,7 +27,7 @@ pub(super) struct Readers {
     is_here: bool,
 }
 
-impl Readers {
+impl FlagUses {
     /// The condition that is tested, if it is the only one (a condition and its inverse count as one).
     pub fn only(&self) -> Option<u8> {
         let (_, first) = *self.conditions.first()?;
@@ -45,7 +45,7 @@ impl Readers {
 const ALWAYS: i32 = 14;
 
 /// A strategy to provide the flags.
-enum Way {
+enum FlagStrategy {
     /// Evaluate conditions where they are tested, from operands that are still available.
     Later(Comparison),
     /// Evaluate a single condition immediately.
@@ -58,22 +58,22 @@ enum Way {
 
 impl Lowering<'_> {
     /// The uses of the flags that the current instruction sets.
-    pub fn readers(&self) -> Readers {
+    pub fn readers(&self) -> FlagUses {
         let mut readers = self.all_readers();
         let options = self.reach.options;
-        readers.is_here = readers.stored == 0 && options.has(Part::Flags);
-        if !options.has(Part::Flags) {
+        readers.is_here = readers.stored == 0 && options.has(Optimization::Flags);
+        if !options.has(Optimization::Flags) {
             readers.stored = ALL;
         }
-        if !options.has(Part::Fusion) {
+        if !options.has(Optimization::Fusion) {
             readers.stored |= readers.flags();
             readers.conditions.clear();
         }
         readers
     }
 
-    fn all_readers(&self) -> Readers {
-        let mut readers = Readers::default();
+    fn all_readers(&self) -> FlagUses {
+        let mut readers = FlagUses::default();
         let mut is_disturbed = false;
         for (index, (pc, i)) in self.block.0.iter().enumerate().skip(self.index + 1) {
             let Some(i) = *i else {
@@ -114,7 +114,7 @@ impl Lowering<'_> {
         }
     }
 
-    fn way(&self, comparison: Comparison, readers: &Readers) -> Way {
+    fn way(&self, comparison: Comparison, readers: &FlagUses) -> FlagStrategy {
         let last = readers.conditions.iter().map(|(index, _)| *index).max().unwrap_or(self.index);
         let operands = comparison.operands.filter(|(a, b)| {
             let second = match b {
@@ -130,13 +130,15 @@ impl Lowering<'_> {
             readers.conditions.iter().all(|(_, condition)| Self::can_test(comparison, *condition))
         };
         match readers.only() {
-            _ if readers.stored == 0 && all(kept) => Way::Later(kept),
-            Some(condition) if all(Comparison { result: None, ..comparison }) => Way::Truth(condition),
-            _ => self.later_then_truth(comparison, readers).unwrap_or(Way::Stored(readers.flags())),
+            _ if readers.stored == 0 && all(kept) => FlagStrategy::Later(kept),
+            Some(condition) if all(Comparison { result: None, ..comparison }) => {
+                FlagStrategy::Truth(condition)
+            }
+            _ => self.later_then_truth(comparison, readers).unwrap_or(FlagStrategy::Stored(readers.flags())),
         }
     }
 
-    fn later_then_truth(&self, comparison: Comparison, readers: &Readers) -> Option<Way> {
+    fn later_then_truth(&self, comparison: Comparison, readers: &FlagUses) -> Option<FlagStrategy> {
         let comparison = Comparison { result: None, ..comparison };
         let (a, b) = comparison.operands.filter(|(_, b)| !matches!(b, Second::Held(..)))?;
         if readers.stored != 0 || readers.is_disturbed {
@@ -157,7 +159,7 @@ impl Lowering<'_> {
             readers.conditions.iter().filter(|(index, _)| *index > last).map(|(_, condition)| *condition);
         let condition = late.next().filter(|condition| *condition < 14)?;
         let is_one = late.all(|other| other >> 1 == condition >> 1);
-        (can_all && is_one).then_some(Way::LaterThenTruth(comparison, last, condition))
+        (can_all && is_one).then_some(FlagStrategy::LaterThenTruth(comparison, last, condition))
     }
 
     /// Before an instruction that overwrites a comparison operand: evaluates the condition that is tested afterwards.
@@ -177,21 +179,21 @@ impl Lowering<'_> {
         let readers = self.readers();
         self.then_truth = None;
         match self.way(comparison, &readers) {
-            Way::LaterThenTruth(kept, last, condition) => {
+            FlagStrategy::LaterThenTruth(kept, last, condition) => {
                 if d != NONE {
                     self.compute(comparison, d);
                 }
                 self.known.flags = Flags::Compared(kept);
                 self.then_truth = Some((last, condition));
             }
-            Way::Later(kept) => {
+            FlagStrategy::Later(kept) => {
                 if d != NONE {
                     self.compute(comparison, d);
                 }
                 self.known.flags =
                     if readers.conditions.is_empty() { Flags::Stored } else { Flags::Compared(kept) };
             }
-            Way::Truth(condition) => {
+            FlagStrategy::Truth(condition) => {
                 self.known.flags = Flags::Compared(Comparison { result: None, ..comparison });
                 let taken = self.taken;
                 let test = self.test(condition);
@@ -202,7 +204,7 @@ impl Lowering<'_> {
                 }
                 self.known.flags = Flags::Truth(if holds { condition } else { condition ^ 1 });
             }
-            Way::Stored(_) if self.suits_extension(kind, is_wide, &readers) => {
+            FlagStrategy::Stored(_) if self.suits_extension(kind, is_wide, &readers) => {
                 let (a, b) = self.compared(a, b, is_wide, true);
                 let value = self.store_flags(kind, (a, b), is_wide, 0);
                 let op = match kind {
@@ -214,7 +216,7 @@ impl Lowering<'_> {
                 self.known.flags = Flags::Extension;
                 self.put_sum(d, value, is_wide);
             }
-            Way::Stored(flags) => {
+            FlagStrategy::Stored(flags) => {
                 let operands = self.compared(a, b, is_wide, true);
                 let value = self.store_flags(kind, operands, is_wide, flags);
                 self.known.flags = self.truth_besides(kind, operands, is_wide, &readers);
@@ -226,7 +228,7 @@ impl Lowering<'_> {
     /// Whether the flag register of the binary-translation extension is cheaper: for 32-bit operations whose flags are
     /// only tested in this block. The extension inverts the carry of a difference, and leaves C and V unchanged for a
     /// conjunction, where AArch64 clears them. So these flags must not be needed.
-    fn suits_extension(&self, kind: Kind, is_wide: bool, readers: &Readers) -> bool {
+    fn suits_extension(&self, kind: Kind, is_wide: bool, readers: &FlagUses) -> bool {
         let flags = readers.flags();
         let is_costly = flags.count_ones() > 1 || flags & 1 != 0;
         let is_right = match kind {
@@ -234,13 +236,13 @@ impl Lowering<'_> {
             Kind::And => flags & 3 == 0,
             Kind::Add => true,
         };
-        self.reach.options.has(Part::Lbt) && !is_wide && readers.is_here && is_costly && is_right
+        self.reach.options.has(Optimization::Lbt) && !is_wide && readers.is_here && is_costly && is_right
     }
 
     /// Flags have been written for uses outside this block. If a single condition is tested in this block, evaluates it
     /// as well, which is cheaper than testing the flags.
-    fn truth_besides(&mut self, kind: Kind, (a, b): (u8, u8), is_wide: bool, readers: &Readers) -> Flags {
-        let here = Readers { stored: 0, conditions: readers.conditions.clone(), ..*readers };
+    fn truth_besides(&mut self, kind: Kind, (a, b): (u8, u8), is_wide: bool, readers: &FlagUses) -> Flags {
+        let here = FlagUses { stored: 0, conditions: readers.conditions.clone(), ..*readers };
         let Some(condition) = here.only().filter(|_| kind == Kind::Sub && is_wide) else {
             return Flags::Stored;
         };

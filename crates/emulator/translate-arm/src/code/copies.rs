@@ -9,9 +9,9 @@ use crate::instruction::{Instruction, Op, Operand};
 /// Bit position of the copy number, above all source addresses.
 const SHIFT: u32 = 56;
 /// Longer loops are not copied.
-const MOST_INSTRUCTIONS: usize = 120;
+const MAX_INSTRUCTIONS: usize = 120;
 /// Maximum number of copied instructions in a unit.
-const MOST_OF_UNIT: usize = 1000;
+const MAX_OF_UNIT: usize = 1000;
 /// Loops of up to this many instructions get [`ROUNDS`] copies in sequence, so that their pointers are updated once in
 /// this many iterations.
 const SHORT: usize = 20;
@@ -36,10 +36,10 @@ fn is_step(i: Instruction) -> bool {
 impl Reach {
     /// Adds copies of each innermost loop.
     pub(super) fn copy_loops(&mut self, loops: &Loops) {
-        let mut left = MOST_OF_UNIT;
+        let mut left = MAX_OF_UNIT;
         for leaders in loops.innermost() {
             let instructions: Vec<_> = leaders.iter().flat_map(|leader| self.block(*leader).0).collect();
-            if instructions.len() > MOST_INSTRUCTIONS.min(left) {
+            if instructions.len() > MAX_INSTRUCTIONS.min(left) {
                 continue;
             }
             let steps = instructions.iter().any(|(_, i)| i.is_some_and(is_step));

@@ -5,11 +5,11 @@ use longma_loongarch::{Instruction as Code, Op as La, State};
 use serde::{Deserialize, Serialize};
 
 use super::known::Facts;
-use super::loops::Homes;
+use super::loops::RegisterAssignment;
 use super::lower::Lowering;
 use super::operands::{NONE, STACK};
 use crate::registers::*;
-use longma_translate::front_end::Structures;
+use longma_translate::front_end::UserMemory;
 
 /// N, Z, C and V as in instruction immediates: bits 3 to 0.
 pub(super) const ALL: u8 = 15;
@@ -314,7 +314,9 @@ impl Lowering<'_> {
         if let (Some(_), 0 | 2) = (comparison.result, condition >> 1) {
             return self.test_of_result(comparison, condition);
         }
-        let Some((a, b)) = comparison.operands else { unreachable!("the flags were to be written") };
+        let Some((a, b)) = comparison.operands else {
+            unreachable!("flags without operands have been stored")
+        };
         if let (Kind::Sub, Second::Constant(value)) = (comparison.kind, b)
             && let Some((value, condition)) = with_zero(value, is_wide, condition)
         {
@@ -373,7 +375,7 @@ impl Lowering<'_> {
 
     /// Computes the result of a comparison into a temporary register. 32-bit results are sign-extended.
     fn result_of(&mut self, comparison: Comparison) -> u8 {
-        let Some((a, b)) = comparison.operands else { unreachable!("the operands are there") };
+        let Some((a, b)) = comparison.operands else { unreachable!("the operands are available") };
         let is_wide = comparison.is_wide;
         let first = if is_wide { self.whole(a) } else { self.word(a) };
         let to = self.own(first);
@@ -476,7 +478,7 @@ impl Lowering<'_> {
 
 impl Flags {
     /// Writes the pending flags to a thread's state.
-    pub(super) fn settle(self, state: &mut State, homes: &Homes, memory: &dyn Structures) {
+    pub(super) fn settle(self, state: &mut State, homes: &RegisterAssignment, memory: &dyn UserMemory) {
         let satisfying = |condition: u8| (0..16).find(|flags| holds(condition, *flags)).unwrap_or(0);
         let flags = match self {
             Self::Stored | Self::StoredTruth(_) => return,
@@ -495,7 +497,7 @@ impl Flags {
 }
 
 impl Comparison {
-    fn flags(self, state: &State, homes: &Homes, memory: &dyn Structures) -> u8 {
+    fn flags(self, state: &State, homes: &RegisterAssignment, memory: &dyn UserMemory) -> u8 {
         let value = |number: u8| match number {
             STACK => state.r(STACK_POINTER),
             NONE => 0,

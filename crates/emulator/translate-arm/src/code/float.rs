@@ -3,7 +3,7 @@
 
 use longma_loongarch::{Instruction as Code, Op as La};
 
-use super::compare::Readers;
+use super::compare::FlagUses;
 use super::flags::{Flags, TestOp, holds};
 use super::known::Facts;
 use super::lower::Lowering;
@@ -182,7 +182,7 @@ impl Lowering<'_> {
         }
     }
 
-    fn store_float_flags(&mut self, i: Instruction, operands: (u8, u8), readers: &Readers) {
+    fn store_float_flags(&mut self, i: Instruction, operands: (u8, u8), readers: &FlagUses) {
         let flags = readers.flags();
         // MI, EQ, CS and VS test a single flag each.
         for (bit, condition, flag) in [(8, 4, NEGATIVE), (4, 0, ZERO), (2, 2, CARRY), (1, 6, OVERFLOW)] {

@@ -11,7 +11,7 @@ use crate::instruction::{Instruction, Op, Operand};
 use crate::registers::*;
 use longma_translate::front_end::{MARK_NUMBER, MARKS};
 
-const _: () = assert!(matches!(place(0), Place::Register(MARK_NUMBER)));
+const _: () = assert!(matches!(place(0), Location::Register(MARK_NUMBER)));
 
 impl Lowering<'_> {
     /// Lowers the instruction. Returns false for other instructions.
@@ -275,7 +275,7 @@ impl Lowering<'_> {
     /// If the next use of x`number` in the block is a pre- or post-indexed access that increments it, returns the
     /// increment.
     fn step_ahead(&self, number: u8) -> Option<i16> {
-        if !matches!(self.home(number), Place::Register(_)) {
+        if !matches!(self.home(number), Location::Register(_)) {
             return None;
         }
         for (pc, i) in self.block.0.iter().skip(self.index + 1) {
@@ -327,7 +327,7 @@ impl Lowering<'_> {
         let goes_on = self
             .following()
             .filter(|next| next.op == Op::Movk && next.rd() == d && next.is_wide() == is_wide);
-        if goes_on.is_some() && matches!(self.home(d), Place::Register(_)) {
+        if goes_on.is_some() && matches!(self.home(d), Location::Register(_)) {
             self.constants[usize::from(d)] = Some(constant as i64);
             self.skip = true;
             return;
@@ -392,7 +392,7 @@ impl Lowering<'_> {
         self.assembler.three(La::SubD, ones, 0, ones);
         let facts = self.facts(n).or(Facts::of(-1));
         let from = self.source(n, is_wide);
-        let to = if matches!(self.home(d), Place::Register(_)) { self.target(d) } else { ones };
+        let to = if matches!(self.home(d), Location::Register(_)) { self.target(d) } else { ones };
         self.assembler.three(La::Or, to, from, ones);
         self.put(d, to, is_wide, if is_wide { Facts::NONE } else { facts });
     }
@@ -464,7 +464,7 @@ impl Lowering<'_> {
             tested.into_iter().for_each(|register| self.free_apart(register, truth));
             let from = self.source(n, is_wide);
             // A result that is written to memory does not need another register.
-            let to = if matches!(self.home(d), Place::Register(_)) { self.target(d) } else { truth };
+            let to = if matches!(self.home(d), Location::Register(_)) { self.target(d) } else { truth };
             self.assembler.three(if is_wide { La::AddD } else { La::AddW }, to, from, truth);
             return self.put_sum(d, to, is_wide);
         }

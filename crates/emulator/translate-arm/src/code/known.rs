@@ -6,9 +6,9 @@ use longma_loongarch::State;
 use serde::{Deserialize, Serialize};
 
 use super::flags::Flags;
-use super::loops::{Homes, OUTSIDE};
-use crate::registers::{self, Place, SLOT_OF_LENT, SLOTS};
-use longma_translate::front_end::Structures;
+use super::loops::{OUTSIDE, RegisterAssignment};
+use crate::registers::{self, Location, SLOT_OF_LENT, SLOTS};
+use longma_translate::front_end::UserMemory;
 
 /// What is known about the value of a LoongArch register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,7 +51,7 @@ impl Facts {
 
 /// A value that is cached in a temporary register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Kept {
+pub(super) enum CachedValue {
     /// A copy of a source register.
     Register(u8),
     /// The sign-extended low half of a source register.
@@ -63,7 +63,7 @@ pub(super) enum Kept {
     Constant(i64),
 }
 
-impl Kept {
+impl CachedValue {
     /// Whether the value depends on x`number`.
     pub fn is_of(self, number: u8) -> bool {
         match self {
@@ -88,9 +88,9 @@ pub struct Known {
     /// The representation of the condition flags.
     pub(super) flags: Flags,
     /// The register assignment.
-    pub(super) homes: Homes,
+    pub(super) homes: RegisterAssignment,
     /// The values cached in the temporary registers, except the last.
-    pub(super) kept: [Option<Kept>; 3],
+    pub(super) kept: [Option<CachedValue>; 3],
     /// Increments that have not been added to the registers yet.
     pub(super) steps: [i16; 31],
 }
@@ -131,10 +131,10 @@ impl Known {
     }
 
     /// The state with another register assignment. Registers in memory are always in their architectural state.
-    pub(super) fn at(self, homes: Homes) -> Self {
+    pub(super) fn at(self, homes: RegisterAssignment) -> Self {
         let mut known = Self { homes, ..self };
         for (number, home) in homes.general.iter().enumerate() {
-            if matches!(home, Place::Register(_)) {
+            if matches!(home, Location::Register(_)) {
                 continue;
             }
             known.steps[number] = 0;
@@ -208,15 +208,15 @@ impl Known {
     }
 
     /// Brings all registers of a thread into their architectural state.
-    pub(crate) fn settle(&self, state: &mut State, memory: &dyn Structures) {
+    pub(crate) fn settle(&self, state: &mut State, memory: &dyn UserMemory) {
         for (number, step) in self.steps.into_iter().enumerate() {
-            if let Place::Register(register) = self.homes.general[number] {
+            if let Location::Register(register) = self.homes.general[number] {
                 state.set_r(register, state.r(register).wrapping_add_signed(step.into()));
             }
         }
         self.flags.settle(state, &self.homes, memory);
         for number in (0..31).filter(|number| self.is_loose(*number)) {
-            if let Place::Register(register) = self.homes.general[usize::from(number)] {
+            if let Location::Register(register) = self.homes.general[usize::from(number)] {
                 state.set_r(register, state.r(register) & 0xffff_ffff);
             }
         }

@@ -11,29 +11,29 @@ use super::copies::source;
 use super::reach::Reach;
 use super::uses::Uses;
 use crate::instruction::{Instruction, Op, Operand};
-use crate::registers::{Place, place, slot};
+use crate::registers::{Location, place, slot};
 
 /// A register assignment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Homes {
+pub struct RegisterAssignment {
     /// The locations of the general-purpose registers.
-    pub(super) general: [Place; 31],
+    pub(super) general: [Location; 31],
     /// A vector that is spilled to memory, so that instructions can use its register as a temporary.
     pub(super) lent: Option<u8>,
 }
 
 /// Maximum loop nesting depth that is analyzed.
-const MOST_DEPTH: usize = 4;
+const MAX_DEPTH: usize = 4;
 
 /// The assignment outside of loops.
-pub(super) const OUTSIDE: Homes = {
-    let mut general = [Place::Slot(0); 31];
+pub(super) const OUTSIDE: RegisterAssignment = {
+    let mut general = [Location::Slot(0); 31];
     let mut number = 0;
     while number < 31 {
         general[number] = place(number as u8);
         number += 1;
     }
-    Homes { general, lent: None }
+    RegisterAssignment { general, lent: None }
 };
 
 /// Whether a vector instruction needs a temporary vector register.
@@ -69,7 +69,7 @@ pub(super) struct Loops {
     /// first leader.
     around: FxHashMap<u64, Vec<u64>>,
     /// Assignments of the loops. Those of an outer loop take precedence.
-    homes: FxHashMap<u64, Homes>,
+    homes: FxHashMap<u64, RegisterAssignment>,
 }
 
 /// The control-flow graph of leaders.
@@ -82,7 +82,7 @@ impl Loops {
     /// Finds the loops among leaders that are not entry points.
     pub fn of(reach: &Reach) -> Self {
         let leaders: Vec<u64> =
-            reach.leaders.iter().copied().filter(|leader| !reach.doors.contains(leader)).collect();
+            reach.leaders.iter().copied().filter(|leader| !reach.entry_points.contains(leader)).collect();
         let index: FxHashMap<u64, usize> = leaders.iter().copied().zip(0..).collect();
         let ways = leaders
             .iter()
@@ -108,7 +108,7 @@ impl Loops {
             for index in &part {
                 self.around.insert(graph.leaders[*index], around.clone());
             }
-            if part.len() > 1 && around.len() < MOST_DEPTH {
+            if part.len() > 1 && around.len() < MAX_DEPTH {
                 // The remaining leaders without the loop entry.
                 let from_outside = |to: &usize| {
                     among.iter().any(|from| !inside.contains(from) && graph.ways[*from].contains(to))
@@ -147,7 +147,7 @@ impl Loops {
     }
 
     /// The register assignment at a leader.
-    pub fn homes(&self, leader: u64) -> Homes {
+    pub fn homes(&self, leader: u64) -> RegisterAssignment {
         let around = self.around.get(&source(leader)).map_or(&[][..], Vec::as_slice);
         around.iter().find_map(|first| self.homes.get(first)).copied().unwrap_or(OUTSIDE)
     }
@@ -200,11 +200,11 @@ impl Named {
         });
     }
 
-    fn homes(&self) -> Homes {
+    fn homes(&self) -> RegisterAssignment {
         if self.tries {
             return OUTSIDE;
         }
-        let is_in_memory = |number: &usize| !matches!(OUTSIDE.general[*number], Place::Register(_));
+        let is_in_memory = |number: &usize| !matches!(OUTSIDE.general[*number], Location::Register(_));
         let mut wanted: Vec<usize> =
             (0..31).filter(is_in_memory).filter(|number| self.general[*number] != 0).collect();
         wanted.sort_by_key(|number| (std::cmp::Reverse(self.general[*number]), *number));
@@ -214,7 +214,7 @@ impl Named {
         if self.has_inner && (unused.len() < wanted.len() || self.needs_vector && lent.is_none()) {
             return OUTSIDE;
         }
-        let mut homes = Homes { lent, ..OUTSIDE };
+        let mut homes = RegisterAssignment { lent, ..OUTSIDE };
         for (number, other) in wanted.into_iter().zip(unused) {
             homes.general[number] = OUTSIDE.general[other];
             homes.general[other] = slot(other as u8);

@@ -13,11 +13,11 @@ use super::known::{Facts, Known};
 use super::reach::{Block, Reach};
 use super::unit::Plan;
 use crate::instruction::{Instruction, Op};
-use crate::registers::{Place, SLOT_OF_VECTORS, SLOTS};
+use crate::registers::{Location, SLOT_OF_VECTORS, SLOTS};
 use crate::{Position, Unit};
 use longma_translate::assembler::{Assembler, Goal, Label};
 use longma_translate::front_end::Exit;
-use longma_translate::parts::Part;
+use longma_translate::optimizations::Optimization;
 
 pub(super) struct Lowering<'a> {
     pub assembler: Assembler,
@@ -30,7 +30,7 @@ pub(super) struct Lowering<'a> {
     /// The code of these leaders.
     inner: FxHashMap<u64, Label>,
     /// Code offsets of the entry points.
-    pub doors: FxHashMap<u64, usize>,
+    pub entry_points: FxHashMap<u64, usize>,
     /// The current state.
     pub known: Known,
     /// Registers with known constant values.
@@ -39,7 +39,7 @@ pub(super) struct Lowering<'a> {
     pub outs: FxHashMap<u64, Vec<(bool, Known)>>,
     /// The edges of the current block (planning passes only).
     block_outs: Vec<(u64, bool, Known)>,
-    pub remembered: Remembered,
+    pub remembered: PlanCache,
     /// The state before the registers were converted for the likely target of the current branch.
     before_way: Option<Known>,
     /// Branches that need a conversion on the edge, which is emitted out of line.
@@ -74,10 +74,10 @@ pub(super) struct Lowering<'a> {
 
 /// Results of blocks from earlier planning passes, by leader. A result is reused if the state at the block's start and
 /// the states expected at its back edges are the same.
-pub(super) type Remembered = FxHashMap<u64, Outcome>;
+pub(super) type PlanCache = FxHashMap<u64, BlockResult>;
 
 /// The result of planning a block.
-pub(super) struct Outcome {
+pub(super) struct BlockResult {
     known: Known,
     /// The states expected at the targets of the back edges, once there is a plan.
     wanted: Vec<Option<Known>>,
@@ -89,7 +89,7 @@ impl<'a> Lowering<'a> {
     pub fn new(reach: &'a Reach, plan: &'a Plan, writes: bool) -> Self {
         let mut assembler = Assembler::default();
         assembler.is_blank = !writes;
-        let inside = reach.leaders.iter().filter(|leader| !reach.doors.contains(leader));
+        let inside = reach.leaders.iter().filter(|leader| !reach.entry_points.contains(leader));
         let inner = inside.map(|leader| (*leader, assembler.label())).collect();
         Self {
             assembler,
@@ -98,12 +98,12 @@ impl<'a> Lowering<'a> {
             plan,
             is_first: plan.is_empty() && !writes,
             inner,
-            doors: FxHashMap::default(),
+            entry_points: FxHashMap::default(),
             known: Known::default(),
             constants: [None; 31],
             outs: FxHashMap::default(),
             block_outs: Vec::new(),
-            remembered: Remembered::default(),
+            remembered: PlanCache::default(),
             before_way: None,
             ways: Vec::new(),
             block: Rc::default(),
@@ -126,10 +126,10 @@ impl<'a> Lowering<'a> {
     pub fn all(&mut self) {
         let leaders: Vec<u64> = self.reach.leaders.iter().copied().collect();
         // During planning, the entry comes last: in merges, the unit's own edges have priority.
-        let entrance = self.reach.entrance;
-        if let Some(entrance) = entrance.filter(|_| !self.assembler.is_blank) {
+        let engine_entry = self.reach.engine_entry;
+        if let Some(engine_entry) = engine_entry.filter(|_| !self.assembler.is_blank) {
             self.next = leaders.first().copied();
-            self.enter(entrance);
+            self.enter(engine_entry);
         }
         for (index, &leader) in leaders.iter().enumerate() {
             self.next = leaders.get(index + 1).copied();
@@ -145,8 +145,8 @@ impl<'a> Lowering<'a> {
         }
         if !self.assembler.is_blank {
             self.out_of_line();
-        } else if let Some(entrance) = entrance {
-            self.enter(entrance);
+        } else if let Some(engine_entry) = engine_entry {
+            self.enter(engine_entry);
         }
     }
 
@@ -161,10 +161,10 @@ impl<'a> Lowering<'a> {
         let wanted = branches.map(|to| (!self.is_first).then(|| self.wanted_at(to)));
         let wanted: Vec<Option<Known>> = wanted.collect();
         let known = self.known;
-        let as_before = |outcome: &Outcome| outcome.known == known && outcome.wanted == wanted;
+        let as_before = |outcome: &BlockResult| outcome.known == known && outcome.wanted == wanted;
         let outcome = self.remembered.remove(&leader).filter(as_before).unwrap_or_else(|| {
             self.translate_block(leader);
-            Outcome { known, wanted, outs: std::mem::take(&mut self.block_outs) }
+            BlockResult { known, wanted, outs: std::mem::take(&mut self.block_outs) }
         });
         for (to, is_back, known) in &outcome.outs {
             self.outs.entry(*to).or_default().push((*is_back, *known));
@@ -173,25 +173,25 @@ impl<'a> Lowering<'a> {
     }
 
     /// Emits the engine's entry to a leader that only the unit's own jumps reach otherwise.
-    fn enter(&mut self, entrance: u64) {
+    fn enter(&mut self, engine_entry: u64) {
         if self.assembler.is_blank {
             let known = Known { flags: Flags::Stored, ..Known::default() };
-            self.outs.entry(entrance).or_default().push((false, known));
+            self.outs.entry(engine_entry).or_default().push((false, known));
             return;
         }
         let offset = self.assembler.words.len();
-        self.doors.insert(entrance, offset);
-        self.unit.entries.push((entrance, offset as u32));
+        self.entry_points.insert(engine_entry, offset);
+        self.unit.entries.push((engine_entry, offset as u32));
         self.unit.positions.push(Position {
             offset: offset as u32,
-            pc: entrance,
+            pc: engine_entry,
             is_boundary: true,
             counted: None,
             begins: true,
             pending: None,
         });
         self.known = Known::default();
-        self.leave(entrance);
+        self.leave(engine_entry);
         self.assembler.fill_from(offset);
     }
 
@@ -208,7 +208,7 @@ impl<'a> Lowering<'a> {
             }
             None => {
                 if !self.reach.options.is_cold {
-                    self.doors.insert(leader, offset);
+                    self.entry_points.insert(leader, offset);
                 }
                 self.unit.entries.push((leader, offset as u32));
                 self.known = Known::default();
@@ -241,7 +241,7 @@ impl<'a> Lowering<'a> {
             self.pc = source(pc);
             let is_unfinished = std::mem::take(&mut self.skip);
             self.begin_instruction(is_unfinished, Some(self.assembler.words.len() as u32));
-            if !is_unfinished && !self.reach.options.has(Part::Forms) {
+            if !is_unfinished && !self.reach.options.has(Optimization::Forms) {
                 self.tidy();
             }
             match i.filter(|_| !self.reach.refused.contains(&self.pc)) {
@@ -450,7 +450,7 @@ impl<'a> Lowering<'a> {
             } else if wanted.is_loose(number)
                 && there.sign
                 && !own.sign
-                && let Place::Register(register) = self.home(number)
+                && let Location::Register(register) = self.home(number)
             {
                 self.assembler.immediate(La::SlliW, register, register, 0);
                 self.known.loose |= 1 << number;

@@ -3,7 +3,7 @@
 
 use longma_loongarch::Op as La;
 
-use super::known::{Facts, Kept};
+use super::known::{CachedValue, Facts};
 use super::lower::Lowering;
 use super::operands::NONE;
 use crate::instruction::{Instruction, Op, Operand};
@@ -188,9 +188,9 @@ impl Lowering<'_> {
     }
 
     /// Returns the address of an access if it is a sum that is worth caching, and the register if it is already cached.
-    fn kept_sum(&mut self, i: Instruction, shift: u8) -> Option<(Kept, Option<u8>)> {
+    fn kept_sum(&mut self, i: Instruction, shift: u8) -> Option<(CachedValue, Option<u8>)> {
         let is_plain = shift != 0 && i.bits(13, 2) == 3 && i.rn() != NONE && i.rm() != NONE;
-        let what = Kept::Sum(i.rn(), i.rm(), shift);
+        let what = CachedValue::Sum(i.rn(), i.rm(), shift);
         (is_plain && !self.reach.frugal.contains(&self.pc)).then(|| (what, self.kept(what)))
     }
 
@@ -200,7 +200,7 @@ impl Lowering<'_> {
         if shift == 0 || number == NONE || !is_wide {
             return None;
         }
-        let what = Kept::Shifted(number, shift);
+        let what = CachedValue::Shifted(number, shift);
         if let Some(register) = self.kept(what) {
             return Some(register);
         }

@@ -1,6 +1,7 @@
 //! Lowers A64 instructions to LoongArch code. Source: Arm Architecture Reference Manual (Arm DDI 0487), chapters C6 and
 //! C7; LoongArch Reference Manual, volumes 1 and 2.
 
+mod assignment;
 mod atomic;
 mod bits;
 mod branch;
@@ -10,7 +11,6 @@ mod conversion;
 mod copies;
 mod flags;
 mod float;
-mod homes;
 mod integer;
 mod known;
 mod loops;

@@ -3,15 +3,15 @@
 
 use longma_loongarch::Op as La;
 
-use super::known::{Facts, Kept};
+use super::known::{CachedValue, Facts};
 use super::lower::Lowering;
 use crate::instruction::Instruction;
-use crate::registers::{Place, SCRATCH, SLOTS, STACK_POINTER, TEMPORARIES};
+use crate::registers::{Location, SCRATCH, SLOTS, STACK_POINTER, TEMPORARIES};
 
 /// Register number 31: the zero register, or the stack pointer where an instruction allows it.
 pub(crate) const NONE: u8 = 31;
 /// Maximum absolute value of a deferred increment.
-const LARGEST_STEP: i16 = 1000;
+const MAX_INCREMENT: i16 = 1000;
 /// Pseudo register number of the stack pointer, where 31 is the zero register.
 pub(super) const STACK: u8 = 32;
 
@@ -42,7 +42,7 @@ impl Lowering<'_> {
     }
 
     /// Records that `register` caches a value, if it is a temporary register that supports this.
-    pub fn keep(&mut self, what: Kept, register: u8) {
+    pub fn keep(&mut self, what: CachedValue, register: u8) {
         let n = TEMPORARIES.iter().position(|temporary| *temporary == register);
         if let Some(n) = n.filter(|n| *n < self.known.kept.len()) {
             self.known.kept[n] = Some(what);
@@ -58,7 +58,7 @@ impl Lowering<'_> {
     }
 
     /// The temporary register that caches a value, if any.
-    pub fn kept(&mut self, what: Kept) -> Option<u8> {
+    pub fn kept(&mut self, what: CachedValue) -> Option<u8> {
         let n = self.known.kept.iter().position(|kept| *kept == Some(what))?;
         self.ages[n] = self.index + 1;
         self.taken |= 1 << n;
@@ -100,7 +100,7 @@ impl Lowering<'_> {
     }
 
     /// The location of x`number`.
-    pub fn home(&self, number: u8) -> Place {
+    pub fn home(&self, number: u8) -> Location {
         self.known.homes.general[usize::from(number)]
     }
 
@@ -119,20 +119,20 @@ impl Lowering<'_> {
             return if number == STACK { STACK_POINTER } else { 0 };
         }
         let there = self.home(number);
-        if let Place::Register(register) = there {
+        if let Location::Register(register) = there {
             self.take_step(number);
             return register;
         }
-        if let Some(register) = self.kept(Kept::Register(number)) {
+        if let Some(register) = self.kept(CachedValue::Register(number)) {
             return register;
         }
         let register = self.lasting();
         match there {
-            Place::Scratch(scratch) => self.assembler.two(La::Movscr2gr, register, scratch),
-            Place::Slot(offset) => self.assembler.immediate(La::LdD, register, SLOTS, offset.into()),
-            Place::Register(_) => {}
+            Location::Scratch(scratch) => self.assembler.two(La::Movscr2gr, register, scratch),
+            Location::Slot(offset) => self.assembler.immediate(La::LdD, register, SLOTS, offset.into()),
+            Location::Register(_) => {}
         }
-        self.keep(Kept::Register(number), register);
+        self.keep(CachedValue::Register(number), register);
         register
     }
 
@@ -144,7 +144,7 @@ impl Lowering<'_> {
     /// Adds the deferred increment of x`number`, except `left`, which stays deferred.
     pub fn take_step_to(&mut self, number: u8, left: i16) {
         let step = std::mem::replace(&mut self.known.steps[usize::from(number)], left);
-        if let Place::Register(register) = self.home(number)
+        if let Location::Register(register) = self.home(number)
             && step != left
         {
             self.assembler.immediate(La::AddiD, register, register, (step - left).into());
@@ -154,13 +154,13 @@ impl Lowering<'_> {
 
     /// Defers the addition of `value` to x`number`. Returns false if that is not possible.
     pub fn add_later(&mut self, number: u8, value: i64) -> bool {
-        let is_own = number != NONE && matches!(self.home(number), Place::Register(_));
-        if !is_own || value.abs() > LARGEST_STEP.into() {
+        let is_own = number != NONE && matches!(self.home(number), Location::Register(_));
+        if !is_own || value.abs() > MAX_INCREMENT.into() {
             return false;
         }
         self.tighten(number);
         let step = i64::from(self.known.steps[usize::from(number)]) + value;
-        if step.abs() > LARGEST_STEP.into() {
+        if step.abs() > MAX_INCREMENT.into() {
             self.take_step(number);
         }
         self.known.steps[usize::from(number)] += value as i16;
@@ -177,7 +177,7 @@ impl Lowering<'_> {
         }
         self.tighten(number);
         match self.home(number) {
-            Place::Register(register) => (register, self.known.steps[usize::from(number)].into()),
+            Location::Register(register) => (register, self.known.steps[usize::from(number)].into()),
             _ => (self.word(number), 0),
         }
     }
@@ -203,7 +203,7 @@ impl Lowering<'_> {
         if number >= NONE || !self.known.is_loose(number) {
             return;
         }
-        if let Place::Register(register) = self.home(number) {
+        if let Location::Register(register) = self.home(number) {
             self.tighten_at(number, register);
         }
     }
@@ -220,7 +220,7 @@ impl Lowering<'_> {
     /// Returns a register that contains the low half of x`number`, sign-extended.
     pub fn signed_word(&mut self, number: u8) -> u8 {
         if !self.facts(number).sign
-            && let Some(register) = self.kept(Kept::Signed(number))
+            && let Some(register) = self.kept(CachedValue::Signed(number))
         {
             return register;
         }
@@ -230,7 +230,7 @@ impl Lowering<'_> {
         }
         let to = if TEMPORARIES.contains(&register) { self.own(register) } else { self.lasting() };
         self.assembler.immediate(La::SlliW, to, register, 0);
-        self.keep(Kept::Signed(number), to);
+        self.keep(CachedValue::Signed(number), to);
         to
     }
 
@@ -251,7 +251,7 @@ impl Lowering<'_> {
             return self.temporary();
         }
         match self.home(number) {
-            Place::Register(register) => register,
+            Location::Register(register) => register,
             _ => self.lasting(),
         }
     }
@@ -259,8 +259,8 @@ impl Lowering<'_> {
     /// Like [`Self::target`], but returns none of `sources`.
     pub fn target_apart(&mut self, number: u8, sources: &[u8]) -> u8 {
         match (number != NONE).then(|| self.home(number)) {
-            Some(Place::Register(register)) if !sources.contains(&register) => register,
-            Some(Place::Scratch(_) | Place::Slot(_)) => self.lasting(),
+            Some(Location::Register(register)) if !sources.contains(&register) => register,
+            Some(Location::Scratch(_) | Location::Slot(_)) => self.lasting(),
             _ => self.temporary(),
         }
     }
@@ -275,7 +275,7 @@ impl Lowering<'_> {
         self.known.steps[usize::from(number)] = 0;
         let is_exact = is_wide || facts.width <= 32;
         match self.home(number) {
-            Place::Register(own) => {
+            Location::Register(own) => {
                 self.forget(number);
                 self.assembler.copy(own, register);
                 let bit = 1 << number;
@@ -289,13 +289,15 @@ impl Lowering<'_> {
                     return self.put(number, to, true, Facts::ZERO_EXTENDED);
                 }
                 match other {
-                    Place::Scratch(scratch) => self.assembler.two(La::Movgr2scr, scratch, register),
-                    Place::Slot(offset) => self.assembler.immediate(La::StD, register, SLOTS, offset.into()),
-                    Place::Register(_) => {}
+                    Location::Scratch(scratch) => self.assembler.two(La::Movgr2scr, scratch, register),
+                    Location::Slot(offset) => {
+                        self.assembler.immediate(La::StD, register, SLOTS, offset.into())
+                    }
+                    Location::Register(_) => {}
                 }
                 self.known.facts[usize::from(number)] = facts;
                 self.forget(number);
-                self.keep(Kept::Register(number), register);
+                self.keep(CachedValue::Register(number), register);
             }
         }
     }
@@ -322,12 +324,12 @@ impl Lowering<'_> {
         if value == 0 {
             return 0;
         }
-        if let Some(register) = self.kept(Kept::Constant(value)) {
+        if let Some(register) = self.kept(CachedValue::Constant(value)) {
             return register;
         }
         let register = self.lasting();
         self.assembler.constant(register, value);
-        self.keep(Kept::Constant(value), register);
+        self.keep(CachedValue::Constant(value), register);
         register
     }
 

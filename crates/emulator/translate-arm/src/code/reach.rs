@@ -12,12 +12,12 @@ use super::loops::Loops;
 use super::operands::NONE;
 use super::uses::{Live, Uses, uses};
 use crate::instruction::{Instruction, Op, Operand, decode};
-use longma_translate::parts::{Options, Part};
+use longma_translate::optimizations::{Optimization, Options};
 
 /// Maximum number of instructions outside of the unit that are examined for the flags that they read.
 const LOOKAHEAD: usize = 40;
 /// Maximum block length, in instructions, for duplicating a jump target after the jump instead of jumping.
-const MOST_JOINED: usize = 12;
+const MAX_JOINED: usize = 12;
 /// Granularity at which the engine detects code changes.
 pub(super) const PAGE: u64 = 4096;
 
@@ -30,12 +30,12 @@ pub(super) struct Reach {
     pub leaders: BTreeSet<u64>,
     /// Entry points: leaders that are reachable by calls, by returns or from the engine. Only jumps of the unit reach
     /// the other leaders.
-    pub doors: FxHashSet<u64>,
+    pub entry_points: FxHashSet<u64>,
     /// Pages of all code that was read, including code outside of the unit that was examined for flag reads.
     pub looked_at: FxHashSet<u64>,
     /// A leader that the engine enters although it is not an entry point. This way, a loop that starts there is still
     /// recognized as a loop.
-    pub entrance: Option<u64>,
+    pub engine_entry: Option<u64>,
     /// Liveness at the start of each leader.
     live: FxHashMap<u64, Live>,
     /// The flags that code after a call reads.
@@ -70,10 +70,10 @@ fn successors(i: Instruction, pc: u64) -> Vec<u64> {
 
 impl Reach {
     /// Follows direct jumps and calls from `start`, up to addresses for which `known` returns true and up to a number
-    /// of instructions. An instruction at `door` becomes an additional entry point if it is reached.
+    /// of instructions. An instruction at `extra_entry` becomes an additional entry point if it is reached.
     pub fn of(
         start: u64,
-        door: Option<u64>,
+        extra_entry: Option<u64>,
         fetch: &dyn Fn(u64) -> Option<u32>,
         known: &dyn Fn(u64) -> bool,
         (most, options): (usize, Options),
@@ -82,9 +82,9 @@ impl Reach {
             options,
             instructions: FxHashMap::default(),
             leaders: BTreeSet::new(),
-            doors: FxHashSet::default(),
+            entry_points: FxHashSet::default(),
             looked_at: FxHashSet::default(),
-            entrance: None,
+            engine_entry: None,
             live: FxHashMap::default(),
             returned: 0,
             used: FxHashMap::default(),
@@ -111,13 +111,13 @@ impl Reach {
             .iter()
             .filter_map(|(pc, instruction)| instruction.map(|instruction| (*pc, uses(instruction))))
             .collect();
-        found.find_entrances(start, door);
-        if options.has(Part::Loops) {
+        found.find_entry_points(start, extra_entry);
+        if options.has(Optimization::Loops) {
             found.split_loops();
         }
         found.look_ahead(fetch);
         found.find_live();
-        if options.has(Part::Loops) {
+        if options.has(Optimization::Loops) {
             let loops = Loops::of(&found);
             found.copy_loops(&loops);
             found.loops = loops;
@@ -141,7 +141,7 @@ impl Reach {
             self.instructions.insert(pc, instruction);
             let Some(i) = instruction else { return };
             let goes_elsewhere = i.is_conditional_branch() || i.ends_block();
-            if !self.options.has(Part::Units) && goes_elsewhere {
+            if !self.options.has(Optimization::Units) && goes_elsewhere {
                 return;
             }
             if i.is_conditional_branch() {
@@ -149,7 +149,7 @@ impl Reach {
             } else if i.ends_block() {
                 let next = successors(i, pc);
                 if i.is_call() {
-                    self.doors.extend(next.iter().copied());
+                    self.entry_points.extend(next.iter().copied());
                 }
                 ahead.extend(next);
                 return;
@@ -161,10 +161,10 @@ impl Reach {
         }
     }
 
-    /// Makes `start` an entry point. If it is inside a loop of the unit and no `door` is given, makes it an entrance
-    /// instead, so that a thread that was interrupted in a loop continues in optimized code. `door` always becomes an
-    /// entrance.
-    fn find_entrances(&mut self, start: u64, door: Option<u64>) {
+    /// Makes `start` an entry point. If it is inside a loop of the unit and no `extra_entry` is given, makes it an
+    /// engine entry instead, so that a thread that was interrupted in a loop continues in optimized code. `extra_entry`
+    /// always becomes an engine entry.
+    fn find_entry_points(&mut self, start: u64, extra_entry: Option<u64>) {
         // All code that jumps to `start` is reachable from it and thus known.
         let comes_back = |(pc, i): (&u64, &Option<Instruction>)| {
             i.is_some_and(|i| {
@@ -173,15 +173,17 @@ impl Reach {
                 falls || jumps && i.target(*pc) == Some(start)
             })
         };
-        let sees_loops = self.options.has(Part::Loops) && self.options.has(Part::Units);
+        let sees_loops = self.options.has(Optimization::Loops) && self.options.has(Optimization::Units);
         let is_loop = sees_loops && self.instructions.iter().any(comes_back);
-        let door = door.or(is_loop.then_some(start));
-        if door != Some(start) || !is_loop {
-            self.doors.insert(start);
+        let extra_entry = extra_entry.or(is_loop.then_some(start));
+        if extra_entry != Some(start) || !is_loop {
+            self.entry_points.insert(start);
         }
-        let door = door.filter(|door| self.instructions.contains_key(door) && !self.doors.contains(door));
-        self.leaders.extend(door);
-        self.entrance = door;
+        let extra_entry = extra_entry.filter(|extra_entry| {
+            self.instructions.contains_key(extra_entry) && !self.entry_points.contains(extra_entry)
+        });
+        self.leaders.extend(extra_entry);
+        self.engine_entry = extra_entry;
     }
 
     /// Ends the block after a backward branch: the code after it is not part of the loop.
@@ -223,12 +225,12 @@ impl Reach {
         let (pc, i) = *block.last()?;
         let to = i.filter(|i| i.op == Op::B)?.target(source(pc))?;
         let to = self.lead(leader, to);
-        let is_new = block.len() < MOST_JOINED && block.iter().all(|(pc, _)| *pc != to);
+        let is_new = block.len() < MAX_JOINED && block.iter().all(|(pc, _)| *pc != to);
         if !is_new || !self.leaders.contains(&to) {
             return None;
         }
         let at = |length: usize| to.wrapping_add(4 * length as u64);
-        for length in 0..MOST_JOINED {
+        for length in 0..MAX_JOINED {
             let i = (*self.instructions.get(&at(length))?)?;
             if matches!(i.op, Op::Ret | Op::Br | Op::B) {
                 return Some((to, length + 1));
@@ -266,7 +268,7 @@ impl Reach {
 
     /// Whether the liveness of flags across blocks is known.
     fn sees_across(&self) -> bool {
-        self.options.has(Part::Flags) && self.options.has(Part::FlagsAcross)
+        self.options.has(Optimization::Flags) && self.options.has(Optimization::FlagsAcross)
     }
 
     /// The registers that an instruction uses.

@@ -6,7 +6,7 @@ use longma_loongarch::State;
 
 use super::{control, set_control, set_status, status};
 use crate::registers::*;
-use longma_translate::front_end::Structures;
+use longma_translate::front_end::UserMemory;
 use longma_translate::process_frame::{ProcessFrame, put_word, word};
 
 // The AArch64 frame: siginfo, then ucontext, whose mcontext is 16-byte aligned, followed by the context records.
@@ -46,7 +46,7 @@ fn get_half(frame: &[u8], at: usize) -> u32 {
 
 /// Builds the AArch64 frame for a thread that is at the first instruction of a handler, with the LoongArch frame at its
 /// stack pointer. `back` is the return trampoline for handlers. Returns false if the stack is not writable.
-pub fn enter(state: &mut State, back: u64, memory: &dyn Structures) -> bool {
+pub fn enter(state: &mut State, back: u64, memory: &dyn UserMemory) -> bool {
     let Some(process) = ProcessFrame::read(state.r(STACK_POINTER), memory) else { return false };
     let address = process.address().wrapping_sub(BYTES as u64) & !15;
     let signal = state.r(4);
@@ -58,7 +58,7 @@ pub fn enter(state: &mut State, back: u64, memory: &dyn Structures) -> bool {
     put_word(&mut frame, MASK, process.mask());
     for number in 0..31u8 {
         let value = match place(number) {
-            Place::Register(register) => process.register(register),
+            Location::Register(register) => process.register(register),
             _ => read(state, number, memory),
         };
         put_word(&mut frame, REGISTERS + 8 * usize::from(number), value);
@@ -105,7 +105,7 @@ fn put_floats(frame: &mut [u8], state: &State) {
 
 /// Copies the handler's changes to the LoongArch frame, and points the stack pointer to it. Returns the address of the
 /// AArch64 frame.
-pub fn leave(state: &mut State, memory: &dyn Structures) -> Option<u64> {
+pub fn leave(state: &mut State, memory: &dyn UserMemory) -> Option<u64> {
     let address = state.r(STACK_POINTER);
     let mut frame = [0; BYTES];
     if !memory.read(address, &mut frame) {
@@ -113,7 +113,7 @@ pub fn leave(state: &mut State, memory: &dyn Structures) -> Option<u64> {
     }
     let mut process = ProcessFrame::read(word(&frame, LINK), memory)?;
     for number in 0..31u8 {
-        if let Place::Register(register) = place(number) {
+        if let Location::Register(register) = place(number) {
             process.set_register(register, word(&frame, REGISTERS + 8 * usize::from(number)));
         }
     }
@@ -126,12 +126,12 @@ pub fn leave(state: &mut State, memory: &dyn Structures) -> Option<u64> {
 
 /// Restores the state that the LoongArch frame does not cover. The caller calls this after restoring from the LoongArch
 /// frame.
-pub fn after(state: &mut State, at: u64, memory: &dyn Structures) {
+pub fn after(state: &mut State, at: u64, memory: &dyn UserMemory) {
     let mut frame = [0; BYTES];
     if !memory.read(at, &mut frame) {
         return;
     }
-    for number in (0..31).filter(|number| !matches!(place(*number), Place::Register(_))) {
+    for number in (0..31).filter(|number| !matches!(place(*number), Location::Register(_))) {
         write(state, number, word(&frame, REGISTERS + 8 * usize::from(number)), memory);
     }
     set_flags(state, word(&frame, STATUS));

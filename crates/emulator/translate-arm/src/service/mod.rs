@@ -9,7 +9,7 @@ use crate::instruction::{Instruction, Op};
 use crate::registers::{FPCR, read, write};
 pub mod frame;
 mod vector;
-use longma_translate::front_end::{Served, Structures};
+use longma_translate::front_end::{ServiceResult, UserMemory};
 
 /// Rounding modes, indexed by FPCR.RMode.
 const MODES: [RoundingMode; 4] =
@@ -38,10 +38,10 @@ pub(crate) fn set_status(state: &mut State, value: u32) {
 }
 
 /// Executes `instruction` on `state`. The caller sets the program counter.
-pub fn serve(i: Instruction, state: &mut State, memory: &dyn Structures) -> Served {
+pub fn serve(i: Instruction, state: &mut State, memory: &dyn UserMemory) -> ServiceResult {
     let x = |state: &State, number| if number == NONE { 0 } else { read(state, number, memory) };
     match i.op {
-        Op::IcIvau => return Served::Changed(x(state, i.rd())),
+        Op::IcIvau => return ServiceResult::Changed(x(state, i.rd())),
         Op::Mrs => {
             let value = if i.system_register() == FPCR { control(state) } else { status(state) };
             put(i, state, value.into(), memory);
@@ -62,10 +62,10 @@ pub fn serve(i: Instruction, state: &mut State, memory: &dyn Structures) -> Serv
             state.fcsr.0 |= (u32::from(raised.0) & 31) << 16;
         }
     }
-    Served::Done
+    ServiceResult::Done
 }
 
-fn put(i: Instruction, state: &mut State, value: u64, memory: &dyn Structures) {
+fn put(i: Instruction, state: &mut State, value: u64, memory: &dyn UserMemory) {
     if i.rd() != NONE {
         write(state, i.rd(), value, memory);
     }
@@ -76,7 +76,7 @@ fn put_scalar(i: Instruction, state: &mut State, value: u64) {
     (lanes[0], lanes[1]) = (value, 0);
 }
 
-fn convert(i: Instruction, state: &mut State, memory: &dyn Structures) -> ExceptionFlags {
+fn convert(i: Instruction, state: &mut State, memory: &dyn UserMemory) -> ExceptionFlags {
     use Op::*;
     let from = state.v[usize::from(i.rn())].0[0];
     let mode = state.fcsr.rounding_mode();

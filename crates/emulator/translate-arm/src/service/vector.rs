@@ -9,7 +9,7 @@ use crate::code::vector::shifts::amounts;
 use crate::code::vector::structures::{count, steps};
 use crate::instruction::{Instruction, Op};
 use crate::registers::{STACK_POINTER, read, write};
-use longma_translate::front_end::{Served, Structures};
+use longma_translate::front_end::{ServiceResult, UserMemory};
 
 /// Reads a vector as bytes.
 fn bytes(state: &State, number: u8) -> [u8; 16] {
@@ -35,7 +35,7 @@ fn put_lane(to: &mut [u8; 16], size: usize, index: usize, value: u64) {
 }
 
 /// Executes an instruction. Returns `None` for instructions not handled here.
-pub(crate) fn serve(i: Instruction, state: &mut State, memory: &dyn Structures) -> Option<Served> {
+pub(crate) fn serve(i: Instruction, state: &mut State, memory: &dyn UserMemory) -> Option<ServiceResult> {
     use Op::*;
     let is_whole = i.is_whole();
     match i.op {
@@ -69,7 +69,7 @@ pub(crate) fn serve(i: Instruction, state: &mut State, memory: &dyn Structures) 
     if !is_whole {
         state.v[usize::from(i.rd())].0[1] = 0;
     }
-    Some(Served::Done)
+    Some(ServiceResult::Done)
 }
 
 /// Shifts an element left, or right if `by` is negative.
@@ -151,7 +151,7 @@ fn look_up(i: Instruction, state: &mut State) {
 }
 
 /// LD2 to LD4, ST2 to ST4: the elements of a structure are adjacent in memory.
-fn structures(i: Instruction, state: &mut State, memory: &dyn Structures) -> Served {
+fn structures(i: Instruction, state: &mut State, memory: &dyn UserMemory) -> ServiceResult {
     let (loads, size, vectors) = (i.bits(22, 1) != 0, i.bits(10, 2) as usize, count(i).unwrap_or(1));
     let lanes = if i.is_whole() { 16 } else { 8 } >> size;
     let address = if i.rn() == NONE { state.r(STACK_POINTER) } else { read(state, i.rn(), memory) };
@@ -159,7 +159,8 @@ fn structures(i: Instruction, state: &mut State, memory: &dyn Structures) -> Ser
     let mut all = vec![0; total];
     let place = |index: usize, vector: usize| (index * usize::from(vectors) + vector) << size;
     let number = |vector: usize| (i.rd() + vector as u8) & 31;
-    let fault = |access| Served::Trap(Trap::Memory(Fault { address, access, cause: FaultCause::Unmapped }));
+    let fault =
+        |access| ServiceResult::Trap(Trap::Memory(Fault { address, access, cause: FaultCause::Unmapped }));
     if loads {
         if !memory.read(address, &mut all) {
             return fault(Access::Read);
@@ -192,5 +193,5 @@ fn structures(i: Instruction, state: &mut State, memory: &dyn Structures) -> Ser
             write(state, i.rn(), address.wrapping_add(step), memory);
         }
     }
-    Served::Done
+    ServiceResult::Done
 }

@@ -6,7 +6,7 @@ use longma_loongarch::{Instruction as Code, Op as La};
 
 use super::integer::Arithmetic;
 use super::lower::{Lowering, is_register};
-use super::operands::{Extension, Place};
+use super::operands::{Extension, OperandLocation};
 use crate::registers::*;
 use longma_translate::assembler::{Goal, Label};
 
@@ -57,7 +57,7 @@ impl Lowering<'_> {
             self.branch_to(La::Beqz, SCRATCH, 0, again);
         } else {
             let op = if bytes == 1 { La::AmcasDbB } else { La::AmcasDbH };
-            self.load_to(old, Place::Near(address, 0), bytes, Extension::Sign);
+            self.load_to(old, OperandLocation::Near(address, 0), bytes, Extension::Sign);
             change(self, new, old);
             self.assembler.copy(SCRATCH, old);
             self.atomic_three(op, SCRATCH, new, address);
@@ -291,7 +291,7 @@ impl Lowering<'_> {
         let bytes = self.bytes_of(0);
         let (place, bit) = self.bit_place(bytes);
         let address = match place {
-            Some(Place::Near(base, 0)) if base != 0 => base,
+            Some(OperandLocation::Near(base, 0)) if base != 0 => base,
             Some(place) => {
                 let t = self.temporary();
                 self.address_into(t, place);

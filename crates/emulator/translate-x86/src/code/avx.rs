@@ -6,7 +6,7 @@ use longma_loongarch::Op as La;
 
 use super::known::Upper;
 use super::lower::{Lowering, is_register};
-use super::operands::Place;
+use super::operands::OperandLocation;
 use super::uses::Uses;
 use super::vex::{first, wide};
 use crate::registers::*;
@@ -180,7 +180,7 @@ impl Lowering<'_> {
             }
             let load = if self.is_wide { wide(load) } else { load };
             return match place {
-                Place::Near(base, offset) if offset % bytes as i32 == 0 => {
+                OperandLocation::Near(base, offset) if offset % bytes as i32 == 0 => {
                     self.assembler.immediate(load, d, base, offset);
                 }
                 place => {

@@ -7,7 +7,7 @@ use longma_loongarch::{Instruction as Code, Op as La};
 use super::forms::number;
 use super::known::Facts;
 use super::lower::{Lowering, is_register};
-use super::operands::{Extension, Place};
+use super::operands::{Extension, OperandLocation};
 use crate::registers::*;
 use longma_translate::assembler::{Goal, Label};
 
@@ -418,7 +418,7 @@ impl Lowering<'_> {
         true
     }
 
-    fn write_back_bits(&mut self, value: u8, place: Option<Place>, bytes: usize) {
+    fn write_back_bits(&mut self, value: u8, place: Option<OperandLocation>, bytes: usize) {
         if let Some(place) = place {
             self.store_from(value, place, bytes);
         }
@@ -435,7 +435,7 @@ impl Lowering<'_> {
     }
 
     /// The memory operand of BT and its variants, if any, and the bit number: a constant or a register.
-    pub fn bit_place(&mut self, bytes: usize) -> (Option<Place>, Result<i32, u8>) {
+    pub fn bit_place(&mut self, bytes: usize) -> (Option<OperandLocation>, Result<i32, u8>) {
         let i = self.instruction;
         let bits = 8 * bytes as i32;
         let in_memory = i.op0_kind() == OpKind::Memory;
@@ -459,7 +459,7 @@ impl Lowering<'_> {
         self.assembler.immediate(La::SlliD, t, t, shift - 3);
         self.assembler.three(La::AddD, t, t, address);
         self.assembler.immediate(La::Andi, register, number, bits - 1);
-        (Some(Place::Near(t, 0)), Err(register))
+        (Some(OperandLocation::Near(t, 0)), Err(register))
     }
 
     fn scan(&mut self) -> bool {

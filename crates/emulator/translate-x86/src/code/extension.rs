@@ -10,12 +10,12 @@ use super::integer::{Arithmetic, steps};
 use super::lower::Lowering;
 use super::unit::{ARITHMETIC, may_keep_flags};
 use crate::registers::*;
-use longma_translate::parts::Part;
+use longma_translate::optimizations::Optimization;
 
 /// Flags that depend on the result only.
 const OF_RESULT: u32 = RflagsBits::ZF | RflagsBits::SF | RflagsBits::PF;
 /// LBT is used if the flags take more than this number of instructions without it.
-const MOST_PLAIN: u32 = 2;
+const MAX_PLAIN: u32 = 2;
 
 /// The number of instructions to compute these flags without LBT.
 fn plain_cost(is_logic: bool, flags: u32) -> u32 {
@@ -67,8 +67,8 @@ impl Lowering<'_> {
     pub fn extension_flags(&mut self, kind: Arithmetic, a: u8, b: Option<u8>, d: u8) -> bool {
         let i = self.instruction;
         let wanted = self.live & i.rflags_modified();
-        let is_there = self.reach.options.has(Part::Lbt);
-        if !is_there || plain_cost(kind.is_logic(), wanted) <= MOST_PLAIN {
+        let is_there = self.reach.options.has(Optimization::Lbt);
+        if !is_there || plain_cost(kind.is_logic(), wanted) <= MAX_PLAIN {
             return false;
         }
         match b.filter(|_| !kind.is_logic()) {

@@ -7,9 +7,9 @@ use super::flags::{Comparison, is_cmovcc, is_equality, is_setcc, is_signed};
 use super::forms::number;
 use super::known::{Facts, RSP};
 use super::lower::{Lowering, is_register};
-use super::operands::{Extension, Place};
+use super::operands::{Extension, OperandLocation};
 use crate::registers::*;
-use longma_translate::parts::Part;
+use longma_translate::optimizations::Optimization;
 
 /// Flags that do not depend on the result alone.
 const BEYOND_RESULT: u32 = RflagsBits::CF | RflagsBits::OF | RflagsBits::AF;
@@ -114,7 +114,7 @@ impl Lowering<'_> {
     pub fn fused(&mut self) -> bool {
         use Mnemonic::*;
         let i = self.instruction;
-        if i.has_lock_prefix() || !self.reach.options.has(Part::Fusion) {
+        if i.has_lock_prefix() || !self.reach.options.has(Optimization::Fusion) {
             return false;
         }
         let sample = match self.mnemonic() {
@@ -304,7 +304,7 @@ impl Lowering<'_> {
     }
 
     /// The value of the first operand, and its place if it is in memory.
-    pub fn first(&mut self, extension: Extension) -> (u8, Option<Place>) {
+    pub fn first(&mut self, extension: Extension) -> (u8, Option<OperandLocation>) {
         let i = self.instruction;
         match is_register(&i, 0) {
             Some(register) => (self.read_register(register, extension), None),
@@ -318,7 +318,7 @@ impl Lowering<'_> {
     }
 
     /// Writes the first operand to the place that [`Self::first`] returned.
-    pub fn write_back(&mut self, value: u8, place: Option<Place>) {
+    pub fn write_back(&mut self, value: u8, place: Option<OperandLocation>) {
         let i = self.instruction;
         match place {
             Some(place) => self.store_from(value, place, i.memory_size().size()),
@@ -583,7 +583,7 @@ impl Lowering<'_> {
         let (a, place) = self.first(extension);
         let b = match self.second(Arithmetic::Xor, bytes, extension, true) {
             Second::Register(b) => b,
-            Second::Constant(_) => unreachable!("a register was asked for"),
+            Second::Constant(_) => unreachable!("the operand is a register"),
         };
         let (half, d) = (self.temporary(), self.temporary());
         let op = match (adds, bytes == 4) {

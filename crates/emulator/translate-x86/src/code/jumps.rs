@@ -10,7 +10,7 @@ use super::lower::{Branch, Lowering};
 use super::operands::Extension;
 use crate::registers::*;
 use longma_translate::assembler::Goal;
-use longma_translate::parts::Part;
+use longma_translate::optimizations::Optimization;
 
 impl Lowering<'_> {
     /// Loads the target of an indirect jump or call into its register.
@@ -29,7 +29,7 @@ impl Lowering<'_> {
     /// Looks up the host address of the target.
     pub fn look_up(&mut self, d: u8) {
         let options = self.reach.options;
-        if options.has(Part::Table) {
+        if options.has(Optimization::Table) {
             return self.look_up_in_table(d);
         }
         // All temporaries are free here.

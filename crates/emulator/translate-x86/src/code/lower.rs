@@ -13,7 +13,7 @@ use crate::registers::*;
 use crate::{Position, Unit};
 use longma_translate::assembler::{Assembler, Goal, Label};
 use longma_translate::front_end::Exit;
-use longma_translate::parts::Part;
+use longma_translate::optimizations::Optimization;
 
 mod blocks;
 
@@ -40,7 +40,7 @@ pub(super) struct Lowering<'a> {
     pub outs: Vec<Vec<(bool, Known)>>,
     /// The outgoing states of the current block by leader number, and the results of previous blocks.
     block_outs: Vec<(usize, bool, Known)>,
-    pub remembered: Remembered,
+    pub remembered: PlanCache,
     /// The current instruction, its block, and the analysis results of the block.
     pub instruction: Instruction,
     pub block: &'a [Instruction],
@@ -75,10 +75,10 @@ pub(super) struct Lowering<'a> {
 
 /// Cached planning results by leader, for entry points and for jumps within the unit. A result is valid while the
 /// incoming states and the planned states of back edges are the same.
-pub(super) type Remembered = Vec<[Option<Outcome>; 2]>;
+pub(super) type PlanCache = Vec<[Option<BlockResult>; 2]>;
 
 /// The planning result of a block.
-pub(super) struct Outcome {
+pub(super) struct BlockResult {
     known: Known,
     next: Option<u64>,
     /// The planned states at the targets of its back edges.
@@ -135,7 +135,7 @@ impl<'a> Lowering<'a> {
             known: Known::default(),
             outs: if writes { Vec::new() } else { vec![Vec::new(); leaders] },
             block_outs: Vec::new(),
-            remembered: Remembered::new(),
+            remembered: PlanCache::new(),
             instruction: Instruction::default(),
             block: &[],
             around: &[],
@@ -232,7 +232,7 @@ impl<'a> Lowering<'a> {
             (self.taken, self.vectors_taken, self.pinned, self.is_wide) = (0, 0, 0, false);
             self.place_of_code = self.instruction.ip();
             self.position(true);
-            if !self.reach.options.has(Part::Forms) {
+            if !self.reach.options.has(Optimization::Forms) {
                 self.fit(&Known::default(), Live::ALL, true);
                 (self.known, self.scaled) = (Known { flagged: self.known.flagged, ..Known::default() }, None);
             }
@@ -345,7 +345,7 @@ impl<'a> Lowering<'a> {
                     self.known.stack += beside;
                     self.settle(false);
                 }
-                let through = if self.reach.options.has(Part::Returns) { SCRATCH } else { JUMP };
+                let through = if self.reach.options.has(Optimization::Returns) { SCRATCH } else { JUMP };
                 self.look_up(through);
                 self.assembler.immediate(La::Jirl, 0, through, 0);
             }

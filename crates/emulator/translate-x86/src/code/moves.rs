@@ -7,7 +7,7 @@ use longma_loongarch::Op as La;
 use super::forms::number;
 use super::known::{Facts, RSP};
 use super::lower::{Lowering, is_register};
-use super::operands::{Extension, Place};
+use super::operands::{Extension, OperandLocation};
 use crate::registers::*;
 
 /// How many instructions to scan for the next use of a register.
@@ -290,7 +290,7 @@ impl Lowering<'_> {
             own
         };
         let place = self.place(t);
-        if let Place::Near(at, 0) = place
+        if let OperandLocation::Near(at, 0) = place
             && at != own
             && let Some(from) = super::known::owner(at)
             && from != RSP
@@ -356,7 +356,11 @@ impl Lowering<'_> {
             OpKind::Memory => self.read(0, Extension::Any),
             _ => self.read_constant(i.immediate(0) as i64, 8, Extension::Sign),
         };
-        self.store_from(value, Place::Near(STACK_POINTER, self.known.stack - bytes), bytes as usize);
+        self.store_from(
+            value,
+            OperandLocation::Near(STACK_POINTER, self.known.stack - bytes),
+            bytes as usize,
+        );
         self.known.stack -= bytes;
         true
     }

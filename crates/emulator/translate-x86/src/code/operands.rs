@@ -20,7 +20,7 @@ pub(super) enum Extension {
 
 /// A memory address.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Place {
+pub(super) enum OperandLocation {
     /// A register plus a 12-bit offset.
     Near(u8, i32),
     /// The sum of two registers.
@@ -29,7 +29,7 @@ pub(super) enum Place {
 
 impl Lowering<'_> {
     /// The address of the memory operand; `t` is a register that may be used for it.
-    pub fn place(&mut self, t: u8) -> Place {
+    pub fn place(&mut self, t: u8) -> OperandLocation {
         let i = self.instruction;
         let base = i.memory_base();
         let index = i.memory_index();
@@ -50,7 +50,7 @@ impl Lowering<'_> {
         let place = if narrow {
             self.address_into(t, place);
             self.assembler.field(La::BstrpickD, t, t, 31, 0);
-            Place::Near(t, 0)
+            OperandLocation::Near(t, 0)
         } else {
             place
         };
@@ -59,23 +59,23 @@ impl Lowering<'_> {
             self.address_into(t, place);
             self.assembler.two(La::Movscr2gr, SCRATCH, GS_BASE);
             self.assembler.three(La::AddD, t, t, SCRATCH);
-            return Place::Near(t, 0);
+            return OperandLocation::Near(t, 0);
         }
         match place {
-            Place::Near(0, offset) => Place::Near(segment, offset),
-            Place::Near(register, 0) => Place::Sum(register, segment),
-            Place::Near(register, offset) => {
+            OperandLocation::Near(0, offset) => OperandLocation::Near(segment, offset),
+            OperandLocation::Near(register, 0) => OperandLocation::Sum(register, segment),
+            OperandLocation::Near(register, offset) => {
                 self.assembler.three(La::AddD, t, register, segment);
-                Place::Near(t, offset)
+                OperandLocation::Near(t, offset)
             }
-            Place::Sum(..) => {
+            OperandLocation::Sum(..) => {
                 self.address_into(t, place);
-                Place::Sum(t, segment)
+                OperandLocation::Sum(t, segment)
             }
         }
     }
 
-    fn plain_place(&mut self, t: u8, base: Register, index: Register) -> Place {
+    fn plain_place(&mut self, t: u8, base: Register, index: Register) -> OperandLocation {
         let i = self.instruction;
         let displacement = i.memory_displacement64() as i64;
         let displacement =
@@ -97,7 +97,7 @@ impl Lowering<'_> {
             && i.memory_segment() != Register::GS
             && (-2048..2048).contains(&displacement);
         if keeps && let Some(at) = self.scaled(base_number, index_number, shift) {
-            return Place::Near(at, displacement as i32);
+            return OperandLocation::Near(at, displacement as i32);
         }
         let index = self.address_part(index);
         // Cache the sum for the next instruction, unless it is computed directly into a guest register.
@@ -116,7 +116,13 @@ impl Lowering<'_> {
     }
 
     /// The address `base` (0 for none) plus shifted `index` plus displacement; `t` is a register for it.
-    fn sum_place(&mut self, t: u8, base: u8, (index, shift): (u8, u32), displacement: i64) -> Place {
+    fn sum_place(
+        &mut self,
+        t: u8,
+        base: u8,
+        (index, shift): (u8, u32),
+        displacement: i64,
+    ) -> OperandLocation {
         let scaled = |k: u8| Code { d: t, j: index, k, imm: shift as i32, ..Code::new(La::AlslD) };
         let is_near = (-2048..2048).contains(&displacement);
         let low = displacement << 52 >> 52;
@@ -124,21 +130,21 @@ impl Lowering<'_> {
         if shift != 0 && base == 0 && !is_near {
             self.assembler.constant(SCRATCH, displacement.wrapping_sub(low));
             self.assembler.push(scaled(SCRATCH));
-            return Place::Near(t, low as i32);
+            return OperandLocation::Near(t, low as i32);
         }
         match (shift, base) {
             (0, 0) => return self.offset_place(t, index, displacement),
-            (0, _) if displacement == 0 => return Place::Sum(base, index),
+            (0, _) if displacement == 0 => return OperandLocation::Sum(base, index),
             (0, _) => self.assembler.three(La::AddD, t, base, index),
             (_, 0) => self.assembler.immediate(La::SlliD, t, index, shift as i32),
             _ => self.assembler.push(scaled(base)),
         }
         if is_near {
-            return Place::Near(t, displacement as i32);
+            return OperandLocation::Near(t, displacement as i32);
         }
         self.assembler.constant(SCRATCH, displacement - low);
         self.assembler.three(La::AddD, t, t, SCRATCH);
-        Place::Near(t, low as i32)
+        OperandLocation::Near(t, low as i32)
     }
 
     /// A register of an address: all of it, or its low half for 32-bit addresses.
@@ -150,34 +156,34 @@ impl Lowering<'_> {
         }
     }
 
-    fn offset_place(&mut self, t: u8, base: u8, displacement: i64) -> Place {
+    fn offset_place(&mut self, t: u8, base: u8, displacement: i64) -> OperandLocation {
         if (-2048..2048).contains(&displacement) {
-            return Place::Near(base, displacement as i32);
+            return OperandLocation::Near(base, displacement as i32);
         }
         let low = displacement << 52 >> 52;
         if t == base {
             // `t` holds the base, so it must not be overwritten.
             self.assembler.constant(SCRATCH, displacement.wrapping_sub(low));
             self.assembler.three(La::AddD, t, base, SCRATCH);
-            return Place::Near(t, low as i32);
+            return OperandLocation::Near(t, low as i32);
         }
         self.assembler.constant(t, displacement.wrapping_sub(low));
         if base == 0 {
-            return Place::Near(t, low as i32);
+            return OperandLocation::Near(t, low as i32);
         }
         if low == 0 {
-            return Place::Sum(base, t);
+            return OperandLocation::Sum(base, t);
         }
         self.assembler.three(La::AddD, t, base, t);
-        Place::Near(t, low as i32)
+        OperandLocation::Near(t, low as i32)
     }
 
     /// Computes an address into a register.
-    pub fn address_into(&mut self, d: u8, place: Place) {
+    pub fn address_into(&mut self, d: u8, place: OperandLocation) {
         match place {
-            Place::Near(base, 0) => self.assembler.copy(d, base),
-            Place::Near(base, offset) => self.assembler.immediate(La::AddiD, d, base, offset),
-            Place::Sum(base, index) => self.assembler.three(La::AddD, d, base, index),
+            OperandLocation::Near(base, 0) => self.assembler.copy(d, base),
+            OperandLocation::Near(base, offset) => self.assembler.immediate(La::AddiD, d, base, offset),
+            OperandLocation::Sum(base, index) => self.assembler.three(La::AddD, d, base, index),
         }
     }
 
@@ -185,7 +191,7 @@ impl Lowering<'_> {
     pub fn address(&mut self) -> u8 {
         let t = self.temporary();
         match self.place(t) {
-            Place::Near(base, 0) if base != 0 => base,
+            OperandLocation::Near(base, 0) if base != 0 => base,
             place => {
                 self.address_into(t, place);
                 t
@@ -194,19 +200,19 @@ impl Lowering<'_> {
     }
 
     /// The address of a memory operand that is accessed twice, in a form to which an offset can be added.
-    pub fn near(&mut self) -> Place {
+    pub fn near(&mut self) -> OperandLocation {
         let t = self.temporary();
         match self.place(t) {
-            Place::Sum(base, index) => {
+            OperandLocation::Sum(base, index) => {
                 self.assembler.three(La::AddD, t, base, index);
-                Place::Near(t, 0)
+                OperandLocation::Near(t, 0)
             }
             near => near,
         }
     }
 
     /// Loads `bytes` bytes.
-    pub fn load_to(&mut self, d: u8, place: Place, bytes: usize, extension: Extension) {
+    pub fn load_to(&mut self, d: u8, place: OperandLocation, bytes: usize, extension: Extension) {
         let zero = extension != Extension::Sign;
         let (near, sum) = match (bytes, zero) {
             (1, true) => (La::LdBu, La::LdxBu),
@@ -221,7 +227,7 @@ impl Lowering<'_> {
     }
 
     /// Stores `bytes` bytes.
-    pub fn store_from(&mut self, value: u8, place: Place, bytes: usize) {
+    pub fn store_from(&mut self, value: u8, place: OperandLocation, bytes: usize) {
         let (near, sum) = match bytes {
             1 => (La::StB, La::StxB),
             2 => (La::StH, La::StxH),
@@ -232,10 +238,10 @@ impl Lowering<'_> {
     }
 
     /// A load or store of any register.
-    pub fn access(&mut self, near: La, sum: La, d: u8, place: Place) {
+    pub fn access(&mut self, near: La, sum: La, d: u8, place: OperandLocation) {
         match place {
-            Place::Near(base, offset) => self.assembler.immediate(near, d, base, offset),
-            Place::Sum(base, index) => self.assembler.three(sum, d, base, index),
+            OperandLocation::Near(base, offset) => self.assembler.immediate(near, d, base, offset),
+            OperandLocation::Sum(base, index) => self.assembler.three(sum, d, base, index),
         }
     }
 

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use iced_x86::{Code, Decoder, DecoderOptions, Instruction};
 
 /// The maximum length of an instruction in bytes.
-pub(super) const LONGEST: usize = 15;
+pub(super) const MAX_INSTRUCTION_BYTES: usize = 15;
 
 /// The number of cached words. Consecutive instructions share words.
 const WORDS_KEPT: usize = 8;
@@ -34,16 +34,16 @@ impl<'a> Words<'a> {
 
 /// Decodes the instruction at `pc`; `None` if its bytes are not executable.
 pub(crate) fn decode_at(pc: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> Option<Instruction> {
-    let mut bytes = [0; LONGEST.next_multiple_of(4) + 4];
+    let mut bytes = [0; MAX_INSTRUCTION_BYTES.next_multiple_of(4) + 4];
     let mut count = 0;
-    while count < LONGEST + 4 {
+    while count < MAX_INSTRUCTION_BYTES + 4 {
         let Some(word) = fetch((pc & !3).wrapping_add(count as u64)) else { break };
         bytes[count..count + 4].copy_from_slice(&word.to_le_bytes());
         count += 4;
     }
     let skipped = (pc & 3) as usize;
     let bytes = bytes[..count].get(skipped..)?;
-    let bytes = &bytes[..bytes.len().min(LONGEST)];
+    let bytes = &bytes[..bytes.len().min(MAX_INSTRUCTION_BYTES)];
     if bytes.is_empty() {
         return None;
     }
@@ -53,16 +53,17 @@ pub(crate) fn decode_at(pc: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> Option<I
         instruction.set_code(code);
     }
     // An instruction that extends into a non-executable page faults when it is reached.
-    let is_cut = decoder.last_error() == iced_x86::DecoderError::NoMoreBytes && bytes.len() < LONGEST;
+    let is_cut =
+        decoder.last_error() == iced_x86::DecoderError::NoMoreBytes && bytes.len() < MAX_INSTRUCTION_BYTES;
     (!is_cut).then_some(instruction)
 }
 
 /// The address of the first word that the instruction at `pc` needs but `fetch` cannot read.
-pub(crate) fn missing(pc: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> Option<u64> {
+pub(crate) fn missing_address(pc: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> Option<u64> {
     if decode_at(pc, fetch).is_some() {
         return None;
     }
-    let words = (0..=LONGEST as u64).step_by(4).map(|bytes| (pc & !3).wrapping_add(bytes));
+    let words = (0..=MAX_INSTRUCTION_BYTES as u64).step_by(4).map(|bytes| (pc & !3).wrapping_add(bytes));
     words.into_iter().find(|word| fetch(*word).is_none())
 }
 

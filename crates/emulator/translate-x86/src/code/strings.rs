@@ -5,7 +5,7 @@ use iced_x86::{Mnemonic, Register};
 use longma_loongarch::{Instruction as Code, Op as La};
 
 use super::lower::Lowering;
-use super::operands::{Extension, Place};
+use super::operands::{Extension, OperandLocation};
 use crate::registers::*;
 use longma_translate::assembler::Goal;
 
@@ -43,12 +43,12 @@ impl Lowering<'_> {
             self.position(true);
         }
         let value = if copies {
-            self.load_to(t, Place::Near(RSI, 0), bytes, Extension::Zero);
+            self.load_to(t, OperandLocation::Near(RSI, 0), bytes, Extension::Zero);
             t
         } else {
             RAX
         };
-        self.store_from(value, Place::Near(RDI, 0), bytes);
+        self.store_from(value, OperandLocation::Near(RDI, 0), bytes);
         let step = bytes as i32;
         if copies {
             self.assembler.immediate(La::AddiD, RSI, RSI, step);

@@ -9,12 +9,12 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::forms::join;
 use super::known::Known;
-use super::lower::{Lowering, Remembered};
-use super::reading::{LONGEST, Words, decode_at};
+use super::lower::{Lowering, PlanCache};
+use super::reading::{MAX_INSTRUCTION_BYTES, Words, decode_at};
 use super::uses::{Live, Uses, uses};
 use crate::Unit;
 use longma_translate::front_end::Exit;
-use longma_translate::parts::{Options, Part};
+use longma_translate::optimizations::{Optimization, Options};
 
 mod cold;
 mod indirect;
@@ -30,7 +30,7 @@ const BYTES_READ: u64 = 20;
 /// The maximum number of instructions outside the unit that are scanned for live flags.
 const LOOKAHEAD: usize = 40;
 /// The maximum number of source instructions in a unit, so that branches with 16-bit offsets reach across it.
-const MOST_INSTRUCTIONS: usize = 1500;
+const MAX_INSTRUCTIONS: usize = 1500;
 /// PUSH ES, which is invalid in 64-bit mode.
 const NO_INSTRUCTION: u8 = 0x06;
 /// The flags that arithmetic writes, as iced-x86's bits.
@@ -46,11 +46,11 @@ pub(super) struct Reach {
     pub leaders: Vec<u64>,
     /// Leaders that calls, returns or the engine enter, sorted. Other leaders are reached only by jumps within the
     /// unit.
-    doors: Vec<u64>,
+    entry_points: Vec<u64>,
     /// The pages whose code was read, including code that was only scanned for live flags.
     looked_at: Vec<u64>,
     /// A leader that the engine enters in addition, because a loop may be running through it.
-    pub entrance: Option<u64>,
+    pub engine_entry: Option<u64>,
     /// The live flags at each leader.
     live: Vec<u32>,
     /// The live flags at addresses outside the unit, sorted by address.
@@ -153,11 +153,11 @@ fn note_page(pages: &mut Vec<u64>, address: u64) {
 }
 
 impl Reach {
-    /// Follows direct jumps and calls from `start` up to addresses in `known`. If an instruction at `door` is reached,
-    /// it becomes an additional entry point.
+    /// Follows direct jumps and calls from `start` up to addresses in `known`. If an instruction at `extra_entry` is
+    /// reached, it becomes an additional entry point.
     fn of(
         start: u64,
-        door: Option<u64>,
+        extra_entry: Option<u64>,
         fetch: &dyn Fn(u64) -> Option<u32>,
         known: &dyn Fn(u64) -> bool,
         options: Options,
@@ -167,11 +167,11 @@ impl Reach {
         if options.is_cold {
             return Self::of_block(start, fetch, options);
         }
-        let mut found = Self { options, doors: vec![start], ..Self::default() };
+        let mut found = Self { options, entry_points: vec![start], ..Self::default() };
         let mut visited = Visited::default();
         let mut ahead = VecDeque::from([start]);
         while let Some(leader) = ahead.pop_front() {
-            if visited.is_leader(leader) || visited.places.len() >= MOST_INSTRUCTIONS {
+            if visited.is_leader(leader) || visited.places.len() >= MAX_INSTRUCTIONS {
                 continue;
             }
             if leader != start && known(leader) {
@@ -186,27 +186,28 @@ impl Reach {
                 if instruction.is_invalid() {
                     break;
                 }
-                if !options.has(Part::Units) && instruction.flow_control() != FlowControl::Next {
+                if !options.has(Optimization::Units) && instruction.flow_control() != FlowControl::Next {
                     break;
                 }
                 if instruction.flow_control() == FlowControl::ConditionalBranch {
                     ahead.push_back(instruction.near_branch_target());
                 } else if let Some(next) = successors(&instruction) {
                     if is_call(&instruction) {
-                        found.doors.extend(&next);
+                        found.entry_points.extend(&next);
                     }
                     ahead.extend(next);
                     break;
                 }
                 pc = instruction.next_ip();
-                if known(pc) || visited.places.len() >= MOST_INSTRUCTIONS {
+                if known(pc) || visited.places.len() >= MAX_INSTRUCTIONS {
                     break;
                 }
             }
             visited.lead(leader);
         }
-        found.doors.sort_unstable();
-        found.entrance = door.filter(|door| !found.is_door(*door) && visited.lead(*door));
+        found.entry_points.sort_unstable();
+        found.engine_entry =
+            extra_entry.filter(|extra_entry| !found.is_door(*extra_entry) && visited.lead(*extra_entry));
         found.lay(&visited);
         if found.sees_across() {
             found.look_ahead(fetch);
@@ -223,12 +224,12 @@ impl Reach {
 
     /// Whether calls, returns or the engine enter a leader.
     pub fn is_door(&self, leader: u64) -> bool {
-        self.doors.binary_search(&leader).is_ok()
+        self.entry_points.binary_search(&leader).is_ok()
     }
 
     /// Whether flag liveness extends across blocks.
     fn sees_across(&self) -> bool {
-        self.options.has(Part::Flags) && self.options.has(Part::FlagsAcross)
+        self.options.has(Optimization::Flags) && self.options.has(Optimization::FlagsAcross)
     }
 
     /// Scans code outside the unit for flags that are live there.
@@ -358,7 +359,7 @@ impl Reach {
 
     /// The flags that are live before or at the jump target of an instruction, if `behind` are live after it.
     fn live_before(&self, instruction: &Instruction, behind: u32) -> u32 {
-        if !self.options.has(Part::Flags) {
+        if !self.options.has(Optimization::Flags) {
             return ARITHMETIC;
         }
         live_before(instruction, behind | self.live_where_taken(instruction))
@@ -422,7 +423,7 @@ impl Reach {
 
     /// Computes the analysis results of all instructions from those of leaders.
     fn find_around(&mut self, uses: &[Uses]) {
-        let all = if self.options.has(Part::Flags) { 0 } else { ARITHMETIC };
+        let all = if self.options.has(Optimization::Flags) { 0 } else { ARITHMETIC };
         let mut around = Vec::with_capacity(self.code.len());
         for Block { first, end, next } in &self.blocks {
             let block = &self.code[*first..*end];
@@ -499,7 +500,7 @@ impl Reach {
         // Instructions of a block are contiguous, and blocks usually are.
         for instruction in &self.code {
             // Undecodable bytes may become valid by a change to any of them.
-            let bytes = if instruction.is_invalid() { LONGEST } else { instruction.len() };
+            let bytes = if instruction.is_invalid() { MAX_INSTRUCTION_BYTES } else { instruction.len() };
             match ranges.last_mut() {
                 Some((start, length)) if *start + *length == instruction.ip() => *length += bytes as u64,
                 _ => ranges.push((instruction.ip(), bytes as u64)),
@@ -528,21 +529,21 @@ fn join_ranges(mut pieces: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
 }
 
 /// The maximum number of planning rounds before leaders that have not converged are given up.
-const MOST_ROUNDS: usize = 8;
+const MAX_ROUNDS: usize = 8;
 
 /// The planned states of leaders for jumps within the unit.
 pub(super) type Plan = Vec<Option<Known>>;
 
-/// Translates the code that is reachable from `start`, with `door` as an additional entry point. `fetch` reads aligned
-/// words of source code. `known` excludes addresses from the unit.
+/// Translates the code that is reachable from `start`, with `extra_entry` as an additional entry point. `fetch` reads
+/// aligned words of source code. `known` excludes addresses from the unit.
 pub fn translate(
     start: u64,
-    door: Option<u64>,
+    extra_entry: Option<u64>,
     fetch: &dyn Fn(u64) -> Option<u32>,
     known: &dyn Fn(u64) -> bool,
     options: &Options,
 ) -> Unit {
-    let mut reach = Reach::of(start, door, fetch, known, *options);
+    let mut reach = Reach::of(start, extra_entry, fetch, known, *options);
     if reach.leaders.is_empty() {
         // The instruction extends into a non-executable page.
         reach.be_nothing(start);
@@ -612,12 +613,12 @@ fn plan(reach: &Reach) -> Plan {
         return plan;
     }
     let leaders = reach.leaders.len();
-    if !reach.options.has(Part::Loops) {
+    if !reach.options.has(Optimization::Loops) {
         return vec![Some(Known::default()); leaders];
     }
     plan = vec![None; leaders];
     let mut given_up = vec![false; leaders];
-    let mut memory = Remembered::new();
+    let mut memory = PlanCache::new();
     let mut outs_before: Vec<Vec<(bool, Known)>> = vec![Vec::new(); leaders];
     for round in 0.. {
         let mut lowering = Lowering::new(reach, &plan, false);
@@ -634,7 +635,7 @@ fn plan(reach: &Reach) -> Plan {
         if next == plan {
             break;
         }
-        if round >= MOST_ROUNDS {
+        if round >= MAX_ROUNDS {
             for (to, known) in next.iter().enumerate() {
                 given_up[to] |= known.is_some() && plan[to] != *known;
             }
@@ -660,7 +661,7 @@ mod tests {
     }
 
     #[test]
-    fn an_instruction_that_finds_too_few_registers_is_told_of() {
+    fn an_instruction_that_runs_out_of_registers_is_reported() {
         let reach = reach();
         let plan = Plan::default();
         let mut lowering = Lowering::new(&reach, &plan, true);
@@ -672,7 +673,7 @@ mod tests {
     }
 
     #[test]
-    fn an_instruction_that_is_refused_is_illegal() {
+    fn a_refused_instruction_is_illegal() {
         let mut reach = reach();
         let is_illegal = |unit: &Unit| unit.exits.iter().any(|exit| matches!(exit.1, Exit::Illegal));
         assert!(!is_illegal(&lower(&reach).unwrap()));

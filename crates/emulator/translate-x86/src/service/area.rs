@@ -50,7 +50,7 @@ fn put_uppers(state: &State, area: &mut [u8; AREA_BYTES]) {
 /// Restores the components in `asked`. Those not set in the header's XSTATE_BV are initialized.
 pub fn restore(state: &mut State, area: &[u8; AREA_BYTES], asked: u64) {
     let present = word(area, HEADER);
-    let floats: &[u8; FLOAT_BYTES] = area.first_chunk().expect("an area begins with what FXSAVE writes");
+    let floats: &[u8; FLOAT_BYTES] = area.first_chunk().expect("the area starts with the FXSAVE area");
     match (asked & X87 != 0, present & X87 != 0) {
         (true, true) => restore_x87(state, floats),
         (true, false) => x87::initialise(state),

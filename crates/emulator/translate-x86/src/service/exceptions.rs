@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn interrupts_that_programs_may_raise_are_no_others() {
+    fn only_permitted_software_interrupts_are_raised() {
         let break_of = |bytes: &[u8]| interrupt(&decoded(bytes));
         assert_eq!(break_of(&[0xcc]), Some(Trap::Break(BREAKPOINT)));
         assert_eq!(break_of(&[0xcd, 3]), Some(Trap::Break(BREAKPOINT)));
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_the_kernels_is_forbidden_and_no_illegal_instruction() {
+    fn privileged_instructions_raise_a_protection_fault() {
         let forbidden: [&[u8]; 8] = [
             &[0x0f, 0x30],
             &[0x0f, 0x06],

@@ -9,7 +9,7 @@ use super::x87;
 use super::{control, set_control};
 use crate::features::has_avx;
 use crate::registers::*;
-use longma_translate::front_end::Structures;
+use longma_translate::front_end::UserMemory;
 use longma_translate::process_frame::{ProcessFrame, put_word, word};
 
 // Offsets in the x86-64 frame: return address, ucontext, siginfo.
@@ -65,7 +65,7 @@ fn trap_number(signal: u64, code: u32) -> u64 {
 
 /// Builds the x86-64 frame below the LoongArch frame at the stack pointer. The thread is at the first instruction of
 /// its handler, which returns to `back`. Returns false if the stack is not writable.
-pub fn enter(state: &mut State, back: u64, memory: &dyn Structures) -> bool {
+pub fn enter(state: &mut State, back: u64, memory: &dyn UserMemory) -> bool {
     let Some(process) = ProcessFrame::read(state.r(STACK_POINTER), memory) else { return false };
     let floats = saved(state);
     let floats_at = process.address().wrapping_sub(floats.len() as u64) & !63;
@@ -112,7 +112,7 @@ pub fn enter(state: &mut State, back: u64, memory: &dyn Structures) -> bool {
 
 /// Copies the handler's changes to the LoongArch frame, and points the stack pointer to it. Returns the address of the
 /// x86-64 frame.
-pub fn leave(state: &mut State, memory: &dyn Structures) -> Option<u64> {
+pub fn leave(state: &mut State, memory: &dyn UserMemory) -> Option<u64> {
     // `ret` has popped the return address.
     let address = state.r(STACK_POINTER).wrapping_sub(8);
     let mut frame = [0; BYTES];
@@ -135,7 +135,7 @@ pub fn leave(state: &mut State, memory: &dyn Structures) -> Option<u64> {
 }
 
 /// Restores the state that the LoongArch frame has no fields for. Call it after the LoongArch frame was restored.
-pub fn after(state: &mut State, at: u64, memory: &dyn Structures) {
+pub fn after(state: &mut State, at: u64, memory: &dyn UserMemory) {
     let mut frame = [0; BYTES];
     if !memory.read(at, &mut frame) {
         return;
@@ -163,14 +163,14 @@ fn saved(state: &State) -> Vec<u8> {
 
 /// Restores the floating-point state: the XSAVE area if both magic numbers are present, otherwise the FXSAVE area, as
 /// Linux does.
-fn restore_saved(state: &mut State, at: u64, memory: &dyn Structures) {
+fn restore_saved(state: &mut State, at: u64, memory: &dyn UserMemory) {
     let mut all = [0; AREA_BYTES + END_BYTES];
     let is_whole = has_avx() && memory.read(at, &mut all) && {
         let end = u32::from_le_bytes(std::array::from_fn(|byte| all[AREA_BYTES + byte]));
         word(&all, SOFTWARE) as u32 == MARK && end == END_MARK
     };
     if is_whole {
-        let area = all.first_chunk().expect("the area is the first part of what was read");
+        let area = all.first_chunk().expect("the buffer starts with the area");
         return area::restore(state, area, area::COMPONENTS);
     }
     let mut floats = [0; FLOAT_BYTES];

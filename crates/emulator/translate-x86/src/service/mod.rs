@@ -13,7 +13,7 @@ mod texts;
 mod vectors;
 mod x87;
 
-use longma_translate::front_end::{Served, Structures};
+use longma_translate::front_end::{ServiceResult, UserMemory};
 pub(crate) use x87::{INITIAL_WORDS, keep_flags, kept_flags};
 
 /// The `break` code of a division error.
@@ -31,27 +31,27 @@ const CHANGEABLE: u64 = CF | PF | AF | ZF | SF | OF | 1 << 10;
 /// The registers and memory that an instruction works on.
 pub(super) struct Machine<'a> {
     pub state: &'a mut State,
-    memory: &'a dyn Structures,
+    memory: &'a dyn UserMemory,
     pub instruction: Instruction,
     /// A repeated instruction has used up its iterations and must be executed again.
     is_interrupted: bool,
 }
 
 /// The maximum number of iterations of a repeated instruction before pending signals are delivered.
-const MOST_ROUNDS: u32 = 4096;
+const MAX_ROUNDS: u32 = 4096;
 
 pub(super) type Done = Result<(), Trap>;
 
 /// Executes an instruction. The caller advances the program counter.
-pub(super) fn serve(instruction: &Instruction, state: &mut State, memory: &dyn Structures) -> Served {
+pub(super) fn serve(instruction: &Instruction, state: &mut State, memory: &dyn UserMemory) -> ServiceResult {
     if let Some(trap) = exceptions::interrupt(instruction) {
-        return Served::TrapBehind(trap, instruction.next_ip());
+        return ServiceResult::TrapAfter(trap, instruction.next_ip());
     }
     let mut machine = Machine { state, memory, instruction: *instruction, is_interrupted: false };
     match machine.execute() {
-        Ok(()) if machine.is_interrupted => Served::Again,
-        Ok(()) => Served::Done,
-        Err(trap) => Served::Trap(trap),
+        Ok(()) if machine.is_interrupted => ServiceResult::Again,
+        Ok(()) => ServiceResult::Done,
+        Err(trap) => ServiceResult::Trap(trap),
     }
 }
 
@@ -543,7 +543,7 @@ impl Machine<'_> {
         };
         let mut rounds = 0;
         while !repeats || self.state.r(RCX) != 0 {
-            if rounds == MOST_ROUNDS {
+            if rounds == MAX_ROUNDS {
                 self.is_interrupted = true;
                 break;
             }

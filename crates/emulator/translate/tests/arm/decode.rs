@@ -1,7 +1,7 @@
 //! The A64 decoder and disassembler.
 
 use longma_translate::front_end::{Exit, FrontEnd as _};
-use longma_translate::parts::Options;
+use longma_translate::optimizations::Options;
 use longma_translate_arm::Aarch64;
 use longma_translate_arm::instruction::{decode, patterns};
 use proptest::prelude::*;
@@ -31,7 +31,7 @@ fn instructions_print_as_they_are_written() {
 }
 
 #[test]
-fn words_that_the_manual_leaves_open_are_no_instructions() {
+fn unallocated_words_are_not_decoded() {
     // UDF, a shift by more than the register width, a bitmask of all ones, a system register of EL1.
     for word in [0x0000_0000, 0x0000_1234, 0x0b00_8000, 0x1200_7c00, 0xd518_1000, 0xffff_ffff] {
         assert_eq!(decode(word), None, "{word:#010x} is {}", text(word));
@@ -64,14 +64,14 @@ fn crowded() -> impl Strategy<Value = u32> {
 
 proptest! {
     #[test]
-    fn any_words_become_code(words in prop::collection::vec(word(), 1..60)) {
+    fn any_words_can_be_translated(words in prop::collection::vec(word(), 1..60)) {
         let fetch = |pc: u64| words.get(pc as usize / 4).copied();
         let unit = Aarch64::translate(0, None, &fetch, &|_| false, &Options::default());
         prop_assert!(!unit.words.is_empty() && unit.entries.iter().any(|(pc, _)| *pc == 0));
     }
 
     #[test]
-    fn any_word_is_an_instruction_that_prints_or_none(word: u32, pc: u64) {
+    fn any_word_decodes_to_a_printable_instruction_or_none(word: u32, pc: u64) {
         if let Some(instruction) = decode(word) {
             let text = instruction.text(pc & !3).to_string();
             prop_assert!(!text.is_empty());
@@ -84,7 +84,7 @@ proptest! {
 
     /// Registers in spill slots need temporary host registers, of which there are few.
     #[test]
-    fn every_instruction_has_registers_enough(words in prop::collection::vec(crowded(), 1..20)) {
+    fn no_instruction_runs_out_of_temporary_registers(words in prop::collection::vec(crowded(), 1..20)) {
         let fetch = |pc: u64| words.get(pc as usize / 4).copied();
         let unit = Aarch64::translate(0, None, &fetch, &|_| false, &Options::default());
         for (at, exit) in &unit.exits {

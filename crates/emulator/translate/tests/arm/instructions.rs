@@ -37,7 +37,7 @@ fn text(case: &Case) -> String {
 }
 
 #[test]
-fn every_instruction_does_on_random_states_what_qemu_does() {
+fn every_instruction_matches_qemu_on_random_states() {
     if !can_compare() {
         return;
     }

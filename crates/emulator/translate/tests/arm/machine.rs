@@ -5,12 +5,12 @@ use std::process::Command;
 
 use longma_loongarch::{Environment, State, Trap, decode as decode_word, semantics};
 use longma_translate::engine::{Engine, Layout};
-use longma_translate::front_end::{Exit, FrontEnd, Served};
-use longma_translate::parts::Parts as Choice;
-use longma_translate_arm::registers::{Place, SLOT_BYTES, SLOTS, TABLE, place};
+use longma_translate::front_end::{Exit, FrontEnd, ServiceResult};
+use longma_translate::optimizations::Optimizations;
+use longma_translate_arm::registers::{Location, SLOT_BYTES, SLOTS, TABLE, place};
 use longma_translate_arm::{Aarch64, serve};
 
-use crate::parts::Parts;
+use crate::test_memory::TestMemory;
 
 const BASE: u64 = 0x1_0000;
 const CODE: u64 = 0x1000_0000;
@@ -31,7 +31,7 @@ const CASE_BYTES: usize = WORDS * 8;
 /// The register that points to the saved state. Cases must not use it.
 pub const POINTER: u32 = 30;
 /// The maximum number of cases in one program.
-pub const MOST_CASES: usize = 400;
+pub const MAX_CASES: usize = 400;
 
 /// Instructions and the state before them.
 #[derive(Clone, Debug)]
@@ -91,7 +91,7 @@ fn program(cases: &[Case]) -> (Vec<u32>, Vec<u64>) {
 fn image(cases: &[Case]) -> (Vec<u8>, Vec<u64>) {
     let (words, own) = program(cases);
     let mut image: Vec<u8> = words.into_iter().flat_map(u32::to_le_bytes).collect();
-    assert!(image.len() as u64 + BASE < DATA_AT && cases.len() <= MOST_CASES);
+    assert!(image.len() as u64 + BASE < DATA_AT && cases.len() <= MAX_CASES);
     image.resize((DATA_AT - BASE) as usize, 0);
     image.extend((0..DATA_BYTES).map(|byte| ((byte * 37) >> 3) as u8 ^ byte as u8));
     image.resize((STATE_AT - BASE) as usize, 0);
@@ -141,20 +141,23 @@ fn reference(image: &[u8]) -> Vec<u8> {
 
 /// The program's output when translated and interpreted. At every `often`th interruptible position in `own`, all
 /// pending registers are written and execution reenters at that source address.
-fn translated(image: &[u8], own: &[u64], often: Option<u64>, parts: Choice) -> Vec<u8> {
+fn translated(image: &[u8], own: &[u64], often: Option<u64>, optimizations: Optimizations) -> Vec<u8> {
     let mut low = vec![0; LIMIT as usize];
     low[BASE as usize..][..image.len()].copy_from_slice(image);
-    let memory =
-        Parts::new([(0, low), (CODE, vec![0; CODE_BYTES as usize]), (TABLE_AT, vec![0; LIMIT as usize])]);
+    let memory = TestMemory::new([
+        (0, low),
+        (CODE, vec![0; CODE_BYTES as usize]),
+        (TABLE_AT, vec![0; LIMIT as usize]),
+    ]);
     const { assert!(SLOTS_AT + SLOT_BYTES < LIMIT) };
     let layout = Layout { code: CODE..CODE + CODE_BYTES, table: TABLE_AT, limit: LIMIT };
-    let mut engine = Engine::<Aarch64>::new(layout, parts);
+    let mut engine = Engine::<Aarch64>::new(layout, optimizations);
     let mut state = State::default();
     state.set_r(TABLE, TABLE_AT);
     state.set_r(SLOTS, SLOTS_AT);
     state.pc = engine.code_of(BASE, &memory).expect("there is code");
     let x = |state: &State, number| match place(number) {
-        Place::Register(register) => state.r(register),
+        Location::Register(register) => state.r(register),
         _ => unreachable!("arguments are in registers"),
     };
     let (mut written, mut places) = (Vec::new(), 0u64);
@@ -180,7 +183,7 @@ fn translated(image: &[u8], own: &[u64], often: Option<u64>, parts: Choice) -> V
                 state.pc = engine.follow(state.pc, pc, &memory).expect("there is code");
             }
             (Trap::Break(_), Some(Exit::Service(instruction))) => {
-                assert_eq!(serve(instruction, &mut state, &memory), Served::Done);
+                assert_eq!(serve(instruction, &mut state, &memory), ServiceResult::Done);
                 state.pc += 4;
             }
             (Trap::Syscall(_), _) if x(&state, 8) == 94 => return written,
@@ -199,20 +202,20 @@ fn translated(image: &[u8], own: &[u64], often: Option<u64>, parts: Choice) -> V
 
 /// The differences between QEMU's results and the translation's. `text` describes a case.
 pub fn differences(cases: &[Case], often: Option<u64>, text: &dyn Fn(&Case) -> String) -> Vec<String> {
-    differences_with(Choice::default(), cases, often, text)
+    differences_with(Optimizations::default(), cases, often, text)
 }
 
 /// Like [`differences`], with this set of optimizations.
 pub fn differences_with(
-    parts: Choice,
+    optimizations: Optimizations,
     cases: &[Case],
     often: Option<u64>,
     text: &dyn Fn(&Case) -> String,
 ) -> Vec<String> {
     let mut wrong = Vec::new();
-    for cases in cases.chunks(MOST_CASES) {
+    for cases in cases.chunks(MAX_CASES) {
         let (image, own) = image(cases);
-        let (wanted, found) = (reference(&image), translated(&image, &own, often, parts));
+        let (wanted, found) = (reference(&image), translated(&image, &own, often, optimizations));
         assert_eq!(wanted.len(), found.len());
         let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("eight"));
         for (at, (wanted, found)) in wanted.chunks(8).zip(found.chunks(8)).enumerate() {

@@ -5,6 +5,6 @@ mod decode;
 mod faults;
 mod instructions;
 mod machine;
-#[path = "../parts/mod.rs"]
-mod parts;
 mod sequences;
+#[path = "../test_memory/mod.rs"]
+mod test_memory;

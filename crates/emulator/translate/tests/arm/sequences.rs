@@ -5,7 +5,7 @@ use longma_translate_arm::instruction::{Op, decode, patterns};
 
 use super::cases::{Random, instruction, is_memory, number, state};
 use super::machine::{Case, MIDDLE, can_compare, differences, differences_with};
-use crate::parts::choices;
+use crate::test_memory::choices;
 
 /// tst xzr, xzr, which makes previous flags dead.
 const FORGET: u32 = 0xea1f_03ff;
@@ -209,7 +209,7 @@ fn loops(count: usize, seed: u64) -> Vec<Case> {
 }
 
 #[test]
-fn loops_do_what_qemu_does() {
+fn loops_match_qemu() {
     if can_compare() {
         let wrong = differences(&loops(count() / 2, seed() + 2), None, &text);
         assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong[..wrong.len().min(30)].join("\n"));
@@ -217,7 +217,7 @@ fn loops_do_what_qemu_does() {
 }
 
 #[test]
-fn loops_that_are_interrupted_do_the_same() {
+fn interrupted_loops_match_qemu() {
     if can_compare() {
         let wrong = differences(&loops(count() / 4, seed() + 3), Some(7), &text);
         assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong[..wrong.len().min(30)].join("\n"));
@@ -225,7 +225,7 @@ fn loops_that_are_interrupted_do_the_same() {
 }
 
 #[test]
-fn comparisons_with_one_are_of_the_operand_and_not_of_the_difference() {
+fn comparisons_with_one_test_the_operand() {
     if !can_compare() {
         return;
     }
@@ -277,7 +277,7 @@ fn seed() -> u64 {
 }
 
 #[test]
-fn random_sequences_do_what_qemu_does() {
+fn random_sequences_match_qemu() {
     if can_compare() {
         let wrong = differences(&cases(count(), seed()), None, &text);
         assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong[..wrong.len().min(30)].join("\n"));
@@ -285,7 +285,7 @@ fn random_sequences_do_what_qemu_does() {
 }
 
 #[test]
-fn sequences_that_are_interrupted_do_the_same() {
+fn interrupted_sequences_match_qemu() {
     if can_compare() {
         let wrong = differences(&cases(count() / 4, seed() + 1), Some(3), &text);
         assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong[..wrong.len().min(30)].join("\n"));
@@ -294,23 +294,23 @@ fn sequences_that_are_interrupted_do_the_same() {
 
 /// Sequences and loops, with and without interruptions, for each set of optimizations.
 #[test]
-fn sequences_and_loops_do_what_qemu_does_with_any_parts_of_translation() {
+fn sequences_and_loops_match_qemu_with_any_optimizations() {
     if !can_compare() {
         return;
     }
-    for (number, parts) in choices().into_iter().enumerate() {
+    for (number, optimizations) in choices().into_iter().enumerate() {
         let seed = seed() + 10 + 4 * number as u64;
         let cases = [cases(count() / 20, seed), loops(count() / 40, seed + 1)].concat();
         for often in [None, Some(3)] {
-            let wrong = differences_with(parts, &cases, often, &text);
+            let wrong = differences_with(optimizations, &cases, often, &text);
             let shown = wrong[..wrong.len().min(10)].join("\n");
-            assert!(wrong.is_empty(), "{} wrong with '{parts}':\n{shown}", wrong.len());
+            assert!(wrong.is_empty(), "{} wrong with '{optimizations}':\n{shown}", wrong.len());
         }
     }
 }
 
 #[test]
-fn exclusive_pairs_store_if_the_address_is_the_same() {
+fn exclusive_pairs_store_to_the_reserved_address() {
     if !can_compare() {
         return;
     }

@@ -9,11 +9,11 @@ use longma_translate_arm::instruction::{Instruction, decode};
 use crate::text::{OUTSIDE, SOURCE, bytes, with_and_without_flags};
 
 const HEAD: &str = "\
-# The LoongArch code of one instruction, with the number of its instructions; renewed as tests/emitted/main.rs says.
-# First no flag is read behind it, then, where that is something else, all are. Behind \"later\" is what the block's end does for it.
-# x0 a0 to x4 a4, x8 t0 to x15 t7, x17 a6, x18 a7, x19 a5, x20 s0 to x24 s4, x29 fp, x30 t8, sp sp; v0 vr0 and so on.
-# x5 to x7, x25 and x26 are in memory, x16, x27 and x28 in scratch registers. N fcc0, Z fcc1, C fcc2, V fcc3.
-# `engine`: the engine executes it.
+# The LoongArch code of single instructions, with the number of LoongArch instructions. tests/emitted/main.rs describes how to update this file.
+# The first version has no live flags; a second one, if different, has all flags live. \"later\" marks code at the end of the block.
+# x0 a0 to x6 a6, x8 t0 to x14 t6, x19 a7, x20 s0 to x24 s4, x26 t7, x29 fp, x30 t8, sp sp; v0 vr0 and so on.
+# x7 and x15 to x18 are in memory, x25, x27 and x28 in scratch registers. N fcc0, Z fcc1, C fcc2, V fcc3.
+# `engine`: the engine executes the instruction.
 
 ";
 

@@ -8,8 +8,8 @@ use longma_translate_mips::instruction::{decode, patterns};
 use crate::text::{self, OUTSIDE, Source, bytes, single};
 
 const HEAD: &str = "\
-# The LoongArch code of one instruction, with the number of its instructions; renewed as tests/emitted/main.rs says.
-# Behind \"later\" is what the block's end does for it. `engine`: the engine executes it. Branches have a `nop` in their slot.
+# The LoongArch code of single instructions, with the number of LoongArch instructions. tests/emitted/main.rs describes how to update this file.
+# \"later\" marks code at the end of the block. `engine`: the engine executes the instruction. Branches have a `nop` in their slot.
 
 ";
 

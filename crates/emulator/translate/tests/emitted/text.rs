@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use longma_loongarch::{Op, decode};
 use longma_translate::front_end::{Exit, FrontEnd, Unit};
-use longma_translate::parts::{Options, Part, Parts};
+use longma_translate::optimizations::{Optimization, Optimizations, Options};
 
 /// The address of the source code.
 pub const SOURCE: u64 = 0x1000;
@@ -43,13 +43,13 @@ pub struct Piece {
 /// Translates the code at [`SOURCE`] with the default optimizations. Leaves out the exits at the end of the unit, which
 /// the engine patches to jumps.
 pub fn pieces<F: FrontEnd>(source: &Source) -> Vec<Piece> {
-    pieces_with::<F>(source, Parts::default())
+    pieces_with::<F>(source, Optimizations::default())
 }
 
 /// Like [`pieces`], with this set of optimizations.
-fn pieces_with<F: FrontEnd>(source: &Source, parts: Parts) -> Vec<Piece> {
+fn pieces_with<F: FrontEnd>(source: &Source, optimizations: Optimizations) -> Vec<Piece> {
     let fetch = |address| source.fetch(address);
-    let options = Options { parts, hash: 0x1000_0000, ..Options::default() };
+    let options = Options { optimizations, hash: 0x1000_0000, ..Options::default() };
     let unit = F::translate(SOURCE, None, &fetch, &|pc| pc >= OUTSIDE, &options);
     let labels = labels(&unit);
     let last = unit.exits.iter().filter(|exit| matches!(exit.1, Exit::To(_))).map(|exit| exit.0).min();
@@ -103,8 +103,8 @@ fn word_text<S, P>(unit: &Unit<S, P>, offset: u32, labels: &BTreeMap<u32, String
     let word = unit.words[offset as usize];
     if let Some((_, exit)) = unit.exits.iter().find(|exit| exit.0 == offset) {
         return match exit {
-            Exit::To(pc) | Exit::Leave(pc) => format!("engine: go on at {pc:#x}"),
-            Exit::Service(_) => "engine: execute it".into(),
+            Exit::To(pc) | Exit::Leave(pc) => format!("engine: continue at {pc:#x}"),
+            Exit::Service(_) => "engine: execute".into(),
             Exit::Illegal => "engine: illegal".into(),
         };
     }
@@ -131,7 +131,7 @@ pub fn count(words: &[String]) -> usize {
 pub fn single<F: FrontEnd>(source: &Source) -> Single {
     let mut pieces = pieces::<F>(source).into_iter();
     let own = pieces.next().expect("an instruction");
-    if own.words == ["    engine: execute it"] {
+    if own.words == ["    engine: execute"] {
         return Single { source: own.source, count: "engine".into(), text: String::new() };
     }
     let leaves = format!("    b to_{OUTSIDE:x}");
@@ -182,7 +182,7 @@ pub fn bytes(words: &[u32]) -> Vec<u8> {
 /// The text of sequences, given as titles and code.
 pub fn sequences<'a, F: FrontEnd>(code: impl IntoIterator<Item = (&'a str, Vec<u8>)>) -> String {
     let head = format!(
-        "# {} and the LoongArch code that it becomes, with the number of its instructions; renewed as tests/emitted/main.rs says.\n\n",
+        "# {} sequences and the generated LoongArch code, with the number of instructions. tests/emitted/main.rs describes how to update this file.\n\n",
         F::NAME
     );
     let texts =
@@ -193,22 +193,22 @@ pub fn sequences<'a, F: FrontEnd>(code: impl IntoIterator<Item = (&'a str, Vec<u
 /// The number of instructions of each sequence with the default optimizations and, where the code differs, with one
 /// optimization switched, with LBT instead of fusion, and with none. Also returns the names of the optimizations that
 /// change no sequence.
-pub fn by_parts<'a, F: FrontEnd>(
+pub fn by_optimizations<'a, F: FrontEnd>(
     code: impl IntoIterator<Item = (&'a str, Vec<u8>)>,
 ) -> (String, Vec<&'static str>) {
-    let usual = Parts::default();
-    let mut choices: Vec<Parts> =
-        Part::ALL.iter().map(|part| usual.with(*part, !part.is_default())).collect();
-    choices.push(usual.with(Part::Lbt, true).with(Part::Fusion, false));
-    choices.push(Parts::NONE);
-    let mut idle: Vec<Part> = Part::ALL.to_vec();
+    let usual = Optimizations::default();
+    let mut choices: Vec<Optimizations> =
+        Optimization::ALL.iter().map(|part| usual.with(*part, !part.is_default())).collect();
+    choices.push(usual.with(Optimization::Lbt, true).with(Optimization::Fusion, false));
+    choices.push(Optimizations::NONE);
+    let mut idle: Vec<Optimization> = Optimization::ALL.to_vec();
     let mut text = format!(
-        "# How many LoongArch instructions {} becomes as usual, and with other parts of translation; renewed as tests/emitted/main.rs says.\n\n",
+        "# Number of LoongArch instructions for {} sequences, by default and with other optimizations. tests/emitted/main.rs describes how to update this file.\n\n",
         F::NAME
     );
     for (what, code) in code {
-        let words = |parts| {
-            let pieces = pieces_with::<F>(&Source { code: &code, outside: &[] }, parts);
+        let words = |optimizations| {
+            let pieces = pieces_with::<F>(&Source { code: &code, outside: &[] }, optimizations);
             pieces.into_iter().flat_map(|piece| piece.words).collect::<Vec<String>>()
         };
         let as_usual = words(usual);
@@ -217,18 +217,18 @@ pub fn by_parts<'a, F: FrontEnd>(
             let other = words(*choice);
             if other != as_usual {
                 idle.retain(|part| usual.with(*part, !part.is_default()) != *choice);
-                let name = if *choice == Parts::NONE { "none".into() } else { choice.to_string() };
+                let name = if *choice == Optimizations::NONE { "none".into() } else { choice.to_string() };
                 write!(text, "; {name} {}", count(&other)).expect("memory");
             }
         }
         // Fusion leaves LBT little to do.
-        let unfused = usual.with(Part::Fusion, false);
-        if words(unfused) != words(unfused.with(Part::Lbt, true)) {
-            idle.retain(|part| *part != Part::Lbt);
+        let unfused = usual.with(Optimization::Fusion, false);
+        if words(unfused) != words(unfused.with(Optimization::Lbt, true)) {
+            idle.retain(|part| *part != Optimization::Lbt);
         }
         text.push('\n');
     }
-    (text, idle.into_iter().map(Part::name).collect())
+    (text, idle.into_iter().map(Optimization::name).collect())
 }
 
 /// The text of one sequence.

@@ -9,8 +9,8 @@ use crate::operands::{Form, encoded};
 use crate::text::{OUTSIDE, SOURCE, Source, single, with_and_without_flags};
 
 const HEAD: &str = "\
-# The LoongArch code of one instruction, with the number of its instructions; renewed as tests/emitted/main.rs says.
-# First no flag is read behind it, then, where that is something else, all are. Behind \"later\" is what the block's end does for it.
+# The LoongArch code of single instructions, with the number of LoongArch instructions. tests/emitted/main.rs describes how to update this file.
+# The first version has no live flags; a second one, if different, has all flags live. \"later\" marks code at the end of the block.
 # rax s0, rcx s1, rdx s2, rbx s3, rsp sp, rbp s5, rsi s6, rdi s7, r8 a2 to r11 a5, r12 t5 to r15 t8; xmm0 vr16 and so on.
 # CF a6, not ZF a7, SF t0, OF t1, PF t2, AF t3. `engine`: the engine executes it.
 

@@ -313,7 +313,7 @@ fn is_no_gather(i: &Instruction) -> bool {
 }
 
 #[test]
-fn every_instruction_does_what_the_processor_does() {
+fn every_instruction_matches_the_processor() {
     let seed = std::env::var("PROPTEST_RNG_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1u64);
     let mut random = Random(0x9e37_79b9_7f4a_7c15 ^ seed << 32 | 1);
     let buffer = Buffer::new();
@@ -445,7 +445,7 @@ fn every_instruction_does_what_the_processor_does() {
 
 /// AVX-512 encodings decode to the names of AVX instructions, and to registers beyond the sixteenth.
 #[test]
-fn what_is_not_announced_is_no_instruction() {
+fn instructions_that_cpuid_does_not_report_are_illegal() {
     let absent: [(&str, &[u8]); 8] = [
         ("vaddps zmm1, zmm2, zmm3", &[0x62, 0xf1, 0x6c, 0x48, 0x58, 0xcb]),
         ("vfmadd213sd xmm17, xmm2, xmm3", &[0x62, 0xe2, 0xed, 0x08, 0xa9, 0xcb]),
@@ -470,7 +470,7 @@ fn what_is_not_announced_is_no_instruction() {
 
 /// Arbitrary bytes are translated and execution ends.
 #[test]
-fn random_bytes_end_in_no_panic() {
+fn random_bytes_do_not_panic() {
     let cases = std::env::var("LONGMA_X86_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(12) * 500;
     let mut random = Random(0x2545_f491_4f6c_dd1d);
     let heads: [&[u8]; 6] = [&[], &[0xc5], &[0xc4, 0xe2], &[0xc4, 0xe3], &[0x62], &[0x66, 0x0f]];

@@ -3,14 +3,14 @@
 use iced_x86::Mnemonic;
 use longma_loongarch::{Environment, State, Trap, decode as decode_word, semantics};
 use longma_translate::engine::{Engine, Layout};
-use longma_translate::front_end::{Exit, FrontEnd, Served};
-use longma_translate::parts::Parts as Choice;
+use longma_translate::front_end::{Exit, FrontEnd, ServiceResult};
+use longma_translate::optimizations::Optimizations;
 use longma_translate_x86::X86_64;
 use longma_translate_x86::registers::{GENERAL, TABLE, UPPERS, flags_of, set_flags_of, set_upper, upper};
 
 use crate::host::Registers;
-use crate::parts::Parts;
 use crate::random::Random;
+use crate::test_memory::TestMemory;
 
 pub const SOURCE: u64 = 0x1_0000;
 const CODE: u64 = 0x1000_0000;
@@ -34,12 +34,12 @@ pub fn translated(
     data: &mut Vec<u8>,
     interruptions: Option<&mut Random>,
 ) -> Result<u64, String> {
-    translated_with(Choice::default(), instructions, registers, data_at, data, interruptions)
+    translated_with(Optimizations::default(), instructions, registers, data_at, data, interruptions)
 }
 
 /// Like [`translated`], with this set of optimizations.
 pub fn translated_with(
-    parts: Choice,
+    optimizations: Optimizations,
     instructions: &[u8],
     registers: &mut Registers,
     data_at: u64,
@@ -50,7 +50,7 @@ pub fn translated_with(
     let mut source = vec![0; SOURCE_BYTES];
     source[..instructions.len()].copy_from_slice(instructions);
     source[instructions.len()..][..2].copy_from_slice(&[0x0f, 0x0b]);
-    let memory = Parts::new([
+    let memory = TestMemory::new([
         (SOURCE, source),
         (CODE, vec![0; CODE_BYTES as usize]),
         (TABLE_AT + 4 * SOURCE, vec![0; 4096]),
@@ -59,7 +59,7 @@ pub fn translated_with(
     ]);
     let layout =
         Layout { code: CODE..CODE + CODE_BYTES, table: TABLE_AT, limit: SOURCE + SOURCE_BYTES as u64 };
-    let mut engine = Engine::<X86_64>::new(layout, parts);
+    let mut engine = Engine::<X86_64>::new(layout, optimizations);
     let mut state = State::default();
     X86_64::begin(&mut state, SOURCE);
     state.set_r(TABLE, TABLE_AT);
@@ -99,7 +99,7 @@ pub fn translated_with(
                 state.pc = engine.code_of(pc, &memory).map_err(|refusal| format!("{refusal:?}"))?;
             }
             (Trap::Break(_), Some(Exit::Service(found))) => match X86_64::serve(found, &mut state, &memory) {
-                Served::Done => state.pc += 4,
+                ServiceResult::Done => state.pc += 4,
                 other => return Err(format!("{other:?}")),
             },
             (trap, exit) => return Err(format!("{trap:?} at {exit:?}")),
@@ -117,7 +117,7 @@ pub fn translated_with(
         *value = u128::from(low) | u128::from(high) << 64;
     }
     if registers.uppers.iter().any(|value| *value != 0) && state.fcc[usize::from(UPPERS)] == 0 {
-        return Err("upper halves that nobody knows of".into());
+        return Err("upper halves that are not tracked".into());
     }
     data.clone_from(&memory.bytes(3));
     Ok(executed - 1)

@@ -7,8 +7,8 @@
 mod host;
 mod instructions;
 mod machine;
-#[path = "../parts/mod.rs"]
-mod parts;
 mod random;
 mod sequences;
+#[path = "../test_memory/mod.rs"]
+mod test_memory;
 mod x87;

@@ -69,7 +69,7 @@ fn number(random: &mut Random) -> f64 {
 }
 
 #[test]
-fn x87_instructions_do_what_the_processor_does() {
+fn x87_instructions_match_the_processor() {
     let (buffer, mut random) = (Buffer::new(), Random(0x9e37_79b9_7f4a_7c15));
     let mut wrong = Vec::new();
     for (name, instruction, conditions) in INSTRUCTIONS {

@@ -19,7 +19,7 @@ use longma_sim::Time;
 
 use super::idle;
 use super::roster::{Roster, RosterImage, Switch, Turn};
-use crate::kernel::{Kernel, Work};
+use crate::kernel_model::{Kernel, Work};
 
 /// Called at the start of each turn.
 pub type Log = Arc<dyn Fn(Turn) + Send + Sync>;
@@ -104,7 +104,7 @@ impl Member {
 
 /// The state of a thread while all threads are stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub(crate) enum StoppedState {
     /// Between two instructions.
     Between,
     /// In a system call that can be restarted, with this deadline.
@@ -122,7 +122,7 @@ pub(super) enum Holder {
     /// No thread can run before an external event.
     Idler,
     /// The first turn has not begun.
-    Nobody,
+    NotStarted,
 }
 
 pub(super) struct State {
@@ -138,7 +138,7 @@ pub(super) struct State {
     /// Whether a thread waits for these checks in the middle of a decision, which continues afterwards.
     settling: bool,
     /// Whether the deadlock was reported.
-    told: bool,
+    is_reported: bool,
     /// The thread that waits until all other runnable threads are between two instructions.
     draining: Option<u32>,
 }
@@ -150,12 +150,12 @@ impl State {
             roster,
             members,
             deadlines: BTreeSet::new(),
-            holder: Holder::Nobody,
+            holder: Holder::NotStarted,
             outside: 0,
             signals: 0,
             looks_due: 0,
             settling: false,
-            told: false,
+            is_reported: false,
             draining: None,
         }
     }
@@ -252,7 +252,7 @@ impl Scheduler {
     fn running_core(&self, state: &State) -> Option<usize> {
         match state.holder {
             Holder::Thread(thread) => Some(state.roster.core_of(thread)),
-            Holder::Idler | Holder::Nobody => None,
+            Holder::Idler | Holder::NotStarted => None,
         }
     }
 
@@ -274,14 +274,14 @@ impl Scheduler {
     }
 
     /// The states of all live threads while they are stopped.
-    pub(crate) fn standing(&self) -> Vec<(ThreadNumber, Standing)> {
+    pub(crate) fn stopped_states(&self) -> Vec<(ThreadNumber, StoppedState)> {
         let state = self.lock();
         let standing = |member: &Member| match member.phase {
-            Phase::Ready if member.in_call => Some(Standing::Begun("a call that is about to end")),
-            Phase::Ready => Some(Standing::Between),
-            Phase::Asleep if member.sleep.begun => Some(Standing::Begun(member.sleep.reason)),
-            Phase::Asleep => Some(Standing::Waits(member.sleep.deadline)),
-            Phase::Outside => Some(Standing::Outside),
+            Phase::Ready if member.in_call => Some(StoppedState::Begun("a system call that is about to end")),
+            Phase::Ready => Some(StoppedState::Between),
+            Phase::Asleep if member.sleep.begun => Some(StoppedState::Begun(member.sleep.reason)),
+            Phase::Asleep => Some(StoppedState::Waits(member.sleep.deadline)),
+            Phase::Outside => Some(StoppedState::Outside),
             Phase::Gone => None,
         };
         let members = (0u32..).zip(&state.members);
@@ -322,7 +322,7 @@ impl Scheduler {
                 waits_for: match member.phase {
                     Phase::Ready | Phase::Gone => None,
                     Phase::Asleep => Some(member.sleep.reason),
-                    Phase::Outside => Some("something outside of the model"),
+                    Phase::Outside => Some("something outside the model"),
                 },
             })
             .collect()
@@ -444,7 +444,7 @@ impl Scheduler {
                     }
                 }
                 (None, None) => {
-                    self.tell_deadlock(&mut state);
+                    self.report_deadlock(&mut state);
                     return (state, None);
                 }
                 (Some(_), None) => unreachable!("a turn without an event before it is taken above"),
@@ -522,17 +522,17 @@ impl Scheduler {
         })
     }
 
-    fn tell_deadlock(&self, state: &mut State) {
+    fn report_deadlock(&self, state: &mut State) {
         let Some(sink) = &self.config.diagnostics else { return };
-        if state.told || self.awaits_outside(state) {
+        if state.is_reported || self.awaits_outside(state) {
             return;
         }
-        state.told = true;
+        state.is_reported = true;
         let waiting = state.members.iter().enumerate().filter(|(_, member)| member.phase == Phase::Asleep);
         let list: Vec<String> =
             waiting.map(|(number, member)| format!("thread {number} for {}", member.sleep.reason)).collect();
         if !list.is_empty() {
-            sink(&format!("every thread waits and nothing is left that could wake one: {}", list.join(", ")));
+            sink(&format!("deadlock: every thread waits, and no event can wake one: {}", list.join(", ")));
         }
     }
 }

@@ -9,7 +9,7 @@ use longma_sim::Time;
 
 use super::super::idle;
 use super::{Guard, Holder, Phase, Scheduler, State};
-use crate::kernel::Work;
+use crate::kernel_model::Work;
 
 /// Message to a waiting thread: run.
 pub(super) const GO: u32 = 1;

@@ -63,17 +63,17 @@ fn chasing(space: &AddressSpace) -> Core {
 }
 
 /// Simulates a turn of `core` from `start` on, and returns its end.
-fn turn(simulation: &mut Simulation, core: usize, guest: &mut Core, start: Time) -> Time {
+fn turn(simulation: &mut TimingSimulation, core: usize, guest: &mut Core, start: Time) -> Time {
     // Pretend that there are two threads.
     simulation.threads = 2;
-    let place = Place { core, thread: ThreadNumber(core as u32), start, alone: false };
-    let (stop, end) = simulation.run_quantum(place, guest);
+    let slot = ThreadSlot { core, thread: ThreadNumber(core as u32), start, alone: false };
+    let (stop, end) = simulation.run_quantum(slot, guest);
     assert_eq!(stop, Stop::Quantum);
     end
 }
 
 /// Two cores write the same line at `at`, one after the other.
-fn meet(simulation: &mut Simulation, at: Time) {
+fn meet(simulation: &mut TimingSimulation, at: Time) {
     for core in [1, 0] {
         let cycle = simulation.cores[core].cycle_at(at);
         let mut port = simulation.memory.port(core);
@@ -92,7 +92,7 @@ proptest! {
     #![proptest_config(cases())]
 
     #[test]
-    fn a_core_that_waits_for_memory_sees_what_others_do_late_by_a_part_of_the_time_since_they_met(
+    fn the_delay_between_contending_cores_is_a_fraction_of_the_time_since_they_met(
         in_order in any::<bool>(), apart_us in 0u64..800,
     ) {
         let space = memory(&chase());
@@ -113,7 +113,7 @@ proptest! {
 }
 
 #[test]
-fn a_core_that_never_met_another_one_has_whole_turns() {
+fn a_core_without_contention_runs_full_turns() {
     let space = memory(&chase());
     let mut core = chasing(&space);
     let mut simulation = simulation(ModelKind::OutOfOrder);
@@ -122,7 +122,7 @@ fn a_core_that_never_met_another_one_has_whole_turns() {
 }
 
 #[test]
-fn the_first_additions_to_a_word_that_two_cores_share_are_hand_overs_after_a_microsecond() {
+fn additions_to_a_shared_word_are_transfers_after_a_microsecond() {
     let add = vec![op(Op::AmaddD, 12, 5, 6), Instruction { imm: -4, ..Instruction::new(Op::B) }];
     for kind in [ModelKind::InOrder, ModelKind::OutOfOrder] {
         let space = memory(&add);

@@ -7,9 +7,9 @@ use super::Sizes;
 use crate::code::lower::Lowering;
 use crate::instruction::{Instruction, Op};
 
-const MOST: [Sizes; 2] =
+const MAX: [Sizes; 2] =
     [[La::VmaxB, La::VmaxH, La::VmaxW, La::VmaxD], [La::VmaxBu, La::VmaxHu, La::VmaxWu, La::VmaxDu]];
-const LEAST: [Sizes; 2] =
+const MIN: [Sizes; 2] =
     [[La::VminB, La::VminH, La::VminW, La::VminD], [La::VminBu, La::VminHu, La::VminWu, La::VminDu]];
 /// Widening sums of adjacent lanes, signed and unsigned.
 const SUMS: [Sizes; 2] = [
@@ -23,10 +23,10 @@ impl Lowering<'_> {
         use Op::*;
         match i.op {
             AddpV => self.pairs(i, ADD[i.size()]),
-            SmaxpV => self.pairs(i, MOST[0][i.size()]),
-            UmaxpV => self.pairs(i, MOST[1][i.size()]),
-            SminpV => self.pairs(i, LEAST[0][i.size()]),
-            UminpV => self.pairs(i, LEAST[1][i.size()]),
+            SmaxpV => self.pairs(i, MAX[0][i.size()]),
+            UmaxpV => self.pairs(i, MAX[1][i.size()]),
+            SminpV => self.pairs(i, MIN[0][i.size()]),
+            UminpV => self.pairs(i, MIN[1][i.size()]),
             FaddpV => self.pairs(i, if i.is_double() { La::VfaddD } else { La::VfaddS }),
             FmaxnmpV => self.pairs(i, if i.is_double() { La::VfmaxD } else { La::VfmaxS }),
             FminnmpV => self.pairs(i, if i.is_double() { La::VfminD } else { La::VfminS }),
@@ -43,10 +43,10 @@ impl Lowering<'_> {
                 self.put_lanes(d, i.is_whole());
             }
             Addv | Saddlv | Uaddlv => self.sum(i),
-            Smaxv => self.extreme(i, MOST[0]),
-            Umaxv => self.extreme(i, MOST[1]),
-            Sminv => self.extreme(i, LEAST[0]),
-            Uminv => self.extreme(i, LEAST[1]),
+            Smaxv => self.extreme(i, MAX[0]),
+            Umaxv => self.extreme(i, MAX[1]),
+            Sminv => self.extreme(i, MIN[0]),
+            Uminv => self.extreme(i, MIN[1]),
             _ => return false,
         }
         true

@@ -151,7 +151,7 @@ impl Lowering<'_> {
         self.assembler.three(by_lanes, by, n, by);
         self.assembler.three(La::VandV, by, by, limit);
         if is_signed {
-            // An arithmetic shift by more than the lane width yields the sign.
+            // Clamp the amount: a shift by at least the lane width yields the sign.
             let most = self.constant(i64::from(lane - 1));
             let replicate = [La::Vreplgr2vrB, La::Vreplgr2vrH, La::Vreplgr2vrW, La::Vreplgr2vrD][size];
             self.assembler.two(replicate, limit, most);

@@ -5,7 +5,7 @@ use iced_x86::FlowControl;
 use super::super::forms::join;
 use super::super::known::Known;
 use super::super::unit::is_call;
-use super::{Lowering, Outcome};
+use super::{BlockResult, Lowering};
 use crate::Position;
 
 impl Lowering<'_> {
@@ -14,9 +14,9 @@ impl Lowering<'_> {
         let reach = self.reach;
         let leaders = &reach.leaders;
         // While planning, this comes last, because the states of the unit's own jumps have priority.
-        let entrance = reach.entrance;
-        if let Some(entrance) = entrance.filter(|_| !self.assembler.is_blank) {
-            self.enter(entrance, leaders.first().copied());
+        let engine_entry = reach.engine_entry;
+        if let Some(engine_entry) = engine_entry.filter(|_| !self.assembler.is_blank) {
+            self.enter(engine_entry, leaders.first().copied());
         }
         if self.is_first {
             self.expect_calls();
@@ -67,8 +67,8 @@ impl Lowering<'_> {
         }
         if !self.assembler.is_blank {
             self.out_of_line();
-        } else if let Some(entrance) = entrance {
-            self.enter(entrance, None);
+        } else if let Some(engine_entry) = engine_entry {
+            self.enter(engine_entry, None);
         }
     }
 
@@ -96,20 +96,20 @@ impl Lowering<'_> {
 
     /// Lowers the engine's entry to a leader that otherwise only jumps within the unit reach. The block at `next` is
     /// laid out after it.
-    fn enter(&mut self, entrance: u64, next: Option<u64>) {
+    fn enter(&mut self, engine_entry: u64, next: Option<u64>) {
         if !self.assembler.is_blank {
-            self.open(entrance, Known::default(), true);
+            self.open(engine_entry, Known::default(), true);
         }
         self.known = Known::default();
-        self.note_out_of(entrance, false);
+        self.note_out_of(engine_entry, false);
         for (target, is_back, known) in std::mem::take(&mut self.block_outs) {
             self.outs[target].push((is_back, known));
         }
-        let (goal, wanted, live) = self.way_to(entrance);
-        self.place_of_code = entrance;
+        let (goal, wanted, live) = self.way_to(engine_entry);
+        self.place_of_code = engine_entry;
         let begin = self.assembler.words.len();
         self.fit(&wanted, live, true);
-        if next != Some(entrance) {
+        if next != Some(engine_entry) {
             self.assembler.go(goal);
         }
         self.assembler.fill_from(begin);
@@ -173,7 +173,7 @@ impl Lowering<'_> {
             (self.known, self.scaled) = (known, None);
             self.block(number, next);
             let outs = std::mem::take(&mut self.block_outs);
-            outcome = Some(Outcome { known, next, wanted, outs });
+            outcome = Some(BlockResult { known, next, wanted, outs });
         }
         for (target, is_back, known) in outcome.iter().flat_map(|outcome| &outcome.outs) {
             self.outs[*target].push((*is_back, *known));

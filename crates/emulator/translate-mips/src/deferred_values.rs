@@ -1,7 +1,7 @@
 //! Deferred values: a result is computed only when it is read or an operand is about to change, possibly folded into
 //! the reading instruction. Dead results are never computed. Positions record the deferred values for interruptions.
 
-use super::code::{Pending, WAITING, Waiting};
+use super::code::{DeferredValue, MAX_DEFERRED, Pending};
 use super::forms::{Form, Shape};
 use super::instruction::Instruction;
 use super::lower::Lowering;
@@ -11,27 +11,29 @@ use super::uses::{Set, bit};
 impl Lowering<'_> {
     /// The deferred values, for a position.
     pub(super) fn pending(&self) -> Option<Pending> {
-        let pending = Pending { product: self.product, waiting: self.waiting };
-        (pending.product.is_some() || pending.waiting.iter().any(Option::is_some)).then_some(pending)
+        let pending = Pending { product: self.product, deferred_values: self.deferred_values };
+        (pending.product.is_some() || pending.deferred_values.iter().any(Option::is_some)).then_some(pending)
     }
 
-    fn all_waiting(&self) -> impl Iterator<Item = Waiting> + Clone + use<> {
-        self.waiting.into_iter().flatten()
+    fn all_deferred(&self) -> impl Iterator<Item = DeferredValue> + Clone + use<> {
+        self.deferred_values.into_iter().flatten()
     }
 
     /// The expression of a LoongArch register's deferred value.
     pub(super) fn form(&self, register: u8) -> Option<Form> {
-        self.all_waiting().find(|waiting| waiting.d == register && register != 0).map(|waiting| waiting.form)
+        self.all_deferred()
+            .find(|deferred| deferred.d == register && register != 0)
+            .map(|deferred| deferred.form)
     }
 
     /// The registers with deferred values.
-    pub(super) fn waiting_set(&self) -> Set {
-        self.all_waiting().fold(0, |set, waiting| set | bit(waiting.d))
+    pub(super) fn deferred_set(&self) -> Set {
+        self.all_deferred().fold(0, |set, deferred_values| set | bit(deferred.d))
     }
 
     fn forget(&mut self, register: u8) {
-        for place in &mut self.waiting {
-            place.take_if(|waiting| waiting.d == register);
+        for place in &mut self.deferred_values {
+            place.take_if(|deferred| deferred.d == register);
         }
     }
 
@@ -42,8 +44,8 @@ impl Lowering<'_> {
             self.forget(register);
             return;
         }
-        // Dependencies are acyclic (`may_wait`).
-        let dependent = self.all_waiting().filter(|other| other.d != register && other.form.reads(register));
+        // Dependencies are acyclic (`may_defer`).
+        let dependent = self.all_deferred().filter(|other| other.d != register && other.form.reads(register));
         for other in dependent {
             self.materialise(other.d);
         }
@@ -55,14 +57,14 @@ impl Lowering<'_> {
     /// Computes the deferred values of registers in `live` and drops the others.
     pub(super) fn flush(&mut self, live: Set) {
         self.flush_living(live);
-        self.waiting = [None; WAITING];
+        self.deferred_values = [None; MAX_DEFERRED];
     }
 
     /// Computes the deferred values of registers in `live`. The others stay deferred, for a fault in a delay slot.
     pub(super) fn flush_living(&mut self, live: Set) {
         let before = std::mem::replace(&mut self.live_before, live);
-        for waiting in self.all_waiting().filter(|waiting| live & bit(waiting.d) != 0) {
-            self.materialise(waiting.d);
+        for deferred in self.all_deferred().filter(|deferred| live & bit(deferred.d) != 0) {
+            self.materialise(deferred.d);
         }
         self.live_before = before;
     }
@@ -71,7 +73,7 @@ impl Lowering<'_> {
     /// instruction.
     pub(super) fn before_change(&mut self, register: u8) {
         let live = self.live_after;
-        let dependent = self.all_waiting().filter(|other| other.d != register && other.form.reads(register));
+        let dependent = self.all_deferred().filter(|other| other.d != register && other.form.reads(register));
         for other in dependent.filter(|other| live & bit(other.d) != 0) {
             self.materialise(other.d);
         }
@@ -82,16 +84,16 @@ impl Lowering<'_> {
         if register == 0 {
             return;
         }
-        for place in &mut self.waiting {
-            place.take_if(|waiting| waiting.d == register || waiting.form.reads(register));
+        for place in &mut self.deferred_values {
+            place.take_if(|deferred| deferred.d == register || deferred.form.reads(register));
         }
     }
 
     /// Makes the registers that an instruction reads available, in place or as copies.
     pub(super) fn before_reads(&mut self, read: Set) {
-        for waiting in self.all_waiting().filter(|waiting| read & bit(waiting.d) != 0) {
-            if self.form(waiting.d).is_some_and(|form| !form.is_copy()) {
-                self.materialise(waiting.d);
+        for deferred in self.all_deferred().filter(|deferred| read & bit(deferred.d) != 0) {
+            if self.form(deferred.d).is_some_and(|form| !form.is_copy()) {
+                self.materialise(deferred.d);
             }
         }
     }
@@ -113,7 +115,7 @@ impl Lowering<'_> {
     }
 
     /// Whether a value can be deferred: its operands must not depend on its destination.
-    pub(super) fn may_wait(&self, register: u8, form: Form) -> bool {
+    pub(super) fn may_defer(&self, register: u8, form: Form) -> bool {
         let depends = |from: u8| from != register && self.depends(from, register);
         !depends(form.j) && !depends(form.k)
     }
@@ -127,29 +129,29 @@ impl Lowering<'_> {
     }
 
     /// Defers a value. The register's old value must be dead.
-    pub(super) fn put_aside(&mut self, register: u8, form: Form) {
+    pub(super) fn defer(&mut self, register: u8, form: Form) {
         self.forget(register);
         if form.shape == Shape::Sum && form.is_copy() && form.j == register {
             return;
         }
         // Oldest first.
-        self.waiting.sort_by_key(Option::is_none);
+        self.deferred_values.sort_by_key(Option::is_none);
         let free =
-            self.waiting.iter().position(Option::is_none).expect("there is room before each instruction");
-        self.waiting[free] = Some(Waiting { d: register, form });
+            self.deferred_values.iter().position(Option::is_none).expect("`make_room` left an entry free");
+        self.deferred_values[free] = Some(DeferredValue { d: register, form });
     }
 
     /// Makes sure that the value of a register can be deferred. The operands of the branch whose delay slot is being
     /// lowered are not touched even if they are dead: after a fault in the slot, the branch is executed again.
     pub(super) fn make_room(&mut self, register: u8) {
-        if self.waiting.iter().any(Option::is_none) || self.form(register).is_some() {
+        if self.deferred_values.iter().any(Option::is_none) || self.form(register).is_some() {
             return;
         }
         let kept = self.compared;
-        let mut others = self.all_waiting().filter(|waiting| kept & bit(waiting.d) == 0);
-        let dead = others.clone().find(|waiting| self.live_before & bit(waiting.d) == 0);
-        if let Some(waiting) = dead.or_else(|| others.next()) {
-            self.materialise(waiting.d);
+        let mut others = self.all_deferred().filter(|deferred| kept & bit(deferred.d) == 0);
+        let dead = others.clone().find(|deferred| self.live_before & bit(deferred.d) == 0);
+        if let Some(deferred) = dead.or_else(|| others.next()) {
+            self.materialise(deferred.d);
         }
     }
 }

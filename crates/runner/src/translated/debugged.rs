@@ -4,7 +4,7 @@
 use longma_core::{Core, Stop};
 use longma_linux::{Outcome, Thread};
 use longma_loongarch::{State, Trap};
-use longma_translate::engine::Refusal;
+use longma_translate::engine::CodeError;
 use longma_translate::front_end::FrontEnd;
 
 use super::{Translated, Translation};
@@ -12,7 +12,7 @@ use crate::cores::Cores;
 
 /// What a thread does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Next {
+pub(crate) enum DebugAction {
     /// It runs freely, because the debugger has detached.
     Free,
     /// It continues to the next breakpoint, past one at the current address.
@@ -22,12 +22,12 @@ pub(crate) enum Next {
 }
 
 /// A thread's side of a debugging session.
-pub(crate) trait Steers {
+pub(crate) trait ThreadDebugger {
     /// Whether the debugger is still attached.
     fn is_attached(&self) -> bool;
 
     /// Reports the thread's stop, if any, and waits while the thread is to stay stopped.
-    fn next(&mut self, state: &mut State) -> Next;
+    fn next(&mut self, state: &mut State) -> DebugAction;
 
     /// The thread is about to execute the instruction at the program counter.
     fn begin_instruction(&mut self);
@@ -53,18 +53,18 @@ pub(crate) trait Steers {
 }
 
 /// A running thread, its process's cores, and the debugger.
-pub(super) struct Steered<'a> {
+pub(super) struct DebuggedThread<'a> {
     pub cores: &'a Cores,
     pub thread: &'a mut Thread,
     /// The debugger, if one is attached.
-    pub follower: Option<&'a mut dyn Steers>,
+    pub follower: Option<&'a mut dyn ThreadDebugger>,
     /// Whether the program counter is a source address and all registers are architectural. Used only under a debugger.
     pub is_at_source: bool,
     /// The number of reported code changes when the thread last continued.
     pub noted: u64,
 }
 
-impl<'a> Steered<'a> {
+impl<'a> DebuggedThread<'a> {
     /// A thread without a debugger.
     pub fn free(cores: &'a Cores, thread: &'a mut Thread) -> Self {
         Self { cores, thread, follower: None, is_at_source: false, noted: 0 }
@@ -103,18 +103,19 @@ impl<'a> Steered<'a> {
 
 impl<F: FrontEnd> Translated<F> {
     /// Runs a thread under a debugger until the debugger detaches or the thread exits.
-    pub(super) fn go_steered(
+    pub(super) fn run_under_debugger(
         &self,
         cores: &Cores,
         core: &mut Core,
         thread: &mut Thread,
-        follower: &mut dyn Steers,
+        follower: &mut dyn ThreadDebugger,
     ) -> Outcome {
         if !follower.is_attached() {
-            return self.go(&mut Steered::free(cores, thread), core);
+            return self.go(&mut DebuggedThread::free(cores, thread), core);
         }
-        let mut on = Steered { cores, thread, follower: Some(follower), is_at_source: false, noted: 0 };
-        self.note_place(core.cpu().state.pc);
+        let mut on =
+            DebuggedThread { cores, thread, follower: Some(follower), is_at_source: false, noted: 0 };
+        self.record_area(core.cpu().state.pc);
         let mut outcome = self.attend(&mut on, core);
         while outcome == Outcome::Continue && on.follower.is_some() {
             outcome = self.turn(&mut on, core);
@@ -123,20 +124,20 @@ impl<F: FrontEnd> Translated<F> {
     }
 
     /// One round of a thread: waits at a source address until the debugger resumes it, then continues to another one.
-    fn turn(&self, on: &mut Steered, core: &mut Core) -> Outcome {
+    fn turn(&self, on: &mut DebuggedThread, core: &mut Core) -> Outcome {
         if !on.is_at_source {
-            self.note_place(core.cpu().state.pc);
+            self.record_area(core.cpu().state.pc);
             let stop = core.run();
             return self.stopped(on, core, stop);
         }
         // The thread holds no host address until it looks up its code.
-        self.places.set(None);
+        self.area_usage.set(None);
         let state = &mut core.cpu().state;
-        let next = on.follower.as_mut().map_or(Next::Free, |follower| follower.next(state));
-        if next == Next::Free {
+        let next = on.follower.as_mut().map_or(DebugAction::Free, |follower| follower.next(state));
+        if next == DebugAction::Free {
             on.follower = None;
-            self.watch(on.cores, false);
-            return self.go_on(on, state, state.pc);
+            self.set_debug_mode(on.cores, false);
+            return self.arrive(on, state, state.pc);
         }
         if core.cpu().attention.is_requested() {
             core.cpu().attention.clear();
@@ -144,13 +145,13 @@ impl<F: FrontEnd> Translated<F> {
         }
         self.forget_noted(on.cores);
         match next {
-            Next::Run => self.set_off(on, core),
+            DebugAction::Run => self.set_off(on, core),
             _ => self.step(on, core),
         }
     }
 
     /// Continues from a source address, past a breakpoint there.
-    fn set_off(&self, on: &mut Steered, core: &mut Core) -> Outcome {
+    fn set_off(&self, on: &mut DebuggedThread, core: &mut Core) -> Outcome {
         let state = &mut core.cpu().state;
         match self.code_of(on.cores, state.pc) {
             Ok(code) => {
@@ -161,16 +162,16 @@ impl<F: FrontEnd> Translated<F> {
                 }
                 Outcome::Continue
             }
-            Err(Refusal::Stop) => self.step(on, core),
+            Err(CodeError::Breakpoint) => self.step(on, core),
             Err(refusal) => self.refuse(on, state, state.pc, refusal),
         }
     }
 
     /// Executes one source instruction.
-    fn step(&self, on: &mut Steered, core: &mut Core) -> Outcome {
+    fn step(&self, on: &mut DebuggedThread, core: &mut Core) -> Outcome {
         let state = &mut core.cpu().state;
         let start = state.pc;
-        let code = match self.code_past_stop(on.cores, start) {
+        let code = match self.code_past_breakpoint(on.cores, start) {
             Ok(code) => code,
             Err(refusal) => return self.refuse(on, state, start, refusal),
         };
@@ -199,7 +200,7 @@ impl<F: FrontEnd> Translated<F> {
     /// The outcome, if the instruction ends in a trap or a system call.
     fn step_to_boundary(
         &self,
-        on: &mut Steered,
+        on: &mut DebuggedThread,
         core: &mut Core,
         start: u64,
         was_asked: &mut bool,

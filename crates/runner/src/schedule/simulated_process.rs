@@ -12,17 +12,17 @@ use longma_loongarch::{State, Trap};
 use longma_sim::Time;
 
 use super::scheduler::{DeviceClock, Scheduler};
-use crate::kernel::Kernel;
+use crate::kernel_model::Kernel;
 
 /// A thread's core and time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct ThreadSlot {
     /// The modelled core.
     pub core: usize,
     /// The thread.
     pub thread: ThreadNumber,
-    /// The core's local time: at least the last result of [`Clockwork::run`] for this core, and more if the core was
-    /// idle.
+    /// The core's local time: at least the last result of [`TimingBackend::run`] for this core, and more if the core
+    /// was idle.
     pub start: Time,
     /// Whether no other thread, timer or deadline can act before this thread makes a system call.
     pub alone: bool,
@@ -33,14 +33,14 @@ pub struct Place {
 pub struct KernelWork(pub(crate) Arc<Kernel>);
 
 /// A timing model: executes guest threads and determines how long that takes.
-pub trait Clockwork: Send {
+pub trait TimingBackend: Send {
     /// Runs `guest` for a quantum or until it stops. Returns the reason and the core's new time, which is later than
-    /// `place.start` if anything was executed. `rdtime` reads `place.start` during the run.
-    fn run(&mut self, place: Place, guest: &mut Core) -> (Stop, Time);
+    /// `slot.start` if anything was executed. `rdtime` reads `slot.start` during the run.
+    fn run(&mut self, slot: ThreadSlot, guest: &mut Core) -> (Stop, Time);
 
     /// Accounts for the entry to a system call. Returns the time at which the kernel performs it.
-    fn enter_kernel(&mut self, place: Place) -> Time {
-        place.start
+    fn enter_kernel(&mut self, slot: ThreadSlot) -> Time {
+        slot.start
     }
 
     /// The devices that act independently of threads, if any.
@@ -59,15 +59,15 @@ pub trait Clockwork: Send {
     }
 
     /// Accounts for data that the kernel copied for the thread. Returns the time at which the program continues.
-    fn leave_kernel(&mut self, place: Place, copied: &[Copied]) -> Time {
+    fn leave_kernel(&mut self, slot: ThreadSlot, copied: &[Copied]) -> Time {
         let _ = copied;
-        place.start
+        slot.start
     }
 }
 
 /// A thread's state at the end of its last turn or at its last system call.
 #[derive(Clone, Debug)]
-pub(crate) struct Deposit {
+pub(crate) struct ThreadSnapshot {
     /// The registers; at a system call, those before the call.
     pub state: State,
     /// The kernel's state of the thread.
@@ -77,23 +77,23 @@ pub(crate) struct Deposit {
 }
 
 /// An operation that requires all threads of the process to be stopped.
-pub trait Interlude: Send + Sync {
+pub trait StopTheWorld: Send + Sync {
     /// Whether the operation is requested. Called after each turn, so it must be fast.
     fn is_wanted(&self) -> bool;
 
-    /// Performs the operation while all threads are stopped and have a deposit. Returns the outcome if the process is
+    /// Performs the operation while all threads are stopped and have a snapshot. Returns the outcome if the process is
     /// to end.
-    fn serve(&self, simulated: &Simulated, process: &Process) -> Option<Outcome>;
+    fn serve(&self, simulated: &SimulatedProcess, process: &Process) -> Option<Outcome>;
 }
 
 /// The configuration of simulated time.
-pub struct SimulatedConfig {
+pub struct SimulatedProcessConfig {
     /// The scheduler of the guest threads.
     pub scheduler: Arc<Scheduler>,
     /// The timing model.
-    pub clockwork: Box<dyn Clockwork>,
+    pub timing_backend: Box<dyn TimingBackend>,
     /// An operation that stops all threads, such as a checkpoint.
-    pub interlude: Option<Arc<dyn Interlude>>,
+    pub stop_the_world: Option<Arc<dyn StopTheWorld>>,
     /// The seed of the program's random numbers.
     pub seed: u64,
     /// The memory size that the program observes, in bytes.
@@ -101,33 +101,33 @@ pub struct SimulatedConfig {
 }
 
 /// The simulated time of a process.
-pub struct Simulated {
+pub struct SimulatedProcess {
     /// The scheduler of the guest threads.
     pub(crate) scheduler: Arc<Scheduler>,
-    clockwork: Mutex<Box<dyn Clockwork>>,
+    timing_backend: Mutex<Box<dyn TimingBackend>>,
     clock: SimulatedClock,
-    interlude: Option<Arc<dyn Interlude>>,
-    deposits: Mutex<BTreeMap<ThreadNumber, Deposit>>,
+    stop_the_world: Option<Arc<dyn StopTheWorld>>,
+    snapshots: Mutex<BTreeMap<ThreadNumber, ThreadSnapshot>>,
     seed: u64,
     memory_bytes: u64,
 }
 
-impl Simulated {
-    /// Connects the parts. Threads save their state after each turn only if there is an interlude.
-    pub fn new(config: SimulatedConfig) -> Self {
-        let SimulatedConfig { scheduler, clockwork, interlude, seed, memory_bytes } = config;
-        if let Some(devices) = clockwork.devices() {
+impl SimulatedProcess {
+    /// Connects the parts. Threads save their state after each turn only if there is a [`StopTheWorld`].
+    pub fn new(config: SimulatedProcessConfig) -> Self {
+        let SimulatedProcessConfig { scheduler, timing_backend, stop_the_world, seed, memory_bytes } = config;
+        if let Some(devices) = timing_backend.devices() {
             scheduler.attend_to(devices);
         }
-        if let Some(KernelWork(kernel)) = clockwork.kernel() {
+        if let Some(KernelWork(kernel)) = timing_backend.kernel() {
             scheduler.work_for(kernel);
         }
         Self {
             scheduler,
-            clockwork: Mutex::new(clockwork),
+            timing_backend: Mutex::new(timing_backend),
             clock: SimulatedClock::default(),
-            interlude,
-            deposits: Mutex::default(),
+            stop_the_world,
+            snapshots: Mutex::default(),
             seed,
             memory_bytes,
         }
@@ -135,7 +135,7 @@ impl Simulated {
 
     /// Sets the scheduler, the devices and the seed in a process's configuration.
     pub(crate) fn enter_into(&self, process: &mut ProcessConfig) {
-        process.devices = self.clockwork().device_files();
+        process.devices = self.timing_backend().device_files();
         process.simulation = Some(SimulationConfig {
             scheduler: self.scheduler.clone(),
             seed: self.seed,
@@ -143,43 +143,43 @@ impl Simulated {
         });
     }
 
-    /// The saved states of threads; empty if there is no interlude.
-    pub(crate) fn deposits(&self) -> MutexGuard<'_, BTreeMap<ThreadNumber, Deposit>> {
-        self.deposits.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The saved states of threads; empty if there is no [`StopTheWorld`].
+    pub(crate) fn snapshots(&self) -> MutexGuard<'_, BTreeMap<ThreadNumber, ThreadSnapshot>> {
+        self.snapshots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn deposit(&self, core: &mut Core, thread: &Thread) {
-        if self.interlude.is_some() {
+    fn snapshot(&self, core: &mut Core, thread: &Thread) {
+        if self.stop_the_world.is_some() {
             let (state, kernel) = (core.cpu().state.clone(), thread.kernel_state());
-            let deposit = Deposit { state, kernel, arrivals: thread.arrivals() };
-            self.deposits().insert(thread.number(), deposit);
+            let snapshot = ThreadSnapshot { state, kernel, arrivals: thread.arrivals() };
+            self.snapshots().insert(thread.number(), snapshot);
         }
     }
 
-    fn clockwork(&self) -> MutexGuard<'_, Box<dyn Clockwork>> {
-        self.clockwork.lock().unwrap_or_else(PoisonError::into_inner)
+    fn timing_backend(&self) -> MutexGuard<'_, Box<dyn TimingBackend>> {
+        self.timing_backend.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn place(&self, thread: &Thread) -> Place {
+    fn slot(&self, thread: &Thread) -> ThreadSlot {
         let turn = self.scheduler.turn(thread.number());
         let alone = self.scheduler.is_alone(thread.number());
-        Place { core: turn.core, thread: thread.number(), start: turn.at, alone }
+        ThreadSlot { core: turn.core, thread: thread.number(), start: turn.at, alone }
     }
 
     /// Executes the thread until it stops.
     pub(crate) fn run(&self, core: &mut Core, thread: &Thread) -> Stop {
-        let place = self.place(thread);
+        let slot = self.slot(thread);
         if let Some(simulation) = thread.process().simulation() {
             self.clock.set_ps(simulation.counter_ps());
         }
-        let (stop, time) = self.clockwork().run(place, core);
+        let (stop, time) = self.timing_backend().run(slot, core);
         self.scheduler.advance(thread.number(), time);
         stop
     }
 
     /// Accounts for an entry to the kernel.
     pub(crate) fn enter_kernel(&self, thread: &Thread) {
-        let time = self.clockwork().enter_kernel(self.place(thread));
+        let time = self.timing_backend().enter_kernel(self.slot(thread));
         self.scheduler.advance(thread.number(), time);
     }
 
@@ -192,7 +192,7 @@ impl Simulated {
         if outcome == Outcome::Continue && thread.process().simulation().is_some() {
             let copied = call.copied(thread, &core.cpu().state);
             if !copied.is_empty() {
-                let time = self.clockwork().leave_kernel(self.place(thread), &copied);
+                let time = self.timing_backend().leave_kernel(self.slot(thread), &copied);
                 self.scheduler.advance(number, time);
             }
         }
@@ -204,7 +204,7 @@ impl Simulated {
         match self.run(core, thread) {
             Stop::Quantum | Stop::Magic(_) => Outcome::Continue,
             Stop::Trap(Trap::Syscall(_)) => {
-                self.deposit(core, thread);
+                self.snapshot(core, thread);
                 self.system_call(core, thread)
             }
             Stop::Trap(trap) => thread.raise(&mut core.cpu().state, trap),
@@ -217,9 +217,9 @@ impl Simulated {
 }
 
 /// Runs `thread` on the calling host thread, whenever it is scheduled, until it exits or leaves simulated time in a
-/// forked child. `turn` is [`Simulated::turn`] or its counterpart for translated programs.
+/// forked child. `turn` is [`SimulatedProcess::turn`] or its counterpart for translated programs.
 pub(crate) fn run_thread(
-    simulated: &Simulated,
+    simulated: &SimulatedProcess,
     core: &mut Core,
     thread: &mut Thread,
     turn: impl Fn(&mut Core, &mut Thread) -> Outcome,
@@ -227,7 +227,7 @@ pub(crate) fn run_thread(
     let number = thread.number();
     let scheduler = &simulated.scheduler;
     core.set_clock(simulated.clock.clone());
-    simulated.deposit(core, thread);
+    simulated.snapshot(core, thread);
     scheduler.take_seat(number);
     loop {
         let outcome = turn(core, thread);
@@ -236,17 +236,17 @@ pub(crate) fn run_thread(
         }
         match outcome {
             Outcome::Continue => {
-                simulated.deposit(core, thread);
-                if let Some(interlude) = simulated.interlude.as_ref().filter(|it| it.is_wanted()) {
+                simulated.snapshot(core, thread);
+                if let Some(stop_the_world) = simulated.stop_the_world.as_ref().filter(|it| it.is_wanted()) {
                     scheduler.drain(number);
-                    if let Some(ending) = interlude.serve(simulated, thread.process()) {
+                    if let Some(ending) = stop_the_world.serve(simulated, thread.process()) {
                         return ending;
                     }
                 }
                 scheduler.pass(number);
             }
             Outcome::ExitThread(_) => {
-                simulated.deposits().remove(&number);
+                simulated.snapshots().remove(&number);
                 scheduler.leave(number);
                 return outcome;
             }

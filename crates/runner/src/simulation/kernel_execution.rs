@@ -4,8 +4,8 @@ use longma_core::Core;
 use longma_memory::{MemoryPort, placement::SpaceId};
 use longma_sim::{Cycle, Duration, Region, Statistics, StatisticsError, Time};
 
-use super::{Phase, Simulation};
-use crate::kernel::{Due, Work};
+use super::{Phase, TimingSimulation};
+use crate::kernel_model::{Due, Work};
 
 /// Cycles between two cache lines when the kernel zeroes a page: eight stores of eight bytes, one a cycle. An estimate.
 const ZEROED_LINE_CYCLES: u64 = 8;
@@ -35,14 +35,14 @@ impl KernelCounts {
             if to.wants(times) {
                 let name = work.name();
                 to.count(&format!("{prefix}.{name}.times"), times, "times", work.description())?;
-                to.count(&format!("{prefix}.{name}.cycles"), cycles, "cycles", "that the core had for that")?;
+                to.count(&format!("{prefix}.{name}.cycles"), cycles, "cycles", "of the core spent on this")?;
             }
         }
         Ok(())
     }
 }
 
-impl Simulation {
+impl TimingSimulation {
     /// Executes the work due by `until` on all cores. No core has a turn before `until`, because the core with the
     /// earliest time always runs next.
     pub(super) fn do_kernel_work(&mut self, until: Time) {

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use longma_linux::Process;
 use longma_translate::front_end::FrontEnd;
-use longma_translate::parts::{Part, Parts};
+use longma_translate::optimizations::{Optimization, Optimizations};
 
 use super::cache::{CacheFile, Content};
 use super::{HOT, Translated};
@@ -14,10 +14,10 @@ use crate::cores::Cores;
 
 /// Export only if the total is at most this many times the size of the new translations. Most runs execute some code
 /// that no other run does.
-const WORTH_KEEPING: u64 = 100;
+const MAX_TOTAL_PER_NEW: u64 = 100;
 
 /// The cache holds at most 1/8 of the code area's size. Beyond that, it is discarded.
-const MOST_OF_ROOM: u64 = 8;
+const MAX_OF_ROOM: u64 = 8;
 
 const WORD_BYTES: u64 = 4;
 
@@ -25,34 +25,41 @@ const WORD_BYTES: u64 = 4;
 pub(super) fn file_of<F: FrontEnd>(
     process: &Process,
     [folder, root]: [&Path; 2],
-    parts: Parts,
+    optimizations: Optimizations,
     layout: &str,
 ) -> Option<CacheFile> {
-    if !parts.has(Part::Table) || !parts.has(Part::Units) || process.simulation().is_some() {
+    if !optimizations.has(Optimization::Table)
+        || !optimizations.has(Optimization::Units)
+        || process.simulation().is_some()
+    {
         return None;
     }
     let program =
         [OsStr::new(F::NAME), root.as_os_str(), process.executable().as_os_str(), OsStr::new(layout)];
-    let parts = parts.to_string();
+    let optimizations = optimizations.to_string();
     let is_based = !process.memory().base().is_null();
-    CacheFile::of(folder, &program, &[F::NAME.into(), parts, layout.into(), format!("{HOT} {is_based}")])
+    CacheFile::of(
+        folder,
+        &program,
+        &[F::NAME.into(), optimizations, layout.into(), format!("{HOT} {is_based}")],
+    )
 }
 
 impl<F: FrontEnd> Translated<F> {
     /// Imports the translations of earlier runs. No thread is running.
-    pub(super) fn take_up_kept(&self, cores: &Cores) {
+    pub(super) fn import_cache(&self, cores: &Cores) {
         let Some(content) = self.cache.as_ref().and_then(CacheFile::read) else { return };
         let Content { units, regions, code } = content;
-        if self.engine().take_up(units) {
+        if self.engine().import(units) {
             // The units are useful even without host code.
             let _ = cores.code().take_up(&regions, &code);
         }
     }
 
     /// Exports the translations if that is worthwhile. The program has ended, but its other threads are still running.
-    pub(super) fn keep(&self, cores: &Cores) {
+    pub(super) fn export_cache(&self, cores: &Cores) {
         let Some(file) = &self.cache else { return };
-        if self.is_forked.load(Ordering::Acquire) || self.turns.load(Ordering::SeqCst) > 0 {
+        if self.is_forked.load(Ordering::Acquire) || self.area_switches.load(Ordering::SeqCst) > 0 {
             return;
         }
         // Stop the other threads, because the export takes some time.
@@ -60,15 +67,15 @@ impl<F: FrontEnd> Translated<F> {
         cores.request_all();
         self.forget_noted(cores);
         let engine = self.engine();
-        let amount = engine.amount();
+        let size = engine.export_size();
         let room = (self.layout.code.end - self.layout.code.start) / WORD_BYTES;
-        if 2 * amount.useless > amount.all || MOST_OF_ROOM * amount.all > room {
+        if 2 * size.stale > size.all || MAX_OF_ROOM * size.all > room {
             return file.remove();
         }
-        if amount.new == 0 || WORTH_KEEPING * amount.new < amount.all {
+        if size.new == 0 || MAX_TOTAL_PER_NEW * size.new < size.all {
             return;
         }
-        let content = engine.keep(&self.view(cores)).and_then(|units| {
+        let content = engine.export(&self.view(cores)).and_then(|units| {
             let (regions, code) = cores.code().keep()?;
             Some(Content { units, regions, code: code.into() })
         });

@@ -44,13 +44,13 @@ impl Work {
     ];
 
     const TEXTS: [(&str, &str); 7] = [
-        ("interrupt", "interrupts of devices and of timers that ended sleeps"),
-        ("softirq", "ways from an interrupt to the work that it had put off, and back"),
-        ("context_switch", "switches to a thread, from another one or from idling"),
-        ("wake_up", "threads that this core has made runnable"),
-        ("wake_up_interrupt", "interrupts by cores that had made a thread of this one runnable"),
-        ("page_fault", "first accesses to pages, with their zeroing"),
-        ("tick", "the timer's regular interrupts"),
+        ("interrupt", "interrupts by devices and by timers of sleeping threads"),
+        ("softirq", "softirq runs after an interrupt"),
+        ("context_switch", "switches to a thread, from another one or from idle"),
+        ("wake_up", "threads woken by this core"),
+        ("wake_up_interrupt", "inter-processor interrupts from cores that woke a thread of this core"),
+        ("page_fault", "first accesses to pages, including zeroing"),
+        ("tick", "periodic timer interrupts"),
     ];
 
     /// The name in statistics and traces.
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn work_is_given_out_once_in_the_order_of_its_times() {
+    fn work_is_returned_once_in_time_order() {
         let kernel = kernel();
         for (core, time) in [(0, 30), (1, 20), (2, 20), (3, 40)] {
             assert_eq!(kernel.post(core, at(time), Work::Interrupt), at(time + 10));
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_costs_nothing_is_no_work() {
+    fn work_without_cost_is_not_recorded() {
         let kernel = kernel();
         assert_eq!(kernel.post(0, at(5), Work::Softirq), at(5));
         assert_eq!(kernel.take(at(u64::MAX)), []);

@@ -9,12 +9,12 @@ use crate::front_end::{Memory, Unit};
 
 /// The words that a translation read: runs (start address, number of words) sorted by address, and a hash of all words.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Sources {
+pub(crate) struct SourceWords {
     runs: Vec<(u64, u32)>,
     hash: u64,
 }
 
-impl Sources {
+impl SourceWords {
     fn of(mut words: Vec<(u64, u32)>) -> Self {
         words.sort_unstable();
         words.dedup();
@@ -30,7 +30,7 @@ impl Sources {
     }
 
     /// Whether memory still holds the same words and they are executable.
-    pub fn are_in(&self, memory: &dyn Memory) -> bool {
+    pub fn match_memory(&self, memory: &dyn Memory) -> bool {
         let mut found: Vec<u32> = Vec::new();
         let is_there = self.runs.iter().all(|(first, count)| {
             let start = found.len();
@@ -65,7 +65,7 @@ impl Sources {
 /// What a placed unit was translated from, and its entry points.
 pub(crate) struct Origin {
     /// `None` if the unit is stale.
-    pub sources: Option<Sources>,
+    pub sources: Option<SourceWords>,
     /// The translated instructions: start address and length in bytes.
     pub code: Box<[(u64, u64)]>,
     pub entries: Box<[(u64, u32)]>,
@@ -73,7 +73,7 @@ pub(crate) struct Origin {
 }
 
 impl Origin {
-    pub fn of<S, P>(unit: &Unit<S, P>, sources: Sources) -> Self {
+    pub fn of<S, P>(unit: &Unit<S, P>, sources: SourceWords) -> Self {
         Self {
             sources: Some(sources),
             code: unit.sources.as_slice().into(),
@@ -91,15 +91,15 @@ fn hash(words: &[u32]) -> u64 {
 }
 
 /// Fetches source words and optionally records them.
-pub(crate) struct Reading<'a> {
+pub(crate) struct SourceReader<'a> {
     memory: &'a dyn Memory,
     /// The words read so far, if recorded.
     read: Option<RefCell<Vec<(u64, u32)>>>,
 }
 
-impl<'a> Reading<'a> {
-    pub fn new(memory: &'a dyn Memory, is_noted: bool) -> Self {
-        Self { memory, read: is_noted.then(RefCell::default) }
+impl<'a> SourceReader<'a> {
+    pub fn new(memory: &'a dyn Memory, is_recorded: bool) -> Self {
+        Self { memory, read: is_recorded.then(RefCell::default) }
     }
 
     /// The word at an aligned address, if it is executable.
@@ -112,8 +112,8 @@ impl<'a> Reading<'a> {
     }
 
     /// The recorded words. Failed fetches are not recorded: they can only end a unit earlier than necessary.
-    pub fn sources(self) -> Option<Sources> {
-        Some(Sources::of(self.read?.into_inner()))
+    pub fn sources(self) -> Option<SourceWords> {
+        Some(SourceWords::of(self.read?.into_inner()))
     }
 }
 
@@ -148,27 +148,27 @@ mod tests {
     }
 
     #[test]
-    fn what_has_been_read_is_the_same_until_a_word_of_it_changes() {
+    fn source_words_match_until_one_changes() {
         let memory = Words(0..0x3000, Cell::new(None));
-        let reading = Reading::new(&memory, true);
+        let reading = SourceReader::new(&memory, true);
         for address in [0x1004, 0x1000, 0x1ffc, 0x2000, 0x1004, 0x3000] {
             let _ = reading.fetch(address);
         }
         let sources = reading.sources().unwrap();
         assert_eq!(sources.runs, [(0x1000, 2), (0x1ffc, 2)]);
         assert_eq!(sources.pages(4096), [1, 2]);
-        assert!(sources.are_in(&memory) && sources.are_below(0x2004) && !sources.are_below(0x2000));
+        assert!(sources.match_memory(&memory) && sources.are_below(0x2004) && !sources.are_below(0x2000));
         for address in [0x1000, 0x1004, 0x1ffc, 0x2000] {
             memory.1.set(Some(address));
-            assert!(!sources.are_in(&memory), "{address:#x}");
+            assert!(!sources.match_memory(&memory), "{address:#x}");
         }
         // Words between the runs do not matter.
         memory.1.set(Some(0x1008));
-        assert!(sources.are_in(&memory));
+        assert!(sources.match_memory(&memory));
         assert!(
-            !sources.are_in(&Words(0..0x2000, Cell::new(None))),
-            "what cannot be executed is not the same"
+            !sources.match_memory(&Words(0..0x2000, Cell::new(None))),
+            "a word that is not executable does not match"
         );
-        assert_eq!(Reading::new(&memory, false).sources(), None);
+        assert_eq!(SourceReader::new(&memory, false).sources(), None);
     }
 }

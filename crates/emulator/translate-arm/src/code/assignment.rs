@@ -3,9 +3,9 @@
 
 use longma_loongarch::Op as La;
 
-use super::loops::{Homes, OUTSIDE};
+use super::loops::{OUTSIDE, RegisterAssignment};
 use super::lower::Lowering;
-use crate::registers::{Place, SLOT_OF_LENT, SLOTS};
+use crate::registers::{Location, SLOT_OF_LENT, SLOTS};
 
 impl Lowering<'_> {
     /// Switches to the assignment outside of loops.
@@ -14,7 +14,7 @@ impl Lowering<'_> {
     }
 
     /// Switches to the given assignment.
-    pub fn go_home(&mut self, homes: &Homes) {
+    pub fn go_home(&mut self, homes: &RegisterAssignment) {
         if self.known.homes == *homes {
             return;
         }
@@ -25,7 +25,7 @@ impl Lowering<'_> {
     }
 
     /// Spills and loads registers for a change of assignment. One of the two assignments is the one outside of loops.
-    fn move_between(&mut self, from: &Homes, to: &Homes) {
+    fn move_between(&mut self, from: &RegisterAssignment, to: &RegisterAssignment) {
         if let Some(vector) = to.lent {
             self.widen(vector, 16);
             self.assembler.immediate(La::Vst, vector, SLOTS, SLOT_OF_LENT);
@@ -35,32 +35,32 @@ impl Lowering<'_> {
         }
         let moved = || (0..31u8).map(|n| (n, from.general[usize::from(n)], to.general[usize::from(n)]));
         for (number, from, to) in moved().filter(|(_, from, to)| from != to) {
-            if let Place::Register(register) = from {
+            if let Location::Register(register) = from {
                 self.tighten_at(number, register);
                 self.take_step(number);
                 self.put_at(to, register);
             }
         }
         for (_, from, to) in moved().filter(|(_, from, to)| from != to) {
-            if let Place::Register(register) = to {
+            if let Location::Register(register) = to {
                 self.load_at(from, register);
             }
         }
     }
 
-    fn load_at(&mut self, place: Place, register: u8) {
+    fn load_at(&mut self, place: Location, register: u8) {
         match place {
-            Place::Scratch(scratch) => self.assembler.two(La::Movscr2gr, register, scratch),
-            Place::Slot(offset) => self.assembler.immediate(La::LdD, register, SLOTS, offset.into()),
-            Place::Register(_) => {}
+            Location::Scratch(scratch) => self.assembler.two(La::Movscr2gr, register, scratch),
+            Location::Slot(offset) => self.assembler.immediate(La::LdD, register, SLOTS, offset.into()),
+            Location::Register(_) => {}
         }
     }
 
-    fn put_at(&mut self, place: Place, register: u8) {
+    fn put_at(&mut self, place: Location, register: u8) {
         match place {
-            Place::Scratch(scratch) => self.assembler.two(La::Movgr2scr, scratch, register),
-            Place::Slot(offset) => self.assembler.immediate(La::StD, register, SLOTS, offset.into()),
-            Place::Register(_) => {}
+            Location::Scratch(scratch) => self.assembler.two(La::Movgr2scr, scratch, register),
+            Location::Slot(offset) => self.assembler.immediate(La::StD, register, SLOTS, offset.into()),
+            Location::Register(_) => {}
         }
     }
 }

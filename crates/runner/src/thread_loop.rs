@@ -13,8 +13,8 @@ use crate::{
     ending::Ending,
     gdb::{Follower, Session},
     report::Report,
-    schedule::{self, Simulated},
-    translated::{Steers, Translation},
+    schedule::{self, SimulatedProcess},
+    translated::{ThreadDebugger, Translation},
 };
 
 /// Called once, when the process ends.
@@ -41,7 +41,7 @@ impl Shared {
     }
 
     /// Sets the callback for the end of the process. Only the first call has an effect.
-    pub fn tell_at_end(&self, finish: Box<Finish>) {
+    pub fn set_end_callback(&self, finish: Box<Finish>) {
         let _ = self.finish.set(finish);
     }
 
@@ -51,7 +51,10 @@ impl Shared {
     }
 
     /// Attaches a debugger. Returns the process's session, which is the first one attached.
-    #[expect(clippy::disallowed_methods, reason = "it is made already: no fork can come in between")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the value already exists, so no fork can happen in between"
+    )]
     pub fn begin_session(&self, session: Arc<Session>) -> Arc<Session> {
         // A process has a single session, because each thread follows only one.
         self.session.get_or_init(|| session).clone()
@@ -85,7 +88,7 @@ pub(crate) fn run_thread(shared: &Arc<Shared>, mut thread: Thread, mut core: Cor
             },
             (Some(follower), _) => match &shared.translated {
                 None => run_under_debugger(&mut core, &mut thread, follower),
-                Some(translated) => translated.steer(&shared.cores, &mut core, &mut thread, follower),
+                Some(translated) => translated.run_debugged(&shared.cores, &mut core, &mut thread, follower),
             },
         };
         match outcome {
@@ -102,7 +105,12 @@ pub(crate) fn run_thread(shared: &Arc<Shared>, mut thread: Thread, mut core: Cor
     unsafe { register_attention(std::ptr::null()) };
 }
 
-fn run_in_time(shared: &Shared, simulated: &Simulated, core: &mut Core, thread: &mut Thread) -> Outcome {
+fn run_in_time(
+    shared: &Shared,
+    simulated: &SimulatedProcess,
+    core: &mut Core,
+    thread: &mut Thread,
+) -> Outcome {
     schedule::run_thread(simulated, core, thread, |core, thread| match shared.translated() {
         None => simulated.turn(core, thread),
         Some(translated) => translated.run(&shared.cores, core, thread),
@@ -149,7 +157,7 @@ pub(crate) fn end(shared: &Shared, ending: Ending) -> ! {
         finish(ending, &Report { cores: &shared.cores, translated: shared.translated().map(AsRef::as_ref) });
     }
     if let (Ending::Exit(_), Some(translated)) = (ending, shared.translated()) {
-        translated.keep(&shared.cores);
+        translated.export_cache(&shared.cores);
     }
     if let Some(session) = shared.session() {
         session.end(ending);

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 /// An optimization.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum Optimization {
     /// Translate everything that direct jumps and calls reach as one unit. If off: block by block, each up to its first
     /// branch.
     Units,
@@ -33,7 +33,7 @@ pub enum Part {
     Lbt,
 }
 
-impl Part {
+impl Optimization {
     /// All optimizations, in the order in which they are printed.
     pub const ALL: [Self; 9] = [
         Self::Units,
@@ -72,49 +72,53 @@ impl Part {
     }
 }
 
-impl FromStr for Part {
-    type Err = UnknownPart;
+impl FromStr for Optimization {
+    type Err = UnknownOptimization;
 
-    fn from_str(name: &str) -> Result<Self, UnknownPart> {
-        let found = Self::ALL.into_iter().find(|part| part.name() == name);
-        found.ok_or_else(|| UnknownPart(name.into()))
+    fn from_str(name: &str) -> Result<Self, UnknownOptimization> {
+        let found = Self::ALL.into_iter().find(|optimization| optimization.name() == name);
+        found.ok_or_else(|| UnknownOptimization(name.into()))
     }
 }
 
 /// A set of optimizations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Parts(u16);
+pub struct Optimizations(u16);
 
-impl Default for Parts {
+impl Default for Optimizations {
     fn default() -> Self {
-        Part::ALL.into_iter().fold(Self::NONE, |parts, part| parts.with(part, part.is_default()))
+        Optimization::ALL.into_iter().fold(Self::NONE, |optimizations, optimization| {
+            optimizations.with(optimization, optimization.is_default())
+        })
     }
 }
 
-impl Parts {
+impl Optimizations {
     /// No optimizations.
     pub const NONE: Self = Self(0);
 
     /// Whether an optimization is on.
-    pub const fn has(self, part: Part) -> bool {
-        self.0 & part.bit() != 0
+    pub const fn has(self, optimization: Optimization) -> bool {
+        self.0 & optimization.bit() != 0
     }
 
     /// The same set with one optimization switched on or off.
     #[must_use]
-    pub const fn with(self, part: Part, is_there: bool) -> Self {
-        if is_there { Self(self.0 | part.bit()) } else { Self(self.0 & !part.bit()) }
+    pub const fn with(self, optimization: Optimization, is_there: bool) -> Self {
+        if is_there { Self(self.0 | optimization.bit()) } else { Self(self.0 & !optimization.bit()) }
     }
 }
 
-/// Prints the differences from the default in the syntax of [`Parts::from_str`]; nothing for the default.
-impl fmt::Display for Parts {
+/// Prints the differences from the default in the syntax of [`Optimizations::from_str`]; nothing for the default.
+impl fmt::Display for Optimizations {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let changed = Part::ALL.into_iter().filter(|part| self.has(*part) != part.is_default());
-        for (index, part) in changed.enumerate() {
+        let changed = Optimization::ALL
+            .into_iter()
+            .filter(|optimization| self.has(*optimization) != optimization.is_default());
+        for (index, optimization) in changed.enumerate() {
             let comma = if index == 0 { "" } else { "," };
-            let no = if self.has(part) { "" } else { "no-" };
-            write!(f, "{comma}{no}{}", part.name())?;
+            let no = if self.has(optimization) { "" } else { "no-" };
+            write!(f, "{comma}{no}{}", optimization.name())?;
         }
         Ok(())
     }
@@ -122,37 +126,37 @@ impl fmt::Display for Parts {
 
 /// An unknown optimization name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnknownPart(String);
+pub struct UnknownOptimization(String);
 
-impl fmt::Display for UnknownPart {
+impl fmt::Display for UnknownOptimization {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names = Part::ALL.map(Part::name).join(", ");
+        let names = Optimization::ALL.map(Optimization::name).join(", ");
         write!(
             f,
-            "translation has no part '{}'; name {names}, each with 'no-' before it to leave it out, or first 'none' to leave out all",
+            "unknown optimization '{}': use {names}, with the prefix 'no-' to disable one, or start with 'none' to disable all",
             self.0
         )
     }
 }
 
-impl std::error::Error for UnknownPart {}
+impl std::error::Error for UnknownOptimization {}
 
 /// Parses changes to the default: names separated by commas, with the prefix `no-` to switch one off. `none` switches
 /// off all that are on so far.
-impl FromStr for Parts {
-    type Err = UnknownPart;
+impl FromStr for Optimizations {
+    type Err = UnknownOptimization;
 
-    fn from_str(text: &str) -> Result<Self, UnknownPart> {
-        let mut parts = Self::default();
+    fn from_str(text: &str) -> Result<Self, UnknownOptimization> {
+        let mut optimizations = Self::default();
         for word in text.split(',').map(str::trim).filter(|word| !word.is_empty()) {
             let (name, is_there) = word.strip_prefix("no-").map_or((word, true), |name| (name, false));
-            parts = match name.parse() {
-                Ok(part) => parts.with(part, is_there),
+            optimizations = match name.parse() {
+                Ok(optimization) => optimizations.with(optimization, is_there),
                 Err(_) if word == "none" => Self::NONE,
                 Err(unknown) => return Err(unknown),
             };
         }
-        Ok(parts)
+        Ok(optimizations)
     }
 }
 
@@ -160,9 +164,9 @@ impl FromStr for Parts {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     /// The optimizations that are on.
-    pub parts: Parts,
+    pub optimizations: Optimizations,
     /// The address of the hash table, which has [`HASH_ENTRIES`] entries: a source address and the address of its code,
-    /// eight bytes each. Used only without [`Part::Table`].
+    /// eight bytes each. Used only without [`Optimization::Table`].
     pub hash: u64,
     /// Translate a cold block: a jump to its own start exits to the engine, which counts visits.
     pub is_cold: bool,
@@ -170,15 +174,16 @@ pub struct Options {
 
 impl Options {
     /// Whether an optimization is on.
-    pub const fn has(&self, part: Part) -> bool {
-        self.parts.has(part)
+    pub const fn has(&self, optimization: Optimization) -> bool {
+        self.optimizations.has(optimization)
     }
 
     /// The same options for a cold block, which has neither other blocks nor loops.
     #[must_use]
     pub const fn cold(&self) -> Self {
-        let parts = self.parts.with(Part::Units, false).with(Part::Loops, false);
-        Self { parts, is_cold: true, ..*self }
+        let optimizations =
+            self.optimizations.with(Optimization::Units, false).with(Optimization::Loops, false);
+        Self { optimizations, is_cold: true, ..*self }
     }
 }
 
@@ -194,29 +199,40 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_of_parts_is_read_back_and_the_default_is_nothing() {
-        assert_eq!((Parts::default().to_string(), "".parse()), (String::new(), Ok(Parts::default())));
-        for bits in 0..1 << Part::ALL.len() {
-            let parts = Part::ALL
-                .into_iter()
-                .fold(Parts::NONE, |parts, part| parts.with(part, bits >> part as u32 & 1 != 0));
-            assert_eq!(parts.to_string().parse(), Ok(parts), "{parts}");
+    fn optimizations_print_and_parse_and_the_default_is_empty() {
+        assert_eq!(
+            (Optimizations::default().to_string(), "".parse()),
+            (String::new(), Ok(Optimizations::default()))
+        );
+        for bits in 0..1 << Optimization::ALL.len() {
+            let optimizations =
+                Optimization::ALL.into_iter().fold(Optimizations::NONE, |optimizations, optimization| {
+                    optimizations.with(optimization, bits >> optimization as u32 & 1 != 0)
+                });
+            assert_eq!(optimizations.to_string().parse(), Ok(optimizations), "{optimizations}");
         }
     }
 
     #[test]
-    fn words_change_the_default_one_after_the_other() {
-        let parts: Parts = "no-units, lbt".parse().unwrap();
-        assert!(!parts.has(Part::Units) && parts.has(Part::Lbt) && parts.has(Part::Fusion));
-        let parts: Parts = "none,fusion".parse().unwrap();
-        assert_eq!(parts, Parts::NONE.with(Part::Fusion, true));
+    fn names_are_applied_to_the_default_in_order() {
+        let optimizations: Optimizations = "no-units, lbt".parse().unwrap();
+        assert!(
+            !optimizations.has(Optimization::Units)
+                && optimizations.has(Optimization::Lbt)
+                && optimizations.has(Optimization::Fusion)
+        );
+        let optimizations: Optimizations = "none,fusion".parse().unwrap();
+        assert_eq!(optimizations, Optimizations::NONE.with(Optimization::Fusion, true));
     }
 
     #[test]
-    fn an_unknown_part_is_refused_with_all_there_are() {
+    fn an_unknown_optimization_is_rejected_with_the_list_of_names() {
         for text in ["unit", "no-cam", "units,no-none", "no-"] {
-            let message = text.parse::<Parts>().unwrap_err().to_string();
-            assert!(Part::ALL.iter().all(|part| message.contains(part.name())), "{message}");
+            let message = text.parse::<Optimizations>().unwrap_err().to_string();
+            assert!(
+                Optimization::ALL.iter().all(|optimization| message.contains(optimization.name())),
+                "{message}"
+            );
         }
     }
 }

@@ -15,7 +15,7 @@ pub(crate) const PAGE: u64 = 4096;
 
 /// Execution statistics of a process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Heat {
+pub(crate) struct Hotness {
     /// The number of visits through the engine that makes code hot; 1 makes all code hot at once.
     hot: u32,
     /// Visits by source address.
@@ -38,9 +38,9 @@ fn word_of(address: u64) -> (usize, usize) {
 }
 
 /// The maximum distance of code from the start of its function, in bytes.
-const LONGEST_FUNCTION: u64 = 1 << 16;
+const MAX_FUNCTION_BYTES: u64 = 1 << 16;
 
-impl Heat {
+impl Hotness {
     /// Creates empty statistics. Code becomes hot after `hot` visits.
     pub fn new(hot: u32) -> Self {
         Self {
@@ -54,12 +54,12 @@ impl Heat {
 
     /// Imports the statistics of another process that ran the same program, except visit counts. They are only
     /// heuristics.
-    pub fn take_up(&mut self, known: Self) {
-        *self = Self { hot: self.hot, visits: FxHashMap::default(), ..known };
+    pub fn import(&mut self, other: Self) {
+        *self = Self { hot: self.hot, visits: FxHashMap::default(), ..other };
     }
 
     /// The statistics that another process can import.
-    pub fn known(&self) -> Self {
+    pub fn export(&self) -> Self {
         Self {
             hot: self.hot,
             visits: FxHashMap::default(),
@@ -70,7 +70,7 @@ impl Heat {
     }
 
     /// Whether code is cold at first.
-    pub fn waits(&self) -> bool {
+    pub fn is_two_stage(&self) -> bool {
         self.hot > 1
     }
 
@@ -129,13 +129,18 @@ impl Heat {
     /// executed.
     pub fn function_of(&self, pc: u64) -> Option<Range<u64>> {
         let begin = *self.functions.range(..=pc).next_back()?;
-        let end =
-            self.functions.range(pc + 1..).next().copied().unwrap_or(u64::MAX).min(begin + LONGEST_FUNCTION);
+        let end = self
+            .functions
+            .range(pc + 1..)
+            .next()
+            .copied()
+            .unwrap_or(u64::MAX)
+            .min(begin + MAX_FUNCTION_BYTES);
         (pc < end && self.hot > 1 && self.has_executed(begin)).then_some(begin..end)
     }
 
     /// Resets the statistics after all code was discarded. Function starts stay known.
-    pub fn begin_again(&mut self) {
+    pub fn reset(&mut self) {
         self.visits.clear();
         self.executed.clear();
     }

@@ -8,12 +8,12 @@ use longma_loongarch::{
     Access, Class, Environment, Fault, FaultCause, Instruction, Op, Operand, RegisterKind, State, Trap,
     Vector, decode,
 };
-use longma_translate::engine::Refusal;
+use longma_translate::engine::CodeError;
 use longma_translate::front_end::{
-    EXIT, Exit, FrontEnd, ILLEGAL, Position, SCRATCH, SERVICE, STACK_POINTER, Served, Structures,
+    EXIT, Exit, FrontEnd, ILLEGAL, Position, SCRATCH, SERVICE, STACK_POINTER, ServiceResult, UserMemory,
 };
 
-use super::steered::Steered;
+use super::debugged::DebuggedThread;
 use super::{Translated, Translation};
 use crate::cores::Cores;
 
@@ -23,12 +23,12 @@ pub(super) type Here = (u64, Option<Box<([u64; 32], [Vector; 32])>>);
 
 impl<F: FrontEnd> Translated<F> {
     /// Runs the thread until it stops, and handles the stop.
-    pub(super) fn go(&self, on: &mut Steered, core: &mut Core) -> Outcome {
+    pub(super) fn go(&self, on: &mut DebuggedThread, core: &mut Core) -> Outcome {
         while self.is_over.load(Ordering::Acquire) {
             std::thread::park();
         }
         self.forget_noted(on.cores);
-        self.note_place(core.cpu().state.pc);
+        self.record_area(core.cpu().state.pc);
         on.noted = self.noted.load(Ordering::Acquire);
         let stop = match on.cores.in_time() {
             Some(simulated) => simulated.run(core, on.thread),
@@ -38,7 +38,7 @@ impl<F: FrontEnd> Translated<F> {
     }
 
     /// Handles a stop.
-    pub(super) fn stopped(&self, on: &mut Steered, core: &mut Core, stop: Stop) -> Outcome {
+    pub(super) fn stopped(&self, on: &mut DebuggedThread, core: &mut Core, stop: Stop) -> Outcome {
         let cores = on.cores;
         let pc = core.cpu().state.pc;
         match stop {
@@ -106,7 +106,7 @@ impl<F: FrontEnd> Translated<F> {
     }
 
     /// Handles a `break` of translated code.
-    fn come_out(&self, on: &mut Steered, state: &mut State, code: u32) -> Outcome {
+    fn come_out(&self, on: &mut DebuggedThread, state: &mut State, code: u32) -> Outcome {
         let cores = on.cores;
         let pc = state.pc;
         let engine = self.engine();
@@ -127,33 +127,33 @@ impl<F: FrontEnd> Translated<F> {
                 if let Some(pending) = position.and_then(|position| position.pending) {
                     F::settle(pending, state, &self.view(cores));
                 }
-                self.go_on(on, state, target)
+                self.arrive(on, state, target)
             }
             Some(Exit::Service(instruction)) => {
                 drop(engine);
                 let noted = self.noted.load(Ordering::Acquire);
                 match F::serve(instruction, state, &self.view(cores)) {
-                    Served::Trap(trap) => return self.raise(on, state, trap),
-                    Served::TrapBehind(trap, behind) => {
+                    ServiceResult::Trap(trap) => return self.raise(on, state, trap),
+                    ServiceResult::TrapAfter(trap, behind) => {
                         let _ = self.settled(cores, state);
                         state.pc = behind;
                         return self.raise_at_source(on, state, trap);
                     }
-                    Served::Done => {}
-                    Served::Again => {
+                    ServiceResult::Done => {}
+                    ServiceResult::Again => {
                         return match self.settled(cores, state) {
-                            Some(position) => self.go_on(on, state, position.pc),
+                            Some(position) => self.arrive(on, state, position.pc),
                             None => self.raise(on, state, Trap::IllegalInstruction),
                         };
                     }
-                    Served::Changed(address) => self.forget(cores, address..address.saturating_add(1)),
+                    ServiceResult::Changed(address) => self.forget(cores, address..address.saturating_add(1)),
                 }
                 state.pc = pc + 4;
                 if F::IS_COHERENT
                     && self.noted.load(Ordering::Acquire) != noted
                     && self.reach_boundary(cores, state).is_some()
                 {
-                    return self.go_on(on, state, state.pc);
+                    return self.arrive(on, state, state.pc);
                 }
                 Outcome::Continue
             }
@@ -173,7 +173,7 @@ impl<F: FrontEnd> Translated<F> {
         }
     }
 
-    fn trapped(&self, on: &mut Steered, state: &mut State, trap: Trap) -> Outcome {
+    fn trapped(&self, on: &mut DebuggedThread, state: &mut State, trap: Trap) -> Outcome {
         let target = if !self.layout.code.contains(&state.pc) {
             Some(self.target(state))
         } else if let Trap::Memory(_) = trap {
@@ -184,7 +184,7 @@ impl<F: FrontEnd> Translated<F> {
         if let Some(target) = target {
             let target = target & !F::IGNORED_ADDRESS_BITS;
             self.engine().note_indirect(target);
-            return self.go_on(on, state, target);
+            return self.arrive(on, state, target);
         }
         if let Trap::Memory(Fault { address, cause: FaultCause::BeyondFile, .. }) = trap {
             on.thread.process().note_orphaned_access(address);
@@ -195,17 +195,17 @@ impl<F: FrontEnd> Translated<F> {
     /// The source address of a jump that missed in the lookup table.
     fn target(&self, state: &State) -> u64 {
         let engine = self.engine();
-        F::missed(state, &|link| engine.call_before(link))
+        F::missed_target(state, &|link| engine.call_before(link))
     }
 
     /// The target of a jump that failed because it is beyond the lookup table.
     fn target_out_of_reach(&self, cores: &Cores, state: &State) -> Option<u64> {
         let word = decode(cores.process().memory().fetch(state.pc).ok()?)?;
-        F::looked_up(state, &word)
+        F::lookup_target(state, &word)
     }
 
     /// Raises the signal of a trap in translated code.
-    pub(super) fn raise(&self, on: &mut Steered, state: &mut State, trap: Trap) -> Outcome {
+    pub(super) fn raise(&self, on: &mut DebuggedThread, state: &mut State, trap: Trap) -> Outcome {
         if let Some(position) = self.settled(on.cores, state) {
             state.pc = position.pc;
         }
@@ -213,15 +213,15 @@ impl<F: FrontEnd> Translated<F> {
     }
 
     /// Raises the signal of a trap at a source address.
-    pub(super) fn raise_at_source(&self, on: &mut Steered, state: &mut State, trap: Trap) -> Outcome {
+    pub(super) fn raise_at_source(&self, on: &mut DebuggedThread, state: &mut State, trap: Trap) -> Outcome {
         state.set_r(SCRATCH, 0);
         let pc = state.pc;
-        self.note_hold(on);
+        self.release_area(on);
         match on.raise(state, F::trap(trap)) {
             Outcome::Continue => self.resume(on, state),
             over => {
                 if over == Outcome::KilledBy(libc::SIGILL) {
-                    self.tell_illegal(on.cores, on.thread, pc);
+                    self.report_illegal_instruction(on.cores, on.thread, pc);
                 }
                 over
             }
@@ -229,39 +229,39 @@ impl<F: FrontEnd> Translated<F> {
     }
 
     /// Explains why an illegal instruction killed the program.
-    fn tell_illegal(&self, cores: &Cores, thread: &Thread, pc: u64) {
+    fn report_illegal_instruction(&self, cores: &Cores, thread: &Thread, pc: u64) {
         let mut bytes = [0; 8];
         let is_read = self.view(cores).read(pc, &mut bytes);
         let code = bytes.map(|byte| format!("{byte:02x}")).join(" ");
-        let code = if is_read { code } else { "nothing that can be read".into() };
+        let code = if is_read { code } else { "not readable".into() };
         thread.process().say(&format!(
-            "the program dies of the instruction at {pc:#x} ({code}), which is none or one that is not there yet: the book's chapter 'Running a program' lists what is missing"
+            "illegal or unsupported instruction at {pc:#x} ({code}): the chapter 'Running a program' of the book lists unsupported instructions"
         ));
     }
 
     /// Handles a refusal to supply code for a source address.
     pub(super) fn refuse(
         &self,
-        on: &mut Steered,
+        on: &mut DebuggedThread,
         state: &mut State,
         target: u64,
-        refusal: Refusal,
+        refusal: CodeError,
     ) -> Outcome {
         match refusal {
-            Refusal::Fault(fault) => {
+            CodeError::Fault(fault) => {
                 state.pc = target;
                 self.raise_at_source(on, state, Trap::Memory(fault))
             }
-            Refusal::Stop => {
+            CodeError::Breakpoint => {
                 if on.follower.is_none() {
                     // The process was forked from one under a debugger, but is not debugged itself.
-                    self.watch(on.cores, false);
+                    self.set_debug_mode(on.cores, false);
                 }
-                self.go_on(on, state, target)
+                self.arrive(on, state, target)
             }
-            Refusal::Full => {
+            CodeError::Full => {
                 on.thread.process().say_once(
-                    "the room for translated code is full, and the program is ended by SIGKILL: it has executed more code than --translation-room holds, and where it is counted what code executes (--stats, --profile, simulated time) none of it is used again",
+                    "the area for translated code (--translation-room) is full: the program is killed with SIGKILL. The area is not reused with --stats, --profile or in simulated time",
                 );
                 Outcome::KilledBy(libc::SIGKILL)
             }
@@ -269,7 +269,7 @@ impl<F: FrontEnd> Translated<F> {
     }
 
     /// Continues at a source address. A thread under a debugger stays there until the debugger resumes it.
-    pub(super) fn go_on(&self, on: &mut Steered, state: &mut State, pc: u64) -> Outcome {
+    pub(super) fn arrive(&self, on: &mut DebuggedThread, state: &mut State, pc: u64) -> Outcome {
         if on.follower.is_some() {
             state.pc = pc;
             on.is_at_source = true;
@@ -286,7 +286,7 @@ impl<F: FrontEnd> Translated<F> {
 
     /// Continues at the source address that the process set. If that is a signal handler, builds the source's signal
     /// frame first.
-    pub(super) fn resume(&self, on: &mut Steered, state: &mut State) -> Outcome {
+    pub(super) fn resume(&self, on: &mut DebuggedThread, state: &mut State) -> Outcome {
         let back = state.r(SCRATCH);
         if back != 0 && !F::enter(state, back, &self.view(on.cores)) {
             state.set_r(SCRATCH, 0);
@@ -295,12 +295,12 @@ impl<F: FrontEnd> Translated<F> {
             return self.raise_at_source(on, state, Trap::Memory(fault));
         }
         state.set_r(F::TABLE, self.layout.table);
-        self.go_on(on, state, state.pc)
+        self.arrive(on, state, state.pc)
     }
 
     /// Handles attention: signals have arrived or code has changed. First continues to a position at which all
     /// registers are architectural.
-    pub(super) fn attend(&self, on: &mut Steered, core: &mut Core) -> Outcome {
+    pub(super) fn attend(&self, on: &mut DebuggedThread, core: &mut Core) -> Outcome {
         core.cpu().attention.clear();
         loop {
             let pc = core.cpu().state.pc;
@@ -339,15 +339,15 @@ impl<F: FrontEnd> Translated<F> {
 
     /// Delivers pending signals at a source address. If none is delivered, continues at host address `here`, if given,
     /// so that the source address does not become an entry point.
-    pub(super) fn deliver(&self, on: &mut Steered, core: &mut Core, here: Option<Here>) -> Outcome {
+    pub(super) fn deliver(&self, on: &mut DebuggedThread, core: &mut Core, here: Option<Here>) -> Outcome {
         let state = &mut core.cpu().state;
         state.set_r(SCRATCH, 0);
         let source = state.pc;
-        let here = here.filter(|_| on.follower.is_none() && !self.places.are_awaited());
-        self.note_hold(on);
+        let here = here.filter(|_| on.follower.is_none() && !self.area_usage.is_drain_requested());
+        self.release_area(on);
         let (outcome, here) = match here {
             Some(here) => {
-                let (outcome, is_there) = self.away(here.0, || on.deliver(state));
+                let (outcome, is_there) = self.outside_area(here.0, || on.deliver(state));
                 (outcome, Some(here).filter(|_| is_there))
             }
             None => (on.deliver(state), None),

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use longma_loongarch::{Op as La, decode};
 
-use super::Kept;
-use crate::areas::Placed;
-use crate::asleep::{Index, KeptUnit, Standing};
+use super::ExportedUnits;
+use crate::areas::PlacedUnit;
+use crate::cached_units::{CachedUnit, EntryState, Index};
 use crate::engine::Engine;
 use crate::front_end::{Exit, FrontEnd, Memory};
-use crate::positions::{Positions, Writer};
+use crate::positions::{PositionEncoder, Positions};
 
 /// Exits and calls, grouped by unit.
 struct ByUnit<S> {
@@ -39,19 +39,18 @@ impl<S> ByUnit<S> {
 }
 
 /// The export so far.
-struct Writing<S> {
+struct Export<S> {
     by_unit: ByUnit<S>,
     index: Index,
     units: Vec<u8>,
     words: Vec<u8>,
-    positions: Writer,
+    positions: PositionEncoder,
 }
 
-impl<S: serde::Serialize> Writing<S> {
-    fn add(&mut self, number: usize, words: &[u32], unit: &KeptUnit<S>) -> Option<()> {
-        let listed = unit.entries.iter().filter(|(.., standing)| *standing != Standing::Past);
-        let entry =
-            |(pc, _, standing): &(u64, u32, Standing)| (*pc, number as u32, *standing == Standing::Hot);
+impl<S: serde::Serialize> Export<S> {
+    fn add(&mut self, number: usize, words: &[u32], unit: &CachedUnit<S>) -> Option<()> {
+        let listed = unit.entries.iter().filter(|(.., state)| *state != EntryState::Superseded);
+        let entry = |(pc, _, state): &(u64, u32, EntryState)| (*pc, number as u32, *state == EntryState::Hot);
         self.index.entries.extend(listed.map(entry));
         let begin = self.units.len();
         self.units = postcard::to_extend(unit, std::mem::take(&mut self.units)).ok()?;
@@ -62,15 +61,15 @@ impl<S: serde::Serialize> Writing<S> {
 }
 
 impl<F: FrontEnd> Engine<F> {
-    /// Makes units record the source words that they were translated from, which [`Self::keep`] requires. Call it
+    /// Makes units record the source words that they were translated from, which [`Self::export`] requires. Call it
     /// before anything is translated.
-    pub fn note_origins(&mut self) {
-        self.notes_origins = true;
+    pub fn record_origins(&mut self) {
+        self.records_origins = true;
     }
 
     /// Exports all translations. `None` if origins were not recorded, if an area was reused, or in debug mode.
-    pub fn keep(&self, memory: &dyn Memory) -> Option<Kept> {
-        if !self.notes_origins || self.is_watched || !self.areas.is_first() {
+    pub fn export(&self, memory: &dyn Memory) -> Option<ExportedUnits> {
+        if !self.records_origins || self.is_debugged || !self.areas.is_first() {
             return None;
         }
         let by_unit = self.by_unit();
@@ -78,25 +77,26 @@ impl<F: FrontEnd> Engine<F> {
             start: by_unit.places.first()?.0,
             units: Vec::with_capacity(by_unit.places.len()),
             entries: Vec::new(),
-            heat: self.heat.known(),
+            hotness: self.hotness.export(),
         };
         let (units, words) = (Vec::new(), Vec::new());
-        let mut writing = Writing { by_unit, index, units, words, positions: Writer::default() };
-        for number in 0..writing.by_unit.places.len() {
-            self.keep_unit(number, &mut writing, memory)?;
+        let mut output = Export { by_unit, index, units, words, positions: PositionEncoder::default() };
+        for number in 0..output.by_unit.places.len() {
+            self.export_unit(number, &mut output, memory)?;
         }
-        writing.index.entries.sort_unstable();
-        Some(Kept {
-            index: postcard::to_allocvec(&writing.index).ok()?.into(),
-            units: writing.units.into(),
-            words: writing.words.into(),
-            positions: Arc::new(writing.positions.finish()),
+        output.index.entries.sort_unstable();
+        Some(ExportedUnits {
+            index: postcard::to_allocvec(&output.index).ok()?.into(),
+            units: output.units.into(),
+            words: output.words.into(),
+            positions: Arc::new(output.positions.finish()),
         })
     }
 
     fn by_unit(&self) -> ByUnit<F::Service> {
-        let taken = self.asleep.as_ref().map_or(&[][..], |asleep| &asleep.units);
-        let mut places: Vec<(u64, u64)> = taken.iter().map(|unit| (unit.start, unit.words.into())).collect();
+        let imported = self.cached.as_ref().map_or(&[][..], |cached| &cached.units);
+        let mut places: Vec<(u64, u64)> =
+            imported.iter().map(|unit| (unit.start, unit.words.into())).collect();
         places.extend(self.areas.current_units().iter().map(|unit| (unit.start, unit.words)));
         let (exits, calls) = (vec![Vec::new(); places.len()], vec![Vec::new(); places.len()]);
         let mut by_unit = ByUnit { places, exits, calls };
@@ -113,42 +113,42 @@ impl<F: FrontEnd> Engine<F> {
         by_unit
     }
 
-    fn keep_unit(&self, number: usize, writing: &mut Writing<F::Service>, memory: &dyn Memory) -> Option<()> {
-        let taken = self.asleep.as_ref().and_then(|asleep| Some((asleep, asleep.units.get(number)?)));
-        if let Some((asleep, unit)) = taken.filter(|(_, unit)| unit.is_asleep) {
-            let kept: KeptUnit<F::Service> = asleep.known(unit)?;
-            let positions = Positions::<F::Pending>::written(asleep.positions.clone(), kept.positions);
-            let kept = KeptUnit { positions: writing.positions.write(&positions)?, ..kept };
-            return writing.add(number, &asleep.words_of(unit), &kept);
+    fn export_unit(&self, number: usize, output: &mut Export<F::Service>, memory: &dyn Memory) -> Option<()> {
+        let imported = self.cached.as_ref().and_then(|cached| Some((cached, cached.units.get(number)?)));
+        if let Some((cached, unit)) = imported.filter(|(_, unit)| unit.is_pending) {
+            let exported: CachedUnit<F::Service> = cached.metadata(unit)?;
+            let positions = Positions::<F::Pending>::encoded(cached.positions.clone(), exported.positions);
+            let exported = CachedUnit { positions: output.positions.write(&positions)?, ..exported };
+            return output.add(number, &cached.words_of(unit), &exported);
         }
-        let (start, count) = writing.by_unit.places[number];
+        let (start, count) = output.by_unit.places[number];
         let unit = self.areas.unit_at(start)?;
         let words: Vec<u32> = (0..count).map(|n| memory.placed(start + 4 * n)).collect::<Option<_>>()?;
-        let mut exits = std::mem::take(&mut writing.by_unit.exits[number]);
-        let mut calls = std::mem::take(&mut writing.by_unit.calls[number]);
+        let mut exits = std::mem::take(&mut output.by_unit.exits[number]);
+        let mut calls = std::mem::take(&mut output.by_unit.calls[number]);
         exits.sort_unstable_by_key(|(offset, _)| *offset);
         calls.sort_unstable();
-        let kept = KeptUnit {
+        let exported = CachedUnit {
             exits,
             calls,
-            links: writing.by_unit.links(number, &words),
-            positions: writing.positions.write(&unit.positions)?,
+            links: output.by_unit.links(number, &words),
+            positions: output.positions.write(&unit.positions)?,
             ..self.origin_of(unit)
         };
-        writing.add(number, &words, &kept)
+        output.add(number, &words, &exported)
     }
 
     /// The part of a unit's metadata that comes from its origin.
-    fn origin_of(&self, unit: &Placed<F::Pending>) -> KeptUnit<F::Service> {
+    fn origin_of(&self, unit: &PlacedUnit<F::Pending>) -> CachedUnit<F::Service> {
         let origin = unit.origin.as_ref();
-        let standing = |pc: &u64, code: u64| match (self.entries.get(pc), self.cold.get(pc)) {
-            (Some(newest), _) if *newest == code => Standing::Hot,
-            (_, Some(newest)) if *newest == code => Standing::Cold,
-            _ => Standing::Past,
+        let state = |pc: &u64, code: u64| match (self.entries.get(pc), self.cold.get(pc)) {
+            (Some(newest), _) if *newest == code => EntryState::Hot,
+            (_, Some(newest)) if *newest == code => EntryState::Cold,
+            _ => EntryState::Superseded,
         };
         let entry =
-            |(pc, offset): &(u64, u32)| (*pc, *offset, standing(pc, unit.start + 4 * u64::from(*offset)));
-        KeptUnit {
+            |(pc, offset): &(u64, u32)| (*pc, *offset, state(pc, unit.start + 4 * u64::from(*offset)));
+        CachedUnit {
             sources: origin.and_then(|origin| origin.sources.clone()),
             code: origin.map_or_else(Vec::new, |origin| origin.code.to_vec()),
             entries: origin.map_or_else(Vec::new, |origin| origin.entries.iter().map(entry).collect()),
