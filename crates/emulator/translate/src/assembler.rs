@@ -96,7 +96,7 @@ impl Assembler {
         self.jump(Instruction::new(Op::B), goal);
     }
 
-    /// Emits a `nop` if the block that starts at `begin` is empty, so that each block has a first word of its own to
+    /// Emits a `nop` if the block that starts at `begin` is empty, so that each block has a distinct first word to
     /// patch when its source changes.
     pub fn fill_from(&mut self, begin: usize) {
         if self.words.len() == begin && !self.is_blank {

@@ -83,10 +83,10 @@ pub struct Engine<F: FrontEnd> {
 /// Upper bound of an instruction's length in bytes, for all architectures.
 const MAX_INSTRUCTION_BYTES: u64 = 16;
 
-/// How many units may contain a copy of the same block before it becomes a unit of its own.
+/// How many units may contain a copy of the same block before it becomes a separate unit.
 const MAX_COPIES: u32 = 4;
 
-/// How often a function may be retranslated from its start. Code that becomes hot later becomes a unit of its own.
+/// How often a function may be retranslated from its start. Code that becomes hot later becomes a separate unit.
 const MAX_RETRANSLATIONS: u32 = 16;
 
 impl<F: FrontEnd> Engine<F> {

@@ -33,7 +33,7 @@ pub struct Position<P> {
     pub pc: u64,
     /// All registers are architectural before this word, apart from `pending`.
     pub is_boundary: bool,
-    /// The word whose execution completes the instruction, if it counts as an instruction of its own.
+    /// The word whose execution completes the instruction, if it counts as a separate instruction.
     pub counted: Option<u32>,
     /// Whether a block begins here. Control flow may reach it without executing the positions before it.
     pub begins: bool,
@@ -179,7 +179,7 @@ pub enum ServiceResult {
     /// The instruction is complete and raises this trap. The signal handler sees this address, which follows the
     /// instruction, as program counter.
     TrapAfter(longma_loongarch::Trap, u64),
-    /// The instruction is complete and wrote to code at this address.
+    /// The instruction is complete, and code at this address may have changed.
     Changed(u64),
     /// A repeating instruction is partially complete. Execute it again after delivering signals.
     Again,

@@ -19,7 +19,7 @@ use test_memory::TestMemory;
 
 const BASE: u64 = 0x1_0000;
 const FUNCTIONS: u64 = 4;
-/// Each function has a page of its own. The last function returns to one more page.
+/// Each function is on a separate page. The last function returns to one more page.
 const PAGE: u64 = 4096;
 const END: u64 = BASE + FUNCTIONS * PAGE;
 const LIMIT: u64 = END + PAGE;

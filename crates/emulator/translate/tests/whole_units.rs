@@ -267,7 +267,7 @@ fn difference<F: FrontEnd>(
 }
 
 /// Follows a program's code from its entry point unit by unit. Executes each unit with the default optimizations, with
-/// each one switched, and from an address in its middle, both as a unit of its own and through an additional entry
+/// each one switched, and from an address in its middle, both as a separate unit and through an additional entry
 /// point. No two source addresses may share their first word, because that word is patched when one of them is
 /// unlinked.
 fn agree<F: FrontEnd>(path: &Path, slots: Option<u8>, counted: &mut [u64; 2]) -> Vec<String> {

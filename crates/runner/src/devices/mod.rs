@@ -220,7 +220,7 @@ impl Devices {
     }
 
     /// How far part `number`, whose event is due at `at`, may advance on its own. A copy engine advances until another
-    /// device acts or an interrupt of its own can arrive. Other devices advance event by event, because they exchange
+    /// device acts or one of its interrupts can arrive. Other devices advance event by event, because they exchange
     /// frames.
     fn horizon(&self, number: usize, at: Time, limit: Time) -> Time {
         let part = &self.parts[number];

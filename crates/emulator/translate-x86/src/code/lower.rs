@@ -332,17 +332,17 @@ impl<'a> Lowering<'a> {
                 self.assembler.immediate(La::Jirl, 0, JUMP, 0);
             }
             FlowControl::Return if matches!(i.mnemonic(), Mnemonic::Ret) => {
-                let beside = if i.op_count() == 1 { i32::from(i.immediate16()) } else { 0 };
-                if self.known.stack + beside > FARTHEST {
+                let popped = if i.op_count() == 1 { i32::from(i.immediate16()) } else { 0 };
+                if self.known.stack + popped > FARTHEST {
                     self.step_stack(0, true);
                 }
                 self.assembler.immediate(La::LdD, TARGET, STACK_POINTER, self.known.stack);
                 self.known.stack += 8;
-                if beside > FARTHEST {
+                if popped > FARTHEST {
                     self.settle(false);
-                    self.add_constant(STACK_POINTER, STACK_POINTER, beside.into());
+                    self.add_constant(STACK_POINTER, STACK_POINTER, popped.into());
                 } else {
-                    self.known.stack += beside;
+                    self.known.stack += popped;
                     self.settle(false);
                 }
                 let through = if self.reach.options.has(Optimization::Returns) { SCRATCH } else { JUMP };

@@ -63,7 +63,7 @@ pub(super) struct Reach {
     pub refused: FxHashSet<u64>,
     /// The block of each leader.
     blocks: Vec<Block>,
-    /// The instructions of all blocks. An invalid instruction stands for undecodable bytes.
+    /// The instructions of all blocks. An invalid instruction represents undecodable bytes.
     code: Vec<Instruction>,
     /// The analysis results of each instruction.
     around: Vec<Around>,
