@@ -11,8 +11,8 @@ use libfuzzer_sys::fuzz_target;
 use longma_loongarch::{Access, Fault, FaultCause};
 use longma_translate::engine::{Engine, Layout};
 use longma_translate::front_end::Memory;
-use longma_translate::kept::{Kept, Written};
-use longma_translate::parts::Parts;
+use longma_translate::optimizations::Optimizations;
+use longma_translate::persistent_cache::{EncodedPositions, ExportedUnits};
 use longma_translate_mips::Mips64;
 
 const CODE: Range<u64> = 0xf000_0000..0xf001_0000;
@@ -59,10 +59,10 @@ impl Memory for Words {
 
 fn engine() -> Engine<Mips64> {
     let layout = Layout { code: CODE, table: 0x2000_0000, limit: 0x10_0000 };
-    let mut engine = Engine::new(layout, Parts::default());
-    engine.wait_until_hot(2);
-    engine.use_room_again();
-    engine.note_origins();
+    let mut engine = Engine::new(layout, Optimizations::default());
+    engine.set_hot_threshold(2);
+    engine.split_areas();
+    engine.record_origins();
     engine
 }
 
@@ -79,8 +79,8 @@ fn run(engine: &mut Engine<Mips64>, memory: &Words) {
 static KEPT: LazyLock<[Vec<u8>; 5]> = LazyLock::new(|| {
     let (mut engine, memory) = (engine(), Words::of(PROGRAM.into()));
     run(&mut engine, &memory);
-    let Kept { index, units, words, positions } = engine.keep(&memory).expect("it has been noted");
-    let Written { steps, pending } = &*positions;
+    let ExportedUnits { index, units, words, positions } = engine.export(&memory).expect("it has been noted");
+    let EncodedPositions { steps, pending } = &*positions;
     [index, units, words, steps.clone(), pending.clone()].map(|part| part.to_vec())
 });
 
@@ -108,13 +108,13 @@ fuzz_target!(|data: &[u8]| {
             length => part[place % length] ^= change[3],
         }
     }
-    let positions = Arc::new(Written { steps: steps.into(), pending: pending.into() });
-    let kept = Kept { index: index.into(), units: units.into(), words: words.into(), positions };
+    let positions = Arc::new(EncodedPositions { steps: steps.into(), pending: pending.into() });
+    let kept = ExportedUnits { index: index.into(), units: units.into(), words: words.into(), positions };
     let (mut engine, memory) = (engine(), Words::of(program));
-    if engine.take_up(kept) {
+    if engine.import(kept) {
         run(&mut engine, &memory);
         let _ = engine.forget(START..START + 4096, &memory);
         run(&mut engine, &memory);
-        let _ = engine.keep(&memory);
+        let _ = engine.export(&memory);
     }
 });

@@ -4,7 +4,7 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use longma_runner::parts::Parts;
+use longma_runner::optimizations::Optimizations;
 
 use crate::run;
 use crate::run::listing::Options;
@@ -18,7 +18,7 @@ pub struct Arguments {
 
     /// Which parts translation has, as for `longma run`.
     #[arg(long, value_name = "PARTS", default_value_t, hide_default_value = true)]
-    translation: Parts,
+    translation: Optimizations,
 
     /// The program, then its arguments; `--` may stand between.
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_names = ["PROGRAM", "ARGS"])]

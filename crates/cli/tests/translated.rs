@@ -300,7 +300,10 @@ fn where_code_is_counted_by_its_place_no_room_is_used_again() {
     };
     assert_eq!(run("20").0, None);
     let (signal, said) = run("200");
-    assert!(signal == Some(9) && said.contains("the room for translated code is full"), "{said}");
+    assert!(
+        signal == Some(9) && said.contains("the area for translated code (--translation-room) is full"),
+        "{said}"
+    );
 }
 
 /// With the host's libraries, or those of Debian's cross compiler.

@@ -1,6 +1,5 @@
-//! Turns the table of A64 instructions into Rust: the `Op` enumeration and one `Row` an instruction.
-//! Not a parser of foreign input: a malformed line stops the build and names itself.
-//! Source: the header of `src/instructions.tsv` documents its columns.
+//! Generates Rust from the table of A64 instructions: the `Op` enumeration and one `Row` per instruction. A malformed
+//! line fails the build with its line number. The header of `src/instructions.tsv` documents the columns.
 
 use std::fmt::Write as _;
 
@@ -33,7 +32,7 @@ fn main() {
     write("arm.rs", &names, &rows, count);
 }
 
-/// The Rust expression of one operand's description in the table of A64.
+/// Returns the Rust expression for one operand of the table.
 fn operand(text: &str) -> String {
     let (role, rest) = match text.as_bytes()[0] {
         b'=' => ("Written", &text[1..]),
@@ -57,7 +56,7 @@ fn operand(text: &str) -> String {
     }
 }
 
-/// The three columns of a line.
+/// Splits a line into its three columns.
 fn columns<'a>(table: &str, number: usize, line: &'a str) -> [&'a str; 3] {
     let columns: Vec<&str> = line.split('\t').collect();
     let [first, second, third] = columns[..] else {
@@ -76,7 +75,7 @@ fn write(file: &str, names: &str, rows: &str, count: usize) {
     std::fs::write(format!("{out}/{file}"), text).expect("OUT_DIR is writable");
 }
 
-/// `cvt.d.w` becomes `CvtDW`.
+/// Converts a mnemonic to an identifier: `cvt.d.w` becomes `CvtDW`.
 fn camel_case(name: &str) -> String {
     let mut next_is_upper = true;
     name.chars()

@@ -1,6 +1,5 @@
-//! Turns the table of MIPS64 instructions into Rust: the `Op` enumeration and one `Row` an instruction.
-//! Not a parser of foreign input: a malformed line stops the build and names itself.
-//! Source: the header of `src/instructions.tsv` documents its columns.
+//! Generates Rust from the table of MIPS64 instructions: the `Op` enumeration and one `Row` per instruction. A
+//! malformed line fails the build with its line number. The header of `src/instructions.tsv` documents the columns.
 
 use std::fmt::Write as _;
 
@@ -34,7 +33,7 @@ fn main() {
     std::fs::write(format!("{out}/mips.rs"), text).expect("OUT_DIR is writable");
 }
 
-/// `cvt.d.w` becomes `CvtDW`.
+/// Converts a mnemonic to an identifier: `cvt.d.w` becomes `CvtDW`.
 fn camel_case(name: &str) -> String {
     let mut next_is_upper = true;
     name.chars()
@@ -45,7 +44,7 @@ fn camel_case(name: &str) -> String {
         .collect()
 }
 
-/// The Rust expression of one operand's description.
+/// Returns the Rust expression for one operand of the table.
 fn operand(text: &str) -> String {
     let (kind, rest) = text.split_at(1);
     match kind {

@@ -1,8 +1,11 @@
-//! Runs a program at level functional, without the command line's conveniences: for trying things out.
-//! Not the product: that is `longma run`.
+//! Runs a program functionally, for experiments and tests. Use `longma run` for everything else.
 //!
-//! `functional [--x86-features NAME] [--translation PARTS] [--interpret] [--trace] [--counts FILE] PROGRAM [ARGUMENT]...`; `--counts` writes what a program for another architecture was
-//! translated to, each instruction with how often it was executed.
+//! ```text
+//! functional [--x86-features NAME] [--translation OPTIMIZATIONS] [--interpret] [--trace] [--counts FILE]
+//!     PROGRAM [ARGUMENT]...
+//! ```
+//!
+//! `--counts` writes the translated code of a program that is not for LoongArch, with execution counts.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -11,8 +14,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use longma_runner::{
-    ConfigurationWords, Execution, Node, NodeConfig, ProcessConfig, Report, descriptors, parts::Parts,
-    profile, x86_features,
+    ConfigurationWords, Execution, Node, NodeConfig, ProcessConfig, Report, descriptors,
+    optimizations::Optimizations, profile, x86_features,
 };
 
 fn main() -> ExitCode {
@@ -27,10 +30,10 @@ fn main() -> ExitCode {
             }
         }
     }
-    let mut parts = Parts::default();
+    let mut optimizations = Optimizations::default();
     if given.next_if(|option| option == "--translation").is_some() {
         match given.next().unwrap_or_default().to_string_lossy().parse() {
-            Ok(named) => parts = named,
+            Ok(named) => optimizations = named,
             Err(error) => {
                 say(&error.to_string());
                 return ExitCode::from(125);
@@ -62,7 +65,7 @@ fn main() -> ExitCode {
         process,
         words: ConfigurationWords::default(),
         execution: Execution { translate: !interprets, counting: counts.is_some(), ..Execution::default() },
-        parts,
+        optimizations,
         translated_bytes: None,
         translation_cache: std::env::var_os("LONGMA_TRANSLATION_CACHE").map(Into::into),
         simulated: None,

@@ -1,10 +1,13 @@
-//! Runs a program in simulated time, with the simplest clock there is, in which an instruction takes a nanosecond, or with the model of
-//! a machine. The tests run their programs with it.
-//! Not a report of what was counted: `longma run --level timing` makes one.
-//! It shows how a [`Clockwork`] is written.
+//! Runs a program in simulated time, either with a trivial timing model (one nanosecond an instruction) or with the
+//! model of a machine. The tests run guests with it, and it shows how to implement a [`TimingBackend`]. Use `longma run
+//! --level timing` for a readable report.
 //!
-//! `simulate [--cores N | --machine NAME [--level cache] [--region] [--warm MILLIONS] [--wire DEVICE:BYTES[:SEGMENT]]... [--statistics FILE]] [--set NAME=VALUE]... [--seed N] [--quantum N] [--log FILE] [--save-at NS --save-to FILE] PROGRAM [ARGUMENT]...`,
-//! or `simulate --restore FILE`
+//! ```text
+//! simulate [--cores N | --machine NAME [--level cache] [--region] [--warm MILLIONS]
+//!     [--wire DEVICE:BYTES[:SEGMENT]]... [--statistics FILE]] [--set NAME=VALUE]... [--seed N] [--quantum N]
+//!     [--log FILE] [--save-at NS --save-to FILE] PROGRAM [ARGUMENT]...
+//! simulate --restore FILE
+//! ```
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -18,25 +21,27 @@ use longma_core::{Core, Stop};
 use longma_guest::host::locks::Mutex;
 use longma_runner::checkpoint::{AfterSave, Checkpoint, Saver};
 use longma_runner::devices::{TcpOptions, WireEnd};
-use longma_runner::parts::Parts;
-use longma_runner::schedule::{Clockwork, Place, Scheduler, SchedulerConfig, Simulated, SimulatedConfig};
-use longma_runner::simulation::{self, Level, Policy, SharedSimulation, Simulation, Warm};
+use longma_runner::optimizations::Optimizations;
+use longma_runner::schedule::{
+    Scheduler, SchedulerConfig, SimulatedProcess, SimulatedProcessConfig, ThreadSlot, TimingBackend,
+};
+use longma_runner::simulation::{self, Level, Policy, SharedTimingSimulation, TimingSimulation, Warm};
 use longma_runner::{ConfigurationWords, Execution, Node, NodeConfig, ProcessConfig};
 use longma_sim::{Duration, Region, Time};
 use longma_topology::Machine;
 
-/// An instruction takes a nanosecond.
-struct Toy {
-    /// Words of a core's trace.
+/// A timing model in which an instruction takes one nanosecond.
+struct NanosecondTiming {
+    /// The length of a quantum in trace words.
     quantum: usize,
-    /// When and where to the process is saved.
+    /// The time and the file of a checkpoint.
     save: Option<(Time, PathBuf)>,
     saver: Arc<Saver>,
 }
 
-impl Clockwork for Toy {
-    fn run(&mut self, place: Place, guest: &mut Core) -> (Stop, Time) {
-        if let Some((_, path)) = self.save.take_if(|(time, _)| place.start >= *time) {
+impl TimingBackend for NanosecondTiming {
+    fn run(&mut self, slot: ThreadSlot, guest: &mut Core) -> (Stop, Time) {
+        if let Some((_, path)) = self.save.take_if(|(time, _)| slot.start >= *time) {
             self.saver.request(path, |saved| match saved {
                 Ok(()) => AfterSave::Exit(0),
                 Err(error) => {
@@ -50,7 +55,7 @@ impl Clockwork for Toy {
         let executed = guest.trace().records().map(|record| u64::from(record.executed)).sum();
         guest.clear_trace();
         let spent = Duration::from_ns(executed).unwrap_or_default();
-        (stop, place.start.checked_add(spent).unwrap_or(place.start))
+        (stop, slot.start.checked_add(spent).unwrap_or(slot.start))
     }
 }
 
@@ -64,18 +69,18 @@ fn main() -> ExitCode {
     }
 }
 
-/// What of a machine's model is asked for.
+/// Options of a machine's model.
 #[derive(Default)]
 struct Wanted {
     seed: u64,
     counts_only: bool,
     region: bool,
-    /// Millions of instructions before the region.
+    /// The number of instructions that warm the models before the region of interest, in millions.
     warm: u64,
     wires: BTreeMap<String, WireEnd>,
 }
 
-/// A sender of a stream at the other end of a device's wire.
+/// Parses a TCP sender at the remote end of a device's wire.
 fn wire(text: &str) -> Result<(String, WireEnd), String> {
     let words = || "write --wire DEVICE:BYTES or DEVICE:BYTES:SEGMENT".to_string();
     let (device, rest) = text.split_once(':').ok_or_else(words)?;
@@ -87,9 +92,9 @@ fn wire(text: &str) -> Result<(String, WireEnd), String> {
 }
 
 /// The NUMA nodes of a machine's cores, and its model.
-fn model(machine: Arc<Machine>, wanted: Wanted) -> Result<(Vec<usize>, SharedSimulation), String> {
-    let nodes = Simulation::core_nodes(&machine, 0);
-    let config = simulation::SimulationConfig {
+fn model(machine: Arc<Machine>, wanted: Wanted) -> Result<(Vec<usize>, SharedTimingSimulation), String> {
+    let nodes = TimingSimulation::core_nodes(&machine, 0);
+    let config = simulation::TimingSimulationConfig {
         machine,
         host: 0,
         level: if wanted.counts_only { Level::Cache } else { Level::Timing(None) },
@@ -102,13 +107,13 @@ fn model(machine: Arc<Machine>, wanted: Wanted) -> Result<(Vec<usize>, SharedSim
         timeline: None,
         wires: wanted.wires,
     };
-    let simulation = Simulation::new(config).map_err(|error| error.to_string())?;
+    let simulation = TimingSimulation::new(config).map_err(|error| error.to_string())?;
     Ok((nodes, simulation.shared()))
 }
 
 enum Never {}
 
-/// What is to be run, and how.
+/// The parsed command line.
 struct Options {
     cores: usize,
     quantum: usize,
@@ -116,7 +121,7 @@ struct Options {
     wanted: Wanted,
     statistics: Option<PathBuf>,
     log: Option<Arc<Mutex<File>>>,
-    /// When and where to the process is saved.
+    /// The time and the file of a checkpoint.
     save: Option<(Time, PathBuf)>,
     restore: Option<PathBuf>,
     environment: Vec<OsString>,
@@ -162,11 +167,11 @@ fn options() -> Result<Options, String> {
     Ok(Options { cores, quantum, machine, wanted, statistics, log, save, restore, environment, given })
 }
 
-/// Writes lines to the log.
+/// A sink that writes lines to the log.
 fn writer(log: &Arc<Mutex<File>>) -> longma_runner::Sink {
     let log = log.clone();
     Arc::new(move |line: &str| {
-        // Only the log gets shorter if it cannot be written.
+        // A failure only truncates the log.
         let _ = writeln!(log.lock().unwrap_or_else(std::sync::PoisonError::into_inner), "{line}");
     })
 }
@@ -203,22 +208,23 @@ fn start() -> Result<Never, String> {
         ..ProcessConfig::default()
     };
     let saver = Saver::new();
-    let toy = Toy { quantum: options.quantum, save: options.save, saver: saver.clone() };
-    let clockwork: Box<dyn Clockwork> = match model.clone() {
+    let nanosecond_timing =
+        NanosecondTiming { quantum: options.quantum, save: options.save, saver: saver.clone() };
+    let timing_backend: Box<dyn TimingBackend> = match model.clone() {
         Some(model) => Box::new(model),
-        None => Box::new(toy),
+        None => Box::new(nanosecond_timing),
     };
     let config = NodeConfig {
         process,
         words: ConfigurationWords::default(),
         execution: Execution { tracing: true, magic, pausable: magic, ..Execution::default() },
-        parts: Parts::default(),
+        optimizations: Optimizations::default(),
         translated_bytes: None,
         translation_cache: None,
-        simulated: Some(Simulated::new(SimulatedConfig {
+        simulated: Some(SimulatedProcess::new(SimulatedProcessConfig {
             scheduler,
-            clockwork,
-            interlude: Some(saver),
+            timing_backend,
+            stop_the_world: Some(saver),
             seed,
             memory_bytes: 16 << 30,
         })),
@@ -237,13 +243,13 @@ fn start() -> Result<Never, String> {
     })
 }
 
-fn write_statistics(model: &SharedSimulation, path: &Path) -> Result<(), String> {
+fn write_statistics(model: &SharedTimingSimulation, path: &Path) -> Result<(), String> {
     held(model).finish();
     let statistics = held(model).statistics().map_err(|error| error.to_string())?;
     std::fs::write(path, statistics.to_json().to_string())
         .map_err(|error| format!("{}: {error}", path.display()))
 }
 
-fn held(model: &SharedSimulation) -> longma_guest::host::locks::MutexGuard<'_, Simulation> {
+fn held(model: &SharedTimingSimulation) -> longma_guest::host::locks::MutexGuard<'_, TimingSimulation> {
     model.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }

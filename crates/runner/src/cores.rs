@@ -1,5 +1,5 @@
-//! What the cores that execute one process share: its memory, the code made of it, its time, and how all of them are stopped.
-//! Not the guest threads that have them (see `run.rs`), nor the choice who runs when (see `schedule`).
+//! The state that all cores of a process share: memory, decoded code, simulated time, and the flags to interrupt
+//! running cores.
 
 use std::io;
 use std::sync::{Arc, PoisonError, Weak};
@@ -10,72 +10,72 @@ use longma_guest::host::locks::{Mutex, MutexGuard};
 use longma_linux::Process;
 use longma_loongarch::State;
 
-use crate::schedule::Simulated;
+use crate::schedule::SimulatedProcess;
 
-/// What the cores of a process share.
+/// The shared state of the cores of a process.
 pub(crate) struct Cores {
     process: Arc<Process>,
     code: SharedCode,
     words: ConfigurationWords,
-    simulated: Option<Simulated>,
-    /// The attention flags of those that run now.
+    simulated: Option<SimulatedProcess>,
+    /// The attention flags of running cores.
     running: Mutex<Vec<FlagPointer>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct FlagPointer(*const Attention);
 
-// SAFETY: the flag is atomic, and its owner takes the pointer out of the list before the flag goes.
+// SAFETY: the flag is atomic, and its owner removes the pointer from the list before the flag is dropped.
 unsafe impl Send for FlagPointer {}
 
 impl Cores {
-    /// Those of `process`; none runs yet.
+    /// Creates the shared state. No core runs yet.
     ///
     /// # Errors
-    /// The host has no memory for code.
+    /// The host cannot provide memory for code.
     pub fn of(
         process: Arc<Process>,
         words: ConfigurationWords,
         execution: Execution,
-        simulated: Option<Simulated>,
+        simulated: Option<SimulatedProcess>,
     ) -> io::Result<Self> {
         let watch = Arc::new(CodePages(Arc::downgrade(&process)));
         let code = SharedCode::new(process.memory(), execution, watch)?;
         Ok(Self { process, code, words, simulated, running: Mutex::default() })
     }
 
-    /// Whose they are.
+    /// The process.
     pub fn process(&self) -> &Arc<Process> {
         &self.process
     }
 
-    /// The code made of the process's memory.
+    /// The decoded code of the process's memory.
     pub fn code(&self) -> &SharedCode {
         &self.code
     }
 
-    /// One more, for a thread that begins with `state`.
+    /// Creates a core for a thread that starts with `state`.
     ///
     /// # Errors
-    /// The host has no memory to give.
+    /// The host cannot provide memory.
     pub fn make(&self, state: State) -> io::Result<Core> {
         Core::new(state, self.process.memory().clone(), self.words.clone(), self.code.clone())
     }
 
-    /// Who runs the process in simulated time, if it began so.
-    pub fn simulated(&self) -> Option<&Simulated> {
+    /// The simulated time that the process started in, if any.
+    pub fn simulated(&self) -> Option<&SimulatedProcess> {
         self.simulated.as_ref()
     }
 
-    /// Who runs it in simulated time, as long as it is; a forked child is not.
-    pub fn in_time(&self) -> Option<&Simulated> {
+    /// The simulated time that the process runs in, if any. A forked child has left it.
+    pub fn in_time(&self) -> Option<&SimulatedProcess> {
         self.simulated.as_ref().filter(|_| self.process.simulation().is_some())
     }
 
-    /// Lists `flag` until the result is dropped.
+    /// Adds `flag` to the list of running cores until the result is dropped.
     ///
     /// # Safety
-    /// The flag outlives the result.
+    /// The flag must outlive the result.
     pub unsafe fn list(&self, flag: *const Attention) -> Listed<'_> {
         self.running().push(FlagPointer(flag));
         Listed { cores: self, flag: FlagPointer(flag) }
@@ -93,13 +93,13 @@ impl Cores {
         }
     }
 
-    /// In a forked child only the calling thread exists.
+    /// Removes the flags of other threads, which do not exist in a forked child.
     pub fn keep_only(&self, flag: *const Attention) {
         self.running().retain(|f| f.0 == flag);
     }
 }
 
-/// A listed flag.
+/// A flag in the list of running cores.
 pub(crate) struct Listed<'a> {
     cores: &'a Cores,
     flag: FlagPointer,
@@ -111,7 +111,7 @@ impl Drop for Listed<'_> {
     }
 }
 
-/// Write-protects pages that hold both code and data.
+/// Write-protects pages that contain both code and data.
 struct CodePages(Weak<Process>);
 
 impl Watch for CodePages {

@@ -1,20 +1,19 @@
-//! How a process ended, and how this program ends the same way.
-//! Not what there is to say of it then (see `report.rs`).
+//! How a process ended, and how to end the host process in the same way.
 
 /// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
     /// It exited with this status.
     Exit(i32),
-    /// This signal killed it.
+    /// A signal killed it.
     Signal(i32),
 }
 
 impl Ending {
-    /// Ends this program so.
+    /// Ends the host process in the same way.
     pub(crate) fn carry_out(self) -> ! {
         match self {
-            // SAFETY: ends the process at once; the guest's threads have no destructors of ours to wait for.
+            // SAFETY: ends the process immediately; guest threads have no destructors that must run.
             Self::Exit(status) => unsafe { libc::_exit(status) },
             Self::Signal(signal) => longma_guest::host::die_by(signal),
         }

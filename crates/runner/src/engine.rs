@@ -1,5 +1,4 @@
-//! What the process's system calls ask of whoever executes it: threads, forgetting changed code, forks.
-//! Not the run loop (see `run.rs`).
+//! The services that system calls need from the execution engine: thread creation, invalidation of code, and fork.
 
 use std::{
     io,
@@ -12,16 +11,17 @@ use longma_guest::host::{faults::SignalStack, workers};
 use longma_linux::{Engine, Thread};
 use longma_loongarch::State;
 
-use crate::run::{Shared, run_thread};
+use crate::thread_loop::{Shared, run_thread};
 
-/// The stack of a host thread that runs a guest thread; the guest's own stack is in its memory.
+/// The stack size of a host thread. The guest's own stack is in guest memory.
 const HOST_STACK_BYTES: usize = 512 << 10;
 
-/// The engine of one process.
+/// The engine of a process.
 pub(crate) struct NodeEngine(pub Weak<Shared>);
 
-/// Runs `thread` on a new host thread and gives the host's id of it; in simulated time, where the order of things matters, it comes
-/// back when the thread has begun. What the thread needs of the host is had before: it does not begin and then fail.
+/// Runs `thread` on a new host thread and returns that thread's id. Allocates all host resources first, so that the
+/// guest thread cannot fail after it has started. In simulated time, returns only after the thread has started, to keep
+/// the order of events deterministic.
 pub(crate) fn spawn(shared: Arc<Shared>, thread: Thread, core: Core) -> io::Result<i32> {
     let signals = SignalStack::allocate()?;
     let (begun, wait) = if shared.cores.process().simulation().is_some() {
@@ -35,7 +35,7 @@ pub(crate) fn spawn(shared: Arc<Shared>, thread: Thread, core: Core) -> io::Resu
         let (mut thread, mut core) = (thread, core);
         thread.begin(&mut core.cpu().state);
         if let Some(begun) = begun {
-            // Whoever waits hears of its end, too.
+            // A failed send means that the caller has stopped waiting.
             let _ = begun.send(());
         }
         run_thread(&shared, thread, core);
@@ -50,7 +50,7 @@ impl Engine for NodeEngine {
     fn spawn(&self, thread: Thread, mut state: State) -> io::Result<i32> {
         let shared = self.0.upgrade().ok_or_else(|| io::Error::from_raw_os_error(libc::EAGAIN))?;
         if let Some(translated) = shared.translated()
-            && !translated.give_birth(&shared.cores, &mut state)
+            && !translated.prepare_spawn(&shared.cores, &mut state)
         {
             return Err(io::Error::from_raw_os_error(libc::EAGAIN));
         }
@@ -59,7 +59,7 @@ impl Engine for NodeEngine {
         if begun.is_err()
             && let Some(translated) = shared.translated()
         {
-            translated.bury();
+            translated.end_spawn();
         }
         begun
     }
@@ -83,7 +83,7 @@ impl Engine for NodeEngine {
         if let Some(shared) = self.0.upgrade() {
             shared.cores.code().adopt_in_child();
             if let Some(translated) = shared.translated() {
-                translated.become_forked();
+                translated.adopt_in_child();
             }
             longma_guest::host::attention::with_attention(|own| shared.cores.keep_only(own));
             if let Some(session) = shared.session() {

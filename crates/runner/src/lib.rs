@@ -1,5 +1,5 @@
-//! A program becomes a running process: guest threads on host threads, each with a core.
-//! Not the system calls (see `longma-linux`) nor the execution of instructions (see `longma-core`).
+//! Runs a program as a process: one host thread and one core for each guest thread, functionally or in simulated time.
+//! `longma-linux` implements the system calls, and `longma-core` executes instructions.
 
 pub mod checkpoint;
 mod cores;
@@ -7,15 +7,15 @@ pub mod devices;
 mod ending;
 mod engine;
 mod gdb;
-mod kernel;
+mod kernel_model;
 mod node;
+mod observed_machine;
 pub mod profile;
 mod report;
-mod run;
 pub mod schedule;
-mod seen;
 pub mod simulation;
 pub mod symbols;
+mod thread_loop;
 mod translated;
 
 pub use ending::Ending;
@@ -25,9 +25,9 @@ pub use longma_guest::elf::ElfError;
 pub use longma_guest::host::{descriptors, main_stack};
 pub use longma_linux::{KeptLimit, LoadError, ProcessConfig, Sink};
 pub use longma_timing as timing;
-pub use longma_translate::parts;
+pub use longma_translate::optimizations;
 pub use longma_translate_x86::features as x86_features;
 pub use node::{Node, NodeConfig, NodeError};
+pub use observed_machine::{ObservedMachine, UnsupportedCores};
 pub use report::Report;
-pub use seen::{OtherCores, Seen};
 pub use translated::listing;

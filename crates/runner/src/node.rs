@@ -1,5 +1,4 @@
-//! One process from its first instruction to its end.
-//! Not how its threads run (see `run.rs`), nor what it prints: that goes through the guest's own file descriptors.
+//! Setup and execution of one process, from a program or a checkpoint.
 
 use std::{io, path::PathBuf, sync::Arc};
 
@@ -7,7 +6,7 @@ use longma_core::{ConfigurationWords, Core, Execution};
 use longma_guest::host::faults;
 use longma_linux::{LoadError, Process, ProcessConfig, Thread};
 use longma_loongarch::State;
-use longma_translate::parts::Parts;
+use longma_translate::optimizations::Optimizations;
 
 use crate::{
     checkpoint::{Checkpoint, CheckpointError},
@@ -16,42 +15,42 @@ use crate::{
     engine::{self, NodeEngine},
     gdb::{self, Debugger},
     report::Report,
-    run::{Shared, end, run_thread},
-    schedule::Simulated,
-    translated::{Room, Translation, translation_of},
+    schedule::SimulatedProcess,
+    thread_loop::{Shared, end, run_thread},
+    translated::{CodeAreaConfig, Translation, translation_of},
 };
 
-/// What to run and how.
+/// The configuration of a process.
 pub struct NodeConfig {
-    /// The program and what it sees; its scheduler and its devices are those of `simulated`, if that is there.
+    /// The program and its environment. If `simulated` is set, it replaces the scheduler and the devices.
     pub process: ProcessConfig,
-    /// What `cpucfg` tells the program of the core.
+    /// The result of `cpucfg`.
     pub words: ConfigurationWords,
-    /// How it is executed.
+    /// The execution options of the cores.
     pub execution: Execution,
-    /// With which parts it is translated, if it is for another architecture.
-    pub parts: Parts,
-    /// In how many bytes of room for what it becomes; all there is if left out.
+    /// The optimizations of the translation, for programs that are not for LoongArch.
+    pub optimizations: Optimizations,
+    /// The size of the area for translated code in bytes; as large as possible if `None`.
     pub translated_bytes: Option<u64>,
-    /// The folder in which what it becomes is kept for later runs, and found of earlier ones; `None` for nowhere.
+    /// The directory of the translation cache; `None` disables the cache.
     pub translation_cache: Option<PathBuf>,
-    /// Who runs it in simulated time, if it does.
-    pub simulated: Option<Simulated>,
+    /// Simulated time, if the process runs in it.
+    pub simulated: Option<SimulatedProcess>,
 }
 
 impl NodeConfig {
-    /// Where code is told apart by its address, that stays what it is.
-    fn room(&self) -> Room {
+    /// The area may be reused only if no statistics identify code by its address.
+    fn code_area(&self) -> CodeAreaConfig {
         let Execution { counting, tracing, .. } = self.execution;
-        Room {
+        CodeAreaConfig {
             bytes: self.translated_bytes,
-            is_used_again: !counting && !tracing,
+            is_reused: !counting && !tracing,
             cache: self.translation_cache.clone(),
             root: self.process.root.clone(),
         }
     }
 
-    /// The process is told of who runs it.
+    /// Connects the process to its scheduler and devices.
     fn connect(&mut self) {
         if let Some(simulated) = &self.simulated {
             simulated.enter_into(&mut self.process);
@@ -59,7 +58,7 @@ impl NodeConfig {
     }
 }
 
-/// A process that cannot be set up.
+/// Why a process cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum NodeError {
     /// The program cannot be loaded.
@@ -68,9 +67,9 @@ pub enum NodeError {
     /// The checkpoint cannot be used.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
-    /// The host has no memory for translated code or for a core.
+    /// The host cannot provide memory for translated code or for a core.
     #[error(
-        "the host gives no memory for translated code: {0}; check `ulimit -v` and whether executable memory is forbidden"
+        "cannot allocate memory for translated code: {0}; check `ulimit -v` and whether executable memory is forbidden"
     )]
     Host(#[source] io::Error),
 }
@@ -78,12 +77,12 @@ pub enum NodeError {
 /// A loaded process.
 pub struct Node {
     shared: Arc<Shared>,
-    /// The threads it begins with; the first one runs on the caller's host thread.
+    /// The initial threads. The first one runs on the caller's host thread.
     threads: Vec<(Thread, Core)>,
 }
 
 impl Node {
-    /// Loads the program.
+    /// Loads a program.
     ///
     /// # Errors
     /// The program cannot be loaded, or the host lacks memory.
@@ -91,9 +90,9 @@ impl Node {
         faults::install();
         faults::prepare_thread();
         config.connect();
-        let room = config.room();
+        let code_area = config.code_area();
         let (process, thread, state) = Process::load(config.process)?;
-        let translated = translation_of(&process, config.parts, room);
+        let translated = translation_of(&process, config.optimizations, code_area);
         Self::of(
             (process, translated),
             vec![(thread, state)],
@@ -103,18 +102,18 @@ impl Node {
         )
     }
 
-    /// Brings a saved process back. `config.simulated` has the scheduler that the checkpoint made; of `config.process` count where it
-    /// traces to, and the root.
+    /// Restores a process from a checkpoint. `config.simulated` must contain the scheduler that the checkpoint created.
+    /// Of `config.process`, only the trace sink and the root are used.
     ///
     /// # Errors
-    /// The process cannot be brought back here.
+    /// The process cannot be restored on this host.
     pub fn restore(mut config: NodeConfig, checkpoint: &Checkpoint) -> Result<Self, NodeError> {
         faults::install();
         faults::prepare_thread();
         config.connect();
-        let room = config.room();
+        let code_area = config.code_area();
         let (process, threads) = checkpoint.process(config.process)?;
-        let translated = translation_of(&process, config.parts, room);
+        let translated = translation_of(&process, config.optimizations, code_area);
         Self::of((process, translated), threads, config.words, config.execution, config.simulated)
     }
 
@@ -123,7 +122,7 @@ impl Node {
         mut threads: Vec<(Thread, State)>,
         words: ConfigurationWords,
         execution: Execution,
-        simulated: Option<Simulated>,
+        simulated: Option<SimulatedProcess>,
     ) -> Result<Self, NodeError> {
         if let Some(translated) = &translated {
             threads.iter_mut().for_each(|(_, state)| translated.begin(state));
@@ -131,7 +130,7 @@ impl Node {
         let cores = Cores::of(process, words, execution, simulated).map_err(NodeError::Host)?;
         let shared = Arc::new(Shared::new(Arc::new(cores), translated));
         if let Some(translated) = shared.translated() {
-            translated.take_up_kept(&shared.cores);
+            translated.import_cache(&shared.cores);
         }
         shared.cores.process().set_engine(Arc::new(NodeEngine(Arc::downgrade(&shared))));
         let threads = threads.into_iter().map(|(thread, state)| Ok((thread, shared.cores.make(state)?)));
@@ -139,25 +138,24 @@ impl Node {
         Ok(Self { shared, threads })
     }
 
-    /// Stops the process before its first instruction and lets a debugger steer it from there on.
+    /// Stops the process before its first instruction and attaches a debugger.
     ///
     /// # Errors
-    /// The host lacks descriptors or threads, or the process is in simulated time, which would not stand still while a debugger
-    /// looks.
+    /// The host lacks descriptors or threads, or the process runs in simulated time, which cannot be stopped.
     pub fn debug(&mut self, debugger: Debugger) -> io::Result<()> {
         if self.shared.cores.simulated().is_some() {
             return Err(io::Error::other(
-                "a debugger cannot steer a process in simulated time; run it at level functional",
+                "debugging is not supported in simulated time; run at level functional",
             ));
         }
         let session = self.shared.begin_session(gdb::session()?);
         gdb::serve(debugger, session, self.shared.cores.clone(), self.shared.translated().cloned())
     }
 
-    /// Runs the process to its end and this program with it. `finish` is called once, on whichever thread sees the end.
+    /// Runs the process to its end, and ends the host process with it. `finish` is called once, on any thread.
     pub fn run(self, finish: impl Fn(Ending, &Report) + Send + Sync + 'static) -> ! {
         let Self { shared, threads } = self;
-        shared.tell_at_end(Box::new(finish));
+        shared.set_end_callback(Box::new(finish));
         if let Some(simulated) = shared.cores.simulated()
             && simulated.scheduler.start(shared.cores.process()).is_err()
         {
@@ -176,7 +174,7 @@ impl Node {
             }
             run_thread(&shared, thread, core);
         }
-        // The main thread is over and others go on; the last of them ends the program.
+        // The main thread has exited. The last of the other threads ends the host process.
         loop {
             std::thread::park();
         }

@@ -1,29 +1,28 @@
-//! Where a program's instructions were executed, by function: exact, from counted blocks.
-//! Not a sampling profile, and no time: a functional run has none.
+//! Instruction counts by function, computed from exact block counts.
 
 use std::collections::HashMap;
 
 use longma_core::Executed;
 
-use crate::symbols::{Place, Symbols};
+use crate::symbols::{CodeLocation, Symbols};
 
-/// What one function executed.
+/// The instruction count of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FunctionShare {
-    /// Which.
-    pub place: Place,
-    /// Instructions executed in it, not in what it called.
+    /// The function.
+    pub place: CodeLocation,
+    /// Instructions executed in the function itself, without callees.
     pub instructions: u64,
 }
 
-/// The number of instructions that these blocks executed. A block left in its middle by a trap counts whole.
+/// The number of instructions executed in these blocks. A block that a trap left early counts in full.
 pub fn instructions(executed: &[Executed]) -> u64 {
     executed.iter().map(cost).sum()
 }
 
-/// The functions that executed something, those that executed most first.
+/// All functions that executed instructions, in descending order of their counts.
 pub fn by_function(executed: &[Executed], symbols: &Symbols) -> Vec<FunctionShare> {
-    let mut shares: HashMap<Place, u64> = HashMap::new();
+    let mut shares: HashMap<CodeLocation, u64> = HashMap::new();
     for block in executed.iter().filter(|block| block.runs > 0) {
         *shares.entry(symbols.find(block.start)).or_default() += cost(block);
     }
@@ -43,9 +42,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_of_one_place_are_added_up_and_the_largest_comes_first() {
+    fn blocks_of_a_function_are_summed_and_sorted() {
         let block = |start, instructions, runs| Executed { start, instructions, runs };
-        // Nothing is mapped, so that every address is a place of its own.
+        // Nothing is mapped, so each address is a separate place.
         let symbols = Symbols::default();
         let executed = [block(0x10, 2, 3), block(0x20, 10, 5), block(0x10, 1, 4), block(0x30, 9, 0)];
         let shares = by_function(&executed, &symbols);

@@ -1,6 +1,5 @@
-//! Which function of which file a guest address belongs to, from the files behind the process's mappings.
-//! Not line numbers or types: that is a debugger's.
-//! Source: System V ABI, chapter 4 (symbol table); for Go's own table, the Go runtime's symtab.go and the linker's pcln.go.
+//! Maps guest addresses to functions, using the symbol tables of the files that the process has mapped. Source: System
+//! V ABI, chapter 4 (symbol table); for Go's function table, symtab.go of the Go runtime and pcln.go of the linker.
 
 use std::{collections::HashMap, fs::File, io::Read, ops::Range, path::Path, sync::Arc};
 
@@ -8,72 +7,73 @@ use longma_guest::Mapping;
 use longma_linux::Process;
 use object::{Object, ObjectKind, ObjectSection, ObjectSegment, ObjectSymbol, SegmentFlags, SymbolKind};
 
-/// A larger file is not searched for symbols.
+/// Larger files are not searched for symbols.
 const MAX_FILE_BYTES: u64 = 1 << 30;
 
-/// Addresses without a symbol are named by ranges of this many bytes.
+/// Code without symbols is grouped into ranges of this many bytes.
 pub const UNNAMED_RANGE_BYTES: u64 = 1024;
 
-/// Where an address belongs.
+/// The function that contains an address.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Place {
-    /// The function, or `[name+0x400]` for a range of a file that has no symbol there.
+pub struct CodeLocation {
+    /// The function's name, or `[name+0x400]` for a range without symbols.
     pub function: String,
-    /// The file's name without its directory, or what the mapping is for (`[vdso]`, `[anonymous]`).
+    /// The file's name without its directory, or the mapping's purpose (`[vdso]`, `[anonymous]`).
     pub object: String,
-    /// The guest address of the function's or the range's first byte.
+    /// The guest address of the first byte of the function or range.
     pub start: u64,
 }
 
 /// The functions of a process.
 #[derive(Debug, Default)]
 pub struct Symbols {
-    /// In order and without overlap.
+    /// Sorted and without overlap.
     mapped: Vec<Mapped>,
 }
 
 #[derive(Debug)]
 struct Mapped {
     range: Range<u64>,
-    /// Added to an address in the file gives the guest address.
+    /// The difference between guest addresses and addresses in the file.
     bias: u64,
     object: Arc<Functions>,
 }
 
-/// The functions of one file, by address in the file.
+/// The functions of a file, with addresses as in the file.
 #[derive(Debug, Default)]
 struct Functions {
     name: String,
-    /// The first address of the file, of which unnamed ranges are counted.
+    /// The lowest address in the file. Ranges without symbols are relative to it.
     start: u64,
-    /// In order of their start.
+    /// Sorted by start.
     functions: Vec<Function>,
-    /// What is loaded, in the file's order.
+    /// The loadable segments, in the order of the file.
     segments: Vec<Segment>,
-    /// Its addresses are those of the process, wherever others are loaded.
+    /// Whether the file is not relocatable (`ET_EXEC`).
     is_fixed: bool,
 }
 
-/// A part of a file that is loaded.
+/// A loadable segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Segment {
-    /// Where it begins in the file.
+    /// The offset in the file.
     offset: u64,
-    /// How much of the file it holds.
+    /// The size in the file.
     bytes: u64,
-    /// Its address in the file.
+    /// The address in the file.
     address: u64,
     is_code: bool,
 }
 
 impl Segment {
-    /// Whether its mapping, which has whole pages, holds byte `offset` of the file.
+    /// Whether the mapping of the segment, which consists of whole pages, contains file offset `offset`.
     fn is_mapped_with(&self, offset: u64) -> bool {
         let page = longma_guest::PAGE_BYTES;
         (self.offset / page * page..self.offset.saturating_add(self.bytes)).contains(&offset)
     }
 
-    /// What to add to addresses in the file when byte `offset`, mapped with this segment, is at guest address `start`.
+    /// The difference between guest addresses and addresses in the file, if file offset `offset` of this segment is
+    /// mapped at `start`.
     fn bias(&self, start: u64, offset: u64) -> u64 {
         start.wrapping_sub(self.address.wrapping_sub(self.offset).wrapping_add(offset))
     }
@@ -86,8 +86,7 @@ struct Function {
 }
 
 impl Symbols {
-    /// The functions of every file that `process` has mapped with permission to execute. A file that cannot be read or understood
-    /// has none.
+    /// The functions of all executable mappings of `process`. A file that cannot be read or parsed contributes none.
     pub fn of(process: &Process) -> Self {
         let mut files: HashMap<String, Arc<Functions>> = HashMap::new();
         let mappings = process.address_space().mappings();
@@ -114,11 +113,11 @@ impl Symbols {
         Self { mapped }
     }
 
-    /// What `address` belongs to.
-    pub fn find(&self, address: u64) -> Place {
+    /// The function or range that contains `address`.
+    pub fn find(&self, address: u64) -> CodeLocation {
         let next = self.mapped.partition_point(|mapped| mapped.range.end <= address);
         let Some(mapped) = self.mapped.get(next).filter(|mapped| mapped.range.contains(&address)) else {
-            return Place {
+            return CodeLocation {
                 function: "[unmapped since]".into(),
                 object: "[unmapped]".into(),
                 start: address,
@@ -128,10 +127,10 @@ impl Symbols {
         let inside = address.wrapping_sub(mapped.bias);
         if let Some(function) = object.function_at(inside) {
             let start = function.range.start.wrapping_add(mapped.bias);
-            return Place { function: function.name.clone(), object: object.name.clone(), start };
+            return CodeLocation { function: function.name.clone(), object: object.name.clone(), start };
         }
         let from_start = inside.wrapping_sub(object.start) / UNNAMED_RANGE_BYTES * UNNAMED_RANGE_BYTES;
-        Place {
+        CodeLocation {
             function: format!("[{}+{from_start:#x}]", object.name.trim_matches(['[', ']'])),
             object: object.name.clone(),
             start: object.start.wrapping_add(from_start).wrapping_add(mapped.bias),
@@ -145,11 +144,11 @@ impl Functions {
         self.functions[..after].last().filter(|function| function.range.contains(&address))
     }
 
-    /// What to add to addresses in the file when its byte `offset` is executable at guest address `start`. `holds` says whether a
-    /// guest address is mapped from an offset of the file.
+    /// The difference between guest addresses and addresses in the file, if file offset `offset` is mapped as
+    /// executable at `start`. `holds` says whether a guest address is mapped from a file offset.
     ///
-    /// Segments that begin and end in the middle of a page share it in the file, and each is mapped with all of it. So an offset may
-    /// belong to several; the right one puts the file's other segments where they are.
+    /// Segments that share a page of the file are each mapped with the whole page, so an offset may belong to several
+    /// of them. The correct one is consistent with the mappings of all other segments.
     fn bias(&self, start: u64, offset: u64, holds: impl Fn(u64, u64) -> bool) -> u64 {
         if self.is_fixed {
             return 0;
@@ -186,7 +185,7 @@ fn read_whole(file: File) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// The functions in an ELF file; `None` if it is none.
+/// Parses an ELF file; `None` if it is not one.
 fn parse(bytes: &[u8]) -> Option<Functions> {
     let file = object::File::parse(bytes).ok()?;
     let segments: Vec<_> = file.segments().map(|segment| loaded(&segment)).collect();
@@ -208,7 +207,8 @@ fn loaded(segment: &object::Segment) -> Segment {
     Segment { offset, bytes, address: segment.address(), is_code }
 }
 
-/// Functions of the symbol tables. Those without a size reach to the next one; [`ordered`] cuts them.
+/// The functions in the symbol tables. Functions without a size extend to the end of their section; [`ordered`]
+/// truncates them.
 fn symbol_table(file: &object::File) -> Vec<Function> {
     let text = |symbol: &object::Symbol| {
         symbol.section_index().and_then(|index| file.section_by_index(index).ok()).filter(|section| {
@@ -231,9 +231,9 @@ fn symbol_table(file: &object::File) -> Vec<Function> {
         .collect()
 }
 
-/// In order of start, one a start, none reaching into the next.
+/// Sorts functions by start, removes duplicates, and truncates each one at the start of the next.
 fn ordered(mut functions: Vec<Function>) -> Vec<Function> {
-    // Of several names for one place the shortest is the one people use.
+    // Of several aliases, the shortest is usually the public one.
     functions.sort_by(|a, b| {
         let key = |f: &Function| (f.range.start, f.name.len());
         key(a).cmp(&key(b)).then_with(|| a.name.cmp(&b.name))
@@ -247,7 +247,8 @@ fn ordered(mut functions: Vec<Function>) -> Vec<Function> {
     functions
 }
 
-/// The table with which Go programs, stripped ones too, print their own stacks. `None` if there is none of a known version.
+/// The function table that Go programs use for stack traces, which stripped programs keep. `None` if there is none of a
+/// known version.
 fn go_table(file: &object::File) -> Option<Vec<Function>> {
     const MAGIC_1_18: u32 = 0xffff_fff0;
     const MAGIC_1_20: u32 = 0xffff_fff1;
@@ -256,7 +257,7 @@ fn go_table(file: &object::File) -> Option<Vec<Function>> {
     let table = section.data().ok()?;
     let word32 = |at: usize| Some(u32::from_le_bytes(table.get(at..at.checked_add(4)?)?.try_into().ok()?));
     let word64 = |at: usize| Some(u64::from_le_bytes(table.get(at..at.checked_add(8)?)?.try_into().ok()?));
-    // magic, two zero bytes, the instruction unit, the pointer size, then words.
+    // The header: magic, two zero bytes, the instruction unit, the pointer size, then 64-bit words.
     if !matches!(word32(0)?, MAGIC_1_18 | MAGIC_1_20) || *table.get(7)? != 8 {
         return None;
     }
@@ -268,7 +269,7 @@ fn go_table(file: &object::File) -> Option<Vec<Function>> {
         start => start,
     };
     let address = |offset: u32| text_start.wrapping_add(offset.into());
-    // The table cannot hold more entries than bytes, whatever it says.
+    // Limit the stated count by the size of the table.
     (0..count.min(table.len() / 8))
         .map(|index| {
             let entry = entries.checked_add(8 * index)?;
@@ -291,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_function_ends_where_the_next_begins_and_the_shortest_of_its_names_counts() {
+    fn a_function_ends_at_the_next_one_and_has_its_shortest_name() {
         let given = vec![
             function(0x300..0x900, "last"),
             function(0x100..0x900, "__first_alias"),
@@ -305,8 +306,8 @@ mod tests {
     }
 
     #[test]
-    fn of_segments_that_share_a_page_of_the_file_the_one_that_is_mapped_there_counts() {
-        // As lld lays a file out: segments follow each other without a gap, each at the next page of memory.
+    fn the_mapped_segment_is_used_if_segments_share_a_file_page() {
+        // The layout that lld produces: segments without gaps in the file, each on a new page in memory.
         let object = Functions {
             segments: vec![
                 segment(0, 0x1234, 0x1_0000, false),
@@ -333,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_found_in_its_function_and_otherwise_in_a_range_of_its_file() {
+    fn an_address_without_a_function_is_found_in_a_range_of_its_file() {
         let object = Functions {
             name: "program".into(),
             start: 0x1_0000,
@@ -344,7 +345,7 @@ mod tests {
         let bias = object.bias(0x50_0000, 0, |_, _| true);
         let symbols =
             Symbols { mapped: vec![Mapped { range: 0x50_0000..0x50_4000, bias, object: Arc::new(object) }] };
-        let main = Place { function: "main".into(), object: "program".into(), start: 0x50_0100 };
+        let main = CodeLocation { function: "main".into(), object: "program".into(), start: 0x50_0100 };
         assert_eq!(symbols.find(0x50_0100), main);
         assert_eq!(symbols.find(0x50_01fc), main);
         let unnamed = symbols.find(0x50_0904);
@@ -354,12 +355,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_make_the_parser_panic(bytes in prop::collection::vec(any::<u8>(), 0..4096)) {
+        fn arbitrary_bytes_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..4096)) {
             let _ = parse(&bytes);
         }
 
         #[test]
-        fn a_damaged_program_is_no_reason_to_panic(
+        fn a_damaged_program_does_not_panic(
             changes in prop::collection::vec((0usize..20000, any::<u8>()), 1..40),
         ) {
             let guest = concat!(env!("CARGO_MANIFEST_DIR"), "/../../guests/prebuilt/loongarch64/hello");

@@ -1,4 +1,4 @@
-//! Guests saved in the middle and brought back, by `examples/simulate.rs`: they go on as if nothing had happened.
+//! Guests that `examples/simulate.rs` saves and restores behave as if they had not been interrupted.
 
 mod simulator;
 
@@ -22,7 +22,7 @@ fn text(bytes: &[u8]) -> String {
 
 struct Saved {
     folder: tempfile::TempDir,
-    /// What the program had printed by then.
+    /// The program's output before the checkpoint.
     before: String,
 }
 
@@ -36,7 +36,7 @@ impl Saved {
     }
 }
 
-/// Saves a program at a time; what it says if it cannot be saved then.
+/// Saves a program at a time. Returns the message if that is not possible.
 fn save(program: &str, arguments: &[&str], at_ns: u64) -> Result<Saved, String> {
     let mut saved = Saved { folder: tempfile::tempdir().unwrap(), before: String::new() };
     let (at, path) = (at_ns.to_string(), saved.path());
@@ -49,7 +49,7 @@ fn save(program: &str, arguments: &[&str], at_ns: u64) -> Result<Saved, String> 
 }
 
 #[test]
-fn threads_go_on_where_they_were_saved_on_as_many_cores_and_on_fewer() {
+fn threads_resume_on_the_same_and_on_fewer_cores() {
     for at_ns in [20_000, 100_000, 250_000] {
         let saved = save("threads", &["3", "1500"], at_ns).unwrap();
         assert_eq!(saved.before, "", "saved before the end");
@@ -64,8 +64,8 @@ fn threads_go_on_where_they_were_saved_on_as_many_cores_and_on_fewer() {
 }
 
 #[test]
-fn sleeping_threads_wake_when_they_would_have_and_files_are_as_they_were() {
-    // In the sleeps, with bytes in a pipe, behind the events, in the signals.
+fn sleeping_threads_wake_on_time_and_files_are_restored() {
+    // During the sleeps, with bytes in a pipe, after the events, during the signals.
     for at_ns in [50_000_000, 250_000_000, 402_400_000, 530_000_000, 600_000_000, 640_000_000] {
         let saved = save("waiting", &["3"], at_ns).unwrap_or_else(|error| panic!("at {at_ns}: {error}"));
         let restored = saved.restore(&[]);
@@ -75,7 +75,7 @@ fn sleeping_threads_wake_when_they_would_have_and_files_are_as_they_were() {
 }
 
 #[test]
-fn what_cannot_be_kept_is_named() {
+fn state_that_cannot_be_saved_is_named() {
     // While the timerfd is open.
     let error = save("waiting", &["3"], 450_000_000).err().unwrap();
     assert!(error.contains("timerfd") && error.contains("save before"), "{error}");
@@ -90,7 +90,7 @@ fn a_damaged_checkpoint_is_refused() {
     assert_eq!(cut.status.code(), Some(127));
     assert!(text(&cut.stderr).contains("damaged"), "{}", text(&cut.stderr));
     std::fs::write(saved.path(), b"something else").unwrap();
-    assert!(text(&saved.restore(&[]).stderr).contains("no checkpoint"));
+    assert!(text(&saved.restore(&[]).stderr).contains("not a checkpoint file"));
 }
 
 #[test]
@@ -104,7 +104,8 @@ fn a_program_that_has_changed_since_is_refused() {
     assert!(text(&restored.stderr).contains("no longer the program"), "{}", text(&restored.stderr));
 }
 
-/// Guests with threads, sleeps, signals, pipes, code that changes and arithmetic, and arguments that make them short.
+/// Guests with threads, sleeps, signals, pipes, self-modifying code and arithmetic, with arguments that make them
+/// short.
 const ANY: [(&str, &[&str]); 9] = [
     ("threads", &["3", "1500"]),
     ("waiting", &["3"]),
@@ -117,10 +118,11 @@ const ANY: [(&str, &[&str]); 9] = [
     ("unix_context", &["300"]),
 ];
 
-/// At any moment of any guest: what it prints until then and what the restored one prints are together what it prints undisturbed, or it
-/// is said why it cannot be saved just then. `LONGMA_CHECKPOINTS=2000` takes so many moments, `PROPTEST_RNG_SEED` others.
+/// At any time, a guest's output before the checkpoint and after the restore together equals its undisturbed output,
+/// unless the checkpoint is refused with a reason. `LONGMA_CHECKPOINTS` sets the number of checkpoints,
+/// `PROPTEST_RNG_SEED` the random seed.
 #[test]
-fn guests_saved_at_any_moment_go_on_as_if_nothing_had_happened() {
+fn guests_saved_at_any_time_resume_transparently() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let (moments, mut random) =
         (number("LONGMA_CHECKPOINTS").unwrap_or(36), number("PROPTEST_RNG_SEED").unwrap_or(1));
@@ -131,7 +133,7 @@ fn guests_saved_at_any_moment_go_on_as_if_nothing_had_happened() {
     let (mut restored_count, mut refused) = (0, 0);
     for _ in 0..moments {
         let (guest, arguments) = ANY[below(ANY.len() as u64) as usize];
-        // From a microsecond to a second, as often in each decade.
+        // Logarithmically distributed between a microsecond and a second.
         let at_ns = (1000.0 * 10f64.powf(below(6_000_000) as f64 / 1e6)) as u64;
         let whole = expected_of(guest, arguments);
         let saved = match save(guest, arguments, at_ns) {
@@ -156,7 +158,7 @@ fn guests_saved_at_any_moment_go_on_as_if_nothing_had_happened() {
     assert!(3 * restored_count >= moments, "{restored_count} restored of {moments}");
 }
 
-/// What a guest prints with these arguments when nothing disturbs it.
+/// The undisturbed output of a guest with these arguments.
 fn expected_of(program: &str, arguments: &[&str]) -> String {
     let done = run(&[], Some((&guest(program), arguments)));
     assert_eq!(done.status.code(), Some(0), "{program}: {}", text(&done.stderr));

@@ -1,6 +1,5 @@
-//! What threads pay that write the same line: the guest `contention` on the model of the 3A5000.
-//! Not which lines are handed over: see `longma-memory`.
-//! Source: the ways of lines between cores, as the memory alone has them; the sums are in the tests.
+//! The cost of contended cache lines, measured by the guest `contention` on the model of the 3A5000 and compared with
+//! the memory model alone.
 
 mod simulator;
 
@@ -14,10 +13,10 @@ use longma_topology::Machine;
 use simulator::{expected, guest, simulator};
 
 const MACHINE: &str = "loongson-3a5000";
-/// In its machine file.
+/// From the machine file.
 const STORE_QUEUE_ENTRIES: f64 = 48.0;
 
-/// What the guest prints, and the nanoseconds of each of its figures, by name.
+/// The guest's output, and its figures in nanoseconds by name.
 fn run(threads: u32, operations: u32) -> (String, BTreeMap<String, f64>) {
     let output = Command::new("timeout")
         .arg("120")
@@ -37,17 +36,17 @@ fn run(threads: u32, operations: u32) -> (String, BTreeMap<String, f64>) {
     (String::from_utf8(output.stdout).unwrap(), figures)
 }
 
-/// What hand-overs of a line take, nanoseconds.
+/// The cost of transferring a line, in nanoseconds.
 struct HandOvers {
-    /// To a core that writes it, when nobody else is there.
+    /// To a writer without contention.
     alone: f64,
-    /// The right to write, for a core that has a copy as another one does.
+    /// An upgrade of a shared copy to exclusive.
     upgrade: f64,
-    /// From when a core has the line until the next one has it, which asked meanwhile: to write it, and to read it.
+    /// Between two cores that already wait for the line: for a writer and for a reader.
     in_turn: [f64; 2],
 }
 
-/// These, of the memory alone.
+/// Measures the costs in the memory model alone.
 fn hand_overs() -> HandOvers {
     let machine = Machine::open(MACHINE).unwrap();
     let hz = machine.parts().cores.values().next().unwrap().clock.hz();
@@ -62,7 +61,7 @@ fn hand_overs() -> HandOvers {
         answer.ready.0
     };
     let ns = |cycles: u64| cycles as f64 * 1e9 / hz as f64;
-    // The first accesses bring the translations.
+    // The first accesses warm the TLBs.
     ready(0, true, 0);
     ready(1, true, 10_000);
     let alone = ns(ready(0, true, 20_000) - 20_000);
@@ -77,35 +76,35 @@ fn hand_overs() -> HandOvers {
     HandOvers { alone, upgrade, in_turn }
 }
 
-/// True if `found` is within a tenth of `expected`.
+/// Whether `found` is within 10 % of `expected`.
 fn near(found: f64, expected: f64) -> bool {
     (found / expected - 1.0).abs() < 0.1
 }
 
 #[test]
-fn contended_lines_cost_their_way_and_others_nothing() {
+fn only_contended_lines_cost_transfers() {
     let (_, figures) = run(4, 2000);
     let HandOvers { alone, upgrade, in_turn: [to_write, to_read] } = hand_overs();
     assert!(
         to_write < alone && to_write > alone / 2.0,
-        "{to_write} of {alone} ns: the request's way is saved"
+        "{to_write} of {alone} ns: without the latency of the request"
     );
     assert!(figures["add alone"] < 3.0, "{figures:?}");
-    assert!(near(figures["add together"], 4.0 * to_write), "{figures:?}: four hand-overs of {to_write} ns");
-    // The writer gets the right to write, and the line goes to the reader; both ways.
+    assert!(near(figures["add together"], 4.0 * to_write), "{figures:?}: four transfers of {to_write} ns");
+    // An upgrade for the writer and a transfer to the reader, in both directions.
     let there_and_back = 2.0 * (upgrade + to_read);
-    assert!(near(figures["there and back"], there_and_back), "{figures:?}: by its ways {there_and_back} ns");
+    assert!(near(figures["there and back"], there_and_back), "{figures:?}: by its links {there_and_back} ns");
     assert!(figures["store apart"] < 1.0, "{figures:?}");
 }
 
 #[test]
-fn what_a_store_to_a_shared_line_costs_does_not_hang_on_their_number() {
-    // Those that wait in the store queue go to the cache with the line.
+fn the_cost_of_a_store_to_a_shared_line_is_independent_of_the_number_of_sharers() {
+    // All stores that wait in the store queue complete when the line arrives.
     let by_hand_overs = |threads: f64| threads * hand_overs().in_turn[0] / STORE_QUEUE_ENTRIES;
     for (threads, operations) in [(2, 8000), (3, 8000), (4, 8000), (4, 8001), (4, 8030)] {
         let cost = run(threads, operations).1["store together"];
         let expected = by_hand_overs(f64::from(threads));
-        assert!(near(cost, expected), "{threads} threads: {cost} ns, by hand-overs {expected}");
+        assert!(near(cost, expected), "{threads} threads: {cost} ns, by transfers {expected}");
     }
     let costs = [950, 990, 999, 1000, 1001].map(|operations| run(4, operations).1["store together"]);
     let (least, most) =

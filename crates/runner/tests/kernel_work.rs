@@ -1,12 +1,11 @@
-//! The kernel's own work is work of a core: cycles that nobody else on it has, seen in the statistics of runs.
-//! Not what each step costs: that is the machine file's.
-//! Source: `experiments/affinity-model.toml` for the set-up: a flow at 40 Gb/s, received by the guest `flow_receive`.
+//! Kernel work occupies the modelled cores and appears in the statistics of runs. Source: the setup of
+//! `experiments/affinity-model.toml`: a flow at 40 Gb/s, received by the guest `flow_receive`.
 
 mod simulator;
 
 use simulator::flow::{self, Run, shipped};
 
-/// The machine with these keys of its host's `[hosts.os]` besides, or in place of what it has.
+/// The shipped machine with these keys added or replaced in `[hosts.os]`.
 fn machine(edits: &[(&str, &str)]) -> tempfile::NamedTempFile {
     let text = std::fs::read_to_string(shipped()).unwrap();
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
@@ -23,12 +22,12 @@ fn machine(edits: &[(&str, &str)]) -> tempfile::NamedTempFile {
     file
 }
 
-/// What the guest is told besides: a flow of which 3 MB count, and one that keeps a core busy, of which 4 MB count between others that
-/// wait.
+/// Settings of the guest: a flow of which 3 MB are counted, and one that keeps a core busy, of which 4 MB in the middle
+/// are counted.
 const LIGHT: &[&str] = &["begin=1000000"];
 const FULL: &[&str] = &["begin=6000000", "bytes=10000000", "path=3000"];
 
-/// A flow whose interrupts and protocol are on one core and whose reader is on another.
+/// Receives a flow with interrupts and protocol on one core and the reader on another.
 fn receive(
     (flow, application): (usize, usize),
     settings: &[&str],
@@ -41,7 +40,7 @@ fn receive(
     flow::receive(machine.path(), &[wire], &[&[&*flow, &*application], settings].concat(), options)
 }
 
-/// All that a core does, by cause, is its time.
+/// The cycles of a core by cause must add up to its time.
 fn adds_up(run: &Run, core: usize) {
     let of = |name: &str| run.count(&format!("core{core}.{name}"));
     let causes = run.statistics[format!("core{core}")]["cpi"].as_object().unwrap();
@@ -50,8 +49,8 @@ fn adds_up(run: &Run, core: usize) {
     assert!((all * instructions - of("cycles")).abs() < 1.0 + of("cycles") * 1e-9, "core {core}");
     let hz = 2.9e9;
     let counted = run.count("run.time") * 1e-12 * hz;
-    // A core that idles when the region ends is counted up to when it last had something to do: the program's last read, 128 KiB from the
-    // other socket, takes some 15 us longer.
+    // An idle core is counted only up to its last work. The program's last read, 128 KiB from the other socket, takes
+    // about 15 us longer.
     let since = 20e-6 * hz;
     assert!(
         (of("cycles") - counted).abs() < 0.005 * counted + since,
@@ -65,7 +64,7 @@ fn adds_up(run: &Run, core: usize) {
 }
 
 #[test]
-fn a_cores_cycles_add_up_and_the_kernels_are_among_them() {
+fn cycles_of_a_core_add_up_including_the_kernels() {
     for (flow, application) in [(1, 1), (1, 2), (1, 7)] {
         let run = receive((flow, application), LIGHT, &[], &[]);
         adds_up(&run, flow);

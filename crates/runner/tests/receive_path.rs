@@ -1,6 +1,6 @@
-//! What the NIC and the kernel may do for a flow, each against the same flow without it: whose core does what, and what is saved.
-//! Not how much that is on a full machine: see `experiments/affinity-offloads.toml` and the like.
-//! Source: Linux's Documentation/networking/scaling.rst and napi.rst for what each does; the guest `flow_receive` does it here.
+//! Offloads of the NIC and the kernel, each compared with the same flow without it: which core does the work, and how
+//! much is saved. Source: Linux's Documentation/networking/scaling.rst and napi.rst. The guest `flow_receive`
+//! implements them.
 
 mod simulator;
 
@@ -9,20 +9,20 @@ use std::path::Path;
 use proptest::prelude::*;
 use simulator::flow::{self, Run, shipped};
 
-/// Two megabytes are counted behind one, of a stream with as much to come.
+/// Counts two megabytes after the first one; the stream continues for as long again.
 const SHORT: [&str; 2] = ["begin=1000000", "bytes=3000000"];
 
 fn receive_on(machine: &Path, wires: &[&str], settings: &[&str]) -> Run {
     flow::receive(machine, wires, &[&SHORT, settings].concat(), &[])
 }
 
-/// Interrupts on core 1, the program that reads on core 2.
+/// Interrupts go to core 1, and the reader runs on core 2.
 fn receive(settings: &[&str]) -> Run {
     receive_on(&shipped(), &["eth0:6000000"], &[&["flow=1", "application=2"], settings].concat())
 }
 
 #[test]
-fn who_polls_from_the_program_takes_no_interrupts_and_is_not_woken_while_there_is_something() {
+fn busy_polling_takes_no_interrupts_and_no_wake_ups_while_data_is_available() {
     let (asleep, polls) = (receive(&[]), receive(&["busy_us=50"]));
     assert!(asleep.times(1, "interrupt") > 10.0 && asleep.times(2, "wake_up_interrupt") > 3.0);
     for (core, work) in
@@ -31,7 +31,7 @@ fn who_polls_from_the_program_takes_no_interrupts_and_is_not_woken_while_there_i
         assert_eq!(polls.times(core, work), 0.0, "{work} of core {core}");
     }
     assert!(polls.said(" looks by programs that read") > 0.0);
-    // When nothing comes any more it goes to sleep, and interrupts tell of what comes then.
+    // When data stop arriving, the program sleeps and is woken by interrupts.
     let pauses = receive_on(
         &shipped(),
         &["eth0:3000000"],
@@ -41,12 +41,16 @@ fn who_polls_from_the_program_takes_no_interrupts_and_is_not_woken_while_there_i
 }
 
 #[test]
-fn steering_by_the_hash_brings_protocol_to_another_core_by_interrupts_of_cores() {
+fn rps_moves_protocol_work_to_another_core_by_ipis() {
     let (here, steered) = (receive(&[]), receive(&["rps=3"]));
     assert_eq!(here.count("core3.instructions"), 0.0);
     assert!(steered.times(3, "softirq") > 10.0);
-    assert_eq!(steered.times(3, "softirq"), steered.times(3, "wake_up_interrupt"), "each time it is told");
-    assert_eq!(steered.times(3, "context_switch"), 0.0, "put-off work is called, not switched to");
+    assert_eq!(
+        steered.times(3, "softirq"),
+        steered.times(3, "wake_up_interrupt"),
+        "an IPI starts each softirq"
+    );
+    assert_eq!(steered.times(3, "context_switch"), 0.0, "softirqs run without a context switch");
     assert!(here.times(1, "wake_up") > 0.0);
     assert_eq!(steered.times(1, "wake_up"), 0.0, "the protocol's core wakes the program");
     assert!(steered.times(3, "wake_up") > 0.0);
@@ -55,13 +59,13 @@ fn steering_by_the_hash_brings_protocol_to_another_core_by_interrupts_of_cores()
 }
 
 #[test]
-fn steering_to_where_it_is_read_hands_no_sockets_from_core_to_core() {
-    // A region is as long as its window takes to end as it began.
+fn steering_to_the_reading_core_transfers_no_sockets() {
+    // The length of a region varies with its window.
     let transfers = |run: &Run| run.count("coherence.transfers") * 1e6 / run.said(" bytes of interest");
     let (here, hashed, followed) = (receive(&[]), receive(&["rps=3"]), receive(&["rfs=1"]));
     let (least, middle, most) = (transfers(&followed), transfers(&here), transfers(&hashed));
     println!(
-        "lines handed over for 1 MB: {least:.0} where it is read, {middle:.0} where it arrives, {most:.0} on a third core"
+        "cache line transfers per MB: {least:.0} on the reading core, {middle:.0} on the interrupted core, {most:.0} on a third core"
     );
     assert!(least < 0.85 * middle && middle < 0.85 * most);
     assert_eq!(
@@ -92,13 +96,13 @@ fn a_thread_that_takes_frames_is_woken_and_switched_to_and_may_be_on_any_core() 
     assert!(elsewhere.times(1, "interrupt") > 10.0);
     assert_eq!(elsewhere.times(1, "context_switch"), 0.0);
     assert!(elsewhere.count("core4.instructions") > 10.0 * elsewhere.count("core1.instructions"));
-    // On the program's core it takes turns with it.
+    // On the program's core, both alternate.
     let together = receive_on(&shipped(), &["eth0:6000000"], &["flow=1", "application=1", "threaded=1"]);
     assert!(together.times(1, "context_switch") > 3.0);
 }
 
 #[test]
-fn a_nic_that_merges_has_fewer_frames_seen_to_and_fewer_acknowledgements_sent() {
+fn receive_merging_reduces_frames_and_acknowledgements() {
     let small = ["segment=1460", "delay_ns=16000", "path=500"];
     let receive = |more: &[&str]| {
         let settings = [&["flow=1", "application=2"], &small[..], more].concat();
@@ -114,14 +118,14 @@ fn a_nic_that_merges_has_fewer_frames_seen_to_and_fewer_acknowledgements_sent() 
 
 #[test]
 fn small_packets_in_large_buffers_find_buffers_enough() {
-    // A reader so slow that the window fills.
+    // A slow reader, which lets the window fill up.
     let settings = ["flow=1", "application=2", "path=4000"];
     let run = receive_on(&shipped(), &["eth0:6000000:1460"], &settings);
     assert_eq!(run.said(" without a buffer"), 0.0, "{}", run.printed);
     assert_eq!(run.count("devices.eth0.sender.retransmitted"), 0.0);
 }
 
-/// The shipped machine with flow control, or without.
+/// The shipped machine with flow control on or off.
 fn with_pause(pause: bool) -> tempfile::NamedTempFile {
     let text = std::fs::read_to_string(shipped()).unwrap();
     assert_eq!(text.matches("\ndca = true").count(), 1);
@@ -132,7 +136,7 @@ fn with_pause(pause: bool) -> tempfile::NamedTempFile {
 }
 
 #[test]
-fn flow_control_loses_nothing_where_the_window_is_larger_than_the_ring_and_the_core_slower_than_the_line() {
+fn flow_control_prevents_loss_with_a_window_larger_than_the_ring_and_a_slow_core() {
     let receive = |pause| {
         let settings = ["flow=1", "application=2", "ring=64", "before=20000"];
         receive_on(with_pause(pause).path(), &["eth0:6000000"], &settings)
@@ -143,7 +147,7 @@ fn flow_control_loses_nothing_where_the_window_is_larger_than_the_ring_and_the_c
     assert_eq!((stops.said(" in the NIC"), stops.said(" out of order")), (0.0, 0.0), "{}", stops.printed);
     assert_eq!(stops.count("devices.eth0.sender.retransmitted"), 0.0);
     assert!(stops.count("devices.eth0.tx_pause") >= 2.0);
-    // The core takes a quarter of what the line carries.
+    // The core processes a quarter of the line rate.
     assert!(stops.count("devices.eth0.sender.paused") * 1e3 > 0.5 * stops.count("run.time"));
 }
 
@@ -159,7 +163,7 @@ fn a_nic_on_each_socket_is_as_fast_as_two() {
     assert!(run.times(7, "interrupt") > 3.0, "the second one interrupts its own core");
 }
 
-/// Data that 40 Gb/s carry: a frame is its segment with 40 bytes of headers, 18 around these and 20 between frames.
+/// The goodput at 40 Gb/s: a segment has 40 bytes of headers, and a frame another 18 bytes and a gap of 20.
 fn carried(segment: f64) -> f64 {
     40.0 * segment / (segment + 78.0)
 }
@@ -167,7 +171,7 @@ fn carried(segment: f64) -> f64 {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 4, ..ProptestConfig::default() })]
 
-    /// Short windows, where what had piled up before them once counted as if it had arrived in them.
+    /// Short windows must not count data that arrived before they began.
     #[test]
     fn no_flow_has_more_than_its_line_carries(
         (flow, application) in prop::sample::select(vec![(1, 1), (1, 2), (7, 1)]),
@@ -183,13 +187,13 @@ proptest! {
         let run = flow::receive(&shipped(), &["eth0:9000000"], &settings, &["--seed", &seed.to_string()]);
         let gbps = run.said(" Gb/s");
         prop_assert!(gbps <= carried(8960.0), "{}", run.printed);
-        // A frame, a few microseconds, and what the window may begin or end with more or less of.
+        // Tolerate one frame, and the uncertainty at both ends of the window.
         prop_assert!(gbps > 0.85 * carried(8960.0), "{}", run.printed);
     }
 }
 
 #[test]
-fn a_window_ends_as_it_began_with_a_full_buffer_where_the_program_is_slower_than_the_line() {
+fn a_slow_program_has_a_full_buffer_at_both_ends_of_the_window() {
     let measure = |application: &str, path: &str| {
         let settings = ["begin=2000000", "settle=1000000", "bytes=5000000", "flow=1", application, path];
         receive_on(&shipped(), &["eth0:20000000"], &settings)

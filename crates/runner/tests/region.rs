@@ -1,6 +1,5 @@
-//! Where a region of interest begins: what warms the models before it takes no time of the program or of devices.
-//! Not what it warms: see `simulation/warming.rs`.
-//! Source: a flow at line rate, 40 Gb/s, received by the guest `flow_receive`, as in `experiments/affinity-model.toml`.
+//! Warming the models before a region of interest takes no time of the program or of devices. Source: a flow at line
+//! rate, 40 Gb/s, received by the guest `flow_receive`, as in `experiments/affinity-model.toml`.
 
 mod simulator;
 
@@ -8,7 +7,7 @@ use std::process::Command;
 
 use simulator::{guest, simulator};
 
-/// Received while the region lasts, Gb/s, and frames that found no room in the NIC, with so many million instructions kept before it.
+/// The rate in Gb/s during the region, and the frames dropped by the NIC, with `warm` million instructions replayed.
 fn receive(warm: u32) -> (f64, u64) {
     let output = Command::new("timeout")
         .arg("300")
@@ -29,11 +28,11 @@ fn receive(warm: u32) -> (f64, u64) {
 }
 
 #[test]
-fn devices_do_not_go_on_while_what_was_kept_warms_the_models() {
+fn devices_do_not_advance_while_the_models_are_warmed() {
     for warm in [0, 2, 20] {
         let (gbps, lost) = receive(warm);
         println!("{warm} million instructions kept: {gbps} Gb/s, {lost} frames lost");
-        // The line's rate, and a little that waited.
+        // The line rate, plus data that waited at the start.
         assert!((38.0..=41.0).contains(&gbps), "{warm} million instructions kept: {gbps} Gb/s");
         assert_eq!(lost, 0, "{warm} million instructions kept");
     }

@@ -1,4 +1,4 @@
-//! Guests in simulated time, run by `examples/simulate.rs`: the same every time, and sleeping takes no time of the host's.
+//! Guests in simulated time, run by `examples/simulate.rs`: runs are deterministic, and sleeping takes no host time.
 
 mod simulator;
 
@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 
 use simulator::{expected, guest, simulator};
 
-/// Runs to its end, or fails the test after a minute.
+/// Runs a command to its end; fails the test after a minute.
 fn run(command: &mut Command) -> Output {
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let pid = child.id() as i32;
     let (done, waited) = std::sync::mpsc::channel::<()>();
     let guard = std::thread::spawn(move || {
         if waited.recv_timeout(Duration::from_secs(60)).is_err() {
-            // SAFETY: no pointers; the child has not been waited for yet.
+            // SAFETY: the call takes no pointers, and the child has not been waited for.
             unsafe { libc::kill(pid, libc::SIGKILL) };
         }
     });
@@ -25,7 +25,7 @@ fn run(command: &mut Command) -> Output {
     output
 }
 
-/// The output, and the log of every turn and every system call.
+/// The output, and the log of all turns and system calls.
 fn simulate(options: &[&str], program: &Path, arguments: &[&str]) -> (String, String) {
     let log = tempfile::NamedTempFile::new().unwrap();
     let output = run(Command::new(simulator())
@@ -44,7 +44,7 @@ fn simulate(options: &[&str], program: &Path, arguments: &[&str]) -> (String, St
     (text(&output.stdout), std::fs::read_to_string(log.path()).unwrap())
 }
 
-/// Processes that keep every core of the host busy.
+/// Processes that keep all cores of the host busy.
 struct Load(Vec<Child>);
 
 impl Load {
@@ -64,25 +64,25 @@ impl Drop for Load {
 }
 
 #[test]
-fn threads_compute_what_they_compute_elsewhere() {
+fn thread_results_are_as_expected() {
     let (output, _) = simulate(&[], &guest("threads"), &["3", "1500"]);
     assert_eq!(output, expected("threads"));
 }
 
 #[test]
-fn threads_that_wait_in_every_way_wait_as_they_do_elsewhere() {
+fn all_kinds_of_waiting_behave_as_expected() {
     let (output, _) = simulate(&[], &guest("waiting"), &["3"]);
     assert_eq!(output, expected("waiting"));
 }
 
 #[test]
-fn signals_are_delivered_as_they_are_elsewhere() {
+fn signal_delivery_behaves_as_expected() {
     let (output, _) = simulate(&[], &guest("signals"), &["200"]);
     assert_eq!(output, expected("signals"));
 }
 
 #[test]
-fn two_runs_make_the_same_turns_and_calls_whatever_else_the_host_does() {
+fn runs_are_deterministic_regardless_of_host_load() {
     for (program, arguments) in [("threads", &["4", "1000"][..]), ("waiting", &["5"])] {
         let quiet = simulate(&["--quantum", "500"], &guest(program), arguments);
         let load = Load::new();
@@ -94,7 +94,7 @@ fn two_runs_make_the_same_turns_and_calls_whatever_else_the_host_does() {
 }
 
 #[test]
-fn another_number_of_cores_makes_other_turns_and_the_same_results() {
+fn another_number_of_cores_changes_turns_but_not_results() {
     let (one, log_of_one) = simulate(&["--cores", "1"], &guest("threads"), &["3", "1500"]);
     let (eight, log_of_eight) = simulate(&["--cores", "8"], &guest("threads"), &["3", "1500"]);
     assert_eq!(one, eight);
@@ -103,8 +103,8 @@ fn another_number_of_cores_makes_other_turns_and_the_same_results() {
 }
 
 #[test]
-fn sleeping_takes_no_time_of_the_hosts() {
-    // Well over a second of sleeps in the guest, of which the output tells.
+fn sleeping_takes_no_host_time() {
+    // The guest sleeps for more than a second.
     let before = Instant::now();
     let (output, log) = simulate(&[], &guest("waiting"), &["1"]);
     assert!(output.contains("at least 400 ms: 1"));
@@ -113,7 +113,7 @@ fn sleeping_takes_no_time_of_the_hosts() {
     assert!(simulated > Duration::from_millis(700), "{simulated:?}");
     let sleeps = log.lines().filter(|line| line.contains("nanosleep(")).count();
     assert!(sleeps > 5, "{sleeps}");
-    // The host may be slow, but not asleep.
+    // Allow for a slow host.
     assert!(before.elapsed() < Duration::from_secs(20));
 }
 
@@ -124,8 +124,8 @@ fn forked_children_run_on_the_host() {
 }
 
 #[test]
-fn a_program_whose_threads_all_wait_for_each_other_says_so_and_can_be_interrupted() {
-    // A read from a pipe that nobody writes to, by the only thread.
+fn a_deadlock_is_reported_and_can_be_interrupted() {
+    // The only thread reads from a pipe without a writer.
     let mut child = Command::new(simulator())
         .arg(deadlock())
         .stdin(Stdio::null())
@@ -136,13 +136,13 @@ fn a_program_whose_threads_all_wait_for_each_other_says_so_and_can_be_interrupte
     let mut messages = std::io::BufReader::new(child.stderr.take().unwrap());
     std::io::BufRead::read_line(&mut messages, &mut line).unwrap();
     assert!(line.contains("every thread waits"), "{line}");
-    // SAFETY: no pointers; the child has not been waited for yet.
+    // SAFETY: the call takes no pointers, and the child has not been waited for.
     unsafe { libc::kill(child.id() as i32, libc::SIGINT) };
     use std::os::unix::process::ExitStatusExt;
     assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGINT));
 }
 
-/// A program that makes a pipe and reads from it.
+/// A program that creates a pipe and reads from it.
 fn deadlock() -> PathBuf {
     const SYSCALL: u32 = 0x002b_0000;
     let add = |d: u32, j: u32, immediate: i32| 0x02c0_0000 | (immediate as u32 & 0xfff) << 10 | j << 5 | d;
@@ -163,7 +163,7 @@ fn deadlock() -> PathBuf {
     program(&code)
 }
 
-/// An executable of these instructions, in a folder that stays for as long as the tests run.
+/// Writes an executable with these instructions to a directory that exists until the tests end.
 fn program(code: &[u32]) -> PathBuf {
     const BASE: u64 = 0x1_2000_0000;
     let mut bytes = b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x02\0\x02\x01\x01\0\0\0".to_vec();

@@ -1,11 +1,10 @@
-//! Programs for MIPS64, x86-64 and AArch64, compiled here, run as they do elsewhere: what they print and how they end, and what QEMU says or,
-//! of x86-64, this host.
-//! Not single instructions: `longma-translate` compares those.
-//! Source: `both/*.c`, `mips/*.c`, `x86/*.c`, `arm/*.c`.
+//! Whole programs for MIPS64, x86-64 and AArch64: their output and exit status must be as expected, and the same under
+//! QEMU or, for x86-64, on the host. The programs are `both/*.c`, `mips/*.c`, `x86/*.c` and `arm/*.c`.
 //!
-//! Needs a compiler for MIPS64 (Debian: `gcc-mips64el-linux-gnuabi64` and `libc6-dev-mips64el-cross`, or the ziglang package of Python)
-//! and `qemu-mips64el` (Debian: `qemu-user`); for x86-64 a host of that kind with a C compiler; for AArch64 a compiler (Debian:
-//! `gcc-aarch64-linux-gnu` and `libc6-dev-arm64-cross`, or ziglang), without which its programs are left out.
+//! MIPS64 requires a compiler (Debian: `gcc-mips64el-linux-gnuabi64` and `libc6-dev-mips64el-cross`, or the Python
+//! package ziglang) and `qemu-mips64el` (Debian: `qemu-user`). x86-64 requires an x86-64 host with a C compiler.
+//! AArch64 programs are skipped without a compiler (Debian: `gcc-aarch64-linux-gnu` and `libc6-dev-arm64-cross`, or
+//! ziglang).
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -14,12 +13,12 @@ use std::process::{Command, ExitStatus, Stdio};
 const GCC: &[&str] = &["mips64el-linux-gnuabi64-gcc"];
 const ZIG: &[&str] = &["python3", "-m", "ziglang", "cc", "-target", "mips64el-linux-muslabi64"];
 
-/// True where `./test` has found that there is no compiler, and says so.
+/// Whether `./test` found no compiler for MIPS64, which it reports itself.
 fn is_left_out() -> bool {
     std::env::var_os("LONGMA_WITHOUT_MIPS").is_some()
 }
 
-/// The compiler that there is.
+/// The installed compiler for MIPS64.
 fn compiler() -> &'static [&'static str] {
     let works = |command: &&&[&str]| {
         let mut asked = Command::new(command[0]);
@@ -30,20 +29,20 @@ fn compiler() -> &'static [&'static str] {
     found.expect("a compiler for MIPS64 is installed (Debian: gcc-mips64el-linux-gnuabi64 and libc6-dev-mips64el-cross; or pip's ziglang)")
 }
 
-/// A program's source, without its ending: in `both` if it is the same for both architectures.
+/// The path of a program's source without extension: in `both` if it is shared between architectures.
 fn source(architecture: &str, name: &str) -> PathBuf {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
     let same = tests.join("both").join(name);
     if same.with_extension("c").exists() { same } else { tests.join(architecture).join(name) }
 }
 
-/// The example that runs programs at level functional, which cargo builds beside the tests.
+/// The example `functional`, which cargo builds along with the tests.
 fn runner() -> PathBuf {
     let own = std::env::current_exe().unwrap();
     own.parent().and_then(Path::parent).unwrap().join("examples/functional")
 }
 
-/// Compiles one of the programs.
+/// Compiles a program for MIPS64.
 fn compile(name: &str, options: &[&str], to: &Path) {
     let compiler = compiler();
     let mut command = Command::new(compiler[0]);
@@ -53,19 +52,19 @@ fn compile(name: &str, options: &[&str], to: &Path) {
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
 }
 
-/// Runs a command that ends by itself or is ended.
+/// Runs a command with a timeout.
 fn run(command: &[&str], program: &Path) -> (String, ExitStatus) {
     let done = Command::new("timeout").args(["-k", "5", "120"]).args(command).arg(program).output().unwrap();
     (String::from_utf8_lossy(&done.stdout).into_owned(), done.status)
 }
 
-/// timeout(1) ends as its child does.
+/// The exit status as a shell reports it; timeout(1) passes on its child's.
 fn ending(status: ExitStatus) -> i32 {
     status.signal().map_or(status.code().unwrap_or(-1), |signal| 128 + signal)
 }
 
-/// A program prints what it is to and ends with `status`, translated or interpreted; under QEMU as well, but for what that does
-/// otherwise than Linux.
+/// Checks the output and exit status of a program, translated and interpreted, and under QEMU if that agrees with
+/// Linux.
 fn check(name: &str, status: i32, agrees_with_qemu: bool) {
     if is_left_out() {
         return;
@@ -90,11 +89,11 @@ fn check(name: &str, status: i32, agrees_with_qemu: bool) {
 const ARM_COMPILERS: [&[&str]; 3] = [
     &["aarch64-linux-gnu-gcc"],
     &["python3", "-m", "ziglang", "cc", "-target", "aarch64-linux-musl"],
-    // The one that `guests/build` has installed.
+    // Installed by `guests/build`.
     &["../../target/guests-venv/bin/python3", "-m", "ziglang", "cc", "-target", "aarch64-linux-musl"],
 ];
 
-/// A program for AArch64 prints what it is to and ends with `status`, translated, interpreted and under QEMU.
+/// Checks the output and exit status of a program for AArch64, translated, interpreted and under QEMU.
 fn check_arm(name: &str, status: i32) {
     let directory = tempfile::tempdir().unwrap();
     let program = directory.path().join(name);
@@ -124,7 +123,7 @@ fn check_arm(name: &str, status: i32) {
     let expected = std::fs::read_to_string(source.with_extension("txt")).unwrap();
     let runner = runner();
     let runner = runner.to_str().unwrap();
-    // A processor without SVE, whose frame would have the vectors twice.
+    // A processor without SVE, whose signal frame would contain the vectors twice.
     for command in [&[runner][..], &[runner, "--interpret"], &["qemu-aarch64", "-cpu", "neoverse-n1"]] {
         let (printed, ended) = run(command, &program);
         assert_eq!((printed, ending(ended)), (expected.clone(), status), "{command:?} (Debian: qemu-user)");
@@ -147,11 +146,11 @@ fn arm_threads_signals_forks_and_changing_code_go_together() {
 }
 
 #[test]
-fn arm_numbers_are_what_they_are_elsewhere() {
+fn arm_numeric_results_match_qemu() {
     check_arm("numbers", 0);
 }
 
-/// A program of this host's own kind prints what it is to and ends with `status`, translated, interpreted and by itself.
+/// Checks the output and exit status of a program for x86-64, translated, interpreted and on the host.
 fn check_x86(name: &str, status: i32) {
     let directory = tempfile::tempdir().unwrap();
     let program = directory.path().join(name);
@@ -168,7 +167,7 @@ fn check_x86(name: &str, status: i32) {
     }
 }
 
-/// Compiles a program by the host's compiler; false if there is none for x86-64.
+/// Compiles a program with the host's compiler. Returns false if there is none for x86-64.
 fn compile_x86(name: &str, options: &[&str], to: &Path) -> bool {
     let source = source("x86", name).with_extension("c");
     let mut command = Command::new("cc");
@@ -204,12 +203,12 @@ fn x86_threads_signals_forks_and_changing_code_go_together() {
 }
 
 #[test]
-fn x86_code_that_changes_without_a_word_is_translated_anew() {
+fn x86_code_changes_without_notice_are_translated_again() {
     check_x86("code", 0);
 }
 
 #[test]
-fn x86_numbers_are_what_they_are_elsewhere() {
+fn x86_numeric_results_match_the_host() {
     check_x86("numbers", 0);
 }
 
@@ -230,9 +229,9 @@ fn x86_programs_that_are_linked_dynamically_run_with_the_hosts_libraries() {
     }
 }
 
-/// What a program is told that may use AVX2.
+/// Options that make AVX2 visible to a program.
 const AVX2: [&str; 2] = ["--x86-features", "avx2"];
-/// All that AVX2 comes with.
+/// Compiler options for AVX2 and the extensions that come with it.
 const WITH_AVX2: [&str; 8] = ["-std=gnu11", "-O3", "-mavx2", "-mfma", "-mbmi", "-mbmi2", "-mf16c", "-mlzcnt"];
 
 #[test]
@@ -265,7 +264,7 @@ fn has_avx2() -> bool {
     false
 }
 
-/// The C library chooses its functions by what is announced; everything else is as without.
+/// The C library selects its functions by the announced features. The results must not change.
 #[test]
 fn x86_programs_that_are_told_of_avx2_do_the_same() {
     let directory = tempfile::tempdir().unwrap();
@@ -285,7 +284,7 @@ fn x86_programs_that_are_told_of_avx2_do_the_same() {
     }
 }
 
-/// Choices of translation's parts: none, with the extension for flags, and each one left out.
+/// Sets of optimizations: none, with LBT, and each one switched off.
 const CHOICES: [&str; 12] = [
     "none",
     "none,lbt",
@@ -301,10 +300,10 @@ const CHOICES: [&str; 12] = [
     "no-returns",
 ];
 
-/// Those that are others on MIPS64, which has no flags and no registers for more.
+/// The sets that differ on MIPS64, which has no flags and no spare registers.
 const OF_MIPS: [&str; 6] = ["none", "no-units", "no-fusion", "no-forms", "no-loops", "no-returns"];
 
-/// Small guests of each kind: calls and returns, jumps through tables, flags, floating point, vectors, pointers.
+/// Small guests with calls and returns, jump tables, flags, floating point, vectors and pointers.
 const GUESTS: [(&str, &[&str]); 6] = [
     ("queens", &["5", "3"]),
     ("bytecode", &["1"]),
@@ -315,7 +314,7 @@ const GUESTS: [(&str, &[&str]); 6] = [
 ];
 
 #[test]
-fn guests_print_the_same_with_any_parts_of_translation() {
+fn guests_print_the_same_with_any_optimizations() {
     let guests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guests/prebuilt");
     let print = |architecture: &str, name: &str, arguments: &[&str], choice: &str| {
         let mut command = Command::new(runner());
@@ -331,21 +330,21 @@ fn guests_print_the_same_with_any_parts_of_translation() {
             let has = |choice: &&&str| architecture != "mips64el" || OF_MIPS.contains(*choice);
             for choice in CHOICES.iter().filter(has) {
                 let other = print(architecture, name, arguments, choice);
-                // What a guest says of time is none of the program's.
+                // Ignore timings in the output.
                 assert_eq!(untimed(&other), untimed(&usual), "{architecture} {name} with '{choice}'");
             }
         }
     }
 }
 
-/// The lines that do not depend on how long it took.
+/// The lines without timings.
 fn untimed(printed: &str) -> Vec<&str> {
     printed.lines().filter(|line| !line.contains("/s") && !line.contains(" ns")).collect()
 }
 
-/// Signals, faults and threads, whose handlers see registers and flags, and code that changes.
+/// Signals, faults and threads, whose handlers see registers and flags, and self-modifying code.
 #[test]
-fn x86_programs_end_as_they_do_with_any_parts_of_translation() {
+fn x86_programs_end_the_same_with_any_optimizations() {
     let directory = tempfile::tempdir().unwrap();
     let runner = runner();
     for (name, status) in [("signals", 7), ("threads", 0), ("faults", 128 + 11), ("code", 0), ("numbers", 0)]
@@ -370,7 +369,7 @@ fn faults_and_traps_are_the_signals_that_linux_sends() {
 }
 
 #[test]
-fn faults_in_delay_slots_and_behind_products_are_told_once_and_where_they_are() {
+fn faults_in_delay_slots_and_after_products_are_reported_once_and_precisely() {
     check("slots", 0, true);
 }
 
@@ -390,27 +389,27 @@ fn threads_signals_forks_and_changing_code_go_together() {
 }
 
 #[test]
-fn changed_code_is_translated_anew_and_the_translation_is_nobodys_to_change() {
+fn changed_code_is_translated_again_and_translations_are_write_protected() {
     check("code", 0, true);
 }
 
 #[test]
-fn code_that_another_thread_takes_away_while_it_is_translated_harms_nothing() {
+fn code_unmapped_during_translation_is_harmless() {
     check("gone", 0, true);
 }
 
 #[test]
-fn numbers_are_what_they_are_elsewhere() {
+fn numeric_results_match_qemu() {
     check("numbers", 0, true);
 }
 
 #[test]
-fn random_words_as_code_end_the_program_and_nothing_else() {
+fn random_code_ends_only_the_program() {
     check("random", 0, false);
 }
 
 #[test]
-fn what_is_not_translated_is_refused_with_what_it_is_and_what_to_do() {
+fn unsupported_programs_are_rejected_with_a_hint() {
     if is_left_out() {
         return;
     }

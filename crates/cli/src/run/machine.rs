@@ -1,7 +1,7 @@
 //! The machine that `longma run` is given, as far as the program sees it.
-//! Not what it sees: `longma_runner::Seen` reads that from the machine file.
+//! Not what it sees: `longma_runner::ObservedMachine` reads that from the machine file.
 
-use longma_runner::Seen;
+use longma_runner::ObservedMachine;
 use longma_topology::{Machine, OpenError};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
@@ -28,8 +28,8 @@ pub fn read(name: &str) -> Result<Machine, Failure> {
 ///
 /// # Errors
 /// Its cores are of another instruction set, and the run is not simulated.
-pub fn seen_of(machine: &Machine, simulates: bool) -> Result<Seen, Failure> {
-    Seen::of(machine, simulates).map_err(|error| {
+pub fn seen_of(machine: &Machine, simulates: bool) -> Result<ObservedMachine, Failure> {
+    ObservedMachine::of(machine, simulates).map_err(|error| {
         Failure::own(
             &error.to_string(),
             "give a machine with LoongArch64 cores, as `--machine loongson-3a5000`; or time the program on these cores with --level timing",
@@ -38,7 +38,7 @@ pub fn seen_of(machine: &Machine, simulates: bool) -> Result<Seen, Failure> {
 }
 
 /// Leaves the program no more of the host's processors than its machine has cores.
-pub fn restrict_cores(seen: &Seen) {
+pub fn restrict_cores(seen: &ObservedMachine) {
     let Ok(allowed) = sched_getaffinity(None) else { return };
     let mut kept = CpuSet::new();
     (0..CpuSet::MAX_CPU)

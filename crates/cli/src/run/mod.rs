@@ -26,7 +26,7 @@ use std::{
 };
 
 use clap::ValueEnum;
-use longma_runner::parts::Parts;
+use longma_runner::optimizations::Optimizations;
 use longma_runner::x86_features::Features;
 use longma_runner::{
     Debugger, Execution, KeptLimit, Node, NodeConfig, ProcessConfig, Sink, descriptors::Limit,
@@ -183,7 +183,7 @@ pub struct Arguments {
     /// `no-` before what is left out (`no-fusion,lbt`), or first `none` for none but those that follow. The book's page on other
     /// instruction sets says what they are.
     #[arg(long, value_name = "PARTS", default_value_t, hide_default_value = true)]
-    pub translation: Parts,
+    pub translation: Optimizations,
 
     /// The room for the code that a program for another architecture becomes, in MiB, from 2 to 120. When it is full, it is used again.
     #[arg(long, value_name = "MIB", default_value_t = MOST_ROOM_MIB, value_parser = clap::value_parser!(u64).range(2..=MOST_ROOM_MIB))]
@@ -339,10 +339,17 @@ fn start(mut arguments: Arguments) -> Result<Never, Failure> {
     }
     let words = machine.map(|machine| machine.words).unwrap_or_default();
     let translated_bytes = Some(arguments.translation_room << 20);
-    let parts = arguments.translation;
+    let optimizations = arguments.translation;
     let translation_cache = translation_cache(&arguments);
-    let config =
-        NodeConfig { process, words, execution, parts, translated_bytes, translation_cache, simulated };
+    let config = NodeConfig {
+        process,
+        words,
+        execution,
+        optimizations,
+        translated_bytes,
+        translation_cache,
+        simulated,
+    };
     let confined = arguments.root.is_some();
     sandbox::enter(&arguments)?;
     let node = match &checkpoint {

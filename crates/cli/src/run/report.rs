@@ -253,7 +253,7 @@ pub fn grouped(number: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use longma_runner::symbols::Place;
+    use longma_runner::symbols::CodeLocation;
 
     #[test]
     fn large_numbers_are_grouped_by_three_digits() {
@@ -264,7 +264,7 @@ mod tests {
     #[test]
     fn the_profile_shows_the_hottest_functions_and_sums_up_the_rest() {
         let share = |number: u64| FunctionShare {
-            place: Place { function: format!("f{number}"), object: "program".into(), start: number },
+            place: CodeLocation { function: format!("f{number}"), object: "program".into(), start: number },
             instructions: 100 - number,
         };
         let functions: Vec<_> = (0..22).map(share).collect();

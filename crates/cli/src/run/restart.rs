@@ -12,7 +12,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use longma_runner::parts::Parts;
+use longma_runner::optimizations::Optimizations;
 use longma_runner::x86_features::Features;
 
 use super::{Arguments, Format, MOST_ROOM_MIB, absolute, failure::Failure};
@@ -40,8 +40,9 @@ pub fn command(arguments: &Arguments) -> Result<Vec<OsString>, Failure> {
     option("--seed", Some(arguments.seed.to_string().into()));
     let features = Some(arguments.x86_features).filter(|features| *features != Features::default());
     option("--x86-features", features.map(|features| features.name().into()));
-    let parts = Some(arguments.translation).filter(|parts| *parts != Parts::default());
-    option("--translation", parts.map(|parts| parts.to_string().into()));
+    let optimizations =
+        Some(arguments.translation).filter(|optimizations| *optimizations != Optimizations::default());
+    option("--translation", optimizations.map(|optimizations| optimizations.to_string().into()));
     let room = arguments.translation_room;
     option("--translation-room", (room != MOST_ROOM_MIB).then(|| room.to_string().into()));
     let cache = super::translation_cache(arguments).unwrap_or_else(|| "none".into());

@@ -14,14 +14,15 @@ use std::{
 };
 
 use clap::ValueEnum;
-use longma_runner::parts::Parts;
+use longma_runner::optimizations::Optimizations;
 use longma_runner::{
     Ending, Report, Sink,
     checkpoint::{AfterSave, Checkpoint, Saver},
     descriptors,
-    schedule::{CoreSet, Scheduler, SchedulerConfig, Simulated, SimulatedConfig},
+    schedule::{CoreSet, Scheduler, SchedulerConfig, SimulatedProcess, SimulatedProcessConfig},
     simulation::{
-        self, Save, SharedSimulation, Simulation, SimulationConfig, Timeline, WARMED_INSTRUCTIONS, Warm,
+        self, Save, SharedTimingSimulation, Timeline, TimingSimulation, TimingSimulationConfig,
+        WARMED_INSTRUCTIONS, Warm,
     },
     timing::ModelKind,
 };
@@ -105,7 +106,7 @@ pub fn restored(arguments: &mut Arguments) -> Result<Option<Checkpoint>, Failure
 
 /// What is left to do when the program has ended.
 pub struct Outcome {
-    simulation: SharedSimulation,
+    simulation: SharedTimingSimulation,
     manifest: Manifest,
     machine: Arc<Machine>,
     stats_out: Option<PathBuf>,
@@ -126,13 +127,13 @@ pub fn prepare(
     machine: Machine,
     checkpoint: Option<&Checkpoint>,
     say: &Sink,
-) -> Result<(Simulated, Outcome), Failure> {
+) -> Result<(SimulatedProcess, Outcome), Failure> {
     refuse_other_levels_options(arguments)?;
     let region = if arguments.roi { Region::OfInterest } else { Region::Whole };
     let machine = Arc::new(machine);
     let saver = Saver::new();
     let is_asked = Arc::new(AtomicBool::new(false));
-    let config = SimulationConfig {
+    let config = TimingSimulationConfig {
         machine: machine.clone(),
         host: 0,
         level: level(arguments),
@@ -167,10 +168,10 @@ pub fn prepare(
         region,
         process: std::process::id(),
     };
-    let simulated = Simulated::new(SimulatedConfig {
+    let simulated = SimulatedProcess::new(SimulatedProcessConfig {
         scheduler,
-        clockwork: Box::new(simulation),
-        interlude: Some(saver),
+        timing_backend: Box::new(simulation),
+        stop_the_world: Some(saver),
         seed: arguments.seed,
         memory_bytes,
     });
@@ -182,9 +183,13 @@ pub fn prepare(
 ///
 /// # Errors
 /// An option that does not fit the machine, or a machine that cannot be modelled.
-pub fn attend_devices(arguments: &Arguments, machine: Machine, say: &Sink) -> Result<Simulated, Failure> {
+pub fn attend_devices(
+    arguments: &Arguments,
+    machine: Machine,
+    say: &Sink,
+) -> Result<SimulatedProcess, Failure> {
     let scheduler = scheduler(arguments, &machine, None, say)?;
-    let simulation = modelled(SimulationConfig {
+    let simulation = modelled(TimingSimulationConfig {
         machine: Arc::new(machine),
         host: 0,
         level: level(arguments),
@@ -197,11 +202,11 @@ pub fn attend_devices(arguments: &Arguments, machine: Machine, say: &Sink) -> Re
         timeline: None,
         wires: wires::parse(&arguments.wire)?,
     })?;
-    Ok(Simulated::new(SimulatedConfig {
+    Ok(SimulatedProcess::new(SimulatedProcessConfig {
         scheduler,
         memory_bytes: simulation.memory_bytes(),
-        clockwork: Box::new(simulation.shared()),
-        interlude: None,
+        timing_backend: Box::new(simulation.shared()),
+        stop_the_world: None,
         seed: arguments.seed,
     }))
 }
@@ -214,8 +219,8 @@ fn level(arguments: &Arguments) -> simulation::Level {
     }
 }
 
-fn modelled(config: SimulationConfig) -> Result<Simulation, Failure> {
-    Simulation::new(config).map_err(|error| {
+fn modelled(config: TimingSimulationConfig) -> Result<TimingSimulation, Failure> {
+    TimingSimulation::new(config).map_err(|error| {
         Failure::own(&error.to_string(), "`longma machine check` tells more of a machine file")
     })
 }
@@ -265,7 +270,7 @@ fn scheduler(
     checkpoint: Option<&Checkpoint>,
     say: &Sink,
 ) -> Result<Arc<Scheduler>, Failure> {
-    let nodes = Simulation::core_nodes(machine, 0);
+    let nodes = TimingSimulation::core_nodes(machine, 0);
     let cores = nodes.len();
     let allowed = arguments.cpu.as_deref().map(|list| allowed_cores(list, machine, cores)).transpose()?;
     let config =
@@ -291,7 +296,7 @@ fn allowed_cores(list: &str, machine: &Machine, cores: usize) -> Result<CoreSet,
 fn manifest(
     arguments: &Arguments,
     machine: &Machine,
-    simulation: &Simulation,
+    simulation: &TimingSimulation,
     region: Region,
 ) -> Result<Manifest, Failure> {
     let path = &arguments.program[0];
@@ -316,7 +321,8 @@ fn manifest(
         level: if arguments.level == Level::Cache { "cache" } else { "timing" }.into(),
         core_model: simulation.core_model().map(Into::into),
         seed: arguments.seed,
-        translation: (arguments.translation != Parts::default()).then(|| arguments.translation.to_string()),
+        translation: (arguments.translation != Optimizations::default())
+            .then(|| arguments.translation.to_string()),
         region,
     })
 }

@@ -1,24 +1,23 @@
-//! AArch64's registers as gdb numbers, names and sizes them, and where a thread has them.
-//! Not what they mean.
-//! Source: GDB manual, appendix G.5.1 (AArch64 features); gdb/features/aarch64-{core,fpu}.xml in its sources for the order.
+//! AArch64 registers for gdb: numbers, names, sizes, and access to them in a thread's state. Source: GDB manual,
+//! appendix G.5.1 (AArch64 features); gdb/features/aarch64-{core,fpu}.xml in the GDB sources for the order.
 
 use longma_loongarch::State;
 use longma_translate::debug::{self, Description, Register, Row, Value, of_word, value, words};
-use longma_translate::front_end::Structures;
+use longma_translate::front_end::UserMemory;
 
 use crate::registers::{self, STACK_POINTER, THREAD_POINTER};
 use crate::service::{control, set_control, set_status, status};
 
-/// What a register is.
+/// A kind of register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Seen {
+pub enum RegisterKind {
     /// X0 to X30.
     General,
     /// SP.
     Stack,
     /// PC.
     Pc,
-    /// The flags, as the program status register has them.
+    /// NZCV, in the layout of the program status register.
     Flags,
     /// V0 to V31.
     Vector,
@@ -30,21 +29,22 @@ pub enum Seen {
     ThreadPointer,
 }
 
-static ROWS: [Row<Seen>; 8] = [
-    Row::new("aarch64.core", Seen::General, 31, 64, "x#", "int64", "general"),
-    Row::new("aarch64.core", Seen::Stack, 1, 64, "sp", "data_ptr", "general"),
-    Row::new("aarch64.core", Seen::Pc, 1, 64, "pc", "code_ptr", "general"),
-    Row::new("aarch64.core", Seen::Flags, 1, 32, "cpsr", "cpsr_flags", "general"),
-    Row::new("aarch64.fpu", Seen::Vector, 32, 128, "v#", "aarch64v", "vector"),
-    Row::new("aarch64.fpu", Seen::FloatStatus, 1, 32, "fpsr", "int", "float"),
-    Row::new("aarch64.fpu", Seen::FloatControl, 1, 32, "fpcr", "int", "float"),
-    Row::new("aarch64.tls", Seen::ThreadPointer, 1, 64, "tpidr", "data_ptr", "system"),
+static ROWS: [Row<RegisterKind>; 8] = [
+    Row::new("aarch64.core", RegisterKind::General, 31, 64, "x#", "int64", "general"),
+    Row::new("aarch64.core", RegisterKind::Stack, 1, 64, "sp", "data_ptr", "general"),
+    Row::new("aarch64.core", RegisterKind::Pc, 1, 64, "pc", "code_ptr", "general"),
+    Row::new("aarch64.core", RegisterKind::Flags, 1, 32, "cpsr", "cpsr_flags", "general"),
+    Row::new("aarch64.fpu", RegisterKind::Vector, 32, 128, "v#", "aarch64v", "vector"),
+    Row::new("aarch64.fpu", RegisterKind::FloatStatus, 1, 32, "fpsr", "int", "float"),
+    Row::new("aarch64.fpu", RegisterKind::FloatControl, 1, 32, "fpcr", "int", "float"),
+    Row::new("aarch64.tls", RegisterKind::ThreadPointer, 1, 64, "tpidr", "data_ptr", "system"),
 ];
 
 const FLAGS: [(&str, u8); 4] = [("V", 28), ("C", 29), ("Z", 30), ("N", 31)];
 const FLAG_BITS: u64 = 0xf << 28;
 
-/// Lanes of a vector as gdb names them: a letter, how many, and the types as a floating-point, an unsigned and a signed number.
+/// Vector lane types in gdb: the field's letter, the number of lanes, and the floating-point, unsigned and signed
+/// element types.
 const LANES: [(&str, u8, [&str; 3]); 5] = [
     ("d", 2, ["ieee_double", "uint64", "int64"]),
     ("s", 4, ["ieee_single", "uint32", "int32"]),
@@ -53,7 +53,7 @@ const LANES: [(&str, u8, [&str; 3]); 5] = [
     ("q", 1, ["", "uint128", "int128"]),
 ];
 
-/// The type of a vector: of each size of lanes, those of each type.
+/// The gdb type of a vector register: a union of all lane sizes and element types.
 fn vector() -> String {
     let (mut parts, mut lanes) = (String::new(), String::new());
     for (letter, count, types) in LANES {
@@ -76,49 +76,55 @@ fn types(feature: &str) -> String {
     }
 }
 
-/// The registers of a program.
-pub fn description() -> Description<Seen> {
+/// The register description of an AArch64 program.
+pub fn description() -> Description<RegisterKind> {
     Description { architecture: "aarch64", rows: &ROWS, types }
 }
 
-/// What is in a register of a thread that is between two instructions.
-pub fn read(register: Register<Seen>, state: &State, memory: &dyn Structures) -> Value {
+/// Reads a register of a thread that is stopped between two instructions.
+pub fn read(register: Register<RegisterKind>, state: &State, memory: &dyn UserMemory) -> Value {
     of_word(match register.kind {
-        Seen::General => registers::read(state, register.index as u8, memory),
-        Seen::Stack => state.r(STACK_POINTER),
-        Seen::Pc => state.pc,
-        Seen::Flags => registers::flags(state),
-        Seen::Vector => {
+        RegisterKind::General => registers::read(state, register.index as u8, memory),
+        RegisterKind::Stack => state.r(STACK_POINTER),
+        RegisterKind::Pc => state.pc,
+        RegisterKind::Flags => registers::flags(state),
+        RegisterKind::Vector => {
             let [low, high, ..] = state.v[register.index].0;
             return value([low, high, 0, 0]);
         }
-        Seen::FloatStatus => status(state).into(),
-        Seen::FloatControl => control(state).into(),
-        Seen::ThreadPointer => state.lbt.scratch[usize::from(THREAD_POINTER)],
+        RegisterKind::FloatStatus => status(state).into(),
+        RegisterKind::FloatControl => control(state).into(),
+        RegisterKind::ThreadPointer => state.lbt.scratch[usize::from(THREAD_POINTER)],
     })
 }
 
-/// Sets a register of a thread that is between two instructions; false if it cannot have the value.
-pub fn write(register: Register<Seen>, value: &Value, state: &mut State, memory: &dyn Structures) -> bool {
+/// Writes a register of a thread that is stopped between two instructions. Returns false if the register cannot hold
+/// the value.
+pub fn write(
+    register: Register<RegisterKind>,
+    value: &Value,
+    state: &mut State,
+    memory: &dyn UserMemory,
+) -> bool {
     let [low, high, ..] = words(value);
     match register.kind {
-        Seen::General => registers::write(state, register.index as u8, low, memory),
-        Seen::Stack => state.set_r(STACK_POINTER, low),
-        Seen::Pc => state.pc = low,
-        Seen::Flags => {
+        RegisterKind::General => registers::write(state, register.index as u8, low, memory),
+        RegisterKind::Stack => state.set_r(STACK_POINTER, low),
+        RegisterKind::Pc => state.pc = low,
+        RegisterKind::Flags => {
             registers::set_flags(state, low);
             return low & !FLAG_BITS == 0;
         }
-        Seen::Vector => state.v[register.index].0[..2].copy_from_slice(&[low, high]),
-        Seen::FloatStatus => {
+        RegisterKind::Vector => state.v[register.index].0[..2].copy_from_slice(&[low, high]),
+        RegisterKind::FloatStatus => {
             set_status(state, low as u32);
             return u64::from(status(state)) == low;
         }
-        Seen::FloatControl => {
+        RegisterKind::FloatControl => {
             set_control(state, low as u32);
             return u64::from(control(state)) == low;
         }
-        Seen::ThreadPointer => state.lbt.scratch[usize::from(THREAD_POINTER)] = low,
+        RegisterKind::ThreadPointer => state.lbt.scratch[usize::from(THREAD_POINTER)] = low,
     }
     true
 }
@@ -130,10 +136,10 @@ mod tests {
     use super::*;
     use crate::registers::{SLOT_BYTES, SLOTS};
 
-    /// Memory in which nothing is but the slots.
+    /// Memory that contains only the register slots.
     struct Slots(RefCell<[u8; SLOT_BYTES as usize]>);
 
-    impl Structures for Slots {
+    impl UserMemory for Slots {
         fn read(&self, address: u64, bytes: &mut [u8]) -> bool {
             bytes.copy_from_slice(&self.0.borrow()[address as usize - 0x1000..][..bytes.len()]);
             true
@@ -154,11 +160,17 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_to_a_register_is_read_back_and_changes_no_other() {
+    fn a_written_register_reads_back_and_others_are_unchanged() {
         let all: Vec<_> = description().registers().collect();
         let numbers = [31, 32, 33, 34, 66, 67, 68].map(|number| all[number].kind);
-        let (stack, pc) = (Seen::Stack, Seen::Pc);
-        let rest = [Seen::Flags, Seen::Vector, Seen::FloatStatus, Seen::FloatControl, Seen::ThreadPointer];
+        let (stack, pc) = (RegisterKind::Stack, RegisterKind::Pc);
+        let rest = [
+            RegisterKind::Flags,
+            RegisterKind::Vector,
+            RegisterKind::FloatStatus,
+            RegisterKind::FloatControl,
+            RegisterKind::ThreadPointer,
+        ];
         assert_eq!(numbers.to_vec(), [&[stack, pc][..], &rest].concat());
         for register in &all {
             let memory = Slots(RefCell::new([0; SLOT_BYTES as usize]));
@@ -166,9 +178,9 @@ mod tests {
             state.set_r(SLOTS, 0x1000);
             let before: Vec<Value> = all.iter().map(|other| read(*other, &state, &memory)).collect();
             let given = match register.kind {
-                Seen::Flags => of_word(0x6000_0000),
-                Seen::FloatControl => of_word(3 << 22),
-                Seen::FloatStatus => of_word(1),
+                RegisterKind::Flags => of_word(0x6000_0000),
+                RegisterKind::FloatControl => of_word(3 << 22),
+                RegisterKind::FloatStatus => of_word(1),
                 _ => of_word(0x1234_5678_9abc_def0),
             };
             assert!(write(*register, &given, &mut state, &memory), "{register:?}");

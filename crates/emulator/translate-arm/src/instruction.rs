@@ -1,23 +1,22 @@
-//! A64 instructions: the table as data, the strict decoder, the fields of a word.
-//! Not what they do, nor their text (`print`).
-//! Source: Arm Architecture Reference Manual (Arm DDI 0487), chapters C4 and C6; `instructions.tsv` is the one table all of it comes from.
+//! A64 instructions: the instruction table, the strict decoder and accessors for instruction fields. Source: Arm
+//! Architecture Reference Manual (Arm DDI 0487), chapters C4 and C6; everything derives from `instructions.tsv`.
 
 use super::registers::{FPCR, FPSR, is_readable, is_writable};
 use serde::{Deserialize, Serialize};
 
-/// What the table knows of one instruction.
+/// A row of the instruction table.
 #[derive(Debug)]
 pub(super) struct Row {
     op: Op,
-    /// The word with every field zero.
+    /// The instruction word with all fields zero.
     matched: u32,
-    /// The bits that tell the instruction from others.
+    /// The bits that identify the instruction.
     mask: u32,
     pub mnemonic: &'static str,
     pub operands: &'static [Operand],
 }
 
-/// What becomes of a register.
+/// How an instruction uses a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     Read,
@@ -25,7 +24,7 @@ pub(super) enum Role {
     Both,
 }
 
-/// An operand; the header of the table says what the letters stand for.
+/// An operand; the header of the table defines the letters.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Operand {
     Register { role: Role, kind: u8, at: u8 },
@@ -35,24 +34,24 @@ pub(super) enum Operand {
 
 include!(concat!(env!("OUT_DIR"), "/arm.rs"));
 
-/// A decoded instruction: which one, and its word.
+/// A decoded instruction: the operation and the instruction word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "u32", try_from = "u32")]
 pub struct Instruction {
-    /// Which instruction.
+    /// The operation.
     pub op: Op,
-    /// The word it was decoded from.
+    /// The instruction word.
     pub word: u32,
 }
 
-/// Every instruction of the table: the word with every field zero, and the bits that tell it from others.
+/// Returns, for every instruction of the table, the word with all fields zero and the mask of the identifying bits.
 pub fn patterns() -> impl Iterator<Item = (u32, u32)> {
     ROWS.iter().map(|row| (row.matched, row.mask))
 }
 
-/// The instruction of a word; `None` if the table has none.
+/// Decodes an instruction word. Returns `None` for words that the table does not define.
 pub fn decode(word: u32) -> Option<Instruction> {
-    // By bits 30 to 24, which are fixed in most rows.
+    // Indexed by bits 30 to 24, which are fixed in most rows.
     static GROUPS: std::sync::LazyLock<[Vec<&'static Row>; 128]> = std::sync::LazyLock::new(|| {
         std::array::from_fn(|group| {
             let fits = |row: &&Row| (row.matched ^ (group as u32) << 24) & row.mask & 0x7f00_0000 == 0;
@@ -64,7 +63,7 @@ pub fn decode(word: u32) -> Option<Instruction> {
     instruction.is_defined().then_some(instruction)
 }
 
-/// The immediate of a logical instruction, from N, immr and imms.
+/// Decodes the immediate of a logical instruction from N, immr and imms.
 pub(super) fn bit_mask(word: u32, is_wide: bool) -> Option<u64> {
     let (n, immr, imms) = (word >> 22 & 1, word >> 16 & 63, word >> 10 & 63);
     let length = 31u32.checked_sub((n << 6 | !imms & 63).leading_zeros())?;
@@ -94,7 +93,7 @@ impl TryFrom<u32> for Instruction {
     type Error = &'static str;
 
     fn try_from(word: u32) -> Result<Self, Self::Error> {
-        decode(word).ok_or("the table has no such instruction")
+        decode(word).ok_or("undefined instruction word")
     }
 }
 
@@ -103,17 +102,17 @@ impl Instruction {
         &ROWS[self.op as usize]
     }
 
-    /// The manual's name.
+    /// The mnemonic in the manual.
     pub fn mnemonic(self) -> &'static str {
         self.row().mnemonic
     }
 
-    /// The bits from `at` on, `width` of them.
+    /// Returns `width` bits starting at bit `at`.
     pub(super) fn bits(self, at: u32, width: u32) -> u32 {
         self.word >> at & ((1 << width) - 1)
     }
 
-    /// The same, signed.
+    /// Returns `width` bits starting at bit `at`, sign-extended.
     pub(super) fn signed(self, at: u32, width: u32) -> i64 {
         i64::from((self.word << (32 - at - width)) as i32 >> (32 - width))
     }
@@ -138,12 +137,12 @@ impl Instruction {
         self.bits(10, 5) as u8
     }
 
-    /// Whether it works on 64 bits.
+    /// Whether the instruction operates on 64 bits.
     pub(super) fn is_wide(self) -> bool {
         self.word >> 31 != 0
     }
 
-    /// Whether a scalar is a double.
+    /// Whether a floating-point scalar is double precision.
     pub(super) fn is_double(self) -> bool {
         self.word >> 22 & 1 != 0
     }
@@ -163,12 +162,12 @@ impl Instruction {
         bit_mask(self.word, self.is_wide()).unwrap_or_default()
     }
 
-    /// The register of MRS and MSR: op0 to op2, 16 bits.
+    /// The system register of MRS and MSR: op0, op1, CRn, CRm and op2, 16 bits.
     pub(super) fn system_register(self) -> u16 {
         self.bits(5, 16) as u16
     }
 
-    /// Where a branch, a literal or an address relative to `pc` is; `None` if the instruction has none.
+    /// The target of a branch, a literal load or a PC-relative address; `None` for other instructions.
     pub(super) fn target(self, pc: u64) -> Option<u64> {
         let offset = match self.op {
             Op::B | Op::Bl => self.signed(0, 26) << 2,
@@ -192,22 +191,22 @@ impl Instruction {
         matches!(self.row().operands.last(), Some(Operand::Address(b'l')))
     }
 
-    /// Whether it may go elsewhere and may go on behind.
+    /// Whether the instruction is a branch that may fall through.
     pub(super) fn is_conditional_branch(self) -> bool {
         matches!(self.op, Op::BCond | Op::Cbz | Op::Cbnz | Op::Tbz | Op::Tbnz)
     }
 
-    /// Whether code behind is reached by a return.
+    /// Whether execution can return to the next instruction.
     pub(super) fn is_call(self) -> bool {
         matches!(self.op, Op::Bl | Op::Blr | Op::Svc)
     }
 
-    /// Whether nothing behind it is reached but by jumps.
+    /// Whether the next instruction is reachable only by a jump or a return.
     pub(super) fn ends_block(self) -> bool {
         self.is_call() || matches!(self.op, Op::B | Op::Br | Op::Ret | Op::Brk)
     }
 
-    /// Combinations of fields that the manual leaves unallocated are no instructions.
+    /// Whether the combination of fields is allocated in the manual.
     fn is_defined(self) -> bool {
         let is_wide = self.is_wide();
         let is_whole = self.bits(30, 1) != 0;
@@ -263,7 +262,7 @@ impl Instruction {
         true
     }
 
-    /// Whether an element that is copied is one: of the sizes that the instruction has.
+    /// Whether the element size of a lane copy is allocated.
     fn has_element(self) -> bool {
         let (bits, is_whole) = (self.bits(16, 5), self.bits(30, 1) != 0);
         let size = bits.trailing_zeros();
@@ -275,17 +274,17 @@ impl Instruction {
         }
     }
 
-    /// Whether it loads or stores one structure: a lane of each vector, or the same in all lanes.
+    /// Whether the instruction loads or stores a single structure: to or from one lane, or replicated to all lanes.
     pub(crate) fn is_single_structure(self) -> bool {
         self.word & 0xbf00_0000 == 0x0d00_0000
     }
 
-    /// Of those, whether it loads the same into all lanes.
+    /// Whether a single-structure load replicates to all lanes.
     pub(crate) fn replicates(self) -> bool {
         self.is_single_structure() && self.bits(14, 2) == 3
     }
 
-    /// Of loads and stores of one lane, whether the size and the lane's number go together.
+    /// Whether the element size and the lane index of a single-lane load or store fit together.
     fn is_lane_defined(self) -> bool {
         if !self.is_single_structure() || self.replicates() {
             return true;
@@ -302,13 +301,13 @@ impl Instruction {
         matches!(self.op, AndReg | BicReg | OrrReg | OrnReg | EorReg | EonReg | AndsReg | BicsReg)
     }
 
-    /// Whether it reads or writes what floating-point arithmetic leaves behind, or how it rounds.
+    /// Whether the instruction reads or writes FPCR or FPSR.
     pub(super) fn is_of_float_control(self) -> bool {
         matches!(self.op, Op::Mrs | Op::Msr) && matches!(self.system_register(), FPCR | FPSR)
     }
 }
 
-/// The immediate that MOVI and its kin put into 64 bits; `None` where the manual leaves it unallocated.
+/// The 64-bit immediate of MOVI and related instructions; `None` for unallocated encodings.
 pub(crate) fn modified_immediate(i: Instruction) -> Option<u64> {
     let byte = u64::from(i.bits(16, 3) << 5 | i.bits(5, 5));
     let (cmode, op) = (i.bits(12, 4), i.bits(29, 1));
@@ -325,14 +324,14 @@ pub(crate) fn modified_immediate(i: Instruction) -> Option<u64> {
     })
 }
 
-/// The lanes' size and the lane that a five-bit immediate says: the lowest one in it is the size.
+/// The element size (log2 of bytes) and the lane index encoded in imm5: the lowest set bit is the size.
 pub(crate) fn element(i: Instruction) -> (usize, i32) {
     let bits = i.bits(16, 5);
     let size = bits.trailing_zeros();
     (size as usize, (bits >> (size + 1)) as i32)
 }
 
-/// The register and the lane that an instruction by one lane names.
+/// The register and the lane of a by-element operand.
 pub(crate) fn lane_of(i: Instruction) -> (u8, i32) {
     let (high, low, more) = (i.bits(11, 1), i.bits(21, 1), i.bits(20, 1));
     match i.bits(22, 2) {
@@ -342,7 +341,7 @@ pub(crate) fn lane_of(i: Instruction) -> (u8, i32) {
     }
 }
 
-/// The bits of a floating-point immediate of eight bits.
+/// Expands an 8-bit floating-point immediate.
 pub(crate) fn float_immediate(bits: u32, is_double: bool) -> u64 {
     let bits = u64::from(bits);
     let (sign, low) = (bits >> 7, bits & 0x3f);

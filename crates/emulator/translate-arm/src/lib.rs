@@ -1,6 +1,5 @@
-//! AArch64: A64 of ARMv8.0 and the atomic accesses of ARMv8.1, little endian, as Linux programs use it.
-//! Not the engine, which knows no source architecture.
-//! Source: Arm Architecture Reference Manual (Arm DDI 0487); Linux arch/arm64/kernel/entry.S (registers of calls).
+//! Translates AArch64 programs: A64 of Armv8.0 plus the Armv8.1 atomics (LSE), little-endian, on Linux. Source: Arm
+//! Architecture Reference Manual (Arm DDI 0487); Linux arch/arm64/kernel/entry.S (system call registers).
 
 mod code;
 pub mod debug;
@@ -19,31 +18,31 @@ pub use code::Known;
 use code::unit;
 use instruction::Instruction;
 use longma_translate::debug::{Description, Register, Value};
-use longma_translate::front_end::{self, CallResult, FrontEnd, Served, Step, Structures};
-use longma_translate::parts::Options;
+use longma_translate::front_end::{self, CallResult, FrontEnd, ServiceResult, SyscallAction, UserMemory};
+use longma_translate::optimizations::Options;
 use registers::{LINK, SCRATCH, SLOT_BYTES, SLOTS, TABLE, TARGET, THREAD_POINTER};
 pub use service::{frame, serve};
-use system::After;
+use system::ResultConversion;
 
-/// Where the code of one instruction begins.
+/// The start of an instruction's code, with its pending state.
 type Position = front_end::Position<Known>;
 /// A translated unit.
 type Unit = front_end::Unit<Instruction, Known>;
 
-/// Errors are the negative numbers from -1 to this.
+/// Results from this value up to -1 are error numbers.
 const LAST_ERROR: u64 = -4095i64 as u64;
-/// x8: the number of a call.
+/// x8: the system call number.
 const NUMBER: u8 = 8;
 
-/// AArch64 as the engine sees it.
+/// The AArch64 front end.
 #[derive(Debug)]
 pub struct Aarch64;
 
 impl FrontEnd for Aarch64 {
     type Service = Instruction;
     type Pending = Known;
-    type After = After;
-    type Seen = debug::Seen;
+    type ResultConversion = ResultConversion;
+    type RegisterKind = debug::RegisterKind;
 
     const NAME: &'static str = "AArch64";
     const ENTRY_SHIFT: u32 = 0;
@@ -52,10 +51,10 @@ impl FrontEnd for Aarch64 {
     const TABLE: u8 = TABLE;
     const SLOTS: u8 = SLOTS;
     const SLOT_BYTES: u64 = SLOT_BYTES;
-    // Linux has the top byte ignored for programs (Documentation/arch/arm64/tagged-pointers.rst).
+    // Linux enables top-byte ignore for user space (Documentation/arch/arm64/tagged-pointers.rst).
     const IGNORED_ADDRESS_BITS: u64 = 0xff << 56;
     const SYSCALL_BYTES: u64 = 4;
-    const ROOM_BYTES: u64 = system::ROOM_BYTES;
+    const CALL_BUFFER_BYTES: u64 = system::CALL_BUFFER_BYTES;
 
     fn prepare_process() {
         let _ = (system::name(0), instruction::decode(0));
@@ -63,12 +62,12 @@ impl FrontEnd for Aarch64 {
 
     fn translate(
         start: u64,
-        door: Option<u64>,
+        extra_entry: Option<u64>,
         fetch: &dyn Fn(u64) -> Option<u32>,
         known: &dyn Fn(u64) -> bool,
         options: &Options,
     ) -> Unit {
-        unit::translate(start, door, fetch, known, options)
+        unit::translate(start, extra_entry, fetch, known, options)
     }
 
     fn translate_one(start: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> Unit {
@@ -87,16 +86,17 @@ impl FrontEnd for Aarch64 {
         state.set_r(SCRATCH, (-4 * i64::from(TARGET)) as u64);
     }
 
-    fn settle(known: Known, state: &mut State, memory: &dyn Structures) {
+    fn settle(known: Known, state: &mut State, memory: &dyn UserMemory) {
         known.settle(state, memory);
     }
 
-    fn serve(instruction: Instruction, state: &mut State, memory: &dyn Structures) -> Served {
+    fn serve(instruction: Instruction, state: &mut State, memory: &dyn UserMemory) -> ServiceResult {
         serve(instruction, state, memory)
     }
 
-    /// The address behind a call knows its register; other jumps left the distance to themselves in r1.
-    fn missed(state: &State, call: &dyn Fn(u64) -> Option<u8>) -> u64 {
+    /// For a call, the return address identifies the target register. Other jumps leave the distance to their own
+    /// lookup-table entry in r1.
+    fn missed_target(state: &State, call: &dyn Fn(u64) -> Option<u8>) -> u64 {
         let link = state.r(SCRATCH);
         let register = call(link).or_else(|| {
             let distance = state.pc.wrapping_sub(link);
@@ -104,36 +104,36 @@ impl FrontEnd for Aarch64 {
             let is_one = distance.is_multiple_of(4) && distance < 4 * 32;
             is_one.then_some(if register == 0 { LINK } else { register })
         });
-        // Otherwise two halves of entries, of an address that is no multiple of four.
+        // Otherwise the target is not a multiple of four, and the load returned halves of two adjacent entries.
         register.map_or(state.pc, |register| state.r(register))
     }
 
-    fn looked_up(state: &State, word: &Word) -> Option<u64> {
+    fn lookup_target(state: &State, word: &Word) -> Option<u64> {
         let looks_up = word.op == La::LdxWu && word.d == SCRATCH && word.k == TABLE;
         looks_up.then(|| state.r(word.j))
     }
 
-    fn call(state: &mut State, room: u64, memory: &dyn Structures) -> Step<After> {
+    fn call(state: &mut State, buffer: u64, memory: &dyn UserMemory) -> SyscallAction<ResultConversion> {
         let x = |number| registers::read(state, number, memory);
         let arguments = std::array::from_fn(|number| x(number as u8));
-        system::prepare(x(NUMBER), arguments, room, memory)
+        system::prepare(x(NUMBER), arguments, buffer, memory)
     }
 
-    fn finish(after: After, result: u64, memory: &dyn Structures) -> CallResult {
+    fn finish(after: ResultConversion, result: u64, memory: &dyn UserMemory) -> CallResult {
         system::finish(after, result, memory)
     }
 
-    fn changed(after: After, result: u64) -> Option<Range<u64>> {
+    fn changed(after: ResultConversion, result: u64) -> Option<Range<u64>> {
         let (start, bytes) = match after {
-            After::Mapped(start, bytes) => (start, bytes),
-            After::Placed(bytes) if result < LAST_ERROR => (result, bytes),
+            ResultConversion::Mapped(start, bytes) => (start, bytes),
+            ResultConversion::Placed(bytes) if result < LAST_ERROR => (result, bytes),
             _ => return None,
         };
         Some(start..start.saturating_add(bytes))
     }
 
     fn put_result(state: &mut State, result: CallResult) {
-        if let registers::Place::Register(register) = registers::place(0) {
+        if let registers::Location::Register(register) = registers::place(0) {
             state.set_r(register, result.map_or_else(u64::wrapping_neg, |(value, _)| value));
         }
     }
@@ -142,31 +142,35 @@ impl FrontEnd for Aarch64 {
         state.lbt.scratch[usize::from(THREAD_POINTER)] = value;
     }
 
-    fn enter(state: &mut State, back: u64, memory: &dyn Structures) -> bool {
+    fn enter(state: &mut State, back: u64, memory: &dyn UserMemory) -> bool {
         frame::enter(state, back, memory)
     }
 
-    fn leave(state: &mut State, memory: &dyn Structures) -> Option<u64> {
+    fn leave(state: &mut State, memory: &dyn UserMemory) -> Option<u64> {
         frame::leave(state, memory)
     }
 
-    fn after_leaving(state: &mut State, frame: u64, memory: &dyn Structures) {
+    fn after_leaving(state: &mut State, frame: u64, memory: &dyn UserMemory) {
         frame::after(state, frame, memory);
     }
 
-    fn registers() -> Description<debug::Seen> {
+    fn registers() -> Description<debug::RegisterKind> {
         debug::description()
     }
 
-    fn read_register(register: Register<debug::Seen>, state: &State, memory: &dyn Structures) -> Value {
+    fn read_register(
+        register: Register<debug::RegisterKind>,
+        state: &State,
+        memory: &dyn UserMemory,
+    ) -> Value {
         debug::read(register, state, memory)
     }
 
     fn write_register(
-        register: Register<debug::Seen>,
+        register: Register<debug::RegisterKind>,
         value: &Value,
         state: &mut State,
-        memory: &dyn Structures,
+        memory: &dyn UserMemory,
     ) -> bool {
         debug::write(register, value, state, memory)
     }

@@ -1,8 +1,7 @@
-//! Flags that differ between AArch64 and the other Linux systems.
-//! Not the calls that carry them: those are in `system`.
-//! Source: Linux arch/arm64/include/uapi/asm/fcntl.h, include/uapi/asm-generic/fcntl.h.
+//! Open flags with different values on AArch64 and in the generic Linux ABI. Source: Linux
+//! arch/arm64/include/uapi/asm/fcntl.h, include/uapi/asm-generic/fcntl.h.
 
-/// O_DIRECTORY, O_NOFOLLOW, O_DIRECT and O_LARGEFILE, AArch64's and the others'.
+/// O_DIRECTORY, O_NOFOLLOW, O_DIRECT and O_LARGEFILE: the AArch64 value and the generic value.
 const OPEN: [(u64, u64); 4] =
     [(0x4000, 0x1_0000), (0x8000, 0x2_0000), (0x1_0000, 0x4000), (0x2_0000, 0x8000)];
 
@@ -13,12 +12,12 @@ fn convert(flags: u64, pair: impl Fn((u64, u64)) -> (u64, u64)) -> u64 {
         .fold(rest, |sum, (from, to)| if flags & from != 0 { sum | to } else { sum })
 }
 
-/// Flags of open(2) and their kin.
+/// Converts open(2) flags from AArch64 to generic values.
 pub fn open_flags(flags: u64) -> u64 {
     convert(flags, |pair| pair)
 }
 
-/// The same, back.
+/// Converts open(2) flags from generic to AArch64 values.
 pub fn open_flags_to_arm(flags: u64) -> u64 {
     convert(flags, |(own, other)| (other, own))
 }
@@ -28,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn flags_of_open_files_go_there_and_back() {
+    fn open_flags_convert_both_ways() {
         assert_eq!(open_flags(0x4000 | 0x8_0000 | 2), 0x1_0000 | 0x8_0000 | 2);
         for flags in [0, 0x241, 0x4000, 0x8000, 0x1_0000, 0x2_0000, 0x3_c000 | 0x800] {
             assert_eq!(open_flags_to_arm(open_flags(flags)), flags);

@@ -1,6 +1,6 @@
-//! The text of A64 instructions, by the table's operands.
-//! Not all the names that assemblers know: of aliases only the table's own.
-//! Source: Arm Architecture Reference Manual (Arm DDI 0487), section C1.2 (structure of the assembler language).
+//! Disassembles A64 instructions using the operands of the instruction table. Of the aliases, only those in the table
+//! are used. Source: Arm Architecture Reference Manual (Arm DDI 0487), section C1.2 (structure of the assembler
+//! language).
 
 use std::fmt;
 
@@ -17,7 +17,7 @@ struct Text {
 }
 
 impl Instruction {
-    /// The instruction as text; `pc` is where it stands, for the targets of branches.
+    /// The instruction as text; `pc` is its address and determines branch targets.
     pub fn text(self, pc: u64) -> impl fmt::Display {
         Text { instruction: self, pc }
     }

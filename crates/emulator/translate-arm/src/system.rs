@@ -1,30 +1,30 @@
-//! System calls of AArch64 as the calls that LoongArch programs make: both have the numbers and nearly all structures of asm-generic.
-//! Not the calls themselves, which are the process's.
-//! Source: Linux include/uapi/asm-generic/unistd.h, arch/arm64/include/uapi/asm, arch/arm64/Kconfig (CLONE_BACKWARDS); `calls.tsv`.
+//! Converts AArch64 system calls to LoongArch's. Both use the numbers and nearly all structures of asm-generic. Source:
+//! Linux include/uapi/asm-generic/unistd.h, arch/arm64/include/uapi/asm, arch/arm64/Kconfig (CLONE_BACKWARDS);
+//! `calls.tsv`.
 
 use std::sync::LazyLock;
 
 use super::numbers;
 use longma_translate::calls::{Calls, fetch, store, word};
-use longma_translate::front_end::{self, CallResult, Structures};
+use longma_translate::front_end::{self, CallResult, UserMemory};
 
-/// What to do for a call.
-pub type Step = front_end::Step<After>;
+/// What the engine does for a system call.
+pub type SyscallAction = front_end::SyscallAction<ResultConversion>;
 
-/// What remains to be done with a result.
+/// How to convert the result of a system call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum After {
-    /// Nothing.
+pub enum ResultConversion {
+    /// No conversion.
     Nothing,
-    /// `struct sigaction` from one address to another.
+    /// Copy `struct sigaction` from the first address to the second.
     Action(u64, u64),
-    /// The name of the machine in the structure at an address.
+    /// Set the machine name in the `struct utsname` at this address.
     Machine(u64),
-    /// Flags of an open file.
+    /// Convert the open flags in the result.
     Flags,
-    /// Code in this range may have changed.
+    /// Code in this range (address, length) may have changed.
     Mapped(u64, u64),
-    /// The memory that the call has put somewhere.
+    /// Code may have changed in the range of this length that starts at the result.
     Placed(u64),
 }
 
@@ -34,14 +34,14 @@ const ENOSYS: u64 = 38;
 const SA_RESTORER: u64 = 0x0400_0000;
 const F_GETFL: u64 = 3;
 const F_SETFL: u64 = 4;
-/// Where `struct utsname` has the machine.
+/// Offset of the machine name in `struct utsname`.
 const MACHINE: u64 = 4 * 65;
-/// Room for structures.
-pub(super) const ROOM_BYTES: u64 = 1024;
+/// Scratch space for converted structures, in bytes.
+pub(super) const CALL_BUFFER_BYTES: u64 = 1024;
 
 static CALLS: LazyLock<Calls> = LazyLock::new(|| Calls::parse(include_str!("calls.tsv"), 0));
 
-/// The name of a call, if there is one of this number.
+/// The name of a system call, if the number is defined.
 pub fn name(number: u64) -> Option<&'static str> {
     CALLS.find(number).map(|(name, _)| name)
 }
@@ -50,81 +50,97 @@ fn generic(name: &str) -> u64 {
     CALLS.generic(name).unwrap_or(u64::MAX)
 }
 
-/// What call `number` of AArch64 is here. Structures may be put at `room`.
-pub fn prepare(number: u64, arguments: [u64; 6], room: u64, memory: &dyn Structures) -> Step {
-    let Some((name, generic)) = CALLS.find(number) else { return Step::Done(Err(ENOSYS)) };
-    let found = special(name, arguments, room, memory);
+/// Converts AArch64 system call `number`. Converted structures are placed at `buffer`.
+pub fn prepare(number: u64, arguments: [u64; 6], buffer: u64, memory: &dyn UserMemory) -> SyscallAction {
+    let Some((name, generic)) = CALLS.find(number) else { return SyscallAction::Done(Err(ENOSYS)) };
+    let found = special(name, arguments, buffer, memory);
     match (found, generic) {
-        (Some(step), _) => step.unwrap_or_else(|error| Step::Done(Err(error))),
-        (None, Some(number)) => Step::Call(number, arguments, After::Nothing),
-        (None, None) => Step::Done(Err(ENOSYS)),
+        (Some(step), _) => step.unwrap_or_else(|error| SyscallAction::Done(Err(error))),
+        (None, Some(number)) => SyscallAction::Call(number, arguments, ResultConversion::Nothing),
+        (None, None) => SyscallAction::Done(Err(ENOSYS)),
     }
 }
 
-/// Calls that are not the same.
-fn special(name: &str, arguments: [u64; 6], room: u64, memory: &dyn Structures) -> Option<Result<Step, u64>> {
+/// Handles system calls that differ from LoongArch's.
+fn special(
+    name: &str,
+    arguments: [u64; 6],
+    buffer: u64,
+    memory: &dyn UserMemory,
+) -> Option<Result<SyscallAction, u64>> {
     let [a, b, c, d, e, f] = arguments;
-    let call = |name: &str, arguments, after| Some(Ok(Step::Call(generic(name), arguments, after)));
+    let call = |name: &str, arguments, after| Some(Ok(SyscallAction::Call(generic(name), arguments, after)));
     match name {
-        "openat" => call(name, [a, b, numbers::open_flags(c), d, e, f], After::Nothing),
-        "openat2" => Some(open_how(arguments, room, memory)),
-        "open_by_handle_at" => call(name, [a, b, numbers::open_flags(c), d, e, f], After::Nothing),
-        "pipe2" => call(name, [a, numbers::open_flags(b), c, d, e, f], After::Nothing),
+        "openat" => call(name, [a, b, numbers::open_flags(c), d, e, f], ResultConversion::Nothing),
+        "openat2" => Some(open_how(arguments, buffer, memory)),
+        "open_by_handle_at" => call(name, [a, b, numbers::open_flags(c), d, e, f], ResultConversion::Nothing),
+        "pipe2" => call(name, [a, numbers::open_flags(b), c, d, e, f], ResultConversion::Nothing),
         "fcntl" if b as u32 == F_SETFL as u32 => {
-            call(name, [a, b, numbers::open_flags(c), d, e, f], After::Nothing)
+            call(name, [a, b, numbers::open_flags(c), d, e, f], ResultConversion::Nothing)
         }
-        "fcntl" if b as u32 == F_GETFL as u32 => call(name, arguments, After::Flags),
-        "renameat" => call("renameat2", [a, b, c, d, 0, 0], After::Nothing),
-        "getrlimit" => call("prlimit64", [0, a, 0, b, 0, 0], After::Nothing),
-        "setrlimit" => call("prlimit64", [0, a, b, 0, 0, 0], After::Nothing),
-        "uname" => call(name, arguments, After::Machine(a)),
-        "mmap" => call(name, arguments, After::Placed(b)),
-        "munmap" | "mprotect" | "mremap" => call(name, arguments, After::Mapped(a, b)),
-        // AArch64 has the thread pointer before the child's id.
-        "clone" => call(name, [a, b, c, e, d, f], After::Nothing),
-        // The thread pointer is in its structure; libraries do without it.
+        "fcntl" if b as u32 == F_GETFL as u32 => call(name, arguments, ResultConversion::Flags),
+        "renameat" => call("renameat2", [a, b, c, d, 0, 0], ResultConversion::Nothing),
+        "getrlimit" => call("prlimit64", [0, a, 0, b, 0, 0], ResultConversion::Nothing),
+        "setrlimit" => call("prlimit64", [0, a, b, 0, 0, 0], ResultConversion::Nothing),
+        "uname" => call(name, arguments, ResultConversion::Machine(a)),
+        "mmap" => call(name, arguments, ResultConversion::Placed(b)),
+        "munmap" | "mprotect" | "mremap" => call(name, arguments, ResultConversion::Mapped(a, b)),
+        // AArch64 passes the thread pointer before the child's ID.
+        "clone" => call(name, [a, b, c, e, d, f], ResultConversion::Nothing),
+        // The thread pointer is inside the structure. C libraries fall back to clone.
         "clone3" => Some(Err(ENOSYS)),
-        "rt_sigaction" => Some(action(arguments, room, memory)),
-        "rt_sigreturn" => Some(Ok(Step::SignalReturn)),
+        "rt_sigaction" => Some(action(arguments, buffer, memory)),
+        "rt_sigreturn" => Some(Ok(SyscallAction::SignalReturn)),
         _ => None,
     }
 }
 
-/// openat2(2), whose flags are in a structure.
-fn open_how([a, b, how, size, ..]: [u64; 6], room: u64, memory: &dyn Structures) -> Result<Step, u64> {
+/// openat2(2) passes its flags in a structure.
+fn open_how(
+    [a, b, how, size, ..]: [u64; 6],
+    buffer: u64,
+    memory: &dyn UserMemory,
+) -> Result<SyscallAction, u64> {
     if size != 24 {
         return Err(EINVAL);
     }
     let bytes: [u8; 24] = fetch(memory, how)?;
-    store(memory, room, &[numbers::open_flags(word(&bytes, 0)), word(&bytes, 8), word(&bytes, 16)])?;
-    Ok(Step::Call(generic("openat2"), [a, b, room, size, 0, 0], After::Nothing))
+    store(memory, buffer, &[numbers::open_flags(word(&bytes, 0)), word(&bytes, 8), word(&bytes, 16)])?;
+    Ok(SyscallAction::Call(generic("openat2"), [a, b, buffer, size, 0, 0], ResultConversion::Nothing))
 }
 
-/// rt_sigaction(2): AArch64's structure has the code that handlers return to; they return to that of the process here.
-fn action([signal, new, old, size, ..]: [u64; 6], room: u64, memory: &dyn Structures) -> Result<Step, u64> {
-    let (given, wanted) = (room, room + 32);
+/// rt_sigaction(2): AArch64's structure includes the restorer. Handlers return through the process's own restorer
+/// instead.
+fn action(
+    [signal, new, old, size, ..]: [u64; 6],
+    buffer: u64,
+    memory: &dyn UserMemory,
+) -> Result<SyscallAction, u64> {
+    let (given, wanted) = (buffer, buffer + 32);
     if new != 0 {
         let bytes: [u8; 32] = fetch(memory, new)?;
         store(memory, given, &[word(&bytes, 0), word(&bytes, 8) & !SA_RESTORER, word(&bytes, 24)])?;
     }
     let place = |address, there| if address == 0 { 0 } else { there };
     let arguments = [signal, place(new, given), place(old, wanted), size, 0, 0];
-    let after = if old == 0 { After::Nothing } else { After::Action(wanted, old) };
-    Ok(Step::Call(generic("rt_sigaction"), arguments, after))
+    let after = if old == 0 { ResultConversion::Nothing } else { ResultConversion::Action(wanted, old) };
+    Ok(SyscallAction::Call(generic("rt_sigaction"), arguments, after))
 }
 
-/// What a call gives to the program, once it has been made.
+/// Converts the result of a system call.
 ///
 /// # Errors
-/// The error.
-pub fn finish(after: After, result: u64, memory: &dyn Structures) -> CallResult {
+/// Returns the error number if a structure in guest memory is not accessible.
+pub fn finish(after: ResultConversion, result: u64, memory: &dyn UserMemory) -> CallResult {
     match after {
-        After::Action(from, to) => {
+        ResultConversion::Action(from, to) => {
             let bytes: [u8; 24] = fetch(memory, from)?;
             store(memory, to, &[word(&bytes, 0), word(&bytes, 8), 0, word(&bytes, 16)])?;
         }
-        After::Machine(at) if !memory.write(at.wrapping_add(MACHINE), b"aarch64\0") => return Err(EFAULT),
-        After::Flags => return Ok((numbers::open_flags_to_arm(result), None)),
+        ResultConversion::Machine(at) if !memory.write(at.wrapping_add(MACHINE), b"aarch64\0") => {
+            return Err(EFAULT);
+        }
+        ResultConversion::Flags => return Ok((numbers::open_flags_to_arm(result), None)),
         _ => {}
     }
     Ok((result, None))

@@ -1,31 +1,30 @@
-//! Which LoongArch instructions an access can be, and where it can go.
-//! Not the code (`plain`), nor what of its address is taken up (`deferred`).
-//! Source: LoongArch Reference Manual, volume 1.
+//! The LoongArch memory access instructions for MIPS loads and stores. Source: LoongArch Reference Manual, volume 1.
 
 use longma_loongarch::Op as La;
 
 use super::instruction::{Instruction, Op};
 
-/// An access to memory: the instruction with 12 bits of offset, the one with 14 bits in words if there is one, the one with an index.
+/// The variants of a memory access: with a 12-bit offset, with a 14-bit word offset if there is one, and with an index
+/// register.
 #[derive(Clone, Copy)]
 pub(super) struct Access {
     pub near: La,
     pub words: Option<La>,
     pub indexed: La,
-    /// Whether the register is a floating-point one.
+    /// Whether the data register is a floating-point register.
     pub float: bool,
 }
 
-/// Where an access goes: `j + k + imm`.
+/// The address of an access: `j + k + imm`.
 #[derive(Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct AccessAddress {
     pub j: u8,
     pub k: u8,
     pub imm: i32,
 }
 
 impl Instruction {
-    /// The access of a load or store that is no part of another and not atomic.
+    /// The access of a load or store. `None` for unaligned (partial) and atomic accesses and for other instructions.
     pub(super) fn access(self) -> Option<Access> {
         let make = |near, words, indexed, float| Some(Access { near, words, indexed, float });
         match self.op {

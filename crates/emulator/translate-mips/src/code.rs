@@ -1,5 +1,4 @@
-//! What a translated unit is: its words, and what is known of each of them.
-//! Not how it is made: that is `unit` and `lower`.
+//! A translated unit, the deferred values at each position, and the control flow of instructions.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -11,7 +10,7 @@ use super::instruction::{Instruction, Op, decode};
 use longma_translate::assembler::Assembler;
 use longma_translate::front_end;
 
-/// A product or a quotient whose registers have not been written yet.
+/// A product or quotient that has not been written to hi and lo yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Product {
     /// The multiplication or division.
@@ -20,35 +19,35 @@ pub struct Product {
     pub operands: [u8; 2],
 }
 
-/// So many values wait at most.
-pub const WAITING: usize = 4;
+/// Maximum number of deferred values.
+pub const MAX_DEFERRED: usize = 4;
 
-/// A value that has not been written yet.
+/// A deferred value: an instruction's result that has not been computed yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Waiting {
-    /// The LoongArch register that it is to be in.
+pub struct DeferredValue {
+    /// The destination, a LoongArch register.
     pub d: u8,
-    /// What it is of what registers hold now.
+    /// The expression of other registers that computes the value.
     pub form: Form,
 }
 
-/// What registers are yet to be.
+/// Deferred values at a position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pending {
-    /// What hi and lo are to be.
+    /// The deferred value of hi and lo.
     pub product: Option<Product>,
-    /// What general registers are to be.
-    pub waiting: [Option<Waiting>; WAITING],
+    /// The deferred values of general-purpose registers.
+    pub deferred_values: [Option<DeferredValue>; MAX_DEFERRED],
 }
 
-/// Where the code of one instruction begins.
+/// The start of an instruction's code, with its deferred values.
 pub type Position = front_end::Position<Pending>;
-/// Why translated code comes out to the engine.
+/// Why translated code exits to the engine.
 pub type Exit = front_end::Exit<Instruction>;
 /// A translated unit.
 pub type Unit = front_end::Unit<Instruction, Pending>;
 
-/// The code that one address reaches.
+/// The code that is reachable from an address.
 pub(super) struct Reach {
     pub words: FxHashMap<u64, u32>,
     pub leaders: BTreeSet<u64>,
@@ -60,7 +59,7 @@ impl Reach {
     }
 }
 
-/// Where execution can go on behind the instruction at `pc`, as far as that is known, and whether that ends a block.
+/// If the instruction at `pc` ends a block: the known addresses where execution can continue after it.
 pub(super) fn successors(instruction: Instruction, pc: u64) -> Option<Vec<u64>> {
     let behind = pc.wrapping_add(8);
     Some(match instruction.op {
@@ -79,7 +78,7 @@ pub(super) fn successors(instruction: Instruction, pc: u64) -> Option<Vec<u64>> 
     })
 }
 
-/// Adds a word that comes out to the engine.
+/// Emits an exit to the engine.
 pub(super) fn exit(assembler: &mut Assembler, unit: &mut Unit, pc: u64, why: Exit) {
     unit.exit(assembler, pc, why);
 }

@@ -1,6 +1,5 @@
-//! MIPS64's registers as gdb numbers, names and sizes them, and where a thread has them.
-//! Not what they mean.
-//! Source: GDB manual, appendix G.5.8 (MIPS features); gdb/features/mips64-{cpu,cp0,fpu}.xml in its sources for the numbers.
+//! MIPS64 registers for gdb: numbers, names, sizes, and access to them in a thread's state. Source: GDB manual,
+//! appendix G.5.8 (MIPS features); gdb/features/mips64-{cpu,cp0,fpu}.xml in the GDB sources for the numbers.
 
 use longma_loongarch::State;
 use longma_translate::debug::{Description, Register, Row, Value, of_word, words};
@@ -8,12 +7,12 @@ use longma_translate::debug::{Description, Register, Row, Value, of_word, words}
 use super::registers::{HIGH, LOW, general};
 use super::service::{IMPLEMENTATION, control, set_control};
 
-/// What a register is.
+/// A kind of register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Seen {
-    /// The general registers.
+pub enum RegisterKind {
+    /// The general-purpose registers.
     General,
-    /// The kernel's registers of state, which programs cannot read and which say nothing here.
+    /// Privileged registers (Status, BadVAddr, Cause). User programs cannot read them; they read as zero.
     Kernels,
     /// LO.
     Low,
@@ -29,48 +28,49 @@ pub enum Seen {
     Implementation,
 }
 
-static ROWS: [Row<Seen>; 9] = [
-    Row::new("mips.cpu", Seen::General, 32, 64, "r#", "int64", "general"),
-    Row::new("mips.cp0", Seen::Kernels, 1, 64, "status", "int64", "general"),
-    Row::new("mips.cpu", Seen::Low, 1, 64, "lo", "int64", "general"),
-    Row::new("mips.cpu", Seen::High, 1, 64, "hi", "int64", "general"),
-    Row::new("mips.cp0", Seen::Kernels, 2, 64, "badvaddr cause", "int64", "general"),
-    Row::new("mips.cpu", Seen::Pc, 1, 64, "pc", "code_ptr", "general"),
-    Row::new("mips.fpu", Seen::Float, 32, 64, "f#", "ieee_double", "float"),
-    Row::new("mips.fpu", Seen::FloatControl, 1, 64, "fcsr", "int64", "float"),
-    Row::new("mips.fpu", Seen::Implementation, 1, 64, "fir", "int64", "float"),
+static ROWS: [Row<RegisterKind>; 9] = [
+    Row::new("mips.cpu", RegisterKind::General, 32, 64, "r#", "int64", "general"),
+    Row::new("mips.cp0", RegisterKind::Kernels, 1, 64, "status", "int64", "general"),
+    Row::new("mips.cpu", RegisterKind::Low, 1, 64, "lo", "int64", "general"),
+    Row::new("mips.cpu", RegisterKind::High, 1, 64, "hi", "int64", "general"),
+    Row::new("mips.cp0", RegisterKind::Kernels, 2, 64, "badvaddr cause", "int64", "general"),
+    Row::new("mips.cpu", RegisterKind::Pc, 1, 64, "pc", "code_ptr", "general"),
+    Row::new("mips.fpu", RegisterKind::Float, 32, 64, "f#", "ieee_double", "float"),
+    Row::new("mips.fpu", RegisterKind::FloatControl, 1, 64, "fcsr", "int64", "float"),
+    Row::new("mips.fpu", RegisterKind::Implementation, 1, 64, "fir", "int64", "float"),
 ];
 
-/// The registers of a program.
-pub fn description() -> Description<Seen> {
+/// The register description of a MIPS64 program.
+pub fn description() -> Description<RegisterKind> {
     Description { architecture: "mips", rows: &ROWS, types: |_| String::new() }
 }
 
-/// What is in a register of a thread that is between two instructions.
-pub fn read(register: Register<Seen>, state: &State) -> Value {
+/// Reads a register of a thread that is stopped between two instructions.
+pub fn read(register: Register<RegisterKind>, state: &State) -> Value {
     of_word(match register.kind {
-        Seen::General => state.r(general(register.index as u8)),
-        Seen::Kernels => 0,
-        Seen::Low => state.lbt.scratch[usize::from(LOW)],
-        Seen::High => state.lbt.scratch[usize::from(HIGH)],
-        Seen::Pc => state.pc,
-        Seen::Float => state.v[register.index].0[0],
-        Seen::FloatControl => control(state).into(),
-        Seen::Implementation => IMPLEMENTATION.into(),
+        RegisterKind::General => state.r(general(register.index as u8)),
+        RegisterKind::Kernels => 0,
+        RegisterKind::Low => state.lbt.scratch[usize::from(LOW)],
+        RegisterKind::High => state.lbt.scratch[usize::from(HIGH)],
+        RegisterKind::Pc => state.pc,
+        RegisterKind::Float => state.v[register.index].0[0],
+        RegisterKind::FloatControl => control(state).into(),
+        RegisterKind::Implementation => IMPLEMENTATION.into(),
     })
 }
 
-/// Sets a register of a thread that is between two instructions; false if it cannot have the value.
-pub fn write(register: Register<Seen>, value: &Value, state: &mut State) -> bool {
+/// Writes a register of a thread that is stopped between two instructions. Returns false if the register cannot hold
+/// the value.
+pub fn write(register: Register<RegisterKind>, value: &Value, state: &mut State) -> bool {
     let [low, ..] = words(value);
     match register.kind {
-        Seen::General => state.set_r(general(register.index as u8), low),
-        Seen::Low => state.lbt.scratch[usize::from(LOW)] = low,
-        Seen::High => state.lbt.scratch[usize::from(HIGH)] = low,
-        Seen::Pc => state.pc = low,
-        Seen::Float => state.v[register.index].0[0] = low,
-        Seen::FloatControl => set_control(state, low as u32),
-        Seen::Kernels | Seen::Implementation => {}
+        RegisterKind::General => state.set_r(general(register.index as u8), low),
+        RegisterKind::Low => state.lbt.scratch[usize::from(LOW)] = low,
+        RegisterKind::High => state.lbt.scratch[usize::from(HIGH)] = low,
+        RegisterKind::Pc => state.pc = low,
+        RegisterKind::Float => state.v[register.index].0[0] = low,
+        RegisterKind::FloatControl => set_control(state, low as u32),
+        RegisterKind::Kernels | RegisterKind::Implementation => {}
     }
     read(register, state) == of_word(low)
 }
@@ -80,19 +80,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_to_a_register_is_read_back_and_changes_no_other() {
+    fn a_written_register_reads_back_and_others_are_unchanged() {
         let all: Vec<_> = description().registers().collect();
         let numbers = [32, 33, 34, 35, 37, 38, 70, 71].map(|number| all[number].kind);
-        let first = [Seen::Kernels, Seen::Low, Seen::High, Seen::Kernels, Seen::Pc];
-        let rest = [Seen::Float, Seen::FloatControl, Seen::Implementation];
+        let first = [
+            RegisterKind::Kernels,
+            RegisterKind::Low,
+            RegisterKind::High,
+            RegisterKind::Kernels,
+            RegisterKind::Pc,
+        ];
+        let rest = [RegisterKind::Float, RegisterKind::FloatControl, RegisterKind::Implementation];
         assert_eq!(numbers.to_vec(), [&first[..], &rest].concat());
         for (number, register) in all.iter().enumerate() {
             let mut state = State::default();
             let before: Vec<Value> = all.iter().map(|other| read(*other, &state)).collect();
-            let given = if register.kind == Seen::FloatControl { 0x0080_0003 } else { 0x1234_5678_9abc_def0 };
+            let given =
+                if register.kind == RegisterKind::FloatControl { 0x0080_0003 } else { 0x1234_5678_9abc_def0 };
             let fits = write(*register, &of_word(given), &mut state);
-            // r0 is zero, and r26 and r27 are the kernel's.
-            let constant = matches!(register.kind, Seen::Kernels | Seen::Implementation)
+            // r0 is zero, and r26 and r27 are reserved for the kernel.
+            let constant = matches!(register.kind, RegisterKind::Kernels | RegisterKind::Implementation)
                 || matches!(number, 0 | 26 | 27);
             assert_eq!(fits, !constant, "{register:?}");
             assert_eq!(read(*register, &state) == of_word(given), !constant, "{register:?}");

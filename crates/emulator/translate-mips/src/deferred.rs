@@ -1,11 +1,10 @@
-//! Which instructions become values that wait, and which take up what they read: sums, shifts and comparisons in loads, stores, other sums and
-//! branches.
-//! Not how values wait (`waiting`).
-//! Source: MIPS64 Architecture for Programmers, volume II-A; LoongArch Reference Manual, volume 1.
+//! Chooses which results are deferred, and folds deferred sums, shifts and comparisons into the loads, stores, sums and
+//! branches that use them. Source: MIPS64 Architecture for Programmers, volume II-A; LoongArch Reference Manual, volume
+//! 1.
 
 use longma_loongarch::{Instruction as Code, Op as La};
 
-use super::access::{Access, Place};
+use super::access::{Access, AccessAddress};
 use super::forms::{Form, Plan, Shape, ends, halves, is_small};
 use super::instruction::{Instruction, Op};
 use super::lower::Lowering;
@@ -14,7 +13,7 @@ use super::uses::bit;
 use super::width::Width;
 
 impl Lowering<'_> {
-    /// Decides what becomes of an instruction that does not jump, and computes what it needs of values that wait.
+    /// Decides how to lower an instruction that is not a jump, and computes the deferred values that it needs.
     pub(super) fn plan(&mut self, i: Instruction) -> Plan {
         let d = general(i.destination());
         self.make_room(d);
@@ -46,10 +45,10 @@ impl Lowering<'_> {
 
     fn constant_plan(&mut self, i: Instruction, d: u8) -> Option<Plan> {
         let value = i32::try_from(self.value_of(i)?).ok()?;
-        (d != STACK_POINTER).then_some(Plan::Wait(d, Form::sum(0, value)))
+        (d != STACK_POINTER).then_some(Plan::Defer(d, Form::sum(0, value)))
     }
 
-    /// What a register's value is of others, if that is a sum; if it is another form, it is computed.
+    /// Returns the registers' values as sums of other registers. Deferred values of other shapes are computed first.
     fn sums(&mut self, numbers: [u8; 2]) -> [Form; 2] {
         for register in numbers.map(general) {
             if self.form(register).is_some_and(|form| form.shape != Shape::Sum) {
@@ -76,11 +75,11 @@ impl Lowering<'_> {
             Op::Slt | Op::Sltu | Op::Slti | Op::Sltiu => self.comparison(i)?,
             _ => return None,
         };
-        let waits = d != STACK_POINTER && self.may_wait(d, form);
-        waits.then_some(Plan::Wait(d, form))
+        let waits = d != STACK_POINTER && self.may_defer(d, form);
+        waits.then_some(Plan::Defer(d, form))
     }
 
-    /// The register that it copies, be it by extending what is extended.
+    /// The source register, if the instruction only copies it (including redundant extensions).
     fn moved(&self, i: Instruction) -> Option<u8> {
         let (s, t) = (i.rs(), i.rt());
         let is_word = |number| self.width(number).is_word;
@@ -105,7 +104,7 @@ impl Lowering<'_> {
         self.form(register).unwrap_or(Form::sum(register, 0))
     }
 
-    /// Nobody reads a source register's value behind the instruction.
+    /// Whether a source register is dead after the instruction.
     fn is_last_read(&self, number: u8, d: u8) -> bool {
         general(number) == d || self.live_after & bit(general(number)) == 0
     }
@@ -144,7 +143,7 @@ impl Lowering<'_> {
             .map(|form| if form.j == 0 { Form::sum(form.k, 0) } else { form })
     }
 
-    /// `addu` of a register and one that is shifted.
+    /// `addu` of a register and a shifted register.
     fn word_sum(&mut self, i: Instruction, d: u8) -> Option<Plan> {
         let shifted = |form: &Form| form.is_shift() || form.shape == Shape::Word;
         let forms = [i.rs(), i.rt()].map(|number| self.form(general(number)));
@@ -160,7 +159,7 @@ impl Lowering<'_> {
         Some(Plan::Emit(Code { d, j, k, imm: form.shift.into(), ..Code::new(La::AlslW) }))
     }
 
-    /// `andi` of bits next to each other that takes more than one instruction.
+    /// `andi` with a mask of adjacent bits that does not fit into one instruction.
     fn mask(&mut self, i: Instruction) -> Option<Form> {
         let mask = i.unsigned() as i32;
         if mask < 4096 {
@@ -174,7 +173,7 @@ impl Lowering<'_> {
         Some(Form { shape: Shape::Mask, imm: mask, ..Form::sum(self.read(i.rs()), 0) })
     }
 
-    /// A shift of what such an `andi` leaves.
+    /// A shift of the result of such an `andi`.
     fn field(&mut self, i: Instruction, d: u8) -> Option<Plan> {
         self.before_change(d);
         let form = self.form(general(i.rt())).filter(|form| form.shape == Shape::Mask)?;
@@ -184,7 +183,7 @@ impl Lowering<'_> {
         is_within.then_some(Plan::Emit(code))
     }
 
-    /// A comparison that a branch can make.
+    /// A comparison that can be fused with a branch.
     fn comparison(&mut self, i: Instruction) -> Option<Form> {
         let shape = match i.op {
             Op::Slt => Shape::Less,
@@ -200,14 +199,14 @@ impl Lowering<'_> {
         Some(Form { shape, j: self.read(i.rs()), k, shift: 0, imm })
     }
 
-    /// Where a load or store goes, if it can go there while the value of its base waits; in two instructions only if nobody reads the base
-    /// behind.
-    pub(super) fn place(&self, i: Instruction, access: Access) -> Option<Place> {
+    /// The address of a load or store if the deferred value of its base can be folded into it. Uses two instructions
+    /// only if the base is dead afterwards.
+    pub(super) fn place(&self, i: Instruction, access: Access) -> Option<AccessAddress> {
         let base = i.rs();
-        let plain = Place { j: general(base), k: 0, imm: i.imm() };
+        let plain = AccessAddress { j: general(base), k: 0, imm: i.imm() };
         let Some(form) = self.form(general(base)) else { return Some(plain) };
         let imm = form.imm.checked_add(i.imm()).filter(|_| form.shape == Shape::Sum && form.shift == 0)?;
-        let place = Place { j: form.j, k: form.k, imm };
+        let place = AccessAddress { j: form.j, k: form.k, imm };
         let is_wide = |imm: i32| imm % 4 == 0 && imm as i16 as i32 == imm && access.words.is_some();
         let fits = is_small(imm) || is_wide(imm);
         let last = self.live_after & bit(general(base)) == 0 || general(i.destination()) == general(base);
@@ -220,12 +219,12 @@ impl Lowering<'_> {
         is_taken.then_some(place)
     }
 
-    /// What is known of a source register's value.
+    /// What is known about a source register's value.
     pub(super) fn width(&self, number: u8) -> Width {
         if general(number) == 0 { Width::of(0) } else { self.widths[usize::from(number)] }
     }
 
-    /// What is known of the value that an instruction gives, before it is executed.
+    /// What is known about the result of an instruction that has not been executed yet.
     pub(super) fn width_of(&self, i: Instruction) -> Width {
         use Op::*;
         let (s, t) = (self.width(i.rs()), self.width(i.rt()));

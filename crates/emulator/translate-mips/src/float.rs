@@ -1,6 +1,5 @@
-//! What floating-point instructions become.
-//! Not the control register, which the engine reads and writes (`service`).
-//! Source: MIPS64 Architecture for Programmers, volume II-A; LoongArch Reference Manual, volume 1, chapter 3.
+//! Lowers floating-point instructions. The engine accesses the control register (`service`). Source: MIPS64
+//! Architecture for Programmers, volume II-A; LoongArch Reference Manual, volume 1, chapter 3.
 
 use longma_loongarch::{Instruction as Code, Op as La};
 
@@ -9,7 +8,7 @@ use super::lower::Lowering;
 use super::registers::general;
 
 impl Lowering<'_> {
-    /// Translates a floating-point instruction.
+    /// Lowers the instruction. Returns false for other instructions.
     pub(super) fn float(&mut self, i: Instruction) -> bool {
         self.float_arithmetic(i)
             || self.float_conversion(i)
@@ -55,7 +54,7 @@ impl Lowering<'_> {
         true
     }
 
-    /// Rounded once, as on Loongson's own MIPS64 processors.
+    /// Multiply-add with a single rounding, as on Loongson's MIPS64 processors.
     fn fused(&mut self, i: Instruction) -> bool {
         let op = match i.op {
             Op::MaddS => La::FmaddS,

@@ -1,6 +1,5 @@
-//! Values that are not in their registers yet: what they are of others, and the code that puts them there.
-//! Not when that is done (`waiting`).
-//! Source: LoongArch Reference Manual, volume 1.
+//! Deferred values as expressions of LoongArch registers, and the code that computes them. `deferred_values` decides
+//! when to compute them. Source: LoongArch Reference Manual, volume 1.
 
 use longma_loongarch::{Instruction as Code, Op as La, State};
 use longma_translate::assembler::Assembler;
@@ -8,94 +7,94 @@ use serde::{Deserialize, Serialize};
 
 use super::registers::SCRATCH;
 
-/// How a value is computed.
+/// The kind of expression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Shape {
     /// `j + (k << shift) + imm`, 64 bits.
     Sum,
-    /// `k << shift`, the lowest 32 bits, signed.
+    /// The low 32 bits of `k << shift`, sign-extended.
     Word,
-    /// The bits of `j` that `imm` has, which are next to each other.
+    /// `j & imm`, where the set bits of `imm` are adjacent.
     Mask,
-    /// 1 if `j < k`, signed, else 0.
+    /// 1 if `j < k` (signed), else 0.
     Less,
-    /// The same, unsigned.
+    /// 1 if `j < k` (unsigned), else 0.
     LessUnsigned,
-    /// 1 if `j < imm`, signed, else 0.
+    /// 1 if `j < imm` (signed), else 0.
     LessThan,
-    /// The same, unsigned.
+    /// 1 if `j < imm` (unsigned), else 0.
     LessThanUnsigned,
 }
 
-/// A value of what LoongArch registers hold.
+/// An expression of LoongArch registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Form {
-    /// How it is computed.
+    /// The kind of expression.
     pub shape: Shape,
-    /// A register; 0 adds nothing.
+    /// The first register; 0 if unused.
     pub j: u8,
-    /// Another, which may be shifted.
+    /// The second register, which can be shifted.
     pub k: u8,
-    /// By so many bits, at most 4.
+    /// The shift amount in bits, at most 4.
     pub shift: u8,
-    /// What is added, compared with, or kept.
+    /// The constant that is added, compared with, or used as a mask.
     pub imm: i32,
 }
 
-/// What becomes of an instruction.
+/// How to lower an instruction.
 pub(super) enum Plan {
-    /// Its value waits in a LoongArch register's place.
-    Wait(u8, Form),
-    /// It is one LoongArch instruction.
+    /// Defer the value of a LoongArch register.
+    Defer(u8, Form),
+    /// Emit a single LoongArch instruction.
     Emit(Code),
-    /// What it is by itself.
+    /// Lower the instruction on its own.
     Plain,
 }
 
-/// A constant that one instruction adds.
+/// Whether a constant fits into the 12-bit immediate of an addition.
 pub(super) fn is_small(imm: i32) -> bool {
     (-2048..2048).contains(&imm)
 }
 
-/// The multiple of 2^16 and the rest, signed 16 bits.
+/// Splits a constant into a multiple of 2^16 (returned divided by it) and a signed 16-bit remainder.
 pub(super) fn halves(imm: i32) -> Option<(i32, i32)> {
     let low = i32::from(imm as i16);
     let high = imm.checked_sub(low)? >> 16;
     Some((high, low))
 }
 
-/// The highest and the lowest bit of a mask, which is not 0.
+/// The highest and the lowest set bit of a nonzero mask.
 pub(super) fn ends(mask: i32) -> (u8, u8) {
     (31 - mask.leading_zeros() as u8, mask.trailing_zeros() as u8)
 }
 
 impl Form {
-    /// What a register holds, and `imm`.
+    /// The sum of a register and a constant.
     pub(super) const fn sum(j: u8, imm: i32) -> Self {
         Self { shape: Shape::Sum, j, k: 0, shift: 0, imm }
     }
 
-    /// Whether it is what the register `j` holds, or zero.
+    /// Whether the value is a copy of register `j`, or zero.
     pub(super) fn is_copy(self) -> bool {
         self.is_near() && self.imm == 0
     }
 
-    /// Whether it is a register and a constant.
+    /// Whether the value is the sum of a register and a constant.
     pub(super) fn is_near(self) -> bool {
         self.shape == Shape::Sum && self.k == 0
     }
 
-    /// Whether it is a register shifted, and nothing else.
+    /// Whether the value is a shifted register.
     pub(super) fn is_shift(self) -> bool {
         self.shape == Shape::Sum && self.j == 0 && self.k != 0 && self.imm == 0
     }
 
-    /// Whether it depends on what a register holds.
+    /// Whether the value depends on a register.
     pub(super) fn reads(self, register: u8) -> bool {
         register != 0 && (self.j == register || self.k == register)
     }
 
-    /// Its value.
+    /// Evaluates the expression.
     pub(super) fn value(self, state: &State) -> u64 {
         let [j, k] = [self.j, self.k].map(|register| state.x[usize::from(register)]);
         let shifted = k << self.shift;
@@ -111,7 +110,7 @@ impl Form {
         }
     }
 
-    /// How many instructions its code has.
+    /// The number of instructions to compute the value.
     pub(super) fn cost(self) -> usize {
         let mut assembler = Assembler::default();
         assembler.is_blank = true;
@@ -119,7 +118,7 @@ impl Form {
         assembler.words.len()
     }
 
-    /// Computes it into `d`. `d` is written last, or after everything has been read.
+    /// Emits the computation into `d`. `d` is not written before all operands have been read.
     pub(super) fn emit(self, assembler: &mut Assembler, d: u8) {
         let Self { shape, j, k, shift, imm } = self;
         match shape {
@@ -148,7 +147,7 @@ impl Form {
     }
 }
 
-/// Adds a constant, by way of r1 if it takes more than two instructions.
+/// Adds a constant. Uses r1 as a temporary if this takes more than two instructions.
 pub(super) fn add_constant(assembler: &mut Assembler, d: u8, j: u8, imm: i32) {
     if j == 0 {
         assembler.constant(d, imm.into());

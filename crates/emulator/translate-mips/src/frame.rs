@@ -1,6 +1,6 @@
-//! The frame of a signal handler as MIPS n64 has it, laid below the one that the process has made.
-//! Not the delivery. What the process knows of the thread stays in its own frame, which is used to come back.
-//! Source: Linux arch/mips/kernel/signal.c (struct rt_sigframe), arch/mips/include/uapi/asm/{sigcontext,ucontext}.h.
+//! Builds the MIPS n64 signal frame below the process's LoongArch frame, and copies changes back when the handler
+//! returns. The return itself uses the LoongArch frame. Source: Linux arch/mips/kernel/signal.c (struct rt_sigframe),
+//! arch/mips/include/uapi/asm/{sigcontext,ucontext}.h.
 
 use longma_loongarch::State;
 
@@ -8,10 +8,10 @@ use super::numbers;
 use super::registers::{HIGH, LOW, STACK_POINTER, general};
 use super::service::{control, set_control};
 use super::system::information_to_mips;
-use longma_translate::front_end::Structures;
+use longma_translate::front_end::UserMemory;
 use longma_translate::process_frame::{ProcessFrame, put_word, word};
 
-// The frame of MIPS.
+// Offsets in the MIPS frame.
 const INFO: usize = 24;
 const CONTEXT: usize = 152;
 const CONTEXT_STACK: usize = CONTEXT + 16;
@@ -23,12 +23,12 @@ const PC: usize = LOW_WORD + 32;
 const CONTROL: usize = PC + 8;
 const MASK: usize = PC + 24;
 const BYTES: usize = 832;
-/// Behind the frame: where the other one is.
+/// After the frame: the address of the LoongArch frame.
 const LINK: usize = BYTES - 16;
 
-/// The thread is at the first instruction of a handler, with the process's frame at its stack pointer: lays MIPS's frame below it. `back`
-/// is the code that handlers return to. False if the stack cannot take it.
-pub fn enter(state: &mut State, back: u64, memory: &dyn Structures) -> bool {
+/// Builds the MIPS frame for a thread that is at the first instruction of a handler, with the LoongArch frame at its
+/// stack pointer. `back` is the return trampoline for handlers. Returns false if the stack is not writable.
+pub fn enter(state: &mut State, back: u64, memory: &dyn UserMemory) -> bool {
     let Some(process) = ProcessFrame::read(state.r(STACK_POINTER), memory) else { return false };
     let address = process.address().wrapping_sub(BYTES as u64) & !15;
     let signal = numbers::signal_to_mips(state.r(4));
@@ -66,8 +66,9 @@ pub fn enter(state: &mut State, back: u64, memory: &dyn Structures) -> bool {
     true
 }
 
-/// The handler has returned: what it has made of the frame goes into the process's own, and the stack pointer to that.
-pub fn leave(state: &mut State, memory: &dyn Structures) -> Option<u64> {
+/// Copies the handler's changes to the LoongArch frame, and points the stack pointer to it. Returns the address of the
+/// MIPS frame.
+pub fn leave(state: &mut State, memory: &dyn UserMemory) -> Option<u64> {
     let address = state.r(STACK_POINTER);
     let mut frame = [0; BYTES];
     if !memory.read(address, &mut frame) {
@@ -83,8 +84,9 @@ pub fn leave(state: &mut State, memory: &dyn Structures) -> Option<u64> {
     process.write(memory).then_some(address)
 }
 
-/// What the process's own frame does not bring back of the handler's changes: call it when that has been done.
-pub fn after(state: &mut State, at: u64, memory: &dyn Structures) {
+/// Restores the state that the LoongArch frame does not cover. The caller calls this after restoring from the LoongArch
+/// frame.
+pub fn after(state: &mut State, at: u64, memory: &dyn UserMemory) {
     let mut frame = [0; BYTES];
     if memory.read(at, &mut frame) {
         for (number, vector) in state.v.iter_mut().enumerate() {

@@ -1,17 +1,16 @@
-//! MIPS64 instructions: the table as data, the strict decoder, the printer.
-//! Not what they do: that is `lower`.
-//! Source: MIPS64 Architecture for Programmers, volume II-A; `instructions.tsv` is the one table all of it comes from.
+//! MIPS64 instructions: the instruction table, the strict decoder, the disassembler and accessors for instruction
+//! fields. Source: MIPS64 Architecture for Programmers, volume II-A; everything derives from `instructions.tsv`.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// What the table knows of one instruction.
+/// A row of the instruction table.
 #[derive(Debug)]
 struct Row {
     op: Op,
-    /// The word with every operand field zero.
+    /// The instruction word with all operand fields zero.
     matched: u32,
-    /// The bits that tell the instruction from others.
+    /// The bits that identify the instruction.
     mask: u32,
     mnemonic: &'static str,
     operands: &'static [Operand],
@@ -21,7 +20,7 @@ struct Row {
 #[derive(Clone, Copy, Debug)]
 enum Operand {
     General(u8),
-    /// A general register that stands at this position and again at 16.
+    /// A general-purpose register that is encoded at this position and again at bit 16.
     Twice(u8),
     Float(u8),
     Condition(u8),
@@ -52,24 +51,25 @@ const fn mask_of(operands: &[Operand]) -> u32 {
 
 include!(concat!(env!("OUT_DIR"), "/mips.rs"));
 
-/// A decoded instruction: which one, and its word, whose fields stand where they always stand.
+/// A decoded instruction: the operation and the instruction word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "u32", try_from = "u32")]
 pub struct Instruction {
-    /// Which instruction.
+    /// The operation.
     pub op: Op,
-    /// The word it was decoded from.
+    /// The instruction word.
     pub word: u32,
 }
 
-/// Every instruction of the table: the word with every operand field zero, and the bits that tell it from others.
+/// Returns, for every instruction of the table, the word with all operand fields zero and the mask of the identifying
+/// bits.
 pub fn patterns() -> impl Iterator<Item = (u32, u32)> {
     ROWS.iter().map(|row| (row.matched, row.mask))
 }
 
-/// The instruction of a word; `None` if the table has none.
+/// Decodes an instruction word. Returns `None` for words that the table does not define.
 pub fn decode(word: u32) -> Option<Instruction> {
-    // By the opcode: no group has more rows than a hundred.
+    // Indexed by opcode. No group has more than a hundred rows.
     static GROUPS: std::sync::LazyLock<[Vec<&'static Row>; 64]> = std::sync::LazyLock::new(|| {
         std::array::from_fn(|opcode| {
             ROWS.iter().filter(|row| (row.matched >> 26) as usize == opcode).collect()
@@ -90,7 +90,7 @@ impl TryFrom<u32> for Instruction {
     type Error = &'static str;
 
     fn try_from(word: u32) -> Result<Self, Self::Error> {
-        decode(word).ok_or("the table has no such instruction")
+        decode(word).ok_or("undefined instruction word")
     }
 }
 
@@ -99,22 +99,22 @@ impl Instruction {
         (self.word >> position & 31) as u8
     }
 
-    /// The general register at bit 21.
+    /// The general-purpose register at bit 21.
     pub fn rs(self) -> u8 {
         self.field(21)
     }
 
-    /// The general register at bit 16; of floating-point instructions `ft`.
+    /// The general-purpose register at bit 16; `ft` of floating-point instructions.
     pub fn rt(self) -> u8 {
         self.field(16)
     }
 
-    /// The general register at bit 11; of floating-point instructions `fs`.
+    /// The general-purpose register at bit 11; `fs` of floating-point instructions.
     pub fn rd(self) -> u8 {
         self.field(11)
     }
 
-    /// The shift amount at bit 6; of floating-point instructions `fd`.
+    /// The shift amount at bit 6; `fd` of floating-point instructions.
     pub fn sa(self) -> u8 {
         self.field(6)
     }
@@ -124,27 +124,27 @@ impl Instruction {
         (self.word >> 18 & 7) as u8
     }
 
-    /// The lowest 16 bits, signed.
+    /// The low 16 bits, sign-extended.
     pub fn imm(self) -> i32 {
         self.word as u16 as i16 as i32
     }
 
-    /// The lowest 16 bits, unsigned.
+    /// The low 16 bits, zero-extended.
     pub fn unsigned(self) -> u32 {
         self.word & 0xffff
     }
 
-    /// Where a branch at `pc` goes.
+    /// The target of a branch at `pc`.
     pub fn branch_target(self, pc: u64) -> u64 {
         pc.wrapping_add(4).wrapping_add_signed(i64::from(self.imm()) << 2)
     }
 
-    /// Where a jump at `pc` goes: within the 256 MiB of its delay slot.
+    /// The target of a jump at `pc`: in the same 256 MiB region as its delay slot.
     pub fn jump_target(self, pc: u64) -> u64 {
         pc.wrapping_add(4) & !0xfff_ffff | u64::from(self.word & 0x3ff_ffff) << 2
     }
 
-    /// The position and the size of a bit field that is extracted or inserted.
+    /// The position and the width of the bit field of an extract or insert instruction.
     pub fn bit_field(self) -> (u8, u8) {
         let (low, high) = (self.sa(), self.rd());
         match self.op {
@@ -157,7 +157,7 @@ impl Instruction {
         }
     }
 
-    /// Combinations of fields that the manual leaves undefined are no instructions.
+    /// Whether the combination of fields is defined in the manual.
     fn is_defined(self) -> bool {
         let (low, high) = (self.sa(), self.rd());
         match self.op {
@@ -170,7 +170,7 @@ impl Instruction {
         }
     }
 
-    /// The manual's name.
+    /// The mnemonic in the manual.
     pub fn mnemonic(self) -> &'static str {
         self.row().mnemonic
     }
@@ -179,17 +179,17 @@ impl Instruction {
         &ROWS[self.op as usize]
     }
 
-    /// The instruction as text; `pc` is where it stands, for the targets of branches.
+    /// The instruction as text; `pc` is its address and determines branch targets.
     pub fn text(self, pc: u64) -> impl fmt::Display {
         Text { instruction: self, pc }
     }
 
-    /// True if it has a delay slot.
+    /// Whether the instruction has a delay slot.
     pub fn has_delay_slot(self) -> bool {
         self.is_branch() || matches!(self.op, Op::J | Op::Jal | Op::Jr | Op::JrHb | Op::Jalr | Op::JalrHb)
     }
 
-    /// Where the fields of its general registers begin, that of an access's base included.
+    /// The positions of the general-purpose register fields, including base registers.
     pub(super) fn general_operands(self) -> impl Iterator<Item = u8> {
         self.row().operands.iter().filter_map(|operand| match *operand {
             Operand::General(at) | Operand::Twice(at) => Some(at),
@@ -198,12 +198,12 @@ impl Instruction {
         })
     }
 
-    /// True for conditional branches, those that link and those that are likely included.
+    /// Whether the instruction is a conditional branch, including branch-and-link and branch-likely.
     pub fn is_branch(self) -> bool {
         matches!(self.row().operands.last(), Some(Operand::Branch))
     }
 
-    /// True for branches whose delay slot is executed only if they are taken.
+    /// Whether the instruction is a branch-likely: the delay slot is executed only if the branch is taken.
     pub fn is_likely(self) -> bool {
         use Op::*;
         matches!(self.op, Beql | Bnel | Blezl | Bgtzl | Bltzl | Bgezl | Bltzall | Bgezall | Bc1fl | Bc1tl)

@@ -1,6 +1,5 @@
-//! Jumps and branches, and what their delay slots do to what they compare.
-//! Not what stands in the slots.
-//! Source: MIPS64 Architecture for Programmers, volume II-A; LoongArch Reference Manual, volume 1.
+//! Lowers jumps and branches, including delay slots that modify what the branch compares. Source: MIPS64 Architecture
+//! for Programmers, volume II-A; LoongArch Reference Manual, volume 1.
 
 use longma_loongarch::{Instruction as Code, Op as La};
 
@@ -12,7 +11,7 @@ use super::uses::{EVERYTHING, Set, bit};
 use super::width::Width;
 use longma_translate::assembler::Goal;
 
-/// A condition: the branch to be taken if it holds, without its offset, and its opposite.
+/// A condition: the branch that is taken if it holds, without an offset, and the inverse branch.
 #[derive(Clone, Copy)]
 struct Condition {
     holds: Code,
@@ -78,7 +77,8 @@ impl Lowering<'_> {
         self.leave(behind, next);
     }
 
-    /// What `jr` and `jalr` jump to: the register, or the spare one if the delay slot changes it.
+    /// Emits the delay slot of `jr` or `jalr` and the lookup of the target's code. Returns the register with the
+    /// target: the spare register if the delay slot changes the original.
     fn target_across_slot(&mut self, pc: u64, rs: u8, link: u8) -> u8 {
         let live = self.live.behind(pc);
         self.flush_living(self.before_slot(pc, live) | bit(general(rs)));
@@ -102,8 +102,9 @@ impl Lowering<'_> {
         }
     }
 
-    /// A return jumps through r1 as LoongArch's own do. Other jumps do so with an offset, so that nobody takes them for returns; it names
-    /// the register, in case there is no code yet.
+    /// Emits an indirect jump. Returns jump through r1 with offset 0, the LoongArch return idiom. Other jumps use a
+    /// nonzero offset, so that the host does not predict them as returns. The offset also encodes the register, for the
+    /// case that the target is not translated yet.
     fn jump_to_register(&mut self, pc: u64, rs: u8) {
         let source = self.target_across_slot(pc, rs, 0);
         let is_return = source == 31 && self.predicts_returns;
@@ -158,7 +159,7 @@ impl Lowering<'_> {
         self.assembler.jump(Code::new(op), Goal::Source(target));
     }
 
-    /// The condition of a branch, and behind it the delay slot.
+    /// Emits the delay slot of a branch and returns the branch condition.
     fn condition_across_slot(&mut self, instruction: Instruction, pc: u64, live: Set) -> Condition {
         let before_slot = self.before_slot(pc, live);
         if matches!(instruction.op, Op::Bc1f | Op::Bc1t) {
@@ -183,15 +184,15 @@ impl Lowering<'_> {
         condition
     }
 
-    /// Whether a register that a condition compares is written before the branch, be it by a value that waits.
+    /// Whether an operand of the condition is written before the branch, including by a deferred value.
     fn may_change(&self, condition: Condition, pc: u64, live: Set) -> bool {
         let compared = bit(condition.holds.j) | bit(condition.holds.d);
         let slot = self.reach.instruction(pc.wrapping_add(4));
         let written = slot.map_or(0, |slot| bit(general(slot.destination())));
-        compared & (written | self.waiting_set() & live) != 0
+        compared & (written | self.deferred_set() & live) != 0
     }
 
-    /// The condition of a branch on a floating-point flag, and behind it the delay slot.
+    /// Emits the delay slot of a branch on a floating-point flag and returns the branch condition.
     fn flag_across_slot(&mut self, instruction: Instruction, pc: u64, live: Set) -> Condition {
         let slot = self.reach.instruction(pc.wrapping_add(4));
         if !slot.is_some_and(Instruction::writes_condition) {
@@ -209,14 +210,14 @@ impl Lowering<'_> {
         condition
     }
 
-    /// The comparison whose result a branch compares with zero, if that waits.
+    /// The deferred comparison that a branch compares with zero, as a condition.
     fn fused_condition(&self, instruction: Instruction) -> Option<Condition> {
         let is_zero = instruction.op_has_two() && general(instruction.rt()) == 0;
         let form = self.form(general(instruction.rs())).filter(|_| is_zero && self.fuses)?;
         let mut condition = match form.shape {
             Shape::Less => Condition::of(La::Blt, La::Bge, form.j, form.k),
             Shape::LessUnsigned => Condition::of(La::Bltu, La::Bgeu, form.j, form.k),
-            // Less than 1 is no more than 0.
+            // `x < 1` is `0 >= x`.
             Shape::LessThan => Condition::of(La::Bge, La::Blt, 0, form.j),
             Shape::LessThanUnsigned => Condition::of(La::Beqz, La::Bnez, form.j, 0),
             _ => return None,
@@ -227,7 +228,7 @@ impl Lowering<'_> {
         Some(condition)
     }
 
-    /// The delay slot changes what the branch compares: the comparison is made before it. No value waits that anybody reads behind.
+    /// Evaluates the condition before a delay slot that changes an operand. No deferred value is live after the slot.
     fn keep_condition(&mut self, instruction: Instruction, pc: u64, live: Set) -> Condition {
         let (rs, rt) = (general(instruction.rs()), general(instruction.rt()));
         let mut condition = match instruction.op {
@@ -262,7 +263,7 @@ impl Lowering<'_> {
         match instruction.op {
             Op::Bltz | Op::Bltzl | Op::Bltzal | Op::Bltzall => Condition::of(La::Blt, La::Bge, rs, 0),
             Op::Bgez | Op::Bgezl | Op::Bgezal | Op::Bgezall => Condition::of(La::Bge, La::Blt, rs, 0),
-            // rs <= 0 is 0 >= rs.
+            // `rs <= 0` is `0 >= rs`.
             Op::Blez | Op::Blezl => Condition::of(La::Bge, La::Blt, 0, rs),
             _ => Condition::of(La::Blt, La::Bge, 0, rs),
         }

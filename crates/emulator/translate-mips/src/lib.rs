@@ -1,11 +1,11 @@
-//! MIPS64 release 2, n64, little endian.
-//! Not the engine, which knows no source architecture.
-//! Source: MIPS64 Architecture for Programmers, volumes I-A, II-A; Linux arch/mips/kernel/scall64-n64.S (registers of calls).
+//! Translates MIPS64 programs: release 2, n64 ABI, little-endian, on Linux. Source: MIPS64 Architecture for
+//! Programmers, volumes I-A, II-A; Linux arch/mips/kernel/scall64-n64.S (system call registers).
 
 mod access;
 pub mod code;
 pub mod debug;
 mod deferred;
+mod deferred_values;
 mod float;
 mod forms;
 pub mod frame;
@@ -20,7 +20,6 @@ mod service;
 pub mod system;
 pub mod unit;
 mod uses;
-mod waiting;
 mod width;
 
 use std::ops::Range;
@@ -30,25 +29,25 @@ use longma_loongarch::{Instruction as Word, Op as La, State};
 use code::{Pending, Unit};
 use instruction::Instruction;
 use longma_translate::debug::{Description, Register, Value};
-use longma_translate::front_end::{self, CallResult, FrontEnd, Served, Step, Structures};
-use longma_translate::parts::Options;
+use longma_translate::front_end::{self, CallResult, FrontEnd, ServiceResult, SyscallAction, UserMemory};
+use longma_translate::optimizations::Options;
 use lower::SPARE_SOURCE;
 use registers::{SCRATCH, SPARE, TABLE, THREAD_POINTER, general};
 pub use service::serve;
-use system::After;
+use system::ResultConversion;
 
-/// The arguments of a call.
+/// Registers of system call arguments.
 const ARGUMENTS: [u8; 6] = [4, 5, 6, 7, 8, 9];
-/// v0: the number, and the result.
+/// v0: the system call number, and the result.
 const RESULT: u8 = general(2);
 /// v1: the second result of pipe(2).
 const SECOND: u8 = general(3);
-/// a3: whether it failed.
+/// a3: nonzero if the system call failed.
 const FAILED: u8 = general(7);
-/// Errors are the negative numbers from -1 to this.
+/// Results from this value up to -1 are error numbers.
 const LAST_ERROR: u64 = -4095i64 as u64;
 
-/// MIPS64 as the engine sees it.
+/// The MIPS64 front end.
 #[derive(Debug)]
 pub struct Mips64;
 
@@ -59,8 +58,8 @@ fn source_register(state: &State, number: u8) -> u64 {
 impl FrontEnd for Mips64 {
     type Service = Instruction;
     type Pending = Pending;
-    type After = After;
-    type Seen = debug::Seen;
+    type ResultConversion = ResultConversion;
+    type RegisterKind = debug::RegisterKind;
 
     const NAME: &'static str = "MIPS64";
     const ENTRY_SHIFT: u32 = 0;
@@ -68,7 +67,7 @@ impl FrontEnd for Mips64 {
     const THREAD_POINTER: u8 = 0;
     const TABLE: u8 = TABLE;
     const SYSCALL_BYTES: u64 = 4;
-    const ROOM_BYTES: u64 = system::ROOM_BYTES;
+    const CALL_BUFFER_BYTES: u64 = system::CALL_BUFFER_BYTES;
 
     fn prepare_process() {
         let _ = (system::name(0), instruction::decode(0));
@@ -76,8 +75,8 @@ impl FrontEnd for Mips64 {
 
     fn translate(
         start: u64,
-        // Every block is one.
-        _door: Option<u64>,
+        // Every block is an entry point already.
+        _extra_entry: Option<u64>,
         fetch: &dyn Fn(u64) -> Option<u32>,
         known: &dyn Fn(u64) -> bool,
         options: &Options,
@@ -86,7 +85,7 @@ impl FrontEnd for Mips64 {
     }
 
     fn translate_one(start: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> Unit {
-        // The second word is the delay slot, which nothing but a jump looks at.
+        // The second word is the delay slot. Only jumps read it.
         unit::translate(start, &front_end::within(start, 8, fetch), &|_| true, &Options::default())
     }
 
@@ -103,16 +102,17 @@ impl FrontEnd for Mips64 {
         state.set_r(SCRATCH, (-4 * i64::from(register)) as u64);
     }
 
-    fn settle(pending: Pending, state: &mut State, _: &dyn Structures) {
+    fn settle(pending: Pending, state: &mut State, _: &dyn UserMemory) {
         pending.settle(state);
     }
 
-    fn serve(instruction: Instruction, state: &mut State, _: &dyn Structures) -> Served {
+    fn serve(instruction: Instruction, state: &mut State, _: &dyn UserMemory) -> ServiceResult {
         serve(instruction, state)
     }
 
-    /// The address behind a call knows its register; other jumps left the distance to themselves in r1.
-    fn missed(state: &State, call: &dyn Fn(u64) -> Option<u8>) -> u64 {
+    /// For a call, the return address identifies the target register. Other jumps leave the distance to their own
+    /// lookup-table entry in r1.
+    fn missed_target(state: &State, call: &dyn Fn(u64) -> Option<u8>) -> u64 {
         let link = state.r(SCRATCH);
         let register = call(link).or_else(|| {
             let distance = state.pc.wrapping_sub(link);
@@ -125,30 +125,30 @@ impl FrontEnd for Mips64 {
         });
         match register {
             Some(register) => source_register(state, register),
-            // Two halves of entries, of an address that is no multiple of four.
+            // The target is not a multiple of four, and the load returned halves of two adjacent entries.
             None => state.pc,
         }
     }
 
-    fn looked_up(state: &State, word: &Word) -> Option<u64> {
+    fn lookup_target(state: &State, word: &Word) -> Option<u64> {
         let looks_up = word.op == La::LdxWu && word.d == SCRATCH && word.k == TABLE;
         looks_up
             .then(|| if word.j == SCRATCH { state.lbt.scratch[usize::from(SPARE)] } else { state.r(word.j) })
     }
 
-    fn call(state: &mut State, room: u64, memory: &dyn Structures) -> Step<After> {
+    fn call(state: &mut State, buffer: u64, memory: &dyn UserMemory) -> SyscallAction<ResultConversion> {
         let arguments = ARGUMENTS.map(|register| state.r(register));
-        system::prepare(state.r(RESULT), arguments, room, memory)
+        system::prepare(state.r(RESULT), arguments, buffer, memory)
     }
 
-    fn finish(after: After, result: u64, memory: &dyn Structures) -> CallResult {
+    fn finish(after: ResultConversion, result: u64, memory: &dyn UserMemory) -> CallResult {
         system::finish(after, result, memory)
     }
 
-    fn changed(after: After, result: u64) -> Option<Range<u64>> {
+    fn changed(after: ResultConversion, result: u64) -> Option<Range<u64>> {
         let (start, bytes) = match after {
-            After::Mapped(start, bytes) => (start, bytes),
-            After::Placed(bytes) if result < LAST_ERROR => (result, bytes),
+            ResultConversion::Mapped(start, bytes) => (start, bytes),
+            ResultConversion::Placed(bytes) if result < LAST_ERROR => (result, bytes),
             _ => return None,
         };
         Some(start..start.saturating_add(bytes))
@@ -172,31 +172,31 @@ impl FrontEnd for Mips64 {
         state.lbt.scratch[usize::from(THREAD_POINTER)] = value;
     }
 
-    fn enter(state: &mut State, back: u64, memory: &dyn Structures) -> bool {
+    fn enter(state: &mut State, back: u64, memory: &dyn UserMemory) -> bool {
         frame::enter(state, back, memory)
     }
 
-    fn leave(state: &mut State, memory: &dyn Structures) -> Option<u64> {
+    fn leave(state: &mut State, memory: &dyn UserMemory) -> Option<u64> {
         frame::leave(state, memory)
     }
 
-    fn after_leaving(state: &mut State, frame: u64, memory: &dyn Structures) {
+    fn after_leaving(state: &mut State, frame: u64, memory: &dyn UserMemory) {
         frame::after(state, frame, memory);
     }
 
-    fn registers() -> Description<debug::Seen> {
+    fn registers() -> Description<debug::RegisterKind> {
         debug::description()
     }
 
-    fn read_register(register: Register<debug::Seen>, state: &State, _: &dyn Structures) -> Value {
+    fn read_register(register: Register<debug::RegisterKind>, state: &State, _: &dyn UserMemory) -> Value {
         debug::read(register, state)
     }
 
     fn write_register(
-        register: Register<debug::Seen>,
+        register: Register<debug::RegisterKind>,
         value: &Value,
         state: &mut State,
-        _: &dyn Structures,
+        _: &dyn UserMemory,
     ) -> bool {
         debug::write(register, value, state)
     }

@@ -1,57 +1,56 @@
-//! From a block of MIPS64 instructions to LoongArch code: order, positions, delay slots.
-//! Not the plain instructions, which are in `plain` and `float`, nor what jumps become (`jumps`).
-//! Source: MIPS64 Architecture for Programmers, volume II-A; LoongArch Reference Manual, volume 1.
+//! Lowers a block of MIPS64 instructions to LoongArch code: instruction order, positions, delay slots. Source: MIPS64
+//! Architecture for Programmers, volume II-A; LoongArch Reference Manual, volume 1.
 
 use longma_loongarch::{Instruction as Code, Op as La};
 
-use super::code::{Exit, Pending, Position, Product, Reach, Unit, WAITING, Waiting, exit};
+use super::code::{DeferredValue, Exit, MAX_DEFERRED, Pending, Position, Product, Reach, Unit, exit};
 use super::forms::Plan;
 use super::instruction::{Instruction, Op};
 use super::uses::{EVERYTHING, Liveness, Set, slot_before};
 use super::width::Width;
 
 use longma_translate::assembler::{Assembler, Goal, Label};
-use longma_translate::parts::{Options, Part};
+use longma_translate::optimizations::{Optimization, Options};
 
-/// The code number that stands for the spare scratch register where a source register is named.
+/// Register number that represents the spare scratch register where a source register is named.
 pub const SPARE_SOURCE: u8 = 26;
 
 pub(super) struct Lowering<'a> {
     pub assembler: Assembler,
     pub unit: Unit,
     pub reach: &'a Reach,
-    /// Source registers whose value is known here.
+    /// Source registers with known values.
     pub known: [Option<i64>; 32],
-    /// What else is known of them.
+    /// What else is known about the source registers.
     pub widths: [Width; 32],
     pub product: Option<Product>,
-    pub waiting: [Option<Waiting>; WAITING],
+    pub deferred_values: [Option<DeferredValue>; MAX_DEFERRED],
     pub live: Liveness,
-    /// What is read from the instruction being translated on, and behind it.
+    /// Live registers before and after the current instruction.
     pub live_before: Set,
     pub live_after: Set,
-    /// Traps, which are out of the straight path.
+    /// Traps, which are emitted out of line.
     stubs: Vec<Stub>,
-    /// Where the instruction being translated stands, or the branch whose slot it is in.
+    /// The address of the current instruction, or of the branch if the instruction is in its delay slot.
     pub pc: u64,
     in_slot: bool,
-    /// The general registers that this branch reads, before its slot.
+    /// The general-purpose registers that the current branch reads before its delay slot.
     pub compared: Set,
-    /// The next position is a block's first.
+    /// The next position starts a block.
     begins: bool,
-    /// The word before which everything is as it is before the jump whose slot is translated.
+    /// The word offset at which the state is still that before the jump of the current delay slot.
     jump_at: u32,
-    /// The next instruction has been translated together with the one before it.
+    /// The next instruction has been lowered together with the current one.
     pub skip: bool,
-    /// Returns are jumps that the stack of return addresses predicts.
+    /// Emit returns in the form that the host's return address stack predicts.
     pub predicts_returns: bool,
-    /// Values wait.
+    /// Defer values.
     pub defers: bool,
-    /// Comparisons and branches become one.
+    /// Fuse comparisons and branches.
     pub fuses: bool,
 }
 
-/// A trap out of the straight path: where, whose, with which code, and what registers are yet to be.
+/// An out-of-line trap: label, source address, `break` code, deferred values.
 struct Stub {
     label: Label,
     pc: u64,
@@ -68,8 +67,8 @@ impl<'a> Lowering<'a> {
             known: [None; 32],
             widths: [Width::UNKNOWN; 32],
             product: None,
-            waiting: [None; WAITING],
-            live: Liveness::new(reach, options.has(Part::Loops)),
+            deferred_values: [None; MAX_DEFERRED],
+            live: Liveness::new(reach, options.has(Optimization::Loops)),
             live_before: EVERYTHING,
             live_after: EVERYTHING,
             stubs: Vec::new(),
@@ -79,13 +78,13 @@ impl<'a> Lowering<'a> {
             begins: false,
             jump_at: 0,
             skip: false,
-            predicts_returns: options.has(Part::Returns),
-            defers: options.has(Part::Forms),
-            fuses: options.has(Part::Fusion),
+            predicts_returns: options.has(Optimization::Returns),
+            defers: options.has(Optimization::Forms),
+            fuses: options.has(Optimization::Fusion),
         }
     }
 
-    /// Translates the block at `leader`; the block at `next` comes behind it.
+    /// Lowers the block at `leader`. The block at `next` follows it in the code.
     pub fn block(&mut self, leader: u64, next: Option<u64>) {
         self.known = [None; 32];
         self.known[0] = Some(0);
@@ -139,7 +138,8 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// An instruction that does not jump: what it needs, its position, and its code or that there is none yet.
+    /// Lowers an instruction that is not a jump: computes what it needs, records its position, and emits its code or
+    /// defers it.
     fn single(&mut self, instruction: Instruction) {
         let plan = self.plan(instruction);
         let is_first = !self.in_slot || self.assembler.words.len() as u32 == self.jump_at;
@@ -147,7 +147,7 @@ impl<'a> Lowering<'a> {
         let (value, width) = (self.value_of(instruction), self.width_of(instruction));
         match plan {
             Plan::Plain => return self.plain(instruction),
-            Plan::Wait(d, form) => self.put_aside(d, form),
+            Plan::Defer(d, form) => self.defer(d, form),
             Plan::Emit(code) => {
                 self.assembler.push(code);
                 self.changed(code.d);
@@ -156,7 +156,7 @@ impl<'a> Lowering<'a> {
         self.note(instruction.destination(), value, width);
     }
 
-    /// Notes that the code of an instruction begins here.
+    /// Records the start of an instruction's code.
     fn position(&mut self, is_boundary: bool) {
         let offset = self.assembler.words.len() as u32;
         let (pending, begins) = (self.pending(), std::mem::take(&mut self.begins));
@@ -170,19 +170,19 @@ impl<'a> Lowering<'a> {
         });
     }
 
-    /// A trap behind the straight path.
+    /// Creates an out-of-line trap.
     pub fn trap(&mut self, code: i32) -> Label {
         let label = self.assembler.label();
         self.stubs.push(Stub { label, pc: self.pc, code, pending: self.pending() });
         label
     }
 
-    /// Has the engine execute `instruction`.
+    /// Exits to the engine to execute `instruction`.
     pub fn serve(&mut self, instruction: Instruction) {
         exit(&mut self.assembler, &mut self.unit, self.pc, Exit::Service(instruction));
     }
 
-    /// Writes what is out of the straight path.
+    /// Emits the out-of-line traps.
     pub fn out_of_line(&mut self, unit: &mut Unit) {
         for Stub { label, pc, code, pending } in std::mem::take(&mut self.stubs) {
             self.assembler.place(label);
@@ -199,7 +199,8 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// The instruction in the delay slot of the branch at `pc`. Behind it, every value is in its register that `live` has.
+    /// Lowers the delay slot of the branch at `pc`. Afterwards, all deferred values of registers in `live` have been
+    /// computed.
     pub fn slot(&mut self, pc: u64, live: Set) {
         let behind = pc.wrapping_add(4);
         let slot = self.reach.instruction(behind);
@@ -218,12 +219,12 @@ impl<'a> Lowering<'a> {
         self.flush(live);
     }
 
-    /// What is read from the delay slot of the branch at `pc` on, if `live` is read behind it.
+    /// Liveness before the delay slot of the branch at `pc`, given the liveness `live` after it.
     pub fn before_slot(&self, pc: u64, live: Set) -> Set {
         self.reach.instruction(pc.wrapping_add(4)).map_or(EVERYTHING, |slot| slot_before(slot, live))
     }
 
-    /// The instruction that stands next in the block, for those that go together.
+    /// The next instruction of the block, for pairs that are lowered together.
     pub fn following(&self) -> Option<Instruction> {
         let pc = self.pc.wrapping_add(4);
         if self.in_slot || self.reach.leaders.contains(&pc) { None } else { self.reach.instruction(pc) }

@@ -1,8 +1,7 @@
-//! Numbers that differ between MIPS and the other Linux systems: errors, signals, flags.
-//! Not the calls that carry them: those are in `system`.
-//! Source: Linux arch/mips/include/uapi/asm/{errno,signal,fcntl,mman,socket,ioctls,resource}.h and the headers of asm-generic.
+//! Numbers that differ between MIPS and the generic Linux ABI: errors, signals, flags. Source: Linux
+//! arch/mips/include/uapi/asm/{errno,signal,fcntl,mman,socket,ioctls,resource}.h and the headers of asm-generic.
 
-/// MIPS's error numbers by the others'.
+/// MIPS error numbers, indexed by the generic number.
 #[rustfmt::skip]
 const ERRORS: [u16; 134] = [
     0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15,
@@ -16,13 +15,13 @@ const ERRORS: [u16; 134] = [
     163, 164, 165, 166, 167, 168,
 ];
 
-/// MIPS's signals 1 to 31, by the others' numbers; SIGSTKFLT has none and becomes SIGEMT's.
+/// MIPS signals 1 to 31, indexed by the generic number. SIGSTKFLT has no counterpart and maps to SIGEMT.
 const SIGNALS: [u8; 32] = [
     0, 1, 2, 3, 4, 5, 6, 10, 8, 9, 16, 11, 17, 13, 14, 15, 7, 18, 25, 23, 24, 26, 27, 21, 30, 31, 28, 29, 20,
     22, 19, 12,
 ];
 
-/// Flags of open(2), MIPS's and the others'.
+/// open(2) flags: the MIPS value and the generic value.
 const OPEN: [(u64, u64); 11] = [
     (0x8, 0x400),
     (0x10, 0x1000),
@@ -36,10 +35,10 @@ const OPEN: [(u64, u64); 11] = [
     (0x8000, 0x4000),
     (0x2000, 0x8000),
 ];
-/// Those that are the same on both.
+/// open(2) flags with identical values.
 const OPEN_SAME: u64 = 0x3 | 0x1_0000 | 0x2_0000 | 0x4_0000 | 0x8_0000 | 0x20_0000 | 0x40_0000;
 
-/// Flags of mmap(2), MIPS's and the others'.
+/// mmap(2) flags: the MIPS value and the generic value.
 const MAP: [(u64, u64); 9] = [
     (0x400, 0x4000),
     (0x800, 0x20),
@@ -54,7 +53,7 @@ const MAP: [(u64, u64); 9] = [
 /// MAP_SHARED, MAP_PRIVATE, MAP_FIXED, MAP_FIXED_NOREPLACE.
 const MAP_SAME: u64 = 0x13 | 0x10_0000;
 
-/// Options of sockets at level SOL_SOCKET, MIPS's and the others'.
+/// Socket options at level SOL_SOCKET: the MIPS value and the generic value.
 const SOCKET: [(u64, u64); 17] = [
     (0x4, 2),
     (0x1008, 3),
@@ -75,17 +74,17 @@ const SOCKET: [(u64, u64); 17] = [
     (0x1028, 38),
 ];
 
-/// The error number that a program for MIPS knows.
+/// Converts an error number from generic to MIPS.
 pub fn error(number: u64) -> u64 {
     ERRORS.get(number as usize).map_or(number, |&error| error.into())
 }
 
-/// MIPS's number of a signal.
+/// Converts a signal number from generic to MIPS.
 pub fn signal_to_mips(number: u64) -> u64 {
     SIGNALS.get(number as usize).map_or(number, |&signal| signal.into())
 }
 
-/// The others' number of a signal of MIPS; out of range if there is none.
+/// Converts a signal number from MIPS to generic; out of range if there is no counterpart.
 pub fn signal_from_mips(number: u64) -> u64 {
     match number {
         32.. => number,
@@ -98,12 +97,12 @@ fn each(set: u64, number: fn(u64) -> u64) -> u64 {
     signals.filter(|signal| (1..=64).contains(signal)).fold(0, |sum, signal| sum | 1 << (signal - 1))
 }
 
-/// A set of signals as MIPS numbers them.
+/// Converts a signal set from generic to MIPS numbers.
 pub fn set_to_mips(set: u64) -> u64 {
     each(set, signal_to_mips)
 }
 
-/// A set of MIPS's signals as the others number them.
+/// Converts a signal set from MIPS to generic numbers.
 pub fn set_from_mips(set: u64) -> u64 {
     each(set, signal_from_mips)
 }
@@ -116,32 +115,32 @@ fn convert(table: &[(u64, u64)], same: u64, flags: u64, to_mips: bool) -> u64 {
         .fold(flags & same, |sum, (from, to)| if flags & from != 0 { sum | to } else { sum })
 }
 
-/// Flags of open(2) and their kin (O_CLOEXEC, O_NONBLOCK of other calls).
+/// Converts open(2) flags from MIPS to generic values, including O_CLOEXEC and O_NONBLOCK of other calls.
 pub fn open_flags(flags: u64) -> u64 {
     convert(&OPEN, OPEN_SAME, flags, false)
 }
 
-/// The same, back.
+/// Converts open(2) flags from generic to MIPS values.
 pub fn open_flags_to_mips(flags: u64) -> u64 {
     convert(&OPEN, OPEN_SAME, flags, true)
 }
 
-/// Flags of mmap(2).
+/// Converts mmap(2) flags from MIPS to generic values.
 pub fn map_flags(flags: u64) -> u64 {
     convert(&MAP, MAP_SAME, flags, false)
 }
 
-/// Level and option of a socket.
+/// Converts a socket level and option from MIPS to generic values.
 pub fn socket_option(level: u64, option: u64) -> (u64, u64) {
     if level != 0xffff {
         return (level, option);
     }
     let found = SOCKET.iter().find(|(mips, _)| *mips == option).map(|(_, other)| *other);
-    // Those that the table lacks are the same, or nobody's.
+    // Options outside of the table are identical or undefined.
     (1, found.unwrap_or(if option < 0x100 { option } else { 0xffff }))
 }
 
-/// A socket's type: streams and datagrams have changed places.
+/// Converts a socket type: SOCK_STREAM and SOCK_DGRAM are swapped.
 pub fn socket_type(kind: u64) -> u64 {
     let plain = match kind & 0xf {
         1 => 2,
@@ -151,7 +150,7 @@ pub fn socket_type(kind: u64) -> u64 {
     plain | open_flags(kind & !0xf)
 }
 
-/// A resource that setrlimit(2) limits.
+/// Converts a setrlimit(2) resource.
 pub fn resource(number: u64) -> u64 {
     match number {
         5 => 7,
@@ -163,7 +162,8 @@ pub fn resource(number: u64) -> u64 {
     }
 }
 
-/// A request of ioctl(2) whose argument is the same on both; `None` for those of terminals, whose structures differ, and unknown ones.
+/// Converts an ioctl(2) request whose argument has the same layout. Returns `None` for terminal requests, whose
+/// structures differ, and for unknown ones.
 pub fn request(number: u64) -> Option<u64> {
     Some(match number as u32 {
         0x4008_7468 => 0x5413,

@@ -1,10 +1,9 @@
-//! What integer instructions, loads and stores become.
-//! Not jumps, which are in `lower`.
-//! Source: MIPS64 Architecture for Programmers, volume II-A; LoongArch Reference Manual, volume 1.
+//! Lowers integer instructions, loads and stores. Source: MIPS64 Architecture for Programmers, volume II-A; LoongArch
+//! Reference Manual, volume 1.
 
 use longma_loongarch::{Instruction as Code, Op as La};
 
-use super::access::{Access, Place};
+use super::access::{Access, AccessAddress};
 use super::forms::{halves, is_small};
 use super::instruction::{Instruction, Op};
 use super::lower::Lowering;
@@ -14,13 +13,14 @@ use super::width::Width;
 use longma_translate::assembler::Goal;
 use longma_translate::front_end::MARKS;
 
-/// What tells a conditional trap from a `break`, but for the codes of overflows and divisions by zero: `longma-linux` tells other things of it.
+/// Distinguishes conditional traps from `break`, except for the overflow and division-by-zero codes. `longma-linux`
+/// assigns other meanings to `break` codes.
 const TRAP: i32 = 1 << 10;
-/// The hardware register with the thread pointer (UserLocal).
+/// The hardware register of the thread pointer (UserLocal).
 const USER_LOCAL: u8 = 29;
 
 impl Instruction {
-    /// The general register that it writes; 0 if none.
+    /// The general-purpose register that the instruction writes; 0 if none.
     pub(super) fn destination(self) -> u8 {
         use Op::*;
         match self.destination_at() {
@@ -30,7 +30,7 @@ impl Instruction {
         }
     }
 
-    /// Where the field of the general register that it writes begins.
+    /// The position of the field of the general-purpose register that the instruction writes.
     pub(super) fn destination_at(self) -> Option<u8> {
         use Op::*;
         match self.op {
@@ -46,7 +46,7 @@ impl Instruction {
         }
     }
 
-    /// True if the engine executes it.
+    /// Whether the engine executes the instruction.
     pub(super) fn is_served(self) -> bool {
         use Op::*;
         matches!(
@@ -55,12 +55,12 @@ impl Instruction {
         ) || self.op == Rdhwr && self.rd() != USER_LOCAL
     }
 
-    /// True if it is a sum whose overflow its code looks for.
+    /// Whether the instruction is an addition with an inline overflow check.
     pub(super) fn is_checked_sum(self) -> bool {
         self.op == Op::Daddi && is_small(self.imm())
     }
 
-    /// True if its code may use the scratch register.
+    /// Whether the lowered code may use the scratch register.
     pub(super) fn may_need_scratch(self) -> bool {
         use Op::*;
         let small = (-2048..2048).contains(&self.imm());
@@ -75,25 +75,25 @@ impl Instruction {
         }
     }
 
-    /// True if it writes a condition flag.
+    /// Whether the instruction writes a condition flag.
     pub(super) fn writes_condition(self) -> bool {
         self.mnemonic().starts_with("c.") || self.op == Op::Ctc1
     }
 
-    /// True for branches that compare two registers.
+    /// Whether the instruction is a branch that compares two registers.
     pub(super) fn op_has_two(self) -> bool {
         matches!(self.op, Op::Beq | Op::Bne | Op::Beql | Op::Bnel)
     }
 }
 
-/// The code of a `break`, which assemblers put into either half of its field. One that is in both is none that Linux knows.
+/// The code of a `break`. Assemblers put it into either half of the field. Linux defines no code that uses both.
 fn break_code(word: u32) -> i32 {
     let (high, low) = (word >> 16 & 0x3ff, word >> 6 & 0x3ff);
     if high != 0 && low != 0 { 0 } else { (high | low) as i32 }
 }
 
 impl Lowering<'_> {
-    /// Translates an instruction that does not jump.
+    /// Lowers an instruction that is not a jump.
     pub(super) fn plain(&mut self, instruction: Instruction) {
         let (value, width) = (self.value_of(instruction), self.width_of(instruction));
         let written = instruction.destination();
@@ -115,7 +115,7 @@ impl Lowering<'_> {
         self.note(written, value, width);
     }
 
-    /// Notes what is known of a register that an instruction has written.
+    /// Records what is known about a register that an instruction has written.
     pub(super) fn note(&mut self, written: u8, value: Option<i64>, width: Width) {
         if written != 0 {
             self.known[usize::from(written)] = value.filter(|_| general(written) != 0);
@@ -123,7 +123,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// DADDI, which Go's compiler uses for every constant that is added.
+    /// DADDI. Go's compiler uses it for all constant additions.
     fn trapping_sum(&mut self, i: Instruction) -> bool {
         if !i.is_checked_sum() {
             return false;
@@ -131,7 +131,7 @@ impl Lowering<'_> {
         let (to, from) = (general(i.rt()), self.read(i.rs()));
         let overflow = self.trap(OVERFLOW as i32);
         self.assembler.immediate(La::AddiD, SCRATCH, from, i.imm());
-        // Without an overflow, the sum is on the side of the operand that the constant's sign says.
+        // Without an overflow, the sum is on the side of the operand that the sign of the constant indicates.
         let (j, d) = if i.imm() < 0 { (from, SCRATCH) } else { (SCRATCH, from) };
         self.assembler.jump(Code { j, d, ..Code::new(La::Blt) }, Goal::Label(overflow));
         self.assembler.copy(to, SCRATCH);
@@ -225,7 +225,7 @@ impl Lowering<'_> {
         };
         let Some((narrow, wide, value, fits)) = found else { return false };
         if t == 0 {
-            // The same instruction makes the same marks, and the number of an event is in the same register.
+            // Markers are the same instruction on LoongArch, with the event number in the same register.
             if i.op == Op::Andi && s == 0 && MARKS.contains(&value) {
                 self.assembler.immediate(La::Andi, 0, 0, value);
             }
@@ -288,7 +288,7 @@ impl Lowering<'_> {
         let (d, s) = (general(i.rd()), self.read(i.rs()));
         match i.op {
             Op::Mult | Op::Multu | Op::Dmult | Op::Dmultu | Op::Div | Op::Divu | Op::Ddiv | Op::Ddivu => {
-                self.put_off(i);
+                self.defer_product(i);
             }
             Op::Mflo if d != 0 => self.read_half(d, LOW),
             Op::Mfhi if d != 0 => self.read_half(d, HIGH),
@@ -305,7 +305,7 @@ impl Lowering<'_> {
         true
     }
 
-    /// Moves that depend on a register, and traps.
+    /// Lowers conditional moves and traps.
     fn conditional(&mut self, i: Instruction) -> bool {
         let (d, s, t) = (general(i.rd()), self.read(i.rs()), self.read(i.rt()));
         let (clear_if, keep_if) = match i.op {
@@ -334,7 +334,7 @@ impl Lowering<'_> {
         true
     }
 
-    /// A branch over the next word.
+    /// Emits a branch over the next word.
     pub(super) fn skip_one(&mut self, branch: Code) {
         self.assembler.push(Code { imm: 8, ..branch });
     }
@@ -371,7 +371,7 @@ impl Lowering<'_> {
             }
             _ => {
                 let Some(access) = i.access() else { return false };
-                let place = self.place(i, access).expect("its base has been computed otherwise");
+                let place = self.place(i, access).expect("a base that cannot be folded has been computed");
                 let register = if access.float { i.rt() } else { self.moved_register(i) };
                 self.access(access, register, place);
                 return true;
@@ -390,14 +390,14 @@ impl Lowering<'_> {
         true
     }
 
-    /// What is loaded is written to the register itself; what is stored may be read from one that has a copy.
+    /// A load must write the register itself. A store can read a register that holds a copy.
     fn moved_register(&self, i: Instruction) -> u8 {
         if i.destination_at().is_some() { general(i.rt()) } else { self.read(i.rt()) }
     }
 
-    /// One access of a LoongArch register.
-    fn access(&mut self, access: Access, register: u8, place: Place) {
-        let Place { mut j, k, mut imm } = place;
+    /// Emits an access of a LoongArch register.
+    fn access(&mut self, access: Access, register: u8, place: AccessAddress) {
+        let AccessAddress { mut j, k, mut imm } = place;
         if k != 0 && imm == 0 {
             self.assembler.three(access.indexed, register, j, k);
             return;
@@ -429,7 +429,8 @@ impl Lowering<'_> {
         self.assembler.immediate(op, register, j, imm);
     }
 
-    /// Halves of unaligned accesses: a pair is one access, which LoongArch has; a half alone is one of the binary translation's.
+    /// Unaligned partial accesses. An adjacent pair becomes one unaligned LoongArch access, a single one an instruction
+    /// of the binary-translation extension.
     fn part(&mut self, i: Instruction) -> bool {
         let (op, other, whole, bytes) = match i.op {
             Op::Lwl => (La::LdlW, Op::Lwr, La::LdW, 4),
@@ -459,6 +460,6 @@ impl Lowering<'_> {
 
     fn access_part(&mut self, near: La, i: Instruction, imm: i32) {
         let access = Access { near, words: None, indexed: near, float: false };
-        self.access(access, self.moved_register(i), Place { j: self.read(i.rs()), k: 0, imm });
+        self.access(access, self.moved_register(i), AccessAddress { j: self.read(i.rs()), k: 0, imm });
     }
 }

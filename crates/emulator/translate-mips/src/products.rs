@@ -1,5 +1,4 @@
-//! hi and lo: a product or quotient is computed where it is read, and goes to its registers only where that is to come.
-//! Not the instructions that read and write them, which are in `plain`.
+//! Deferred hi and lo: a product or quotient is computed when it is read, and written to hi and lo only if necessary.
 //! Source: MIPS64 Architecture for Programmers, volume II-A; LoongArch Reference Manual, volume 1.
 
 use longma_loongarch::Op as La;
@@ -11,7 +10,7 @@ use super::registers::{HIGH, LOW, SCRATCH, general};
 use super::uses::half_bit;
 
 impl Lowering<'_> {
-    /// What has been put off is done where `instruction` would change what it needs.
+    /// Computes the deferred product if `instruction` would change its operands.
     pub(super) fn prepare(&mut self, instruction: Instruction) {
         let Some(pending) = self.product else { return };
         let written = general(instruction.destination());
@@ -19,7 +18,7 @@ impl Lowering<'_> {
         match instruction.op {
             Op::Mflo | Op::Mfhi if !changes => {}
             Op::Mflo | Op::Mfhi => {
-                // What is read now is computed from the operands; the other half must be there afterwards.
+                // This half is computed from the operands now. The other half must be available afterwards.
                 let other = if instruction.op == Op::Mflo { HIGH } else { LOW };
                 for half in [LOW, HIGH] {
                     if half == other || self.is_live(self.pc.wrapping_add(4), half) {
@@ -33,7 +32,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// Writes hi and lo as far as the code at `pc` may read them.
+    /// Writes hi and lo if the code at `pc` may read them.
     pub(super) fn settle(&mut self, pc: u64) {
         let Some(pending) = self.product else { return };
         for half in [LOW, HIGH] {
@@ -42,14 +41,14 @@ impl Lowering<'_> {
         self.product = None;
     }
 
-    /// As `settle`, before a register changes that it is computed of.
+    /// Like `settle`, if `register` is an operand of the product and about to change.
     pub(super) fn settle_before_change(&mut self, register: u8) {
         if self.product.is_some_and(|product| product.operands.contains(&register)) {
             self.settle(self.pc);
         }
     }
 
-    /// A product in a delay slot is written at once: nothing behind the jump knows of it.
+    /// Writes a product of a delay slot immediately, because the state after the jump does not include it.
     pub(super) fn settle_in_slot(&mut self) {
         let Some(product) = self.product.take() else { return };
         for half in [LOW, HIGH] {
@@ -58,8 +57,8 @@ impl Lowering<'_> {
         }
     }
 
-    /// As `settle`, at a jump. No caller reads what a function leaves in hi and lo. One that is called may leave them as they were, and compilers
-    /// that know it (GCC's -fipa-ra) read them behind the call.
+    /// Like `settle`, at a jump. Callers never read hi and lo after a function returns. But a function may leave them
+    /// unchanged, and compilers that analyze this (GCC's -fipa-ra) read the old values after the call.
     pub(super) fn settle_at_end(&mut self, instruction: Instruction, pc: u64) {
         let slot = self.reach.instruction(pc.wrapping_add(4));
         let slot_reads = slot.is_some_and(|slot| matches!(slot.op, Op::Mflo | Op::Mfhi | Op::Break));
@@ -79,13 +78,13 @@ impl Lowering<'_> {
         }
     }
 
-    /// Whether code from `pc` on may read lo or hi before it writes it.
+    /// Whether lo or hi is live at `pc`.
     fn is_live(&self, pc: u64, half: u8) -> bool {
         self.live.before(pc) & half_bit(half) != 0
     }
 
-    /// Puts off a multiplication or division until its result is read.
-    pub(super) fn put_off(&mut self, instruction: Instruction) {
+    /// Defers a multiplication or division until its result is read.
+    pub(super) fn defer_product(&mut self, instruction: Instruction) {
         let operands = [self.read(instruction.rs()), self.read(instruction.rt())];
         self.product = Some(Product { op: instruction.op, operands });
     }

@@ -1,19 +1,18 @@
-//! Instructions that the engine executes: rare ones whose code would be long.
-//! Not plain ones, which become LoongArch code.
-//! Source: MIPS64 Architecture for Programmers, volume II-A; volume I-A, section 6.5 (FCSR).
+//! Instructions that the engine executes because they are rare and their generated code would be long. Source: MIPS64
+//! Architecture for Programmers, volume II-A; volume I-A, section 6.5 (FCSR).
 
 use longma_loongarch::{Fcsr, State, Trap};
 
 use super::code::{Pending, Product};
 use super::instruction::{Instruction, Op};
 use super::registers::{HIGH, LOW, general};
-use longma_translate::front_end::Served;
+use longma_translate::front_end::ServiceResult;
 
-/// `break` of an overflow.
+/// The `break` code of an integer overflow.
 pub(super) const OVERFLOW: u32 = 6;
 
 impl Pending {
-    /// Writes hi and lo, and the values that wait.
+    /// Writes hi and lo and all deferred values.
     pub fn settle(self, state: &mut State) {
         if let Some(Product { op, operands }) = self.product {
             let [s, t] = operands.map(|register| state.x[usize::from(register)]);
@@ -21,9 +20,10 @@ impl Pending {
             state.lbt.scratch[usize::from(LOW)] = low;
             state.lbt.scratch[usize::from(HIGH)] = high;
         }
-        // All of what registers hold before any of them is written.
-        let values =
-            self.waiting.map(|waiting| waiting.map(|waiting| (waiting.d, waiting.form.value(state))));
+        // Evaluate all values before writing any register.
+        let values = self
+            .deferred_values
+            .map(|deferred| deferred_values.map(|deferred| (deferred.d, deferred.form.value(state))));
         for (register, value) in values.into_iter().flatten() {
             state.x[usize::from(register)] = value;
         }
@@ -34,7 +34,7 @@ fn extend(word: u64) -> u64 {
     word as i32 as i64 as u64
 }
 
-/// lo and hi; of a division by zero, where the manual promises nothing, what LoongArch gives.
+/// Returns lo and hi. A division by zero, undefined in the manual, gives the LoongArch result.
 fn product(op: Op, s: u64, t: u64) -> (u64, u64) {
     let wide = |value: i128| (value as u64, (value >> 64) as u64);
     let words = |value: i128| (extend(value as u64), extend((value >> 32) as u64));
@@ -54,8 +54,8 @@ fn product(op: Op, s: u64, t: u64) -> (u64, u64) {
     }
 }
 
-/// Executes `instruction` on `state`, whose program counter is the caller's.
-pub fn serve(instruction: Instruction, state: &mut State) -> Served {
+/// Executes `instruction` on `state`. The caller sets the program counter.
+pub fn serve(instruction: Instruction, state: &mut State) -> ServiceResult {
     let r = |state: &State, number: u8| state.x[usize::from(general(number))];
     let (s, t) = (r(state, instruction.rs()), r(state, instruction.rt()));
     let imm = i64::from(instruction.imm());
@@ -76,20 +76,20 @@ pub fn serve(instruction: Instruction, state: &mut State) -> Served {
         }),
         Op::Ctc1 => {
             write_control(state, instruction.rd(), t as u32);
-            return Served::Done;
+            return ServiceResult::Done;
         }
-        Op::Synci => return Served::Changed(s.wrapping_add_signed(imm)),
+        Op::Synci => return ServiceResult::Changed(s.wrapping_add_signed(imm)),
         _ => {
             accumulate(instruction.op, state, s, t);
-            return Served::Done;
+            return ServiceResult::Done;
         }
     };
-    let Some(value) = sum else { return Served::Trap(Trap::Break(OVERFLOW)) };
+    let Some(value) = sum else { return ServiceResult::Trap(Trap::Break(OVERFLOW)) };
     let register = general(instruction.destination());
     if register != 0 {
         state.x[usize::from(register)] = value;
     }
-    Served::Done
+    ServiceResult::Done
 }
 
 fn accumulate(op: Op, state: &mut State, s: u64, t: u64) {
@@ -107,7 +107,8 @@ fn accumulate(op: Op, state: &mut State, s: u64, t: u64) {
     scratch[usize::from(HIGH)] = extend(sum >> 32);
 }
 
-/// FCSR as MIPS has it: rounding in bits 1..0, flags from 2, enables from 7, causes from 12, conditions in 23 and from 25 on.
+/// FCSR in the MIPS layout: rounding mode in bits 1..0, flags from 2, enables from 7, causes from 12, conditions in 23
+/// and from 25 on.
 pub fn control(state: &State) -> u32 {
     let fcsr = state.fcsr.0;
     let conditions: u32 = (0..8).map(|i| u32::from(state.fcc[i]) << if i == 0 { 23 } else { 24 + i }).sum();
@@ -129,7 +130,7 @@ fn read_control(state: &State, number: u8) -> u64 {
     }))
 }
 
-/// Sets FCSR from its form on MIPS.
+/// Sets FCSR from the MIPS layout.
 pub fn set_control(state: &mut State, value: u32) {
     state.fcsr =
         Fcsr((value & 3) << 8 | (value >> 2 & 31) << 16 | value >> 7 & 31 | (value >> 12 & 31) << 24);

@@ -1,50 +1,49 @@
-//! System calls of MIPS n64 as the calls that LoongArch programs make: numbers, arguments, structures.
-//! Not the calls themselves, which are the process's.
-//! Source: Linux arch/mips/kernel/syscalls/syscall_n64.tbl, arch/mips/include/uapi/asm; `calls.tsv`.
+//! Converts MIPS n64 system calls to LoongArch's: numbers, arguments, structures. Source: Linux
+//! arch/mips/kernel/syscalls/syscall_n64.tbl, arch/mips/include/uapi/asm; `calls.tsv`.
 
 use std::sync::LazyLock;
 
 use super::numbers;
 use longma_translate::calls::{Calls, fetch, store, word};
-use longma_translate::front_end::{self, Structures};
+use longma_translate::front_end::{self, UserMemory};
 
-/// What to do for a call.
-pub type Step = front_end::Step<After>;
+/// What the engine does for a system call.
+pub type SyscallAction = front_end::SyscallAction<ResultConversion>;
 
-/// What remains to be done with a result.
+/// How to convert the result of a system call. Addresses are given as (from, to).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum After {
-    /// Nothing.
+pub enum ResultConversion {
+    /// No conversion.
     Nothing,
-    /// `struct stat` from one address to another.
+    /// Convert `struct stat`.
     Stat(u64, u64),
-    /// `struct statfs` at an address.
+    /// Convert the `struct statfs` at this address.
     FileSystem(u64),
-    /// `struct sigaction` from one address to another.
+    /// Convert `struct sigaction`.
     Action(u64, u64),
-    /// A set of signals from one address to another.
+    /// Convert a signal set.
     Set(u64, u64),
-    /// `stack_t` from one address to another.
+    /// Convert `stack_t`.
     Stack(u64, u64),
-    /// The status of a child at an address.
+    /// Convert the child status at this address.
     Status(u64),
-    /// Flags of an open file.
+    /// Convert the open flags in the result.
     Flags,
-    /// Two descriptors at an address, which are the two results.
+    /// Return the two descriptors at this address as two results.
     Pair(u64),
-    /// The name of the machine in the structure at an address.
+    /// Set the machine name in the `struct utsname` at this address.
     Machine(u64),
-    /// Code in this range may have changed.
+    /// Code in this range (address, length) may have changed.
     Mapped(u64, u64),
-    /// The memory that the call has put somewhere.
+    /// Code may have changed in the range of this length that starts at the result.
     Placed(u64),
-    /// A signal number is the result.
+    /// Convert the signal number in the result.
     Signal,
-    /// A socket's type at an address.
+    /// Convert the socket type at this address.
     SocketType(u64),
-    /// `siginfo_t` from one address to another.
+    /// Convert `siginfo_t`.
     Information(u64, u64),
-    /// The same, and a signal number is the result.
+    /// Convert `siginfo_t` and the signal number in the result.
     Waited(u64, u64),
 }
 
@@ -55,19 +54,19 @@ const ENOSYS: u64 = 38;
 const AT_FDCWD: u64 = -100i64 as u64;
 const SIGCHLD: u64 = 17;
 const FIRST: u64 = 5000;
-/// MIPS has twice as many real-time signals as others.
+/// MIPS real-time signals without a generic counterpart.
 const BEYOND_THE_HOSTS: std::ops::RangeInclusive<u64> = 65..=128;
-/// Room for structures.
-pub(super) const ROOM_BYTES: u64 = 1024;
+/// Scratch space for converted structures, in bytes.
+pub(super) const CALL_BUFFER_BYTES: u64 = 1024;
 
 static CALLS: LazyLock<Calls> = LazyLock::new(|| Calls::parse(include_str!("calls.tsv"), FIRST));
 
-/// The name of a call, if there is one of this number.
+/// The name of a system call, if the number is defined.
 pub fn name(number: u64) -> Option<&'static str> {
     CALLS.find(number).map(|(name, _)| name)
 }
 
-/// The number here of the call that looks at a file; MIPS64 has it in another form.
+/// The generic number of newfstatat. `calls.tsv` does not map the MIPS call to it because `struct stat` differs.
 const NEWFSTATAT: u64 = 79;
 
 fn generic(name: &str) -> u64 {
@@ -78,30 +77,30 @@ fn half(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(std::array::from_fn(|byte| bytes[at + byte]))
 }
 
-/// What call `number` of MIPS is here. Structures may be put at `room`.
-pub fn prepare(number: u64, arguments: [u64; 6], room: u64, memory: &dyn Structures) -> Step {
-    let Some((name, generic)) = CALLS.find(number) else { return Step::Done(Err(ENOSYS)) };
-    let call = Call { arguments, room, memory };
+/// Converts MIPS system call `number`. Converted structures are placed at `buffer`.
+pub fn prepare(number: u64, arguments: [u64; 6], buffer: u64, memory: &dyn UserMemory) -> SyscallAction {
+    let Some((name, generic)) = CALLS.find(number) else { return SyscallAction::Done(Err(ENOSYS)) };
+    let call = Call { arguments, buffer, memory };
     let found = call.of_files(name).or_else(|| call.of_memory(name)).or_else(|| call.of_signals(name));
     let found = found.or_else(|| call.of_sockets(name)).or_else(|| call.of_waiting(name));
     match (found, generic) {
-        (Some(step), _) => step.unwrap_or_else(|error| Step::Done(Err(error))),
-        (None, Some(number)) => Step::Call(number, arguments, After::Nothing),
-        (None, None) => Step::Done(Err(ENOSYS)),
+        (Some(step), _) => step.unwrap_or_else(|error| SyscallAction::Done(Err(error))),
+        (None, Some(number)) => SyscallAction::Call(number, arguments, ResultConversion::Nothing),
+        (None, None) => SyscallAction::Done(Err(ENOSYS)),
     }
 }
 
-/// A call that is being looked at.
+/// A system call under conversion.
 struct Call<'a> {
     arguments: [u64; 6],
-    room: u64,
-    memory: &'a dyn Structures,
+    buffer: u64,
+    memory: &'a dyn UserMemory,
 }
 
-type Found = Option<Result<Step, u64>>;
+type Found = Option<Result<SyscallAction, u64>>;
 
-fn call(name: &str, arguments: [u64; 6], after: After) -> Found {
-    Some(Ok(Step::Call(generic(name), arguments, after)))
+fn call(name: &str, arguments: [u64; 6], after: ResultConversion) -> Found {
+    Some(Ok(SyscallAction::Call(generic(name), arguments, after)))
 }
 
 impl Call<'_> {
@@ -109,59 +108,62 @@ impl Call<'_> {
         let [a, b, c, d, e, f] = self.arguments;
         let at = |name: &str, rest: [u64; 5]| {
             let [p, q, r, s, t] = rest;
-            call(name, [AT_FDCWD, p, q, r, s, t], After::Nothing)
+            call(name, [AT_FDCWD, p, q, r, s, t], ResultConversion::Nothing)
         };
         let stat = |descriptor, path, flags| {
-            Some(Ok(Step::Call(
+            Some(Ok(SyscallAction::Call(
                 NEWFSTATAT,
-                [descriptor, path, self.room, flags, 0, 0],
-                After::Stat(self.room, b),
+                [descriptor, path, self.buffer, flags, 0, 0],
+                ResultConversion::Stat(self.buffer, b),
             )))
         };
         match name {
             "open" => at("openat", [a, numbers::open_flags(b), c, 0, 0]),
             "creat" => at("openat", [a, 0x241, b, 0, 0]),
-            "openat" => call(name, [a, b, numbers::open_flags(c), d, e, f], After::Nothing),
+            "openat" => call(name, [a, b, numbers::open_flags(c), d, e, f], ResultConversion::Nothing),
             "stat" => stat(AT_FDCWD, a, 0),
             "lstat" => stat(AT_FDCWD, a, 0x100),
-            "fstat" => call(name, [a, self.room, 0, 0, 0, 0], After::Stat(self.room, b)),
-            "newfstatat" => {
-                Some(Ok(Step::Call(NEWFSTATAT, [a, b, self.room, d, 0, 0], After::Stat(self.room, c))))
-            }
-            "statfs" | "fstatfs" => call(name, self.arguments, After::FileSystem(b)),
+            "fstat" => call(name, [a, self.buffer, 0, 0, 0, 0], ResultConversion::Stat(self.buffer, b)),
+            "newfstatat" => Some(Ok(SyscallAction::Call(
+                NEWFSTATAT,
+                [a, b, self.buffer, d, 0, 0],
+                ResultConversion::Stat(self.buffer, c),
+            ))),
+            "statfs" | "fstatfs" => call(name, self.arguments, ResultConversion::FileSystem(b)),
             "access" => at("faccessat", [a, b, 0, 0, 0]),
-            "rename" => call("renameat2", [AT_FDCWD, a, AT_FDCWD, b, 0, 0], After::Nothing),
-            "renameat" => call("renameat2", [a, b, c, d, 0, 0], After::Nothing),
+            "rename" => call("renameat2", [AT_FDCWD, a, AT_FDCWD, b, 0, 0], ResultConversion::Nothing),
+            "renameat" => call("renameat2", [a, b, c, d, 0, 0], ResultConversion::Nothing),
             "mkdir" => at("mkdirat", [a, b, 0, 0, 0]),
             "rmdir" => at("unlinkat", [a, 0x200, 0, 0, 0]),
             "unlink" => at("unlinkat", [a, 0, 0, 0, 0]),
-            "link" => call("linkat", [AT_FDCWD, a, AT_FDCWD, b, 0, 0], After::Nothing),
-            "symlink" => call("symlinkat", [a, AT_FDCWD, b, 0, 0, 0], After::Nothing),
+            "link" => call("linkat", [AT_FDCWD, a, AT_FDCWD, b, 0, 0], ResultConversion::Nothing),
+            "symlink" => call("symlinkat", [a, AT_FDCWD, b, 0, 0, 0], ResultConversion::Nothing),
             "readlink" => at("readlinkat", [a, b, c, 0, 0]),
             "chmod" => at("fchmodat", [a, b, 0, 0, 0]),
             "chown" => at("fchownat", [a, b, c, 0, 0]),
             "lchown" => at("fchownat", [a, b, c, 0x100, 0]),
             "mknod" => at("mknodat", [a, b, c, 0, 0]),
-            "pipe" => call("pipe2", [self.room, 0, 0, 0, 0, 0], After::Pair(self.room)),
-            "pipe2" => call(name, [a, numbers::open_flags(b), 0, 0, 0, 0], After::Nothing),
-            "dup2" if a == b => call("fcntl", [a, 1, 0, 0, 0, 0], After::Nothing)
-                .map(|_| Ok(Step::Call(generic("fcntl"), [a, 3, 0, 0, 0, 0], After::Nothing))),
-            "dup2" => call("dup3", [a, b, 0, 0, 0, 0], After::Nothing),
-            "dup3" => call(name, [a, b, numbers::open_flags(c), 0, 0, 0], After::Nothing),
+            "pipe" => call("pipe2", [self.buffer, 0, 0, 0, 0, 0], ResultConversion::Pair(self.buffer)),
+            "pipe2" => call(name, [a, numbers::open_flags(b), 0, 0, 0, 0], ResultConversion::Nothing),
+            "dup2" if a == b => call("fcntl", [a, 1, 0, 0, 0, 0], ResultConversion::Nothing).map(|_| {
+                Ok(SyscallAction::Call(generic("fcntl"), [a, 3, 0, 0, 0, 0], ResultConversion::Nothing))
+            }),
+            "dup2" => call("dup3", [a, b, 0, 0, 0, 0], ResultConversion::Nothing),
+            "dup3" => call(name, [a, b, numbers::open_flags(c), 0, 0, 0], ResultConversion::Nothing),
             "fcntl" => self.control(),
             "ioctl" => match numbers::request(b) {
-                Some(request) => call(name, [a, request, c, 0, 0, 0], After::Nothing),
+                Some(request) => call(name, [a, request, c, 0, 0, 0], ResultConversion::Nothing),
                 None => Some(Err(ENOTTY)),
             },
-            "eventfd" => call("eventfd2", [a, 0, 0, 0, 0, 0], After::Nothing),
+            "eventfd" => call("eventfd2", [a, 0, 0, 0, 0, 0], ResultConversion::Nothing),
             "eventfd2" | "timerfd_create" => {
-                call(name, [a, numbers::open_flags(b), 0, 0, 0, 0], After::Nothing)
+                call(name, [a, numbers::open_flags(b), 0, 0, 0, 0], ResultConversion::Nothing)
             }
-            "inotify_init" => call("inotify_init1", [0; 6], After::Nothing),
-            "inotify_init1" => call(name, [numbers::open_flags(a), 0, 0, 0, 0, 0], After::Nothing),
-            "epoll_create" => call("epoll_create1", [0; 6], After::Nothing),
+            "inotify_init" => call("inotify_init1", [0; 6], ResultConversion::Nothing),
+            "inotify_init1" => call(name, [numbers::open_flags(a), 0, 0, 0, 0, 0], ResultConversion::Nothing),
+            "epoll_create" => call("epoll_create1", [0; 6], ResultConversion::Nothing),
             "getdents" => Some(Err(ENOSYS)),
-            "newuname" | "uname" => call("uname", self.arguments, After::Machine(a)),
+            "newuname" | "uname" => call("uname", self.arguments, ResultConversion::Machine(a)),
             _ => None,
         }
     }
@@ -171,11 +173,11 @@ impl Call<'_> {
         const TO_OTHERS: [(u64, u64); 5] = [(14, 5), (6, 6), (7, 7), (24, 8), (23, 9)];
         let command = TO_OTHERS.iter().find(|(mips, _)| *mips == b).map_or(b, |(_, other)| *other);
         let (argument, after) = match b {
-            3 => (c, After::Flags),
-            4 => (numbers::open_flags(c), After::Nothing),
-            10 => (numbers::signal_from_mips(c), After::Nothing),
-            11 => (c, After::Signal),
-            _ => (c, After::Nothing),
+            3 => (c, ResultConversion::Flags),
+            4 => (numbers::open_flags(c), ResultConversion::Nothing),
+            10 => (numbers::signal_from_mips(c), ResultConversion::Nothing),
+            11 => (c, ResultConversion::Signal),
+            _ => (c, ResultConversion::Nothing),
         };
         call("fcntl", [a, command, argument, 0, 0, 0], after)
     }
@@ -183,23 +185,27 @@ impl Call<'_> {
     fn of_memory(&self, name: &str) -> Found {
         let [a, b, c, d, e, f] = self.arguments;
         match name {
-            "mmap" => call(name, [a, b, c, numbers::map_flags(d), e, f], After::Placed(b)),
-            "munmap" | "mprotect" => call(name, self.arguments, After::Mapped(a, b)),
-            "mremap" => call(name, self.arguments, After::Mapped(a, b)),
-            "cacheflush" => Some(Ok(Step::Flush(a, b))),
-            "cachectl" => Some(Ok(Step::Done(Ok(0)))),
-            "set_thread_area" => Some(Ok(Step::ThreadPointer(a))),
-            "getrlimit" => call("prlimit64", [0, numbers::resource(a), 0, b, 0, 0], After::Nothing),
-            "setrlimit" => call("prlimit64", [0, numbers::resource(a), b, 0, 0, 0], After::Nothing),
-            "prlimit64" => call(name, [a, numbers::resource(b), c, d, 0, 0], After::Nothing),
+            "mmap" => call(name, [a, b, c, numbers::map_flags(d), e, f], ResultConversion::Placed(b)),
+            "munmap" | "mprotect" => call(name, self.arguments, ResultConversion::Mapped(a, b)),
+            "mremap" => call(name, self.arguments, ResultConversion::Mapped(a, b)),
+            "cacheflush" => Some(Ok(SyscallAction::Flush(a, b))),
+            "cachectl" => Some(Ok(SyscallAction::Done(Ok(0)))),
+            "set_thread_area" => Some(Ok(SyscallAction::ThreadPointer(a))),
+            "getrlimit" => {
+                call("prlimit64", [0, numbers::resource(a), 0, b, 0, 0], ResultConversion::Nothing)
+            }
+            "setrlimit" => {
+                call("prlimit64", [0, numbers::resource(a), b, 0, 0, 0], ResultConversion::Nothing)
+            }
+            "prlimit64" => call(name, [a, numbers::resource(b), c, d, 0, 0], ResultConversion::Nothing),
             "clone" => {
                 let flags = a & !0xff | numbers::signal_from_mips(a & 0xff) & 0xff;
-                // MIPS has the thread pointer before the child's id.
-                call(name, [flags, b, c, e, d, 0], After::Nothing)
+                // MIPS passes the thread pointer before the child's ID.
+                call(name, [flags, b, c, e, d, 0], ResultConversion::Nothing)
             }
-            // Its structure names the signal at the child's end; libraries do without it.
+            // Its structure contains the child's exit signal. C libraries fall back to clone.
             "clone3" => Some(Err(ENOSYS)),
-            "fork" => call("clone", [SIGCHLD, 0, 0, 0, 0, 0], After::Nothing),
+            "fork" => call("clone", [SIGCHLD, 0, 0, 0, 0, 0], ResultConversion::Nothing),
             _ => None,
         }
     }
@@ -210,81 +216,89 @@ impl Call<'_> {
         match name {
             "rt_sigaction" => Some(self.action()),
             "rt_sigprocmask" => Some(self.mask_change()),
-            "rt_sigpending" => call(name, [self.room, 8, 0, 0, 0, 0], After::Set(self.room, a)),
-            "rt_sigsuspend" => {
-                Some(self.set(a).map(|set| Step::Call(generic(name), [set, 8, 0, 0, 0, 0], After::Nothing)))
+            "rt_sigpending" => {
+                call(name, [self.buffer, 8, 0, 0, 0, 0], ResultConversion::Set(self.buffer, a))
             }
+            "rt_sigsuspend" => Some(self.set(a).map(|set| {
+                SyscallAction::Call(generic(name), [set, 8, 0, 0, 0, 0], ResultConversion::Nothing)
+            })),
             "rt_sigtimedwait" => {
-                let info = if b == 0 { 0 } else { self.room };
-                let after = if b == 0 { After::Signal } else { After::Waited(self.room, b) };
-                Some(self.set(a).map(|set| Step::Call(generic(name), [set, info, c, 8, 0, 0], after)))
+                let info = if b == 0 { 0 } else { self.buffer };
+                let after =
+                    if b == 0 { ResultConversion::Signal } else { ResultConversion::Waited(self.buffer, b) };
+                Some(
+                    self.set(a).map(|set| SyscallAction::Call(generic(name), [set, info, c, 8, 0, 0], after)),
+                )
             }
-            "rt_sigreturn" => Some(Ok(Step::SignalReturn)),
+            "rt_sigreturn" => Some(Ok(SyscallAction::SignalReturn)),
             "sigaltstack" => Some(self.alternate_stack()),
-            "kill" | "tkill" => call(name, [a, signal(b), 0, 0, 0, 0], After::Nothing),
-            "tgkill" => call(name, [a, b, signal(c), 0, 0, 0], After::Nothing),
-            "rt_sigqueueinfo" => Some(
-                self.queued(b, c)
-                    .map(|info| Step::Call(generic(name), [a, signal(b), info, 0, 0, 0], After::Nothing)),
-            ),
-            "rt_tgsigqueueinfo" => Some(
-                self.queued(c, d)
-                    .map(|info| Step::Call(generic(name), [a, b, signal(c), info, 0, 0], After::Nothing)),
-            ),
+            "kill" | "tkill" => call(name, [a, signal(b), 0, 0, 0, 0], ResultConversion::Nothing),
+            "tgkill" => call(name, [a, b, signal(c), 0, 0, 0], ResultConversion::Nothing),
+            "rt_sigqueueinfo" => Some(self.queued(b, c).map(|info| {
+                SyscallAction::Call(generic(name), [a, signal(b), info, 0, 0, 0], ResultConversion::Nothing)
+            })),
+            "rt_tgsigqueueinfo" => Some(self.queued(c, d).map(|info| {
+                SyscallAction::Call(generic(name), [a, b, signal(c), info, 0, 0], ResultConversion::Nothing)
+            })),
             "waitid" => {
-                let info = if c == 0 { 0 } else { self.room };
-                let after = if c == 0 { After::Nothing } else { After::Information(self.room, c) };
+                let info = if c == 0 { 0 } else { self.buffer };
+                let after = if c == 0 {
+                    ResultConversion::Nothing
+                } else {
+                    ResultConversion::Information(self.buffer, c)
+                };
                 call(name, [a, b, info, d, e, 0], after)
             }
-            "timer_create" if b != 0 => Some(
-                self.event(b).map(|event| Step::Call(generic(name), [a, event, c, 0, 0, 0], After::Nothing)),
-            ),
-            "wait4" => call(name, self.arguments, After::Status(b)),
-            "pause" => call("ppoll", [0; 6], After::Nothing),
+            "timer_create" if b != 0 => Some(self.event(b).map(|event| {
+                SyscallAction::Call(generic(name), [a, event, c, 0, 0, 0], ResultConversion::Nothing)
+            })),
+            "wait4" => call(name, self.arguments, ResultConversion::Status(b)),
+            "pause" => call("ppoll", [0; 6], ResultConversion::Nothing),
             _ => None,
         }
     }
 
-    /// The set of signals at `address`, in the room.
+    /// Converts the signal set at `address` and stores it in the scratch space.
     fn set(&self, address: u64) -> Result<u64, u64> {
         let set = u64::from_le_bytes(fetch(self.memory, address)?);
-        let place = self.room + 256;
+        let place = self.buffer + 256;
         store(self.memory, place, &[numbers::set_from_mips(set)])?;
         Ok(place)
     }
 
-    /// The `siginfo_t` at `address`, whose error and code have other places, in the room.
+    /// Converts the `siginfo_t` at `address` and stores it in the scratch space. The offsets of si_errno and si_code
+    /// differ.
     fn queued(&self, signal: u64, address: u64) -> Result<u64, u64> {
         let mut info: [u8; 128] = fetch(self.memory, address)?;
         info[..4].copy_from_slice(&(signal as u32).to_le_bytes());
         information_from_mips(&mut info);
-        if self.memory.write(self.room, &info) { Ok(self.room) } else { Err(EFAULT) }
+        if self.memory.write(self.buffer, &info) { Ok(self.buffer) } else { Err(EFAULT) }
     }
 
-    /// The `struct sigevent` at `address`, in the room.
+    /// Converts the `struct sigevent` at `address` and stores it in the scratch space.
     fn event(&self, address: u64) -> Result<u64, u64> {
         let mut event: [u8; 64] = fetch(self.memory, address)?;
         let signal = numbers::signal_from_mips(half(&event, 8).into());
         event[8..12].copy_from_slice(&(signal as u32).to_le_bytes());
-        if self.memory.write(self.room, &event) { Ok(self.room) } else { Err(EFAULT) }
+        if self.memory.write(self.buffer, &event) { Ok(self.buffer) } else { Err(EFAULT) }
     }
 
-    fn action(&self) -> Result<Step, u64> {
+    fn action(&self) -> Result<SyscallAction, u64> {
         let [signal, new, old, size, ..] = self.arguments;
         if size != 16 {
             return Err(EINVAL);
         }
         if BEYOND_THE_HOSTS.contains(&signal) {
-            // They never arrive: whatever is to be done with them is as good as nothing.
+            // These signals never arrive, so the action is ignored.
             if new != 0 {
                 fetch::<32>(self.memory, new)?;
             }
             if old != 0 {
                 store(self.memory, old, &[0; 4])?;
             }
-            return Ok(Step::Done(Ok(0)));
+            return Ok(SyscallAction::Done(Ok(0)));
         }
-        let (given, wanted) = (self.room, self.room + 32);
+        let (given, wanted) = (self.buffer, self.buffer + 32);
         if new != 0 {
             let bytes: [u8; 32] = fetch(self.memory, new)?;
             let flags = action_flags(half(&bytes, 0).into(), false);
@@ -292,53 +306,58 @@ impl Call<'_> {
         }
         let place = |address, there| if address == 0 { 0 } else { there };
         let arguments = [numbers::signal_from_mips(signal), place(new, given), place(old, wanted), 8, 0, 0];
-        let after = if old == 0 { After::Nothing } else { After::Action(wanted, old) };
-        Ok(Step::Call(generic("rt_sigaction"), arguments, after))
+        let after = if old == 0 { ResultConversion::Nothing } else { ResultConversion::Action(wanted, old) };
+        Ok(SyscallAction::Call(generic("rt_sigaction"), arguments, after))
     }
 
-    fn mask_change(&self) -> Result<Step, u64> {
+    fn mask_change(&self) -> Result<SyscallAction, u64> {
         let [how, new, old, size, ..] = self.arguments;
         if size != 16 {
             return Err(EINVAL);
         }
         let set = if new == 0 { 0 } else { self.set(new)? };
-        let former = if old == 0 { 0 } else { self.room };
-        let after = if old == 0 { After::Nothing } else { After::Set(self.room, old) };
-        // SIG_BLOCK is 1 on MIPS, and the others follow.
+        let former = if old == 0 { 0 } else { self.buffer };
+        let after =
+            if old == 0 { ResultConversion::Nothing } else { ResultConversion::Set(self.buffer, old) };
+        // On MIPS, the values start with SIG_BLOCK = 1.
         let how = if new == 0 { 0 } else { how.wrapping_sub(1) };
-        Ok(Step::Call(generic("rt_sigprocmask"), [how, set, former, 8, 0, 0], after))
+        Ok(SyscallAction::Call(generic("rt_sigprocmask"), [how, set, former, 8, 0, 0], after))
     }
 
-    fn alternate_stack(&self) -> Result<Step, u64> {
+    fn alternate_stack(&self) -> Result<SyscallAction, u64> {
         let [new, old, ..] = self.arguments;
         if new != 0 {
             let bytes: [u8; 24] = fetch(self.memory, new)?;
             let (size, flags) = (word(&bytes, 8), half(&bytes, 16));
-            store(self.memory, self.room, &[word(&bytes, 0), flags.into(), size])?;
+            store(self.memory, self.buffer, &[word(&bytes, 0), flags.into(), size])?;
         }
-        let (given, wanted) = (self.room, self.room + 32);
+        let (given, wanted) = (self.buffer, self.buffer + 32);
         let place = |address, there| if address == 0 { 0 } else { there };
-        let after = if old == 0 { After::Nothing } else { After::Stack(wanted, old) };
-        Ok(Step::Call(generic("sigaltstack"), [place(new, given), place(old, wanted), 0, 0, 0, 0], after))
+        let after = if old == 0 { ResultConversion::Nothing } else { ResultConversion::Stack(wanted, old) };
+        Ok(SyscallAction::Call(
+            generic("sigaltstack"),
+            [place(new, given), place(old, wanted), 0, 0, 0, 0],
+            after,
+        ))
     }
 
     fn of_sockets(&self, name: &str) -> Found {
         let [a, b, c, d, e, _] = self.arguments;
         match name {
-            "socket" => call(name, [a, numbers::socket_type(b), c, 0, 0, 0], After::Nothing),
-            "socketpair" => call(name, [a, numbers::socket_type(b), c, d, 0, 0], After::Nothing),
-            "accept4" => call(name, [a, b, c, numbers::open_flags(d), 0, 0], After::Nothing),
+            "socket" => call(name, [a, numbers::socket_type(b), c, 0, 0, 0], ResultConversion::Nothing),
+            "socketpair" => call(name, [a, numbers::socket_type(b), c, d, 0, 0], ResultConversion::Nothing),
+            "accept4" => call(name, [a, b, c, numbers::open_flags(d), 0, 0], ResultConversion::Nothing),
             "setsockopt" | "getsockopt" => {
                 let (level, option) = numbers::socket_option(b, c);
                 let is_type = name == "getsockopt" && (level, option) == (1, 3);
-                let after = if is_type { After::SocketType(d) } else { After::Nothing };
+                let after = if is_type { ResultConversion::SocketType(d) } else { ResultConversion::Nothing };
                 call(name, [a, level, option, d, e, 0], after)
             }
             _ => None,
         }
     }
 
-    /// Calls with a time limit or a set of signals.
+    /// Converts system calls with a timeout or a signal set.
     fn of_waiting(&self, name: &str) -> Found {
         let [a, b, c, d, e, f] = self.arguments;
         let milliseconds = |limit: u64| {
@@ -346,11 +365,13 @@ impl Call<'_> {
             if limit < 0 {
                 return Ok(0);
             }
-            let place = self.room + 512;
+            let place = self.buffer + 512;
             store(self.memory, place, &[limit as u64 / 1000, limit as u64 % 1000 * 1_000_000])?;
             Ok(place)
         };
-        let step = |name: &str, arguments| Ok(Step::Call(generic(name), arguments, After::Nothing));
+        let step = |name: &str, arguments| {
+            Ok(SyscallAction::Call(generic(name), arguments, ResultConversion::Nothing))
+        };
         let mask = |address: u64| if address == 0 { Ok(0) } else { self.set(address) };
         Some(match name {
             "poll" => milliseconds(c).and_then(|limit| step("ppoll", [a, b, limit, 0, 8, 0])),
@@ -360,8 +381,8 @@ impl Call<'_> {
             "_newselect" => self.select(),
             "pselect6" if f != 0 => fetch::<16>(self.memory, f).and_then(|bytes| {
                 let set = mask(word(&bytes, 0))?;
-                store(self.memory, self.room, &[set, 8])?;
-                step(name, [a, b, c, d, e, self.room])
+                store(self.memory, self.buffer, &[set, 8])?;
+                step(name, [a, b, c, d, e, self.buffer])
             }),
             "signalfd4" => mask(b).and_then(|set| step(name, [a, set, 8, numbers::open_flags(d), 0, 0])),
             "alarm" => Err(ENOSYS),
@@ -370,21 +391,25 @@ impl Call<'_> {
         })
     }
 
-    /// select(2), which has microseconds.
-    fn select(&self) -> Result<Step, u64> {
+    /// select(2), whose timeout is in microseconds.
+    fn select(&self) -> Result<SyscallAction, u64> {
         let [count, read, write, except, limit, _] = self.arguments;
-        let place = self.room + 512;
+        let place = self.buffer + 512;
         if limit != 0 {
             let bytes: [u8; 16] = fetch(self.memory, limit)?;
             let nanoseconds = word(&bytes, 8).checked_mul(1000).ok_or(EINVAL)?;
             store(self.memory, place, &[word(&bytes, 0), nanoseconds])?;
         }
         let limit = if limit == 0 { 0 } else { place };
-        Ok(Step::Call(generic("pselect6"), [count, read, write, except, limit, 0], After::Nothing))
+        Ok(SyscallAction::Call(
+            generic("pselect6"),
+            [count, read, write, except, limit, 0],
+            ResultConversion::Nothing,
+        ))
     }
 }
 
-/// SA_NOCLDWAIT and SA_SIGINFO have other places.
+/// SA_NOCLDWAIT and SA_SIGINFO have different values.
 fn action_flags(flags: u64, to_mips: bool) -> u64 {
     const PAIRS: [(u64, u64); 2] = [(0x1_0000, 2), (8, 4)];
     let rest = flags & !(0x1_0000 | 2 | 8 | 4);
@@ -395,19 +420,19 @@ fn action_flags(flags: u64, to_mips: bool) -> u64 {
         .fold(rest, |sum, (from, to)| if flags & from != 0 { sum | to } else { sum })
 }
 
-/// Codes of signals that the kernel or a program has sent, MIPS's and the others': timers, message queues, asynchronous input.
+/// si_code values that differ: the MIPS value and the generic value of SI_TIMER, SI_MESGQ and SI_ASYNCIO.
 const CODES: [(u32, u32); 3] =
     [(-3i32 as u32, -2i32 as u32), (-4i32 as u32, -3i32 as u32), (-2i32 as u32, -4i32 as u32)];
-/// SIGCHLD, as the others number it.
+/// SIGCHLD, generic number.
 const CHILD: u32 = SIGCHLD as u32;
-/// CLD_KILLED to CLD_STOPPED: the status is a signal.
+/// CLD_KILLED to CLD_STOPPED: si_status is a signal.
 const ENDED_BY_SIGNAL: std::ops::RangeInclusive<u32> = 2..=5;
 
 fn put_half(bytes: &mut [u8], at: usize, value: u32) {
     bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
 }
 
-/// A `siginfo_t` as MIPS has it: si_errno and si_code have changed places, some codes and the signals other numbers.
+/// Converts a `siginfo_t` to MIPS. si_errno and si_code are swapped; some codes and the signal numbers differ.
 pub(super) fn information_to_mips(info: &mut [u8; 128]) {
     let (signal, error, code) = (half(info, 0), half(info, 4), half(info, 8));
     if signal == CHILD && ENDED_BY_SIGNAL.contains(&code) {
@@ -419,7 +444,7 @@ pub(super) fn information_to_mips(info: &mut [u8; 128]) {
     put_half(info, 8, error);
 }
 
-/// The same, back, of one that a program sends.
+/// Converts a `siginfo_t` that a program sends from MIPS.
 fn information_from_mips(info: &mut [u8; 128]) {
     let (signal, code, error) = (half(info, 0), half(info, 4), half(info, 8));
     put_half(info, 0, numbers::signal_from_mips(signal.into()) as u32);
@@ -427,58 +452,64 @@ fn information_from_mips(info: &mut [u8; 128]) {
     put_half(info, 8, CODES.iter().find(|(mips, _)| *mips == code).map_or(code, |(_, other)| *other));
 }
 
-/// What a call gives to the program, once it has been made: its result, and the second one of pipe(2).
+/// Converts the result of a system call. The second value is the second result of pipe(2).
 ///
 /// # Errors
-/// The error, by the others' number.
-pub fn finish(after: After, result: u64, memory: &dyn Structures) -> Result<(u64, Option<u64>), u64> {
+/// Returns the generic error number.
+pub fn finish(
+    after: ResultConversion,
+    result: u64,
+    memory: &dyn UserMemory,
+) -> Result<(u64, Option<u64>), u64> {
     match after {
-        After::Stat(from, to) => write_stat(&fetch(memory, from)?, to, memory)?,
-        After::FileSystem(at) => write_file_system(at, memory)?,
-        After::Action(from, to) => {
+        ResultConversion::Stat(from, to) => write_stat(&fetch(memory, from)?, to, memory)?,
+        ResultConversion::FileSystem(at) => write_file_system(at, memory)?,
+        ResultConversion::Action(from, to) => {
             let bytes: [u8; 24] = fetch(memory, from)?;
             let flags = action_flags(word(&bytes, 8), true);
             store(memory, to, &[flags, word(&bytes, 0), numbers::set_to_mips(word(&bytes, 16)), 0])?;
         }
-        After::Set(from, to) => {
+        ResultConversion::Set(from, to) => {
             let set = u64::from_le_bytes(fetch(memory, from)?);
             store(memory, to, &[numbers::set_to_mips(set), 0])?;
         }
-        After::Stack(from, to) => {
+        ResultConversion::Stack(from, to) => {
             let bytes: [u8; 24] = fetch(memory, from)?;
             store(memory, to, &[word(&bytes, 0), word(&bytes, 16), half(&bytes, 8).into()])?;
         }
-        After::SocketType(at) => {
+        ResultConversion::SocketType(at) => {
             let kind = u64::from(u32::from_le_bytes(fetch(memory, at)?));
             let written = memory.write(at, &(numbers::socket_type(kind) as u32).to_le_bytes());
             return if written { Ok((result, None)) } else { Err(EFAULT) };
         }
-        After::Status(at) if at != 0 && result != 0 => write_status(at, memory)?,
-        After::Information(from, to) | After::Waited(from, to) => {
+        ResultConversion::Status(at) if at != 0 && result != 0 => write_status(at, memory)?,
+        ResultConversion::Information(from, to) | ResultConversion::Waited(from, to) => {
             let mut info: [u8; 128] = fetch(memory, from)?;
             information_to_mips(&mut info);
             if !memory.write(to, &info) {
                 return Err(EFAULT);
             }
-            if let After::Waited(..) = after {
+            if let ResultConversion::Waited(..) = after {
                 return Ok((numbers::signal_to_mips(result), None));
             }
         }
-        After::Flags => return Ok((numbers::open_flags_to_mips(result), None)),
-        After::Signal => return Ok((numbers::signal_to_mips(result), None)),
-        After::Pair(at) => {
+        ResultConversion::Flags => return Ok((numbers::open_flags_to_mips(result), None)),
+        ResultConversion::Signal => return Ok((numbers::signal_to_mips(result), None)),
+        ResultConversion::Pair(at) => {
             let bytes: [u8; 8] = fetch(memory, at)?;
             return Ok((half(&bytes, 0).into(), Some(half(&bytes, 4).into())));
         }
-        After::Machine(at) if !memory.write(at.wrapping_add(4 * 65), b"mips64\0") => return Err(EFAULT),
+        ResultConversion::Machine(at) if !memory.write(at.wrapping_add(4 * 65), b"mips64\0") => {
+            return Err(EFAULT);
+        }
         _ => {}
     }
     Ok((result, None))
 }
 
-fn write_stat(from: &[u8; 128], to: u64, memory: &dyn Structures) -> Result<(), u64> {
+fn write_stat(from: &[u8; 128], to: u64, memory: &dyn UserMemory) -> Result<(), u64> {
     let mut out = [0; 104];
-    // Where each field is there, where here, and how many bytes of it.
+    // The offset in the generic structure, the offset in the MIPS structure, and the size of each field.
     const FIELDS: [(usize, usize, usize); 16] = [
         (0, 0, 4),
         (8, 16, 8),
@@ -503,16 +534,16 @@ fn write_stat(from: &[u8; 128], to: u64, memory: &dyn Structures) -> Result<(), 
     if memory.write(to, &out) { Ok(()) } else { Err(EFAULT) }
 }
 
-fn write_file_system(at: u64, memory: &dyn Structures) -> Result<(), u64> {
+fn write_file_system(at: u64, memory: &dyn UserMemory) -> Result<(), u64> {
     let bytes: [u8; 88] = fetch(memory, at)?;
-    // Here: type, block size, fragment size, blocks, free, files, files free, available, id, name length, flags.
+    // MIPS order: type, block size, fragment size, blocks, free, files, files free, available, id, name length, flags.
     const ORDER: [usize; 11] = [0, 1, 9, 2, 3, 5, 6, 4, 7, 8, 10];
     let words: Vec<u64> = ORDER.iter().map(|index| word(&bytes, 8 * index)).collect();
     store(memory, at, &words)
 }
 
-/// A child's signals are numbered as MIPS does.
-fn write_status(at: u64, memory: &dyn Structures) -> Result<(), u64> {
+/// Converts the signal numbers in a child status to MIPS.
+fn write_status(at: u64, memory: &dyn UserMemory) -> Result<(), u64> {
     let status = u64::from(u32::from_le_bytes(fetch(memory, at)?));
     let (low, high) = (status & 0x7f, status >> 8 & 0xff);
     let converted = match low {

@@ -1,5 +1,4 @@
-//! A unit: the code that direct jumps and calls reach from one address, translated together in the order of its addresses.
-//! Not what single instructions become (`lower`), and not where units lie (`engine`).
+//! Translates a unit: all code that direct jumps and calls reach from an address, in address order.
 
 use std::collections::BTreeSet;
 
@@ -8,12 +7,12 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::code::{Exit, Reach, Unit, exit, successors};
 use super::instruction::decode;
 use super::lower::Lowering;
-use longma_translate::parts::{Options, Part};
+use longma_translate::optimizations::{Optimization, Options};
 
-/// A unit has no more source instructions than this: branches of 16 bits reach across it.
-const MOST_INSTRUCTIONS: usize = 3000;
+/// Maximum number of source instructions in a unit, limited by the reach of 16-bit branches.
+const MAX_INSTRUCTIONS: usize = 3000;
 
-/// Follows direct jumps and calls from `start`, up to what `known` has.
+/// Follows direct jumps and calls from `start`, up to addresses for which `known` returns true.
 fn reach(
     start: u64,
     fetch: &dyn Fn(u64) -> Option<u32>,
@@ -25,7 +24,7 @@ fn reach(
     let mut ahead = std::collections::VecDeque::from([start]);
     while let Some(leader) = ahead.pop_front() {
         let is_new = leader == start || !known(leader);
-        if !is_new || found.leaders.contains(&leader) || visited.len() >= MOST_INSTRUCTIONS {
+        if !is_new || found.leaders.contains(&leader) || visited.len() >= MAX_INSTRUCTIONS {
             continue;
         }
         let mut pc = leader;
@@ -42,13 +41,13 @@ fn reach(
                 {
                     found.words.insert(pc.wrapping_add(4), word);
                 }
-                if options.has(Part::Units) {
+                if options.has(Optimization::Units) {
                     ahead.extend(next);
                 }
                 break;
             }
             pc = pc.wrapping_add(4);
-            if known(pc) || visited.len() >= MOST_INSTRUCTIONS {
+            if known(pc) || visited.len() >= MAX_INSTRUCTIONS {
                 break;
             }
         }
@@ -59,7 +58,8 @@ fn reach(
     found
 }
 
-/// Translates what `start` reaches. `fetch` reads the source's code; `known` says what has code already.
+/// Translates the code that is reachable from `start`. `fetch` reads source code. Addresses for which `known` returns
+/// true are not included.
 pub fn translate(
     start: u64,
     fetch: &dyn Fn(u64) -> Option<u32>,

@@ -1,6 +1,5 @@
-//! Which registers an instruction reads and writes, and which are read behind a place before they are written.
-//! Not what becomes of them.
-//! Source: MIPS64 Architecture for Programmers, volume II-A; the table's operands.
+//! Registers that an instruction reads and writes, and liveness analysis. Source: MIPS64 Architecture for Programmers,
+//! volume II-A; the operands in the instruction table.
 
 use rustc_hash::FxHashMap;
 
@@ -8,29 +7,29 @@ use super::code::{Reach, successors};
 use super::instruction::{Instruction, Op};
 use super::registers::{HIGH, LOW, general};
 
-/// Registers, by a bit each: LoongArch's general ones, and behind them lo and hi.
+/// A set of registers: one bit for each LoongArch general-purpose register, followed by lo and hi.
 pub(super) type Set = u64;
-/// All of them.
+/// All registers.
 pub(super) const EVERYTHING: Set = !0;
 const GENERAL: Set = 0xffff_ffff;
-/// at: compilers and assemblers have in it what is read within a function.
+/// Register at, which compilers and assemblers use as a temporary within a function.
 const ASSEMBLER_TEMPORARY: u8 = 1;
 const PRODUCTS: Set = LOW_BIT | HIGH_BIT;
 const LOW_BIT: Set = 1 << (32 + LOW);
 const HIGH_BIT: Set = 1 << (32 + HIGH);
 
-/// The set of a LoongArch register; that which is zero is in none.
+/// The set that contains a LoongArch register. Empty for r0.
 pub(super) fn bit(register: u8) -> Set {
     if register == 0 { 0 } else { 1 << register }
 }
 
-/// The set of lo or hi.
+/// The set that contains lo or hi.
 pub(super) fn half_bit(half: u8) -> Set {
     1 << (32 + half)
 }
 
 impl Instruction {
-    /// True if what it writes depends on what is there.
+    /// Whether the result depends on the old value of the destination.
     pub(super) fn reads_destination(self) -> bool {
         use Op::*;
         matches!(
@@ -39,7 +38,7 @@ impl Instruction {
         )
     }
 
-    /// The general registers that it reads, by LoongArch's numbers.
+    /// The general-purpose registers that the instruction reads, as LoongArch registers.
     pub(super) fn read(self) -> Set {
         let written = self.destination_at().filter(|_| !self.reads_destination());
         let positions = self.general_operands().filter(|at| Some(*at) != written);
@@ -53,9 +52,9 @@ impl Instruction {
             Mfhi => HIGH_BIT,
             Madd | Maddu | Msub | Msubu => PRODUCTS | GENERAL,
             Syscall => GENERAL,
-            // A handler sees all registers and goes on where it likes.
+            // A signal handler sees all registers and can resume anywhere.
             Break => EVERYTHING,
-            // A mark tells the model what is in a register.
+            // A marker reports the value of a register to the model.
             Andi if self.rt() == 0 => GENERAL,
             _ if self.is_served() && !self.is_checked_sum() => GENERAL,
             _ => 0,
@@ -75,22 +74,22 @@ impl Instruction {
     }
 }
 
-/// What is read from an instruction on that does not jump, if `live` is read behind it.
+/// Liveness before an instruction that is not a jump, given the liveness `live` after it.
 pub(super) fn slot_before(slot: Instruction, live: Set) -> Set {
     slot.reads() | live & !slot.writes()
 }
 
-/// What a step through the code does to what is read behind it.
+/// The effect of an instruction on liveness.
 struct Step {
     pc: u64,
     reads: Set,
     writes: Set,
-    /// Where it goes on, with the delay slot between if there is one.
+    /// The successors, reached after the delay slot if there is one.
     next: Vec<u64>,
-    /// Goes there past the delay slot.
+    /// A successor that is reached without executing the delay slot.
     past: Option<u64>,
     slot: Option<(Set, Set)>,
-    /// What is read where nobody knows what comes.
+    /// Liveness at unknown successors.
     beyond: Set,
 }
 
@@ -109,7 +108,7 @@ impl Step {
         };
         let Some(slot) = reach.instruction(pc.wrapping_add(4)) else { return unknown(EVERYTHING) };
         let beyond = match instruction.op {
-            // The assembler's register never has a result: it is lost like hi and lo.
+            // The assembler temporary never holds a result. It is dead after a return, like hi and lo.
             Op::Jr | Op::JrHb if instruction.rs() == 31 => GENERAL & !bit(general(ASSEMBLER_TEMPORARY)),
             Op::Jr | Op::JrHb => EVERYTHING,
             Op::Jalr | Op::JalrHb => GENERAL,
@@ -131,14 +130,15 @@ impl Step {
     }
 }
 
-/// What is read from each place of a unit on.
+/// Liveness at each address of a unit.
 pub(super) struct Liveness {
     before: FxHashMap<u64, Set>,
     behind: FxHashMap<u64, Set>,
 }
 
 impl Liveness {
-    /// Of all that is reached; if not `across` blocks, all general registers are read behind each.
+    /// Computes liveness for all reachable code. Without `across`, all general-purpose registers are live at the end of
+    /// each block.
     pub fn new(reach: &Reach, across: bool) -> Self {
         let mut steps: Vec<Step> = reach.words.keys().map(|pc| Step::of(reach, *pc, across)).collect();
         steps.sort_unstable_by_key(|step| std::cmp::Reverse(step.pc));
@@ -157,12 +157,12 @@ impl Liveness {
         Self { before, behind }
     }
 
-    /// What is read from `pc` on.
+    /// Liveness before the instruction at `pc`.
     pub fn before(&self, pc: u64) -> Set {
         self.before.get(&pc).copied().unwrap_or(EVERYTHING)
     }
 
-    /// What is read behind the instruction at `pc` and its delay slot.
+    /// Liveness after the instruction at `pc` and its delay slot.
     pub fn behind(&self, pc: u64) -> Set {
         self.behind.get(&pc).copied().unwrap_or(EVERYTHING)
     }

@@ -1,12 +1,11 @@
-//! How wide the values of registers are known to be.
-//! Not what is known of their bits otherwise, nor what instructions make of it (`deferred`).
+//! The known width of register values.
 
-/// What is known of a register's value.
+/// What is known about a register's value.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Width {
-    /// It is less than 2 to the power of this, unsigned.
+    /// The value is less than 2 to the power of this, unsigned.
     pub bits: u8,
-    /// It is a word, signed.
+    /// The value is sign-extended from 32 bits.
     pub is_word: bool,
 }
 
@@ -14,7 +13,7 @@ impl Width {
     pub const UNKNOWN: Self = Self { bits: 64, is_word: false };
     pub const WORD: Self = Self { bits: 64, is_word: true };
 
-    /// Of a value below 2 to the power of `bits`.
+    /// A value below 2 to the power of `bits`.
     pub const fn of(bits: u8) -> Self {
         Self { bits, is_word: bits < 32 }
     }

@@ -1,7 +1,6 @@
-//! x86-64's registers as gdb numbers, names and sizes them, and where a thread has them.
-//! Not what they mean.
-//! Source: GDB manual, appendix G.5.7 (i386 features); gdb/features/i386 in its sources for the order; Intel SDM, volume 1, section 8.1.7
-//! (tag word), volume 2 (FXSAVE).
+//! The x86-64 registers with GDB's numbers, names and sizes, and access to their values in a thread. Source: GDB
+//! manual, appendix G.5.7 (i386 features); gdb/features/i386 in its sources for the order; Intel SDM, volume 1, section
+//! 8.1.7 (tag word), volume 2 (FXSAVE).
 
 use longma_loongarch::State;
 use longma_translate::debug::{Description, Register, Row, Value, flags, of_word, value, vector, words};
@@ -11,55 +10,63 @@ use crate::registers::*;
 use crate::service::frame::{FLOAT_BYTES, restore_x87, save_floats};
 use crate::service::{control, keep_flags, kept_flags, set_control};
 
-/// What a register is.
+/// A kind of register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Seen {
-    /// A general register; the number of the first among those.
+pub enum RegisterKind {
+    /// A general register; the field is the first one's number in GDB's order.
     General(u8),
     /// RIP.
     Pc,
     /// RFLAGS.
     Flags,
-    /// Selectors of segments.
+    /// A segment selector.
     Segment,
-    /// The stack of x87.
+    /// An x87 stack register.
     X87,
-    /// Its control, status and tag words, and what it says of the last instruction.
+    /// An x87 control, status or tag word, or a word of the last instruction's state.
     X87Word,
-    /// The lower half of a vector.
+    /// The lower half of a YMM register.
     Xmm,
     /// MXCSR.
     Control,
     /// RAX before a system call.
     Original,
-    /// The base of FS, then that of GS.
+    /// The FS base, then the GS base.
     Base,
-    /// The upper half of a vector.
+    /// The upper half of a YMM register.
     Upper,
 }
 
-static ROWS: [Row<Seen>; 13] = [
-    Row::new("i386.core", Seen::General(0), 6, 64, "rax rbx rcx rdx rsi rdi", "int64", "general"),
-    Row::new("i386.core", Seen::General(6), 2, 64, "rbp rsp", "data_ptr", "general"),
-    Row::new("i386.core", Seen::General(8), 8, 64, "r8 r9 r10 r11 r12 r13 r14 r15", "int64", "general"),
-    Row::new("i386.core", Seen::Pc, 1, 64, "rip", "code_ptr", "general"),
-    Row::new("i386.core", Seen::Flags, 1, 32, "eflags", "i386_eflags", "general"),
-    Row::new("i386.core", Seen::Segment, 6, 32, "cs ss ds es fs gs", "int32", "general"),
-    Row::new("i386.core", Seen::X87, 8, 80, "st#", "i387_ext", "float"),
+static ROWS: [Row<RegisterKind>; 13] = [
+    Row::new("i386.core", RegisterKind::General(0), 6, 64, "rax rbx rcx rdx rsi rdi", "int64", "general"),
+    Row::new("i386.core", RegisterKind::General(6), 2, 64, "rbp rsp", "data_ptr", "general"),
     Row::new(
         "i386.core",
-        Seen::X87Word,
+        RegisterKind::General(8),
+        8,
+        64,
+        "r8 r9 r10 r11 r12 r13 r14 r15",
+        "int64",
+        "general",
+    ),
+    Row::new("i386.core", RegisterKind::Pc, 1, 64, "rip", "code_ptr", "general"),
+    Row::new("i386.core", RegisterKind::Flags, 1, 32, "eflags", "i386_eflags", "general"),
+    Row::new("i386.core", RegisterKind::Segment, 6, 32, "cs ss ds es fs gs", "int32", "general"),
+    Row::new("i386.core", RegisterKind::X87, 8, 80, "st#", "i387_ext", "float"),
+    Row::new(
+        "i386.core",
+        RegisterKind::X87Word,
         8,
         32,
         "fctrl fstat ftag fiseg fioff foseg fooff fop",
         "int",
         "float",
     ),
-    Row::new("i386.sse", Seen::Xmm, 16, 128, "xmm#", "vec128", "vector"),
-    Row::new("i386.sse", Seen::Control, 1, 32, "mxcsr", "i386_mxcsr", "vector"),
-    Row::new("i386.linux", Seen::Original, 1, 64, "orig_rax", "int", "system"),
-    Row::new("i386.segments", Seen::Base, 2, 64, "fs_base gs_base", "int", "general"),
-    Row::new("i386.avx", Seen::Upper, 16, 128, "ymm#h", "uint128", "vector"),
+    Row::new("i386.sse", RegisterKind::Xmm, 16, 128, "xmm#", "vec128", "vector"),
+    Row::new("i386.sse", RegisterKind::Control, 1, 32, "mxcsr", "i386_mxcsr", "vector"),
+    Row::new("i386.linux", RegisterKind::Original, 1, 64, "orig_rax", "int", "system"),
+    Row::new("i386.segments", RegisterKind::Base, 2, 64, "fs_base gs_base", "int", "general"),
+    Row::new("i386.avx", RegisterKind::Upper, 16, 128, "ymm#h", "uint128", "vector"),
 ];
 
 const FLAGS: [(&str, u8); 17] = [
@@ -106,13 +113,13 @@ fn types(feature: &str) -> String {
     }
 }
 
-/// The registers of a program, which has upper halves of vectors where AVX is announced.
-pub fn description() -> Description<Seen> {
+/// The registers of a program. Upper halves of YMM registers exist only if AVX is announced.
+pub fn description() -> Description<RegisterKind> {
     let rows = if has_avx() { &ROWS[..] } else { &ROWS[..ROWS.len() - 1] };
     Description { architecture: "i386:x86-64", rows, types }
 }
 
-/// The general registers in gdb's order, by the numbers that instructions have: RAX, RBX, RCX, RDX, RSI, RDI, RBP, RSP.
+/// The encoding numbers of RAX, RBX, RCX, RDX, RSI, RDI, RBP and RSP, which is GDB's order.
 const ORDER: [usize; 8] = [0, 3, 1, 2, 6, 7, 5, 4];
 
 fn general(first: u8, index: usize) -> u8 {
@@ -120,73 +127,73 @@ fn general(first: u8, index: usize) -> u8 {
     GENERAL[ORDER.get(place).copied().unwrap_or(place)]
 }
 
-/// CS, SS and the others of user programs.
+/// The selectors in user mode: CS, SS and the others.
 const SELECTORS: [u64; 6] = [0x33, 0x2b, 0, 0, 0, 0];
-/// What the kernel says where no call is being made.
+/// The kernel's value outside a system call.
 const NO_CALL: u64 = u64::MAX;
-/// Where FXSAVE's area has ST(0).
+/// The offset of ST(0) in the FXSAVE area.
 const STACK_AT: usize = 32;
 
-/// What is in a register of a thread that is between two instructions.
-pub fn read(register: Register<Seen>, state: &State) -> Value {
+/// Reads a register of a thread that is between two instructions.
+pub fn read(register: Register<RegisterKind>, state: &State) -> Value {
     let Register { kind, index, .. } = register;
     match kind {
-        Seen::General(first) => of_word(state.r(general(first, index))),
-        Seen::Pc => of_word(state.pc),
-        Seen::Flags => of_word(flags_of(state) | kept_flags(state)),
-        Seen::Segment => of_word(SELECTORS[index]),
-        Seen::X87 => {
+        RegisterKind::General(first) => of_word(state.r(general(first, index))),
+        RegisterKind::Pc => of_word(state.pc),
+        RegisterKind::Flags => of_word(flags_of(state) | kept_flags(state)),
+        RegisterKind::Segment => of_word(SELECTORS[index]),
+        RegisterKind::X87 => {
             let area = save_floats(state);
             let mut value = Value::default();
             value[..10].copy_from_slice(&area[STACK_AT + 16 * index..][..10]);
             value
         }
-        Seen::X87Word => of_word(x87_word(&save_floats(state), index).into()),
-        Seen::Xmm => {
+        RegisterKind::X87Word => of_word(x87_word(&save_floats(state), index).into()),
+        RegisterKind::Xmm => {
             let [low, high, ..] = state.v[16 + index].0;
             value([low, high, 0, 0])
         }
-        Seen::Control => of_word(control(state).into()),
-        Seen::Original => of_word(NO_CALL),
-        Seen::Base if index == 0 => of_word(state.r(THREAD_POINTER)),
-        Seen::Base => of_word(state.lbt.scratch[usize::from(GS_BASE)]),
-        Seen::Upper => {
+        RegisterKind::Control => of_word(control(state).into()),
+        RegisterKind::Original => of_word(NO_CALL),
+        RegisterKind::Base if index == 0 => of_word(state.r(THREAD_POINTER)),
+        RegisterKind::Base => of_word(state.lbt.scratch[usize::from(GS_BASE)]),
+        RegisterKind::Upper => {
             let [low, high] = upper(state, index);
             value([low, high, 0, 0])
         }
     }
 }
 
-/// Sets a register of a thread that is between two instructions; false if it cannot have the value.
-pub fn write(register: Register<Seen>, value: &Value, state: &mut State) -> bool {
+/// Writes a register of a thread that is between two instructions. Returns false if it cannot hold the value.
+pub fn write(register: Register<RegisterKind>, value: &Value, state: &mut State) -> bool {
     let Register { kind, index, .. } = register;
     let [low, high, ..] = words(value);
     match kind {
-        Seen::General(first) => state.set_r(general(first, index), low),
-        Seen::Pc => state.pc = low,
-        Seen::Flags => {
+        RegisterKind::General(first) => state.set_r(general(first, index), low),
+        RegisterKind::Pc => state.pc = low,
+        RegisterKind::Flags => {
             set_flags_of(state, low);
             keep_flags(state, low);
         }
-        Seen::Segment => return low == SELECTORS[index],
-        Seen::X87 => {
+        RegisterKind::Segment => return low == SELECTORS[index],
+        RegisterKind::X87 => {
             let mut area = save_floats(state);
             area[STACK_AT + 16 * index..][..10].copy_from_slice(&value[..10]);
             restore_x87(state, &area);
         }
-        Seen::X87Word if index > 2 => return low == 0,
-        Seen::X87Word => {
+        RegisterKind::X87Word if index > 2 => return low == 0,
+        RegisterKind::X87Word => {
             let mut area = save_floats(state);
             set_x87_word(&mut area, index, low as u16);
             restore_x87(state, &area);
         }
-        Seen::Xmm => state.v[16 + index].0[..2].copy_from_slice(&[low, high]),
-        Seen::Control => set_control(state, low as u32),
-        // Which call was made, nobody asks.
-        Seen::Original => {}
-        Seen::Base if index == 0 => state.set_r(THREAD_POINTER, low),
-        Seen::Base => state.lbt.scratch[usize::from(GS_BASE)] = low,
-        Seen::Upper => set_upper(state, index, [low, high]),
+        RegisterKind::Xmm => state.v[16 + index].0[..2].copy_from_slice(&[low, high]),
+        RegisterKind::Control => set_control(state, low as u32),
+        // `orig_rax` is not used.
+        RegisterKind::Original => {}
+        RegisterKind::Base if index == 0 => state.set_r(THREAD_POINTER, low),
+        RegisterKind::Base => state.lbt.scratch[usize::from(GS_BASE)] = low,
+        RegisterKind::Upper => set_upper(state, index, [low, high]),
     }
     true
 }
@@ -195,7 +202,7 @@ fn half(area: &[u8; FLOAT_BYTES], at: usize) -> u16 {
     u16::from_le_bytes([area[at], area[at + 1]])
 }
 
-/// x87's control, status and tag words; what it would say of the last instruction is not kept.
+/// The x87 control, status and tag words. The last instruction's state is not recorded and reads as zero.
 fn x87_word(area: &[u8; FLOAT_BYTES], index: usize) -> u16 {
     match index {
         0 | 1 => half(area, 2 * index),
@@ -204,7 +211,7 @@ fn x87_word(area: &[u8; FLOAT_BYTES], index: usize) -> u16 {
     }
 }
 
-/// What the tag word says of a register, by its own number: 0 valid, 1 zero, 2 special, 3 empty.
+/// The tag of the physical register `number`: 0 valid, 1 zero, 2 special, 3 empty.
 fn tag(area: &[u8; FLOAT_BYTES], number: u16) -> u16 {
     if area[4] >> number & 1 == 0 {
         return 3;
@@ -220,7 +227,7 @@ fn tag(area: &[u8; FLOAT_BYTES], number: u16) -> u16 {
     }
 }
 
-/// Sets the control, the status or the tag word: of tags it is kept which registers are empty.
+/// Sets the control, status or tag word. Of tags, only empty or not is stored.
 fn set_x87_word(area: &mut [u8; FLOAT_BYTES], index: usize, word: u16) {
     if index < 2 {
         area[2 * index..][..2].copy_from_slice(&word.to_le_bytes());
@@ -233,7 +240,7 @@ fn set_x87_word(area: &mut [u8; FLOAT_BYTES], index: usize, word: u16) {
 mod tests {
     use super::*;
 
-    fn all() -> Vec<Register<Seen>> {
+    fn all() -> Vec<Register<RegisterKind>> {
         Description { architecture: "", rows: &ROWS, types }.registers().collect()
     }
 
@@ -244,33 +251,34 @@ mod tests {
     }
 
     #[test]
-    fn registers_have_the_numbers_that_gdb_gives_them() {
-        let names: Vec<(usize, Seen, usize)> =
+    fn register_numbers_match_gdb() {
+        let names: Vec<(usize, RegisterKind, usize)> =
             all().into_iter().enumerate().map(|(n, register)| (n, register.kind, register.bytes)).collect();
         for (number, kind, bytes) in [
-            (7, Seen::General(6), 8),
-            (16, Seen::Pc, 8),
-            (17, Seen::Flags, 4),
-            (18, Seen::Segment, 4),
-            (24, Seen::X87, 10),
-            (32, Seen::X87Word, 4),
-            (40, Seen::Xmm, 16),
-            (56, Seen::Control, 4),
-            (57, Seen::Original, 8),
-            (59, Seen::Base, 8),
-            (75, Seen::Upper, 16),
+            (7, RegisterKind::General(6), 8),
+            (16, RegisterKind::Pc, 8),
+            (17, RegisterKind::Flags, 4),
+            (18, RegisterKind::Segment, 4),
+            (24, RegisterKind::X87, 10),
+            (32, RegisterKind::X87Word, 4),
+            (40, RegisterKind::Xmm, 16),
+            (56, RegisterKind::Control, 4),
+            (57, RegisterKind::Original, 8),
+            (59, RegisterKind::Base, 8),
+            (75, RegisterKind::Upper, 16),
         ] {
             assert_eq!(names[number], (number, kind, bytes));
         }
         assert_eq!(names.len(), 76);
-        // RBX, RSP and R15: as instructions number them, 3, 4 and 15.
+        // RBX, RSP and R15 have the encoding numbers 3, 4 and 15.
         let places = [(0, 1), (6, 1), (8, 7)].map(|(first, index)| general(first, index));
         assert_eq!(places, [GENERAL[3], STACK_POINTER, GENERAL[15]]);
     }
 
     #[test]
-    fn what_is_written_to_a_register_is_read_back_and_changes_no_other() {
-        let is_tag = |register: &Register<Seen>| register.kind == Seen::X87Word && register.index == 2;
+    fn a_written_register_reads_back_and_others_are_unchanged() {
+        let is_tag =
+            |register: &Register<RegisterKind>| register.kind == RegisterKind::X87Word && register.index == 2;
         for register in all().into_iter().filter(|register| !is_tag(register)) {
             let mut state = fresh();
             let before: Vec<Value> = all().iter().map(|other| read(*other, &state)).collect();
@@ -278,10 +286,10 @@ mod tests {
             given[0] ^= 1;
             given[register.bytes - 1] ^= if register.bytes > 4 { 0x10 } else { 0 };
             let fits = write(register, &given, &mut state);
-            let constant = matches!(register.kind, Seen::Segment | Seen::Original)
-                || register.kind == Seen::X87Word && register.index > 1;
+            let constant = matches!(register.kind, RegisterKind::Segment | RegisterKind::Original)
+                || register.kind == RegisterKind::X87Word && register.index > 1;
             assert_eq!(read(register, &state) == given, !constant, "{register:?}");
-            assert_eq!(fits, !constant || register.kind == Seen::Original, "{register:?}");
+            assert_eq!(fits, !constant || register.kind == RegisterKind::Original, "{register:?}");
             for (other, before) in all().into_iter().zip(before).filter(|(other, _)| *other != register) {
                 assert_eq!(read(other, &state), before, "{other:?} by {register:?}");
             }
@@ -289,12 +297,12 @@ mod tests {
     }
 
     #[test]
-    fn tags_tell_empty_registers_from_zero_and_numbers_from_others() {
+    fn tags_distinguish_empty_zero_valid_and_special_registers() {
         let mut state = fresh();
         let words = |state: &State| x87_word(&save_floats(state), 2);
         assert_eq!(words(&state), 0xffff);
         let mut area = save_floats(&state);
-        // The top of the stack is register 6: 1.0, then 0.0; register 0 is infinite and 1 denormal.
+        // The top of the stack is register 6: 1.0, then 0.0. Register 0 is infinite and register 1 denormal.
         area[2..4].copy_from_slice(&(6u16 << 11).to_le_bytes());
         area[4] = 0b1100_0011;
         for (at, exponent, mantissa) in
@@ -305,8 +313,8 @@ mod tests {
         }
         restore_x87(&mut state, &area);
         assert_eq!(words(&state), 0b01_00_11_11_11_11_10_10);
-        let tags = Register { kind: Seen::X87Word, index: 2, bytes: 4 };
+        let tags = Register { kind: RegisterKind::X87Word, index: 2, bytes: 4 };
         assert!(write(tags, &of_word(0b00_00_11_11_11_11_11_00), &mut state));
-        assert_eq!(words(&state), 0b01_00_11_11_11_11_11_10, "what is in them says which");
+        assert_eq!(words(&state), 0b01_00_11_11_11_11_11_10, "the contents determine the tag");
     }
 }

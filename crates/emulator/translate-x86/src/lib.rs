@@ -1,6 +1,5 @@
-//! x86-64 up to AVX2, as Linux programs use it.
-//! Not the engine, which knows no source architecture.
-//! Source: Intel 64 and IA-32 Architectures Software Developer's Manual; System V ABI, AMD64 supplement, appendix A.2 (calls).
+//! The translation front end for x86-64 up to AVX2, in user mode under Linux. Source: Intel 64 and IA-32 Architectures
+//! Software Developer's Manual; System V ABI, AMD64 supplement, appendix A.2 (system calls).
 
 mod code;
 pub mod debug;
@@ -17,32 +16,32 @@ use longma_loongarch::{Instruction as Word, Op as La, State, Trap};
 pub use code::Known;
 use code::{reading, unit};
 use longma_translate::debug::{Description, Register, Value};
-use longma_translate::front_end::{self, CallResult, FrontEnd, Served, Step, Structures};
-use longma_translate::parts::Options;
+use longma_translate::front_end::{self, CallResult, FrontEnd, ServiceResult, SyscallAction, UserMemory};
+use longma_translate::optimizations::Options;
 use registers::{
     GENERAL, JUMP, NOT_ZERO, PARITY, RAX, SCRATCH, SSE_CONTROL, STACK_POINTER, TABLE, TARGET, THREAD_POINTER,
     X87_WORDS,
 };
 pub use service::frame;
-use system::After;
+use system::ResultConversion;
 
-/// Where the code of one instruction begins.
+/// The start of the code of one instruction.
 type Position = front_end::Position<Known>;
-/// A translated unit.
+/// A translation unit.
 type Unit = front_end::Unit<Instruction, Known>;
 
-/// Errors are the negative numbers from -1 to this.
+/// Errors are the values from -4095 to -1.
 const LAST_ERROR: u64 = -4095i64 as u64;
 
-/// x86-64 as the engine sees it.
+/// The x86-64 front end.
 #[derive(Debug)]
 pub struct X86_64;
 
 impl FrontEnd for X86_64 {
     type Service = Instruction;
     type Pending = Known;
-    type After = After;
-    type Seen = debug::Seen;
+    type ResultConversion = ResultConversion;
+    type RegisterKind = debug::RegisterKind;
 
     const NAME: &'static str = "x86-64";
     const ENTRY_SHIFT: u32 = 2;
@@ -51,24 +50,24 @@ impl FrontEnd for X86_64 {
     const IS_COHERENT: bool = true;
     const THREAD_POINTER: u8 = THREAD_POINTER;
     const SYSCALL_BYTES: u64 = 2;
-    const ROOM_BYTES: u64 = system::ROOM_BYTES;
+    const CALL_BUFFER_BYTES: u64 = system::CALL_BUFFER_BYTES;
 
     fn prepare_process() {
         let _ = system::name(0);
     }
 
-    fn missing(pc: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> Option<u64> {
-        reading::missing(pc, fetch)
+    fn missing_address(pc: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> Option<u64> {
+        reading::missing_address(pc, fetch)
     }
 
     fn translate(
         start: u64,
-        door: Option<u64>,
+        extra_entry: Option<u64>,
         fetch: &dyn Fn(u64) -> Option<u32>,
         known: &dyn Fn(u64) -> bool,
         options: &Options,
     ) -> Unit {
-        unit::translate(start, door, fetch, known, options)
+        unit::translate(start, extra_entry, fetch, known, options)
     }
 
     fn translate_one(start: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> Unit {
@@ -96,42 +95,42 @@ impl FrontEnd for X86_64 {
         state.lbt.scratch[usize::from(SSE_CONTROL)] = 0;
     }
 
-    fn settle(known: Known, state: &mut State, _: &dyn Structures) {
+    fn settle(known: Known, state: &mut State, _: &dyn UserMemory) {
         known.settle(state);
     }
 
-    fn serve(instruction: Instruction, state: &mut State, memory: &dyn Structures) -> Served {
+    fn serve(instruction: Instruction, state: &mut State, memory: &dyn UserMemory) -> ServiceResult {
         service::serve(&instruction, state, memory)
     }
 
-    fn missed(state: &State, _: &dyn Fn(u64) -> Option<u8>) -> u64 {
+    fn missed_target(state: &State, _: &dyn Fn(u64) -> Option<u8>) -> u64 {
         state.r(TARGET)
     }
 
-    fn looked_up(state: &State, word: &Word) -> Option<u64> {
+    fn lookup_target(state: &State, word: &Word) -> Option<u64> {
         let looks_up = word.op == La::LdWu && word.d == word.j && matches!(word.d, SCRATCH | JUMP);
         looks_up.then(|| state.r(TARGET))
     }
 
-    /// A division that traps, and an instruction that only the kernel may execute.
+    /// Division errors and privileged instructions already raise the right trap.
     fn trap(trap: Trap) -> Trap {
         trap
     }
 
-    fn call(state: &mut State, room: u64, memory: &dyn Structures) -> Step<After> {
+    fn call(state: &mut State, buffer: u64, memory: &dyn UserMemory) -> SyscallAction<ResultConversion> {
         // RDI, RSI, RDX, R10, R8, R9.
         let arguments = [7, 6, 2, 10, 8, 9].map(|number: usize| state.r(GENERAL[number]));
-        system::prepare(state.r(RAX), arguments, state, room, memory)
+        system::prepare(state.r(RAX), arguments, state, buffer, memory)
     }
 
-    fn finish(after: After, result: u64, memory: &dyn Structures) -> CallResult {
+    fn finish(after: ResultConversion, result: u64, memory: &dyn UserMemory) -> CallResult {
         system::finish(after, result, memory)
     }
 
-    fn changed(after: After, result: u64) -> Option<Range<u64>> {
+    fn changed(after: ResultConversion, result: u64) -> Option<Range<u64>> {
         let (start, bytes) = match after {
-            After::Mapped(start, bytes) => (start, bytes),
-            After::Placed(bytes) if result < LAST_ERROR => (result, bytes),
+            ResultConversion::Mapped(start, bytes) => (start, bytes),
+            ResultConversion::Placed(bytes) if result < LAST_ERROR => (result, bytes),
             _ => return None,
         };
         Some(start..start.saturating_add(bytes))
@@ -145,31 +144,31 @@ impl FrontEnd for X86_64 {
         state.set_r(THREAD_POINTER, value);
     }
 
-    fn enter(state: &mut State, back: u64, memory: &dyn Structures) -> bool {
+    fn enter(state: &mut State, back: u64, memory: &dyn UserMemory) -> bool {
         frame::enter(state, back, memory)
     }
 
-    fn leave(state: &mut State, memory: &dyn Structures) -> Option<u64> {
+    fn leave(state: &mut State, memory: &dyn UserMemory) -> Option<u64> {
         frame::leave(state, memory)
     }
 
-    fn after_leaving(state: &mut State, frame: u64, memory: &dyn Structures) {
+    fn after_leaving(state: &mut State, frame: u64, memory: &dyn UserMemory) {
         frame::after(state, frame, memory);
     }
 
-    fn registers() -> Description<debug::Seen> {
+    fn registers() -> Description<debug::RegisterKind> {
         debug::description()
     }
 
-    fn read_register(register: Register<debug::Seen>, state: &State, _: &dyn Structures) -> Value {
+    fn read_register(register: Register<debug::RegisterKind>, state: &State, _: &dyn UserMemory) -> Value {
         debug::read(register, state)
     }
 
     fn write_register(
-        register: Register<debug::Seen>,
+        register: Register<debug::RegisterKind>,
         value: &Value,
         state: &mut State,
-        _: &dyn Structures,
+        _: &dyn UserMemory,
     ) -> bool {
         debug::write(register, value, state)
     }

@@ -1,58 +1,58 @@
-//! Where the registers of x86-64 are while a program runs as LoongArch code.
-//! Not the code.
-//! Source: LATX's map (lat-opensource/lat, target/i386/latx), but for RSP, which is where LoongArch has its own.
+//! The assignment of x86-64 registers and flags to LoongArch registers. Source: LATX's mapping (lat-opensource/lat,
+//! target/i386/latx), except for RSP, which is LoongArch's stack pointer.
 
 use iced_x86::Register;
 use longma_loongarch::State;
 
 pub use longma_translate::front_end::{SCRATCH, STACK_POINTER};
 
-/// The base of FS, the thread pointer.
+/// The FS base, which is the thread pointer.
 pub const THREAD_POINTER: u8 = 2;
-/// The start of the table of targets.
+/// The start of the lookup table.
 pub const TABLE: u8 = 31;
-/// The source address that an indirect jump goes to.
+/// The source address of an indirect jump.
 pub const TARGET: u8 = 27;
-/// Registers that hold nothing between two source instructions.
+/// Registers that are free between two source instructions.
 pub const TEMPORARIES: [u8; 6] = [4, 5, 16, 21, 22, TARGET];
 
-/// Where jumps through registers that are no returns find where to go: one of the temporaries.
+/// The register that indirect jumps other than returns use for the host address; one of the temporaries.
 pub const JUMP: u8 = 21;
 
 /// CF, as 0 or 1.
 pub const CARRY: u8 = 10;
-/// ZF is set if this is zero.
+/// ZF is set if this register is zero.
 pub const NOT_ZERO: u8 = 11;
-/// SF is this register's sign.
+/// SF is the sign of this register.
 pub const SIGN: u8 = 12;
-/// OF is this register's sign.
+/// OF is the sign of this register.
 pub const OVERFLOW: u8 = 13;
-/// PF is set if the lowest byte has an even number of ones.
+/// PF is set if the lowest byte of this register has even parity.
 pub const PARITY: u8 = 14;
-/// AF is bit 4.
+/// AF is bit 4 of this register.
 pub const ADJUST: u8 = 15;
 
-/// The scratch registers of the binary-translation extension: the base of GS.
+/// LBT scratch register: the GS base.
 pub const GS_BASE: u8 = 0;
-/// DF, as 0 or 1.
+/// LBT scratch register: DF, as 0 or 1.
 pub const DIRECTION: u8 = 1;
-/// x87's control word, status word without the top of the stack, and which registers are empty, 16 bits each.
+/// LBT scratch register: x87's control word, status word (without the top of the stack) and a mask of empty registers,
+/// 16 bits each.
 pub const X87_WORDS: u8 = 2;
-/// MXCSR but for rounding and exceptions, which FCSR has.
+/// LBT scratch register: MXCSR, except for rounding and exceptions, which are in FCSR.
 pub const SSE_CONTROL: u8 = 3;
 
-/// Vector registers that hold nothing between two source instructions.
+/// Vector registers that are free between two source instructions.
 pub const VECTOR_TEMPORARIES: [u8; 4] = [8, 9, 10, 11];
-/// Where x87's eight registers are: exponents and signs in one, 16 bits each, mantissas in the next two.
+/// The first of three vector registers with x87's register stack: signs and exponents, 16 bits each, then mantissas.
 pub const X87_EXPONENTS: u8 = 12;
-/// See [`X87_EXPONENTS`].
+/// The first mantissa register; see [`X87_EXPONENTS`].
 pub const X87_MANTISSAS: u8 = 13;
-/// The condition flag that is set if the upper half of some YMM register, in its place, may be other than zero.
+/// The condition flag that is set if the spill place of any YMM upper half may be nonzero.
 pub const UPPERS: u8 = 7;
-/// Zero, always.
+/// A vector register that is always zero.
 pub const ZERO_VECTOR: u8 = 15;
 
-/// The LoongArch register of the general register of this number, as instructions are encoded.
+/// The LoongArch registers of the general registers, by encoding number.
 pub const GENERAL: [u8; 16] = [23, 24, 25, 26, STACK_POINTER, 28, 29, 30, 6, 7, 8, 9, 17, 18, 19, 20];
 /// RAX.
 pub const RAX: u8 = GENERAL[0];
@@ -71,12 +71,12 @@ pub const RDI: u8 = GENERAL[7];
 /// R11.
 pub const R11: u8 = GENERAL[11];
 
-/// The LoongArch register that holds a general register of any size; AH to BH are in those of AX to BX.
+/// The LoongArch register of a general register of any size. AH to DH are in those of AX to DX.
 pub fn general(register: Register) -> u8 {
     GENERAL[register.full_register().number() & 15]
 }
 
-/// Whether it is AH, CH, DH or BH.
+/// Whether the register is AH, CH, DH or BH.
 pub fn is_high(register: Register) -> bool {
     matches!(register, Register::AH | Register::CH | Register::DH | Register::BH)
 }
@@ -86,20 +86,20 @@ pub fn vector(register: Register) -> u8 {
     16 + (register.number() & 15) as u8
 }
 
-/// Where the upper half of YMM register `n` is while nothing else is known of it: a register, and which half of that. Not above XMM `n`: what
-/// LSX leaves there is undefined, and what SSE leaves there is what was there.
+/// The default place of the upper half of YMM register `n`: a vector register, and which half of it. It is not above
+/// XMM `n`, because LSX instructions leave the upper half undefined, whereas SSE preserves it.
 pub const fn upper_place(n: usize) -> (u8, u8) {
     ((n >> 1) as u8, (n & 1) as u8)
 }
 
-/// The upper half of YMM register `n` of a thread.
+/// The upper half of YMM register `n`.
 pub fn upper(state: &State, n: usize) -> [u64; 2] {
     let (register, half) = upper_place(n);
     let lanes = state.v[usize::from(register)].0;
     if half == 0 { [lanes[0], lanes[1]] } else { [lanes[2], lanes[3]] }
 }
 
-/// Sets the upper half of YMM register `n` of a thread.
+/// Sets the upper half of YMM register `n`.
 pub fn set_upper(state: &mut State, n: usize, value: [u64; 2]) {
     let (register, half) = upper_place(n);
     let at = 2 * usize::from(half);
@@ -116,10 +116,10 @@ const ZF: u64 = 1 << 6;
 const SF: u64 = 1 << 7;
 const DF: u64 = 1 << 10;
 const OF: u64 = 1 << 11;
-/// Bit 1 and IF, which programs find set.
+/// Bit 1 and IF, which are always set.
 const ALWAYS: u64 = 0x202;
 
-/// RFLAGS from a thread's general and scratch registers.
+/// Computes RFLAGS from the general registers and DF.
 pub fn flags(x: &[u64; 32], direction: u64) -> u64 {
     let register = |number: u8| x[usize::from(number)];
     let bit = |set: bool, bit: u64| if set { bit } else { 0 };
@@ -133,7 +133,7 @@ pub fn flags(x: &[u64; 32], direction: u64) -> u64 {
         | bit((register(OVERFLOW) as i64) < 0, OF)
 }
 
-/// Sets a thread's flags from RFLAGS and gives DF.
+/// Sets the flags in the general registers from RFLAGS. Returns DF.
 pub fn set_flags(x: &mut [u64; 32], flags: u64) -> u64 {
     let sign = |set: bool| if set { 1 << 63 } else { 0 };
     let mut put = |number: u8, value: u64| x[usize::from(number)] = value;
@@ -146,12 +146,12 @@ pub fn set_flags(x: &mut [u64; 32], flags: u64) -> u64 {
     u64::from(flags & DF != 0)
 }
 
-/// RFLAGS of a thread.
+/// A thread's RFLAGS.
 pub fn flags_of(state: &State) -> u64 {
     flags(&state.x, state.lbt.scratch[usize::from(DIRECTION)])
 }
 
-/// Sets RFLAGS of a thread.
+/// Sets a thread's RFLAGS.
 pub fn set_flags_of(state: &mut State, flags: u64) {
     state.lbt.scratch[usize::from(DIRECTION)] = set_flags(&mut state.x, flags);
 }

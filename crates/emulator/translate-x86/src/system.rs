@@ -1,6 +1,5 @@
-//! System calls of x86-64 as the calls that LoongArch programs make: numbers, arguments, structures.
-//! Not the calls themselves, which are the process's.
-//! Source: Linux arch/x86/entry/syscalls/syscall_64.tbl, arch/x86/include/uapi/asm; `calls.tsv`.
+//! Conversion of x86-64 system calls to LoongArch system calls: numbers, arguments and structures. Source: Linux
+//! arch/x86/entry/syscalls/syscall_64.tbl, arch/x86/include/uapi/asm; `calls.tsv`.
 
 use std::sync::LazyLock;
 
@@ -8,33 +7,33 @@ use longma_loongarch::State;
 
 use super::registers::{GS_BASE, THREAD_POINTER};
 use longma_translate::calls::{Calls, fetch, store, word};
-use longma_translate::front_end::{self, CallResult, Structures};
+use longma_translate::front_end::{self, CallResult, UserMemory};
 
-/// What to do for a call.
-pub type Step = front_end::Step<After>;
+/// The action that a system call requires.
+pub type SyscallAction = front_end::SyscallAction<ResultConversion>;
 
-/// What remains to be done with a result.
+/// What to do with the result of a system call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum After {
+pub enum ResultConversion {
     /// Nothing.
     Nothing,
-    /// `struct stat` from one address to another.
+    /// Convert `struct stat`, from one address to another.
     Stat(u64, u64),
-    /// `struct sigaction` from one address to another.
+    /// Convert `struct sigaction`, from one address to another.
     Action(u64, u64),
-    /// As many `struct epoll_event` as the result says, from one address to another, where they are packed.
+    /// Convert as many `struct epoll_event` as the result says, from one address to another, where they are packed.
     Events(u64, u64),
-    /// The name of the machine in the structure at an address.
+    /// Set the machine name in the `struct utsname` at an address.
     Machine(u64),
-    /// Code in this range may have changed.
+    /// Invalidate code in this range: start address and length in bytes.
     Mapped(u64, u64),
-    /// The memory that the call has put somewhere.
+    /// Invalidate code in the mapping that the call created, with this length in bytes.
     Placed(u64),
-    /// The seconds that were left, in the `struct itimerval` at an address.
+    /// Return the remaining seconds in the `struct itimerval` at an address.
     Seconds(u64),
-    /// The time in seconds, from one address to another, and as the result.
+    /// Return the seconds of the time at one address, and store them at another.
     Time(u64, u64),
-    /// What is left of a time limit, in microseconds, from one address to another.
+    /// Convert the remaining timeout to microseconds, from one address to another.
     Limit(u64, u64),
 }
 
@@ -47,16 +46,16 @@ const CLONE_VM: u64 = 0x100;
 const CLONE_VFORK: u64 = 0x4000;
 const SA_RESTORER: u64 = 0x0400_0000;
 const MAP_32BIT: u64 = 0x40;
-/// Room for structures.
-pub(super) const ROOM_BYTES: u64 = 4096;
-/// As many events as have room.
-const MOST_EVENTS: u64 = 256;
-/// sizeof(struct epoll_event), which is packed.
+/// The size of the buffer for structures in bytes.
+pub(super) const CALL_BUFFER_BYTES: u64 = 4096;
+/// The maximum number of epoll events that fit the buffer.
+const MAX_EVENTS: u64 = 256;
+/// The size of the packed `struct epoll_event`.
 const EVENT_BYTES: u64 = 12;
 
 static CALLS: LazyLock<Calls> = LazyLock::new(|| Calls::parse(include_str!("calls.tsv"), 0));
 
-/// The name of a call, if there is one of this number.
+/// The name of a system call.
 pub fn name(number: u64) -> Option<&'static str> {
     CALLS.find(number).map(|(name, _)| name)
 }
@@ -65,62 +64,62 @@ fn generic(name: &str) -> u64 {
     CALLS.generic(name).unwrap_or(u64::MAX)
 }
 
-/// What call `number` of x86-64 is here. It may set the base of GS. Structures may be put at `room`.
+/// Decodes system call `number`. Structures may be placed at `buffer`. May set the GS base.
 pub fn prepare(
     number: u64,
     arguments: [u64; 6],
     state: &mut State,
-    room: u64,
-    memory: &dyn Structures,
-) -> Step {
+    buffer: u64,
+    memory: &dyn UserMemory,
+) -> SyscallAction {
     let Some((name, generic)) = CALLS.find(number) else {
-        return Step::Done(Err(ENOSYS));
+        return SyscallAction::Done(Err(ENOSYS));
     };
     if name == "arch_prctl" {
         return bases(arguments, state, memory);
     }
-    let call = Call { arguments, room, memory };
+    let call = Call { arguments, buffer, memory };
     let found = call.of_files(name).or_else(|| call.of_memory(name)).or_else(|| call.of_signals(name));
     match (found.or_else(|| call.of_waiting(name)), generic) {
-        (Some(step), _) => step.unwrap_or_else(|error| Step::Done(Err(error))),
-        (None, Some(number)) => Step::Call(number, arguments, After::Nothing),
-        (None, None) => Step::Done(Err(ENOSYS)),
+        (Some(step), _) => step.unwrap_or_else(|error| SyscallAction::Done(Err(error))),
+        (None, Some(number)) => SyscallAction::Call(number, arguments, ResultConversion::Nothing),
+        (None, None) => SyscallAction::Done(Err(ENOSYS)),
     }
 }
 
 /// arch_prctl(2).
-fn bases([code, address, ..]: [u64; 6], state: &mut State, memory: &dyn Structures) -> Step {
+fn bases([code, address, ..]: [u64; 6], state: &mut State, memory: &dyn UserMemory) -> SyscallAction {
     const SET_GS: u64 = 0x1001;
     const SET_FS: u64 = 0x1002;
     const GET_FS: u64 = 0x1003;
     const GET_GS: u64 = 0x1004;
     let gs = &mut state.lbt.scratch[usize::from(GS_BASE)];
     match code {
-        SET_FS => Step::ThreadPointer(address),
+        SET_FS => SyscallAction::ThreadPointer(address),
         SET_GS => {
             *gs = address;
-            Step::Done(Ok(0))
+            SyscallAction::Done(Ok(0))
         }
         GET_GS => {
             let value = *gs;
-            Step::Done(store(memory, address, &[value]).map(|()| 0))
+            SyscallAction::Done(store(memory, address, &[value]).map(|()| 0))
         }
-        GET_FS => Step::Done(store(memory, address, &[state.r(THREAD_POINTER)]).map(|()| 0)),
-        _ => Step::Done(Err(EINVAL)),
+        GET_FS => SyscallAction::Done(store(memory, address, &[state.r(THREAD_POINTER)]).map(|()| 0)),
+        _ => SyscallAction::Done(Err(EINVAL)),
     }
 }
 
-/// A call that is being looked at.
+/// A system call that is being decoded.
 struct Call<'a> {
     arguments: [u64; 6],
-    room: u64,
-    memory: &'a dyn Structures,
+    buffer: u64,
+    memory: &'a dyn UserMemory,
 }
 
-type Found = Option<Result<Step, u64>>;
+type Found = Option<Result<SyscallAction, u64>>;
 
-fn call(name: &str, arguments: [u64; 6], after: After) -> Found {
-    Some(Ok(Step::Call(generic(name), arguments, after)))
+fn call(name: &str, arguments: [u64; 6], after: ResultConversion) -> Found {
+    Some(Ok(SyscallAction::Call(generic(name), arguments, after)))
 }
 
 impl Call<'_> {
@@ -128,49 +127,49 @@ impl Call<'_> {
         let [a, b, c, d, ..] = self.arguments;
         let at = |name: &str, rest: [u64; 5]| {
             let [p, q, r, s, t] = rest;
-            call(name, [AT_FDCWD, p, q, r, s, t], After::Nothing)
+            call(name, [AT_FDCWD, p, q, r, s, t], ResultConversion::Nothing)
         };
         let stat = |descriptor, path, flags, to| {
-            let arguments = [descriptor, path, self.room, flags, 0, 0];
-            call("newfstatat", arguments, After::Stat(self.room, to))
+            let arguments = [descriptor, path, self.buffer, flags, 0, 0];
+            call("newfstatat", arguments, ResultConversion::Stat(self.buffer, to))
         };
         match name {
             "open" => at("openat", [a, b, c, 0, 0]),
             "creat" => at("openat", [a, 0x241, b, 0, 0]),
             "stat" => stat(AT_FDCWD, a, 0, b),
             "lstat" => stat(AT_FDCWD, a, 0x100, b),
-            "fstat" => call(name, [a, self.room, 0, 0, 0, 0], After::Stat(self.room, b)),
+            "fstat" => call(name, [a, self.buffer, 0, 0, 0, 0], ResultConversion::Stat(self.buffer, b)),
             "newfstatat" => stat(a, b, d, c),
             "access" => at("faccessat", [a, b, 0, 0, 0]),
-            "rename" => call("renameat2", [AT_FDCWD, a, AT_FDCWD, b, 0, 0], After::Nothing),
-            "renameat" => call("renameat2", [a, b, c, d, 0, 0], After::Nothing),
+            "rename" => call("renameat2", [AT_FDCWD, a, AT_FDCWD, b, 0, 0], ResultConversion::Nothing),
+            "renameat" => call("renameat2", [a, b, c, d, 0, 0], ResultConversion::Nothing),
             "mkdir" => at("mkdirat", [a, b, 0, 0, 0]),
             "rmdir" => at("unlinkat", [a, 0x200, 0, 0, 0]),
             "unlink" => at("unlinkat", [a, 0, 0, 0, 0]),
-            "link" => call("linkat", [AT_FDCWD, a, AT_FDCWD, b, 0, 0], After::Nothing),
-            "symlink" => call("symlinkat", [a, AT_FDCWD, b, 0, 0, 0], After::Nothing),
+            "link" => call("linkat", [AT_FDCWD, a, AT_FDCWD, b, 0, 0], ResultConversion::Nothing),
+            "symlink" => call("symlinkat", [a, AT_FDCWD, b, 0, 0, 0], ResultConversion::Nothing),
             "readlink" => at("readlinkat", [a, b, c, 0, 0]),
             "chmod" => at("fchmodat", [a, b, 0, 0, 0]),
             "chown" => at("fchownat", [a, b, c, 0, 0]),
             "lchown" => at("fchownat", [a, b, c, 0x100, 0]),
             "mknod" => at("mknodat", [a, b, c, 0, 0]),
-            "pipe" => call("pipe2", [a, 0, 0, 0, 0, 0], After::Nothing),
-            "dup2" if a == b => call("fcntl", [a, 3, 0, 0, 0, 0], After::Nothing),
-            "dup2" => call("dup3", [a, b, 0, 0, 0, 0], After::Nothing),
-            "eventfd" => call("eventfd2", [a, 0, 0, 0, 0, 0], After::Nothing),
-            "signalfd" => call("signalfd4", [a, b, c, 0, 0, 0], After::Nothing),
-            "inotify_init" => call("inotify_init1", [0; 6], After::Nothing),
-            "epoll_create" => call("epoll_create1", [0; 6], After::Nothing),
+            "pipe" => call("pipe2", [a, 0, 0, 0, 0, 0], ResultConversion::Nothing),
+            "dup2" if a == b => call("fcntl", [a, 3, 0, 0, 0, 0], ResultConversion::Nothing),
+            "dup2" => call("dup3", [a, b, 0, 0, 0, 0], ResultConversion::Nothing),
+            "eventfd" => call("eventfd2", [a, 0, 0, 0, 0, 0], ResultConversion::Nothing),
+            "signalfd" => call("signalfd4", [a, b, c, 0, 0, 0], ResultConversion::Nothing),
+            "inotify_init" => call("inotify_init1", [0; 6], ResultConversion::Nothing),
+            "epoll_create" => call("epoll_create1", [0; 6], ResultConversion::Nothing),
             "utime" => Some(self.times(AT_FDCWD, a, b, 8)),
             "utimes" => Some(self.times(AT_FDCWD, a, b, 16)),
             "futimesat" => Some(self.times(a, b, c, 16)),
-            "uname" => call("uname", self.arguments, After::Machine(a)),
+            "uname" => call("uname", self.arguments, ResultConversion::Machine(a)),
             _ => None,
         }
     }
 
-    /// utime(2) and utimes(2): two times of so many bytes each.
-    fn times(&self, directory: u64, path: u64, from: u64, bytes: usize) -> Result<Step, u64> {
+    /// utime(2) and utimes(2), whose two times have `bytes` bytes each.
+    fn times(&self, directory: u64, path: u64, from: u64, bytes: usize) -> Result<SyscallAction, u64> {
         if from != 0 {
             let given: [u8; 32] = match bytes {
                 8 => {
@@ -184,23 +183,29 @@ impl Call<'_> {
             };
             let nanoseconds = |at| word(&given, at).checked_mul(1000).ok_or(EINVAL);
             let times = [word(&given, 0), nanoseconds(8)?, word(&given, 16), nanoseconds(24)?];
-            store(self.memory, self.room, &times)?;
+            store(self.memory, self.buffer, &times)?;
         }
-        let times = if from == 0 { 0 } else { self.room };
-        Ok(Step::Call(generic("utimensat"), [directory, path, times, 0, 0, 0], After::Nothing))
+        let times = if from == 0 { 0 } else { self.buffer };
+        Ok(SyscallAction::Call(
+            generic("utimensat"),
+            [directory, path, times, 0, 0, 0],
+            ResultConversion::Nothing,
+        ))
     }
 
     fn of_memory(&self, name: &str) -> Found {
         let [a, b, c, d, e, f] = self.arguments;
         match name {
-            "mmap" => call(name, [a, b, c, d & !MAP_32BIT, e, f], After::Placed(b)),
-            "munmap" | "mprotect" | "mremap" => call(name, self.arguments, After::Mapped(a, b)),
-            "getrlimit" => call("prlimit64", [0, a, 0, b, 0, 0], After::Nothing),
-            "setrlimit" => call("prlimit64", [0, a, b, 0, 0, 0], After::Nothing),
-            // Its structure names the thread pointer; libraries do without it.
+            "mmap" => call(name, [a, b, c, d & !MAP_32BIT, e, f], ResultConversion::Placed(b)),
+            "munmap" | "mprotect" | "mremap" => call(name, self.arguments, ResultConversion::Mapped(a, b)),
+            "getrlimit" => call("prlimit64", [0, a, 0, b, 0, 0], ResultConversion::Nothing),
+            "setrlimit" => call("prlimit64", [0, a, b, 0, 0, 0], ResultConversion::Nothing),
+            // Its structure contains the thread pointer. Libraries fall back to clone(2).
             "clone3" => Some(Err(ENOSYS)),
-            "fork" => call("clone", [SIGCHLD, 0, 0, 0, 0, 0], After::Nothing),
-            "vfork" => call("clone", [CLONE_VM | CLONE_VFORK | SIGCHLD, 0, 0, 0, 0, 0], After::Nothing),
+            "fork" => call("clone", [SIGCHLD, 0, 0, 0, 0, 0], ResultConversion::Nothing),
+            "vfork" => {
+                call("clone", [CLONE_VM | CLONE_VFORK | SIGCHLD, 0, 0, 0, 0, 0], ResultConversion::Nothing)
+            }
             _ => None,
         }
     }
@@ -208,62 +213,66 @@ impl Call<'_> {
     fn of_signals(&self, name: &str) -> Found {
         match name {
             "rt_sigaction" => Some(self.action()),
-            "rt_sigreturn" => Some(Ok(Step::SignalReturn)),
-            "pause" => call("ppoll", [0; 6], After::Nothing),
-            "getpgrp" => call("getpgid", [0; 6], After::Nothing),
+            "rt_sigreturn" => Some(Ok(SyscallAction::SignalReturn)),
+            "pause" => call("ppoll", [0; 6], ResultConversion::Nothing),
+            "getpgrp" => call("getpgid", [0; 6], ResultConversion::Nothing),
             "alarm" => Some(self.alarm()),
             "time" => {
-                let after = After::Time(self.room, self.arguments[0]);
-                call("clock_gettime", [0, self.room, 0, 0, 0, 0], after)
+                let after = ResultConversion::Time(self.buffer, self.arguments[0]);
+                call("clock_gettime", [0, self.buffer, 0, 0, 0, 0], after)
             }
             _ => None,
         }
     }
 
-    fn action(&self) -> Result<Step, u64> {
+    fn action(&self) -> Result<SyscallAction, u64> {
         let [signal, new, old, size, ..] = self.arguments;
-        let (given, wanted) = (self.room, self.room + 32);
+        let (given, wanted) = (self.buffer, self.buffer + 32);
         if new != 0 {
             let bytes: [u8; 32] = fetch(self.memory, new)?;
             store(self.memory, given, &[word(&bytes, 0), word(&bytes, 8) & !SA_RESTORER, word(&bytes, 24)])?;
         }
         let place = |address, there| if address == 0 { 0 } else { there };
         let arguments = [signal, place(new, given), place(old, wanted), size, 0, 0];
-        let after = if old == 0 { After::Nothing } else { After::Action(wanted, old) };
-        Ok(Step::Call(generic("rt_sigaction"), arguments, after))
+        let after = if old == 0 { ResultConversion::Nothing } else { ResultConversion::Action(wanted, old) };
+        Ok(SyscallAction::Call(generic("rt_sigaction"), arguments, after))
     }
 
-    fn alarm(&self) -> Result<Step, u64> {
-        let (given, wanted) = (self.room, self.room + 32);
+    fn alarm(&self) -> Result<SyscallAction, u64> {
+        let (given, wanted) = (self.buffer, self.buffer + 32);
         store(self.memory, given, &[0, 0, self.arguments[0] & 0xffff_ffff, 0])?;
-        Ok(Step::Call(generic("setitimer"), [0, given, wanted, 0, 0, 0], After::Seconds(wanted)))
+        Ok(SyscallAction::Call(
+            generic("setitimer"),
+            [0, given, wanted, 0, 0, 0],
+            ResultConversion::Seconds(wanted),
+        ))
     }
 
-    /// Calls with a time limit, and events.
+    /// Calls with a timeout, and epoll.
     fn of_waiting(&self, name: &str) -> Found {
         let [a, b, c, d, e, f] = self.arguments;
-        let step = |name: &str, arguments, after| Ok(Step::Call(generic(name), arguments, after));
+        let step = |name: &str, arguments, after| Ok(SyscallAction::Call(generic(name), arguments, after));
         let events = |name: &str, arguments| {
             let [a, b, c, d, e, f]: [u64; 6] = arguments;
-            let asked = u64::from(c as u32).min(MOST_EVENTS);
+            let asked = u64::from(c as u32).min(MAX_EVENTS);
             let count = self.memory.writable(b, EVENT_BYTES * asked) / EVENT_BYTES;
             if (c as i32) <= 0 || count == 0 {
-                // The call says that it is wrong, and events that cannot be written stay in the set.
-                return step(name, [a, b, c, d, e, f], After::Nothing);
+                // Let the call report the error. Events that cannot be written stay pending.
+                return step(name, [a, b, c, d, e, f], ResultConversion::Nothing);
             }
-            step(name, [a, self.room, count, d, e, f], After::Events(self.room, b))
+            step(name, [a, self.buffer, count, d, e, f], ResultConversion::Events(self.buffer, b))
         };
         Some(match name {
-            "poll" => {
-                self.milliseconds(c).and_then(|limit| step("ppoll", [a, b, limit, 0, 8, 0], After::Nothing))
-            }
+            "poll" => self
+                .milliseconds(c)
+                .and_then(|limit| step("ppoll", [a, b, limit, 0, 8, 0], ResultConversion::Nothing)),
             "select" => self.select(),
             "epoll_wait" => events("epoll_pwait", [a, b, c, d, 0, 8]),
             "epoll_pwait" | "epoll_pwait2" => events(name, [a, b, c, d, e, f]),
             "epoll_ctl" if d != 0 => fetch::<12>(self.memory, d).and_then(|event| {
                 let head = u64::from(u32::from_le_bytes([event[0], event[1], event[2], event[3]]));
-                store(self.memory, self.room, &[head, word(&event, 4)])?;
-                step(name, [a, b, c, self.room, 0, 0], After::Nothing)
+                store(self.memory, self.buffer, &[head, word(&event, 4)])?;
+                step(name, [a, b, c, self.buffer, 0, 0], ResultConversion::Nothing)
             }),
             _ => return None,
         })
@@ -274,39 +283,42 @@ impl Call<'_> {
         if limit < 0 {
             return Ok(0);
         }
-        let place = self.room + 512;
+        let place = self.buffer + 512;
         store(self.memory, place, &[limit as u64 / 1000, limit as u64 % 1000 * 1_000_000])?;
         Ok(place)
     }
 
-    /// select(2), which has microseconds.
-    fn select(&self) -> Result<Step, u64> {
+    /// select(2), whose timeout is in microseconds.
+    fn select(&self) -> Result<SyscallAction, u64> {
         let [count, read, write, except, limit, _] = self.arguments;
-        let place = self.room + 512;
+        let place = self.buffer + 512;
         if limit != 0 {
             let bytes: [u8; 16] = fetch(self.memory, limit)?;
             let nanoseconds = word(&bytes, 8).checked_mul(1000).ok_or(EINVAL)?;
             store(self.memory, place, &[word(&bytes, 0), nanoseconds])?;
         }
-        let (there, after) =
-            if limit == 0 { (0, After::Nothing) } else { (place, After::Limit(place, limit)) };
-        Ok(Step::Call(generic("pselect6"), [count, read, write, except, there, 0], after))
+        let (there, after) = if limit == 0 {
+            (0, ResultConversion::Nothing)
+        } else {
+            (place, ResultConversion::Limit(place, limit))
+        };
+        Ok(SyscallAction::Call(generic("pselect6"), [count, read, write, except, there, 0], after))
     }
 }
 
-/// What a call gives to the program, once it has been made.
+/// Converts the result of a system call for the program.
 ///
 /// # Errors
-/// The error, by the others' number.
-pub fn finish(after: After, result: u64, memory: &dyn Structures) -> CallResult {
+/// The error in the source's numbering.
+pub fn finish(after: ResultConversion, result: u64, memory: &dyn UserMemory) -> CallResult {
     match after {
-        After::Stat(from, to) => write_stat(&fetch(memory, from)?, to, memory)?,
-        After::Action(from, to) => {
+        ResultConversion::Stat(from, to) => write_stat(&fetch(memory, from)?, to, memory)?,
+        ResultConversion::Action(from, to) => {
             let bytes: [u8; 24] = fetch(memory, from)?;
             store(memory, to, &[word(&bytes, 0), word(&bytes, 8), 0, word(&bytes, 16)])?;
         }
-        After::Events(from, to) => {
-            for index in 0..result.min(MOST_EVENTS) {
+        ResultConversion::Events(from, to) => {
+            for index in 0..result.min(MAX_EVENTS) {
                 let event: [u8; 16] = fetch(memory, from + 16 * index)?;
                 let mut packed = [0; EVENT_BYTES as usize];
                 packed[..4].copy_from_slice(&event[..4]);
@@ -316,12 +328,14 @@ pub fn finish(after: After, result: u64, memory: &dyn Structures) -> CallResult 
                 }
             }
         }
-        After::Machine(at) if !memory.write(at.wrapping_add(4 * 65), b"x86_64\0") => return Err(EFAULT),
-        After::Seconds(from) => {
+        ResultConversion::Machine(at) if !memory.write(at.wrapping_add(4 * 65), b"x86_64\0") => {
+            return Err(EFAULT);
+        }
+        ResultConversion::Seconds(from) => {
             let left: [u8; 32] = fetch(memory, from)?;
             return Ok((word(&left, 16) + u64::from(word(&left, 24) != 0), None));
         }
-        After::Time(from, to) => {
+        ResultConversion::Time(from, to) => {
             let time: [u8; 16] = fetch(memory, from)?;
             let seconds = word(&time, 0);
             if to != 0 {
@@ -329,7 +343,7 @@ pub fn finish(after: After, result: u64, memory: &dyn Structures) -> CallResult 
             }
             return Ok((seconds, None));
         }
-        After::Limit(from, to) => {
+        ResultConversion::Limit(from, to) => {
             let left: [u8; 16] = fetch(memory, from)?;
             store(memory, to, &[word(&left, 0), word(&left, 8) / 1000])?;
         }
@@ -338,9 +352,9 @@ pub fn finish(after: After, result: u64, memory: &dyn Structures) -> CallResult 
     Ok((result, None))
 }
 
-fn write_stat(from: &[u8; 128], to: u64, memory: &dyn Structures) -> Result<(), u64> {
+fn write_stat(from: &[u8; 128], to: u64, memory: &dyn UserMemory) -> Result<(), u64> {
     let mut out = [0; 144];
-    // Where each field is there, where here, and how many bytes of it.
+    // LoongArch offset, x86 offset and length of each field.
     const FIELDS: [(usize, usize, usize); 13] = [
         (0, 0, 8),
         (8, 8, 8),

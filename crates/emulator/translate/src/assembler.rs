@@ -1,37 +1,35 @@
-//! LoongArch words with jumps to places that are not known yet.
-//! Not text, and not what any source instruction becomes.
-//! Source: LoongArch Reference Manual, volume 1.
+//! Emits LoongArch instructions and resolves forward jumps. Source: LoongArch Reference Manual, volume 1.
 
 use longma_loongarch::{Instruction, Op, encode};
 use rustc_hash::FxHashMap;
 
-use crate::parts::{HASH_ENTRIES, HASH_SHIFT, Options};
+use crate::optimizations::{HASH_ENTRIES, HASH_SHIFT, Options};
 
-/// Code outside of the straight path, named by its number.
+/// A position in the unit, possibly not placed yet.
 pub type Label = usize;
 
-/// Where a jump goes.
+/// The target of a jump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Goal {
     /// The code of a source address.
     Source(u64),
-    /// A place in the unit.
+    /// A label in the unit.
     Label(Label),
 }
 
-/// A unit's words as they come.
+/// The code of a unit under construction.
 #[derive(Debug, Default)]
 pub struct Assembler {
-    /// The words so far.
+    /// The words emitted so far.
     pub words: Vec<u32>,
-    /// Words are only counted.
+    /// Dry run: count words without encoding them.
     pub is_blank: bool,
     jumps: Vec<(usize, Instruction, Goal)>,
     labels: Vec<Option<usize>>,
 }
 
 impl Assembler {
-    /// Adds an instruction whose operands fit.
+    /// Emits an instruction. Its operands must be in range.
     pub fn push(&mut self, instruction: Instruction) {
         if self.is_blank {
             self.words.push(0);
@@ -41,27 +39,27 @@ impl Assembler {
         self.words.push(word);
     }
 
-    /// `op d, j, k`.
+    /// Emits `op d, j, k`.
     pub fn three(&mut self, op: Op, d: u8, j: u8, k: u8) {
         self.push(Instruction { d, j, k, ..Instruction::new(op) });
     }
 
-    /// `op d, j`.
+    /// Emits `op d, j`.
     pub fn two(&mut self, op: Op, d: u8, j: u8) {
         self.three(op, d, j, 0);
     }
 
-    /// `op d, j, imm`.
+    /// Emits `op d, j, imm`.
     pub fn immediate(&mut self, op: Op, d: u8, j: u8, imm: i32) {
         self.push(Instruction { d, j, imm, ..Instruction::new(op) });
     }
 
-    /// `op d, j, high, low`.
+    /// Emits `op d, j, high, low`.
     pub fn field(&mut self, op: Op, d: u8, j: u8, high: u8, low: u8) {
         self.push(Instruction { d, j, imm: high.into(), imm2: low.into(), ..Instruction::new(op) });
     }
 
-    /// Copies a register.
+    /// Copies register `j` to `d`.
     pub fn copy(&mut self, d: u8, j: u8) {
         if d != j {
             self.three(Op::Or, d, j, 0);
@@ -87,26 +85,27 @@ impl Assembler {
         }
     }
 
-    /// A branch or a jump; its offset comes later.
+    /// Emits a branch or jump. [`Self::finish`] fills in its offset.
     pub fn jump(&mut self, instruction: Instruction, goal: Goal) {
         self.jumps.push((self.words.len(), instruction, goal));
         self.words.push(0);
     }
 
-    /// `b goal`.
+    /// Emits `b goal`.
     pub fn go(&mut self, goal: Goal) {
         self.jump(Instruction::new(Op::B), goal);
     }
 
-    /// A word for a block that has none since `begin`: what is put there when its code changes is for no other block's visitors.
+    /// Emits a `nop` if the block that starts at `begin` is empty, so that each block has a distinct first word to
+    /// patch when its source changes.
     pub fn fill_from(&mut self, begin: usize) {
         if self.words.len() == begin && !self.is_blank {
             self.immediate(Op::Andi, 0, 0, 0);
         }
     }
 
-    /// Reads the code of the source address in `pc` out of the hash table into `d`, or goes to `miss`. Instructions stand at multiples of
-    /// `alignment`; `spare` is another register that nobody needs.
+    /// Looks up the source address in register `pc` in the hash table. Loads the address of its code into `d`, or jumps
+    /// to `miss`. `alignment` is the alignment of source instructions; `spare` is a scratch register.
     pub fn look_up_hashed(
         &mut self,
         options: &Options,
@@ -123,18 +122,18 @@ impl Assembler {
         self.immediate(Op::LdD, d, d, 8);
     }
 
-    /// A place that is not known yet.
+    /// Creates a label.
     pub fn label(&mut self) -> Label {
         self.labels.push(None);
         self.labels.len() - 1
     }
 
-    /// Puts a label here.
+    /// Places a label at the current position.
     pub fn place(&mut self, label: Label) {
         self.labels[label] = Some(self.words.len());
     }
 
-    /// The source addresses outside of the unit that are jumped to, each once.
+    /// The targets of jumps that are outside the unit, without duplicates.
     pub fn outside(&self, entries: &FxHashMap<u64, usize>) -> Vec<u64> {
         let mut outside: Vec<u64> = self
             .jumps
@@ -149,7 +148,8 @@ impl Assembler {
         outside
     }
 
-    /// Writes the offsets of all jumps; `entries` has every source address that is jumped to.
+    /// Fills in the offsets of all jumps and returns the words. `entries` must contain every source address that is
+    /// jumped to.
     pub fn finish(mut self, entries: &FxHashMap<u64, usize>) -> Vec<u32> {
         for (at, mut instruction, goal) in self.jumps {
             let to = match goal {

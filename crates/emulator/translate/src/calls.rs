@@ -1,18 +1,17 @@
-//! What the front ends' system calls have alike: a table of numbers and names, and the words of structures.
-//! Not what a call means: that is its architecture's.
-//! Source: the headers of the front ends' `calls.tsv` say what stands in them.
+//! Helpers for the front ends' system calls: tables of call numbers, and access to structures. The front ends'
+//! `calls.tsv` files describe their format.
 
-use crate::front_end::Structures;
+use crate::front_end::UserMemory;
 
-/// EFAULT.
+/// `EFAULT`.
 const BAD_ADDRESS: u64 = 14;
-/// No architecture has more calls.
-const MOST_CALLS: usize = 512;
+/// Upper bound of the number of calls, for all architectures.
+const MAX_CALLS: usize = 512;
 
-/// A call's name, and the number of the call that LoongArch knows by it, if it does.
+/// The name of a call, and the number of the equivalent LoongArch call, if there is one.
 pub type Call = (&'static str, Option<u64>);
 
-/// An architecture's calls.
+/// The system-call table of an architecture.
 #[derive(Debug)]
 pub struct Calls {
     first: u64,
@@ -20,12 +19,12 @@ pub struct Calls {
 }
 
 impl Calls {
-    /// Reads a table, whose lowest number is `first`.
+    /// Parses a table. `first` is its lowest number.
     ///
     /// # Panics
-    /// A number in the table is no number, or out of bounds.
+    /// If a number in the table is malformed or out of range.
     pub fn parse(table: &'static str, first: u64) -> Self {
-        let mut rows = vec![None; MOST_CALLS];
+        let mut rows = vec![None; MAX_CALLS];
         for line in table.lines().filter(|line| !line.starts_with('#')) {
             let mut columns = line.split('\t');
             let number: u64 = columns.next().and_then(|number| number.parse().ok()).expect("a number");
@@ -36,19 +35,19 @@ impl Calls {
         Self { first, rows }
     }
 
-    /// The call of a number.
+    /// The call with this number.
     pub fn find(&self, number: u64) -> Option<Call> {
         let index = usize::try_from(number.checked_sub(self.first)?).ok()?;
         self.rows.get(index).copied().flatten()
     }
 
-    /// The number of LoongArch's call of a name.
+    /// The LoongArch number of the call with this name.
     pub fn generic(&self, name: &str) -> Option<u64> {
         self.rows.iter().flatten().find(|row| row.0 == name).and_then(|row| row.1)
     }
 }
 
-/// The eight bytes at `at`.
+/// The little-endian 64-bit word at offset `at`.
 pub fn word(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(std::array::from_fn(|byte| bytes[at + byte]))
 }
@@ -56,17 +55,17 @@ pub fn word(bytes: &[u8], at: usize) -> u64 {
 /// Reads a structure.
 ///
 /// # Errors
-/// EFAULT.
-pub fn fetch<const N: usize>(memory: &dyn Structures, address: u64) -> Result<[u8; N], u64> {
+/// `EFAULT` if it is not readable.
+pub fn fetch<const N: usize>(memory: &dyn UserMemory, address: u64) -> Result<[u8; N], u64> {
     let mut bytes = [0; N];
     if memory.read(address, &mut bytes) { Ok(bytes) } else { Err(BAD_ADDRESS) }
 }
 
-/// Writes a structure of words.
+/// Writes a structure of 64-bit words.
 ///
 /// # Errors
-/// EFAULT.
-pub fn store(memory: &dyn Structures, address: u64, words: &[u64]) -> Result<(), u64> {
+/// `EFAULT` if it is not writable.
+pub fn store(memory: &dyn UserMemory, address: u64, words: &[u64]) -> Result<(), u64> {
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
     if memory.write(address, &bytes) { Ok(()) } else { Err(BAD_ADDRESS) }
 }

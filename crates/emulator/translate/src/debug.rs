@@ -1,30 +1,29 @@
-//! What a debugger is told of an architecture's registers: their names, numbers, sizes and types, as a target description.
-//! Not their values, and not the protocol.
-//! Source: GDB manual, appendix G (target descriptions: features, types, registers).
+//! GDB target descriptions: names, numbers, sizes and types of an architecture's registers. Source: GDB manual,
+//! appendix G (target descriptions: features, types, registers).
 
 use std::fmt::Write;
 
 /// Consecutive registers of one kind.
 #[derive(Debug)]
 pub struct Row<K: 'static> {
-    /// The feature's name behind `org.gnu.gdb.`.
+    /// The feature's name after `org.gnu.gdb.`.
     pub feature: &'static str,
-    /// Which registers these are.
+    /// The kind of the registers.
     pub kind: K,
-    /// How many.
+    /// The number of registers.
     pub count: u16,
-    /// The size of each, a multiple of 8.
+    /// The size of each register in bits, a multiple of 8.
     pub bits: u16,
-    /// Their names with spaces between them, or one name with `#` where the number among these stands.
+    /// The names, separated by spaces, or one name with `#` in place of the index.
     pub names: &'static str,
-    /// gdb's type, or one that the description defines.
+    /// A type that GDB predefines or that the feature defines.
     pub of: &'static str,
-    /// gdb's group.
+    /// The GDB register group.
     pub group: &'static str,
 }
 
 impl<K> Row<K> {
-    /// The row with these columns, in the order of the fields.
+    /// Creates a row; the arguments are in the order of the fields.
     pub const fn new(
         feature: &'static str,
         kind: K,
@@ -45,48 +44,48 @@ impl<K> Row<K> {
     }
 }
 
-/// All registers of an architecture, in gdb's order.
+/// All registers of an architecture, in GDB's order.
 #[derive(Debug)]
 pub struct Description<K: 'static> {
-    /// What gdb calls the architecture.
+    /// GDB's name of the architecture.
     pub architecture: &'static str,
-    /// The registers; a register's number is its place among all.
+    /// The registers. A register's number is its index among all of them.
     pub rows: &'static [Row<K>],
-    /// The types that a feature defines.
+    /// Returns the type definitions of a feature.
     pub types: fn(&str) -> String,
 }
 
-/// One register.
+/// A register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Register<K> {
-    /// Which kind.
+    /// The kind of the register.
     pub kind: K,
-    /// Among its kind.
+    /// The index among the registers of this kind.
     pub index: usize,
-    /// Its size.
+    /// The size in bytes.
     pub bytes: usize,
 }
 
-/// A register's value, little endian; what it does not have is zero.
+/// The value of a register, little-endian and padded with zeros.
 pub type Value = [u8; 32];
 
-/// The value of these words.
+/// The value of four 64-bit words, least significant first.
 pub fn value(words: [u64; 4]) -> Value {
     std::array::from_fn(|byte| words[byte / 8].to_le_bytes()[byte % 8])
 }
 
-/// The value of one word.
+/// The value of one 64-bit word.
 pub fn of_word(word: u64) -> Value {
     value([word, 0, 0, 0])
 }
 
-/// The words of a value.
+/// The four 64-bit words of a value, least significant first.
 pub fn words(value: &Value) -> [u64; 4] {
     std::array::from_fn(|word| u64::from_le_bytes(std::array::from_fn(|byte| value[8 * word + byte])))
 }
 
 impl<K: Copy> Description<K> {
-    /// Those there are, by number.
+    /// All registers, in the order of their numbers.
     pub fn registers(&self) -> impl Iterator<Item = Register<K>> {
         self.rows.iter().flat_map(|row| {
             let bytes = usize::from(row.bits / 8);
@@ -94,7 +93,7 @@ impl<K: Copy> Description<K> {
         })
     }
 
-    /// The register of a number, if there is one.
+    /// The register with a number.
     pub fn register(&self, number: usize) -> Option<Register<K>> {
         let mut first = 0;
         for row in self.rows {
@@ -108,7 +107,7 @@ impl<K: Copy> Description<K> {
         None
     }
 
-    /// The description as gdb reads it.
+    /// The XML target description.
     pub fn xml(&self) -> String {
         let mut xml = format!(
             "<?xml version=\"1.0\"?><!DOCTYPE target SYSTEM \"gdb-target.dtd\"><target version=\"1.0\">\
@@ -126,7 +125,7 @@ impl<K: Copy> Description<K> {
     }
 
     fn tell_feature(&self, feature: &str, xml: &mut String) {
-        const TAKES_ALL: &str = "a string takes everything";
+        const TAKES_ALL: &str = "writing to a String cannot fail";
         write!(xml, "<feature name=\"org.gnu.gdb.{feature}\">{}", (self.types)(feature)).expect(TAKES_ALL);
         let mut first = 0;
         for row in self.rows {
@@ -145,7 +144,7 @@ impl<K: Copy> Description<K> {
     }
 }
 
-/// The type of a vector of so many bits that gdb shows by lanes of every size, and as a whole if `whole`.
+/// The union type of a vector of `bits` bits with fields for all lane sizes, and one for the whole value if `whole`.
 pub fn vector(id: &str, bits: u16, whole: bool) -> String {
     let lanes = [
         ("f", "ieee_single", "float", 32),
@@ -169,7 +168,7 @@ pub fn vector(id: &str, bits: u16, whole: bool) -> String {
     format!("{vectors}<union id=\"{id}\">{fields}{whole}</union>")
 }
 
-/// The type of a register of flags, each of one bit.
+/// The type of a flags register with single-bit fields.
 pub fn flags(id: &str, bytes: usize, bits: &[(&str, u8)]) -> String {
     let fields: String = bits
         .iter()
@@ -201,7 +200,7 @@ mod tests {
     };
 
     #[test]
-    fn a_register_has_the_number_of_its_place_whichever_feature_it_is_of() {
+    fn register_numbers_follow_the_row_order_across_features() {
         let xml = DESCRIPTION.xml();
         let feature = |name: &str| {
             let start = format!("<feature name=\"org.gnu.gdb.{name}\">");

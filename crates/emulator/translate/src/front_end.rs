@@ -1,5 +1,4 @@
-//! What the engine and whoever runs translated code ask of a source architecture: one implementation a folder.
-//! Not the engine, nor the run loop.
+//! The interface between the engine and the front end of a source architecture, and the memory that both work on.
 
 use std::fmt::Debug;
 use std::ops::Range;
@@ -10,73 +9,75 @@ use serde::{Deserialize, Serialize};
 
 use crate::assembler::Assembler;
 use crate::debug::{Description, Register, Value};
-use crate::parts::Options;
+use crate::optimizations::Options;
 
-/// `break` codes that only translated code has.
+/// Codes of the `break` instructions in translated code. [`EXIT`] continues at a source address.
 pub const EXIT: i32 = 0x7001;
-/// The engine executes one source instruction.
+/// Asks the engine to execute one source instruction.
 pub const SERVICE: i32 = 0x7002;
-/// The source address holds no instruction.
+/// The source address holds no valid instruction.
 pub const ILLEGAL: i32 = 0x7003;
 
-/// r1 holds nothing between two source instructions; returns jump through it, so that they are known as returns.
+/// r1 is free between two source instructions. Returns jump through it, so that the processor predicts them as returns.
 pub const SCRATCH: u8 = 1;
-/// The stack pointer is where LoongArch has its own: frames and new threads speak of it.
+/// The source's stack pointer is LoongArch's, because signal frames and new threads use it.
 pub const STACK_POINTER: u8 = 3;
 
-/// Where the code of one source instruction begins.
+/// The start of the code of one source instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position<P> {
-    /// The index of the first word.
+    /// The index of the first word in the unit.
     pub offset: u32,
-    /// Where the program goes on if it is interrupted there: the instruction's address, or that of the branch whose slot it stands in.
+    /// Where the program resumes after an interruption here: the instruction, or the branch if the instruction is in
+    /// its delay slot.
     pub pc: u64,
-    /// Before the word, every register is as it is before the instruction at `pc`.
+    /// All registers are architectural before this word, apart from `pending`.
     pub is_boundary: bool,
-    /// The word with which an instruction of its own has been executed.
+    /// The word whose execution completes the instruction, if it counts as a separate instruction.
     pub counted: Option<u32>,
-    /// A block begins here: what stands before says nothing of how it is reached.
+    /// Whether a block begins here. Control flow may reach it without executing the positions before it.
     pub begins: bool,
-    /// What registers are yet to be.
+    /// Register values that still have to be written.
     pub pending: Option<P>,
 }
 
-/// Why translated code comes out to the engine.
+/// Why translated code exits to the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Exit<S> {
-    /// To go on at a source address that has no code yet.
+    /// To continue at a source address that has no code yet.
     To(u64),
-    /// The code from here on is forgotten: to go on at a source address, once what registers are yet to be has been written.
+    /// To continue at a source address after writing the pending registers, because the code from here on is invalid.
     Leave(u64),
-    /// To have one instruction executed.
+    /// To have one source instruction executed.
     Service(S),
-    /// There is no instruction.
+    /// Because there is no valid instruction.
     Illegal,
 }
 
-/// A translated unit.
+/// A translation unit.
 #[derive(Debug)]
 pub struct Unit<S, P> {
-    /// The LoongArch code, for any address.
+    /// The LoongArch code. It is position-independent.
     pub words: Vec<u32>,
-    /// The source addresses that can be jumped to, and the index of the word.
+    /// Entry points: source address and word index.
     pub entries: Vec<(u64, u32)>,
-    /// Source addresses that only the unit's own jumps lead to, with what they know of registers, and the index of the word.
+    /// Internal block heads: source address and word index. Only the unit's own jumps lead to them, because their code
+    /// relies on known register values.
     pub heads: Vec<(u64, u32)>,
-    /// By `offset`.
+    /// Sorted by `offset`.
     pub positions: Vec<Position<P>>,
-    /// Words that come out to the engine.
+    /// Words that exit to the engine.
     pub exits: Vec<(u32, Exit<S>)>,
-    /// Calls of addresses in registers: the word, and the source register.
+    /// Indirect calls: word index and source register.
     pub calls: Vec<(u32, u8)>,
-    /// The source code that was read: first address and bytes.
+    /// The translated source code: start address and length in bytes.
     pub sources: Vec<(u64, u64)>,
-    /// Addresses on all pages whose code it depends on, be it only for what is read there.
+    /// At least one address on each page that the translation depends on, including pages that were only inspected.
     pub looked_at: Vec<u64>,
-    /// Source addresses that its calls lead to, as far as they are known, and those behind its calls. None where every block can be jumped
-    /// to anyway, so that it does not matter where a function begins.
+    /// Known targets of the unit's calls. Left empty where every block is an entry point, because function boundaries
+    /// do not matter there.
     pub called: Vec<u64>,
-    /// See `called`.
+    /// Return addresses of the unit's calls. Left empty like `called`.
     pub behind_calls: Vec<u64>,
 }
 
@@ -98,8 +99,8 @@ impl<S, P> Default for Unit<S, P> {
 }
 
 impl<S: Copy, P> Unit<S, P> {
-    /// A block's code is from word `start` to before `end`. Instructions at its end that became nothing count with the last word: what
-    /// stands behind can be reached without them.
+    /// Ends the block in words `start..end`. Trailing instructions that emitted no code are counted with the block's
+    /// last word, because the code after it can be reached without them.
     pub fn end_block(&mut self, start: usize, end: usize) {
         let end = end as u32;
         for position in self.positions.iter_mut().rev().take_while(|position| position.offset == end) {
@@ -107,7 +108,7 @@ impl<S: Copy, P> Unit<S, P> {
         }
     }
 
-    /// Adds a word that comes out to the engine.
+    /// Emits a word that exits to the engine.
     pub fn exit(&mut self, assembler: &mut Assembler, pc: u64, why: Exit<S>) {
         let offset = assembler.words.len() as u32;
         let is_boundary = matches!(why, Exit::To(_));
@@ -129,204 +130,211 @@ impl<S: Copy, P> Unit<S, P> {
     }
 }
 
-/// The memory of a program, for the structures of its calls.
-pub trait Structures {
-    /// Fills `bytes` from `address` on; false if that cannot be read.
+/// Access to guest memory for the structures of system calls and signal frames.
+pub trait UserMemory {
+    /// Fills `bytes` from `address` on. Returns false if the range is not readable.
     fn read(&self, address: u64, bytes: &mut [u8]) -> bool;
 
-    /// Writes `bytes`; false if that cannot be done.
+    /// Writes `bytes`. Returns false if the range is not writable.
     fn write(&self, address: u64, bytes: &[u8]) -> bool;
 
-    /// How many of so many bytes can be written.
+    /// How many of `bytes` bytes from `address` on are writable.
     fn writable(&self, address: u64, bytes: u64) -> u64;
 
-    /// What time it is for the program, in nanoseconds since any moment.
+    /// The guest's clock in nanoseconds since an arbitrary start.
     fn clock_ns(&self) -> u64;
 }
 
-/// The immediates of `andi $zero, $zero, n` that tell the model something: where its region of interest begins and ends, that a checkpoint
-/// is worth it, that an event has happened, whose number is in [`MARK_NUMBER`]. They are `longma-core`'s.
+/// The immediates of `andi $zero, $zero, n` that act as markers: start and end of the region of interest, checkpoint,
+/// and event. [`MARK_NUMBER`] holds the event's number. `longma-core` defines them.
 pub const MARKS: std::ops::RangeInclusive<i32> = 0x4c1..=EVENT_MARK;
-/// See [`MARKS`].
+/// The event marker; see [`MARKS`].
 pub const EVENT_MARK: i32 = 0x4c4;
-/// See [`MARKS`].
+/// The register with the event's number; see [`MARKS`].
 pub const MARK_NUMBER: u8 = 4;
 
-/// What to do for a system call.
+/// The action that a system call requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step<A> {
-    /// The process's call of this number, and what remains to be done with its result.
+pub enum SyscallAction<A> {
+    /// Make the Linux system call with this LoongArch number and these arguments, then pass the result to
+    /// [`FrontEnd::finish`].
     Call(u64, [u64; 6], A),
-    /// It fails with this error, by the others' number, or gives this.
+    /// The call is complete: its value, or the error in the source's numbering.
     Done(Result<u64, u64>),
-    /// Back from a handler.
+    /// Return from a signal handler.
     SignalReturn,
-    /// The thread pointer.
+    /// Set the thread pointer.
     ThreadPointer(u64),
-    /// So much code may have changed.
+    /// Code may have changed: start address and length in bytes.
     Flush(u64, u64),
 }
 
-/// What came of an instruction that the engine has executed.
+/// The result of an instruction that the engine executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Served {
-    /// It is done.
+pub enum ServiceResult {
+    /// The instruction is complete.
     Done,
-    /// It ends in this trap.
+    /// The instruction raises this trap.
     Trap(longma_loongarch::Trap),
-    /// It ends in this trap, and is over: a handler finds the program counter at this address, which is behind it.
-    TrapBehind(longma_loongarch::Trap, u64),
-    /// Code at this address has changed.
+    /// The instruction is complete and raises this trap. The signal handler sees this address, which follows the
+    /// instruction, as program counter.
+    TrapAfter(longma_loongarch::Trap, u64),
+    /// The instruction is complete, and code at this address may have changed.
     Changed(u64),
-    /// Some of what it repeats is done: it begins again, once signals have been delivered.
+    /// A repeating instruction is partially complete. Execute it again after delivering signals.
     Again,
 }
 
-/// A system call's result: the value and a second one, or the error by the others' number.
+/// The result of a system call: one or two values, or the error in the source's numbering.
 pub type CallResult = Result<(u64, Option<u64>), u64>;
 
-/// A source architecture.
+/// The front end of a source architecture.
 pub trait FrontEnd: Sized + Send + Sync + 'static {
     /// An instruction that the engine executes.
     type Service: Copy + Debug + Send + Sync + PartialEq + Serialize + DeserializeOwned;
-    /// What registers are yet to be.
+    /// Register values that translated code has not written yet.
     type Pending: Copy + Debug + Send + Sync + Serialize + DeserializeOwned;
-    /// What remains to be done with a call's result.
-    type After: Copy + Debug;
-    /// What a register is that a debugger is told of.
-    type Seen: Copy + 'static;
+    /// What to do with the result of a system call.
+    type ResultConversion: Copy + Debug;
+    /// A kind of register that a debugger can access.
+    type RegisterKind: Copy + 'static;
 
-    /// What its programs are called.
+    /// The name of the architecture.
     const NAME: &'static str;
-    /// An address's entry in the table of targets is at the table's start and the address shifted left by this.
+    /// The lookup-table entry of address `a` is at `table + (a << ENTRY_SHIFT)`.
     const ENTRY_SHIFT: u32;
-    /// Instructions stand at multiples of this.
+    /// The alignment of instructions in bytes.
     const ALIGNMENT: u64;
-    /// The register that holds the table's start.
+    /// The host register that holds the start of the lookup table.
     const TABLE: u8;
-    /// The register that holds where the thread's slots are: memory for what has no register; 0 if there are none.
+    /// The host register that points to the thread's spill slots, memory for state that has no register; 0 if unused.
     const SLOTS: u8 = 0;
-    /// The size of a thread's slots.
+    /// The size of a thread's spill slots in bytes.
     const SLOT_BYTES: u64 = 0;
-    /// Bits of addresses that loads, stores and jumps ignore, so that programs may keep something else there.
+    /// Address bits that loads, stores and jumps ignore, so that programs can store tags there.
     const IGNORED_ADDRESS_BITS: u64 = 0;
-    /// A thread's stores to code take effect on its next instruction, without a word.
+    /// Whether a thread's stores to code take effect at its next instruction without an explicit barrier.
     const IS_COHERENT: bool = false;
-    /// The general register with the thread pointer, or 0 if that is elsewhere.
+    /// The general register that holds the thread pointer; 0 if it is elsewhere.
     const THREAD_POINTER: u8;
-    /// The length of the instruction that makes a system call.
+    /// The length in bytes of the system-call instruction.
     const SYSCALL_BYTES: u64;
-    /// The size of the room that [`Self::call`] needs.
-    const ROOM_BYTES: u64;
+    /// The size in bytes of the buffer that [`Self::call`] needs.
+    const CALL_BUFFER_BYTES: u64;
 
-    /// Makes now what a forked child must not find half made.
+    /// Initializes global state that must be complete before the process forks.
     fn prepare_process();
 
-    /// The first word that the instruction at `pc` needs and that is not there.
-    fn missing(_pc: u64, _fetch: &dyn Fn(u64) -> Option<u32>) -> Option<u64> {
+    /// The address of the first word that the instruction at `pc` needs but `fetch` cannot read.
+    fn missing_address(_pc: u64, _fetch: &dyn Fn(u64) -> Option<u32>) -> Option<u64> {
         None
     }
 
-    /// Translates what `start` reaches, and lets others come to `door` as well, if that is an instruction of it: a loop may be under way there
-    /// that is to be seen as one. `fetch` reads aligned words of the source's code; `known` says what is not to be translated with it. What
-    /// the code does is the same with all options.
+    /// Translates the code that is reachable from `start`. If `extra_entry` is an instruction of the unit, it becomes
+    /// an additional entry point: a running loop may continue there. `fetch` reads aligned words of source code.
+    /// `known` excludes addresses from the unit. `options` never change what the code does.
     fn translate(
         start: u64,
-        door: Option<u64>,
+        extra_entry: Option<u64>,
         fetch: &dyn Fn(u64) -> Option<u32>,
         known: &dyn Fn(u64) -> bool,
         options: &Options,
     ) -> Unit<Self::Service, Self::Pending>;
 
-    /// Translates the one instruction at `start`, with its delay slot if it has one: between any two such units every register is as the
-    /// source has it, those that nobody reads too.
+    /// Translates the single instruction at `start`, including its delay slot. All registers are architectural before
+    /// and after the unit, even those that are dead.
     fn translate_one(start: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> Unit<Self::Service, Self::Pending>;
 
-    /// What kind of instruction stands at `pc`, and the instruction, as an assembler writes it.
+    /// The instruction at `pc`: its kind, and its assembly text.
     fn describe(pc: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> (String, String);
 
-    /// Gives the first thread, whose stack pointer is set, registers to begin with at `pc`: it is to seem to have come from a jump to an
-    /// address without code.
+    /// Sets up the registers of the first thread, as if a jump to `pc` had missed in the lookup table. The stack
+    /// pointer is already set.
     fn begin(state: &mut State, pc: u64);
 
-    /// Writes what registers are yet to be, those in memory too.
-    fn settle(pending: Self::Pending, state: &mut State, memory: &dyn Structures);
+    /// Writes pending register values, including state in spill slots.
+    fn settle(pending: Self::Pending, state: &mut State, memory: &dyn UserMemory);
 
-    /// Executes an instruction; the program counter is the caller's.
-    fn serve(service: Self::Service, state: &mut State, memory: &dyn Structures) -> Served;
+    /// Executes one instruction. The caller advances the program counter.
+    fn serve(service: Self::Service, state: &mut State, memory: &dyn UserMemory) -> ServiceResult;
 
-    /// The source address that a jump has led to whose entry is empty; `call` says which register the call behind an address used.
-    fn missed(state: &State, call: &dyn Fn(u64) -> Option<u8>) -> u64;
+    /// The source address of an indirect jump that missed in the lookup table. `call` maps a host return address to the
+    /// source register of the call.
+    fn missed_target(state: &State, call: &dyn Fn(u64) -> Option<u8>) -> u64;
 
-    /// The source address that a jump was to lead to, if `word` at the program counter looks an entry up.
-    fn looked_up(state: &State, word: &Instruction) -> Option<u64>;
+    /// The target of the indirect jump whose table lookup is `word`, if `word` is one.
+    fn lookup_target(state: &State, word: &Instruction) -> Option<u64>;
 
-    /// What a trap of translated code is for the program.
+    /// Converts a trap of translated code to the trap that the source architecture raises.
     fn trap(trap: longma_loongarch::Trap) -> longma_loongarch::Trap {
         trap
     }
 
-    /// What the system call that the registers ask for is. At `room` it may put structures until the call is over.
-    fn call(state: &mut State, room: u64, memory: &dyn Structures) -> Step<Self::After>;
+    /// Decodes the system call in the registers. It may use [`Self::CALL_BUFFER_BYTES`] at `buffer` for structures
+    /// until the call completes.
+    fn call(state: &mut State, buffer: u64, memory: &dyn UserMemory)
+    -> SyscallAction<Self::ResultConversion>;
 
-    /// What a call gives to the program, once it has been made.
+    /// Converts the result of a system call for the program.
     ///
     /// # Errors
-    /// The error, by the others' number.
-    fn finish(after: Self::After, result: u64, memory: &dyn Structures) -> CallResult;
+    /// The error in the source's numbering.
+    fn finish(after: Self::ResultConversion, result: u64, memory: &dyn UserMemory) -> CallResult;
 
-    /// The code that may have changed with a call.
-    fn changed(after: Self::After, result: u64) -> Option<Range<u64>>;
+    /// The code that a system call may have changed.
+    fn changed(after: Self::ResultConversion, result: u64) -> Option<Range<u64>>;
 
-    /// Writes a call's result.
+    /// Writes a call's result to the registers.
     fn put_result(state: &mut State, result: CallResult);
 
     /// Sets the thread pointer.
     fn set_thread_pointer(state: &mut State, value: u64);
 
-    /// The thread is at the first instruction of a handler, with the process's frame at its stack pointer: lays the source's frame below it.
-    /// `back` is the code that handlers return to. False if the stack cannot take it.
-    fn enter(state: &mut State, back: u64, memory: &dyn Structures) -> bool;
+    /// Builds the source's signal frame below the LoongArch frame at the stack pointer. The thread is at the first
+    /// instruction of its handler, which returns to `back`. Returns false if the stack is not writable.
+    fn enter(state: &mut State, back: u64, memory: &dyn UserMemory) -> bool;
 
-    /// The handler has returned: what it has made of the frame goes into the process's own, and the stack pointer to that. Gives where the
-    /// source's frame was; `None` if it cannot be read.
-    fn leave(state: &mut State, memory: &dyn Structures) -> Option<u64>;
+    /// Handles the return from a signal handler: copies the handler's changes from the source's frame to the LoongArch
+    /// frame, and points the stack pointer to the latter. Returns the address of the source's frame, or `None` if it is
+    /// not readable.
+    fn leave(state: &mut State, memory: &dyn UserMemory) -> Option<u64>;
 
-    /// What the process's own frame does not bring back of the handler's changes.
-    fn after_leaving(state: &mut State, frame: u64, memory: &dyn Structures);
+    /// Restores the state that the LoongArch frame has no fields for.
+    fn after_leaving(state: &mut State, frame: u64, memory: &dyn UserMemory);
 
-    /// The registers that a debugger is told of.
-    fn registers() -> Description<Self::Seen>;
+    /// The registers that a debugger can access.
+    fn registers() -> Description<Self::RegisterKind>;
 
-    /// What is in one of a thread that is between two instructions, its program counter at a source address.
-    fn read_register(register: Register<Self::Seen>, state: &State, memory: &dyn Structures) -> Value;
+    /// Reads a register of a thread that is stopped between two instructions, with a source address as program counter.
+    fn read_register(register: Register<Self::RegisterKind>, state: &State, memory: &dyn UserMemory)
+    -> Value;
 
-    /// Sets it; false if it cannot have the value.
+    /// Writes a register. Returns false if it cannot hold the value.
     fn write_register(
-        register: Register<Self::Seen>,
+        register: Register<Self::RegisterKind>,
         value: &Value,
         state: &mut State,
-        memory: &dyn Structures,
+        memory: &dyn UserMemory,
     ) -> bool;
 }
 
-/// The code of `bytes` bytes from `start` on, and nothing else.
+/// Limits `fetch` to `bytes` bytes from `start` on.
 pub fn within(start: u64, bytes: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> impl Fn(u64) -> Option<u32> {
     move |pc| (pc.wrapping_sub(start) < bytes).then(|| fetch(pc)).flatten()
 }
 
-/// The memory of a process, as far as translation touches it.
+/// The memory of a process, as the engine uses it.
 pub trait Memory {
-    /// Reads a word of the source's code.
+    /// Reads a word of source code.
     ///
     /// # Errors
-    /// There is nothing that can be executed.
+    /// The address is not executable.
     fn fetch(&self, address: u64) -> Result<u32, Fault>;
 
-    /// Reads words of the source's code that follow each other.
+    /// Reads consecutive words of source code.
     ///
     /// # Errors
-    /// As for [`Self::fetch`], of any of them.
+    /// As for [`Self::fetch`], for any of the words.
     fn fetch_all(&self, address: u64, words: &mut [u32]) -> Result<(), Fault> {
         for (at, word) in (address..).step_by(4).zip(words) {
             *word = self.fetch(at)?;
@@ -334,18 +342,18 @@ pub trait Memory {
         Ok(())
     }
 
-    /// Writes words to the area of code from an address on, where the program itself cannot.
+    /// Writes words to the code area, which the program cannot write to.
     ///
     /// # Errors
-    /// The host gives no memory.
+    /// The host cannot provide memory.
     fn place(&self, address: u64, words: &[u32]) -> Result<(), Fault>;
 
-    /// The word of translated code at an address, if whoever has the memory can tell.
+    /// Reads a word of translated code, if the implementation supports it.
     fn placed(&self, _address: u64) -> Option<u32> {
         None
     }
 
-    /// Writes words that translated code loads, to the table of targets or the hash table, where the program itself cannot. Addresses ascend.
+    /// Writes words to the lookup table or the hash table, which the program cannot write to. Addresses ascend.
     ///
     /// # Errors
     /// As for [`Self::place`].
@@ -353,7 +361,7 @@ pub trait Memory {
         words.iter().try_for_each(|(address, word)| self.place(*address, &[*word]))
     }
 
-    /// As [`Self::place`], of one word of code that may have been executed: what is known of it is forgotten.
+    /// Replaces a word that may have been executed, and drops cached decodings of it.
     ///
     /// # Errors
     /// As for [`Self::place`].
@@ -362,7 +370,7 @@ pub trait Memory {
         self.forget(address..address + 4)
     }
 
-    /// Forgets what is known of words of code that may have been executed and have been placed anew.
+    /// Drops cached decodings of words that were overwritten.
     ///
     /// # Errors
     /// As for [`Self::place`].

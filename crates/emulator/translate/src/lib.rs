@@ -1,17 +1,17 @@
-//! Programs of other architectures as LoongArch code: the engine, which knows no source architecture, and what it asks of one.
-//! Not the architectures, which are crates of their own, nor the execution: LoongArch code runs on a `longma-core` as any other does; `longma-runner` puts the two together.
-//! Source: Hu Weiwu et al., "Loongson Instruction Set Architecture Technology", 2022; the front ends name their own.
+//! Dynamic binary translation to LoongArch: the engine, which is independent of the guest's instruction set, and the
+//! traits that front ends and their users implement. The front ends are separate crates. `longma-runner` executes the
+//! translated code on `longma-core`. Source: Hu Weiwu et al., "Loongson Instruction Set Architecture Technology", 2022.
 
 mod areas;
-mod asleep;
 pub mod assembler;
+mod cached_units;
 pub mod calls;
 pub mod debug;
 pub mod engine;
 pub mod front_end;
-mod heat;
-pub mod kept;
-pub mod parts;
+mod hotness;
+pub mod optimizations;
+pub mod persistent_cache;
 mod positions;
 pub mod process_frame;
-mod reading;
+mod provenance;

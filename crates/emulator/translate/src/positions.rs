@@ -1,6 +1,4 @@
-//! The positions of a unit that has its place, kept small: most code of a program is only cold, and few of its positions say what registers
-//! are yet to be.
-//! Not where the unit lies.
+//! Compact storage of a unit's positions. Most code of a program is cold, and few positions have pending registers.
 
 use std::cell::OnceCell;
 use std::ops::Range;
@@ -13,61 +11,62 @@ use serde::de::DeserializeOwned;
 
 use crate::front_end::Position;
 
-/// The number of what registers are yet to be; none.
-const NOTHING: u32 = u32::MAX;
+/// Marks an absent value.
+const ABSENT: u32 = u32::MAX;
 
 #[derive(Clone, Copy)]
-struct Kept {
+struct PackedPosition {
     pc: u64,
     offset: u32,
-    /// The word, or [`NOTHING`].
+    /// The word index, or [`ABSENT`].
     counted: u32,
-    /// The number in `pending`, or [`NOTHING`].
+    /// The index in `pending`, or [`ABSENT`].
     pending: u32,
     is_boundary: bool,
     begins: bool,
 }
 
-struct All<P> {
-    kept: Box<[Kept]>,
+struct PackedPositions<P> {
+    positions: Box<[PackedPosition]>,
     pending: Box<[P]>,
 }
 
-/// A position as it is written: bits of [`bit`], what it is more than the one before, and what follows by the bits.
-type Step = (u8, u32, i64);
+/// The serialized form of a position: bits of [`bit`], then the differences of `offset` and `pc` from the previous
+/// position. The bits say which fields follow.
+type EncodedPosition = (u8, u32, i64);
 
 mod bit {
     pub const BOUNDARY: u8 = 1;
     pub const BEGINS: u8 = 2;
-    /// The word is that of the position.
+    /// `counted` equals `offset`.
     pub const COUNTED: u8 = 4;
-    /// How far the word is from there follows.
+    /// The distance of `counted` from `offset` follows.
     pub const COUNTED_ELSEWHERE: u8 = 8;
-    /// As of the position before.
+    /// Pending registers are the same as for the previous position.
     pub const SAME_PENDING: u8 = 16;
-    /// Where it is written follows.
+    /// The offset in `EncodedPositions::pending` follows.
     pub const PENDING: u8 = 32;
 }
 
-/// The positions of many units, as bytes.
+/// The serialized positions of many units.
 #[derive(Clone, Default)]
-pub struct Written {
+pub struct EncodedPositions {
     /// The positions, unit by unit.
     pub steps: Bytes,
-    /// What registers are yet to be somewhere, each once.
+    /// The pending registers, deduplicated.
     pub pending: Bytes,
 }
 
-/// Writes positions.
+/// Serializes positions.
 #[derive(Default)]
-pub(crate) struct Writer {
+pub(crate) struct PositionEncoder {
     steps: Vec<u8>,
     pending: Vec<u8>,
     places: FxHashMap<Vec<u8>, u32>,
 }
 
-impl Writer {
-    /// Where the positions of a unit are from now on.
+impl PositionEncoder {
+    /// Appends the positions of a unit and returns their byte range.
     pub fn write<P>(&mut self, positions: &Positions<P>) -> Option<Range<usize>>
     where
         P: Copy + Serialize + DeserializeOwned,
@@ -87,7 +86,8 @@ impl Writer {
                 (pending.is_some() && pending != last_pending, bit::PENDING),
             ];
             let bits = bits.iter().filter(|(is_set, _)| *is_set).fold(0, |bits, (_, bit)| bits | bit);
-            let step: Step = (bits, position.offset - last.0, position.pc.wrapping_sub(last.1) as i64);
+            let step: EncodedPosition =
+                (bits, position.offset - last.0, position.pc.wrapping_sub(last.1) as i64);
             steps = postcard::to_extend(&step, steps).ok()?;
             if bits & bit::COUNTED_ELSEWHERE != 0 {
                 steps = postcard::to_extend(&counted.unwrap_or_default(), steps).ok()?;
@@ -101,9 +101,9 @@ impl Writer {
         Some(start..self.steps.len())
     }
 
-    /// What has been written.
-    pub fn finish(self) -> Written {
-        Written { steps: self.steps.into(), pending: self.pending.into() }
+    /// Returns the serialized positions.
+    pub fn finish(self) -> EncodedPositions {
+        EncodedPositions { steps: self.steps.into(), pending: self.pending.into() }
     }
 
     fn place_of<P: Serialize>(&mut self, pending: &P) -> postcard::Result<u32> {
@@ -116,22 +116,22 @@ impl Writer {
     }
 }
 
-impl Written {
-    /// The positions at a place.
-    fn read<P: DeserializeOwned>(&self, place: &Range<usize>) -> Option<All<P>> {
+impl EncodedPositions {
+    /// Deserializes the positions in a byte range.
+    fn read<P: DeserializeOwned>(&self, place: &Range<usize>) -> Option<PackedPositions<P>> {
         let mut steps = self.steps.get(place.clone())?;
-        let (mut kept, mut pending) = (Vec::new(), Vec::new());
+        let (mut positions, mut pending) = (Vec::new(), Vec::new());
         let mut last = (0u32, 0u64);
         while !steps.is_empty() {
-            let (bits, offset, pc) = take::<Step>(&mut steps)?;
+            let (bits, offset, pc) = take::<EncodedPosition>(&mut steps)?;
             last = (last.0.checked_add(offset)?, last.1.wrapping_add(pc as u64));
             let counted = match bits & (bit::COUNTED | bit::COUNTED_ELSEWHERE) {
-                0 => NOTHING,
+                0 => ABSENT,
                 bit::COUNTED => last.0,
                 _ => last.0.wrapping_add(take::<i32>(&mut steps)? as u32),
             };
             let number = match bits & (bit::SAME_PENDING | bit::PENDING) {
-                0 => NOTHING,
+                0 => ABSENT,
                 bit::SAME_PENDING => u32::try_from(pending.len()).ok()?.checked_sub(1)?,
                 _ => {
                     let place = take::<u32>(&mut steps)?;
@@ -139,7 +139,7 @@ impl Written {
                     pending.len() as u32 - 1
                 }
             };
-            kept.push(Kept {
+            positions.push(PackedPosition {
                 pc: last.1,
                 offset: last.0,
                 counted,
@@ -148,81 +148,82 @@ impl Written {
                 begins: bits & bit::BEGINS != 0,
             });
         }
-        Some(All { kept: kept.into(), pending: pending.into() })
+        Some(PackedPositions { positions: positions.into(), pending: pending.into() })
     }
 }
 
-/// Takes a value off the beginning of bytes.
+/// Deserializes a value from the front of `bytes`.
 fn take<T: DeserializeOwned>(bytes: &mut &[u8]) -> Option<T> {
     let (value, rest) = postcard::take_from_bytes(bytes).ok()?;
     *bytes = rest;
     Some(value)
 }
 
-/// The positions of a unit, in the order of their words.
+/// The positions of a unit, sorted by word. Imported positions are deserialized at first use.
 pub(crate) struct Positions<P> {
-    all: OnceCell<All<P>>,
-    /// Where they are written, if they have been taken up from another process and nobody has asked for them.
-    written: Option<(Arc<Written>, Range<usize>)>,
+    all: OnceCell<PackedPositions<P>>,
+    /// The serialized form, for imported units.
+    encoded: Option<(Arc<EncodedPositions>, Range<usize>)>,
 }
 
 impl<P: Copy + Serialize + DeserializeOwned> Positions<P> {
-    /// Of positions in any order; those of one word stay in theirs.
+    /// Sorts positions by word. The order of positions at the same word is kept.
     pub fn of(mut positions: Vec<Position<P>>) -> Self {
         if !positions.is_sorted_by_key(|position| position.offset) {
             positions.sort_by_key(|position| position.offset);
         }
         let mut pending = Vec::new();
-        let kept = positions.iter().map(|position| Kept {
+        let positions = positions.iter().map(|position| PackedPosition {
             pc: position.pc,
             offset: position.offset,
-            counted: position.counted.unwrap_or(NOTHING),
-            pending: position.pending.map_or(NOTHING, |registers| {
+            counted: position.counted.unwrap_or(ABSENT),
+            pending: position.pending.map_or(ABSENT, |registers| {
                 pending.push(registers);
                 pending.len() as u32 - 1
             }),
             is_boundary: position.is_boundary,
             begins: position.begins,
         });
-        let kept = kept.collect();
-        Self { all: OnceCell::from(All { kept, pending: pending.into() }), written: None }
+        let positions = positions.collect();
+        Self { all: OnceCell::from(PackedPositions { positions, pending: pending.into() }), encoded: None }
     }
 
-    /// Those that a [`Writer`] has written at a place.
-    pub fn written(written: Arc<Written>, place: Range<usize>) -> Self {
-        Self { all: OnceCell::new(), written: Some((written, place)) }
+    /// Refers to positions that a [`PositionEncoder`] serialized.
+    pub fn encoded(encoded: Arc<EncodedPositions>, place: Range<usize>) -> Self {
+        Self { all: OnceCell::new(), encoded: Some((encoded, place)) }
     }
 
-    fn all(&self) -> &All<P> {
+    fn all(&self) -> &PackedPositions<P> {
         self.all.get_or_init(|| {
-            let read = self.written.as_ref().and_then(|(written, place)| written.read(place));
-            // What has been written here is read here: nothing else has the name and the hash of it.
-            read.unwrap_or(All { kept: Box::default(), pending: Box::default() })
+            let read = self.encoded.as_ref().and_then(|(encoded, place)| encoded.read(place));
+            // Deserialization succeeds for everything that this build wrote, and the cache's checksum excludes other
+            // data.
+            read.unwrap_or(PackedPositions { positions: Box::default(), pending: Box::default() })
         })
     }
 
-    /// How many are at the word or before.
+    /// The number of positions at or before a word.
     pub fn up_to(&self, offset: u32) -> usize {
-        self.all().kept.partition_point(|kept| kept.offset <= offset)
+        self.all().positions.partition_point(|positions| positions.offset <= offset)
     }
 
-    /// That of a number, if there is one.
+    /// The position with index `number`.
     pub fn get(&self, number: usize) -> Option<Position<P>> {
         let all = self.all();
-        let kept = all.kept.get(number)?;
+        let positions = all.positions.get(number)?;
         Some(Position {
-            offset: kept.offset,
-            pc: kept.pc,
-            is_boundary: kept.is_boundary,
-            counted: Some(kept.counted).filter(|counted| *counted != NOTHING),
-            begins: kept.begins,
-            pending: all.pending.get(kept.pending as usize).copied(),
+            offset: positions.offset,
+            pc: positions.pc,
+            is_boundary: positions.is_boundary,
+            counted: Some(positions.counted).filter(|counted| *counted != ABSENT),
+            begins: positions.begins,
+            pending: all.pending.get(positions.pending as usize).copied(),
         })
     }
 
-    /// All of them.
+    /// All positions.
     pub fn iter(&self) -> impl Iterator<Item = Position<P>> {
-        (0..self.all().kept.len()).filter_map(|number| self.get(number))
+        (0..self.all().positions.len()).filter_map(|number| self.get(number))
     }
 }
 
@@ -231,7 +232,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_kept_is_what_was_given_in_the_order_of_words() {
+    fn positions_are_returned_in_word_order() {
         let position = |offset, pc, counted, pending| Position {
             offset,
             pc,

@@ -1,11 +1,10 @@
-//! The frame that the process lays for a signal handler, which is LoongArch's: what a source architecture's own frame, below it, is made
-//! of, and what goes back into it when the handler returns.
-//! Not the delivery, and not the frames of source architectures.
-//! Source: Linux arch/loongarch/include/uapi/asm/{sigcontext,ucontext}.h, arch/loongarch/kernel/signal.c.
+//! Access to the LoongArch signal frame that the process builds for a handler. A front end builds the source's frame
+//! from it, and copies the handler's changes back into it. Source: Linux
+//! arch/loongarch/include/uapi/asm/{sigcontext,ucontext}.h, arch/loongarch/kernel/signal.c.
 
-use crate::front_end::Structures;
+use crate::front_end::UserMemory;
 
-// siginfo, then ucontext with its stack, mask, program counter, registers and flags.
+// Offsets in bytes: `siginfo`, then `ucontext` with its stack, mask, program counter, registers and flags.
 const INFO_BYTES: usize = 128;
 const STACK: usize = 144;
 const MASK: usize = 168;
@@ -14,10 +13,10 @@ const REGISTERS: usize = 312;
 const FLAGS: usize = 568;
 const BYTES: usize = 576;
 
-/// SC_ADDRERR_WR.
+/// `SC_ADDRERR_WR`.
 const WROTE: u64 = 1 << 31;
 
-/// The frame's part that a source architecture has as well; the records behind it stay where they are.
+/// The architecture-independent part of the frame. Extended context records after it are left alone.
 #[derive(Clone, Debug)]
 pub struct ProcessFrame {
     address: u64,
@@ -25,18 +24,18 @@ pub struct ProcessFrame {
 }
 
 impl ProcessFrame {
-    /// The frame at `address`; `None` if it cannot be read.
-    pub fn read(address: u64, memory: &dyn Structures) -> Option<Self> {
+    /// Reads the frame at `address`; `None` if it is not readable.
+    pub fn read(address: u64, memory: &dyn UserMemory) -> Option<Self> {
         let mut bytes = [0; BYTES];
         memory.read(address, &mut bytes).then_some(Self { address, bytes })
     }
 
-    /// Writes it back to where it was read; false if that cannot be written.
-    pub fn write(&self, memory: &dyn Structures) -> bool {
+    /// Writes the frame back. Returns false if it is not writable.
+    pub fn write(&self, memory: &dyn UserMemory) -> bool {
         memory.write(self.address, &self.bytes)
     }
 
-    /// Where it lies.
+    /// The address of the frame.
     pub fn address(&self) -> u64 {
         self.address
     }
@@ -56,7 +55,7 @@ impl ProcessFrame {
         word(&self.bytes, 16)
     }
 
-    /// Whether a store has faulted.
+    /// Whether the fault was caused by a store.
     pub fn is_write(&self) -> bool {
         word(&self.bytes, FLAGS) & WROTE != 0
     }
@@ -66,43 +65,43 @@ impl ProcessFrame {
         std::array::from_fn(|number| word(&self.bytes, STACK + 8 * number))
     }
 
-    /// The mask of signals that comes back.
+    /// The signal mask that is restored after the handler.
     pub fn mask(&self) -> u64 {
         word(&self.bytes, MASK)
     }
 
-    /// Blocks other signals once the handler has returned.
+    /// Sets the signal mask that is restored after the handler.
     pub fn set_mask(&mut self, mask: u64) {
         put_word(&mut self.bytes, MASK, mask);
     }
 
-    /// Where the program goes on, a source address.
+    /// The source address at which the program resumes.
     pub fn pc(&self) -> u64 {
         word(&self.bytes, PC)
     }
 
-    /// Lets the program go on elsewhere.
+    /// Sets the source address at which the program resumes.
     pub fn set_pc(&mut self, pc: u64) {
         put_word(&mut self.bytes, PC, pc);
     }
 
-    /// Register `number` of LoongArch, 0 to 31.
+    /// LoongArch register `number`, 0 to 31.
     pub fn register(&self, number: u8) -> u64 {
         word(&self.bytes, REGISTERS + 8 * usize::from(number))
     }
 
-    /// Gives register `number` another value to come back with.
+    /// Sets LoongArch register `number`, 0 to 31.
     pub fn set_register(&mut self, number: u8, value: u64) {
         put_word(&mut self.bytes, REGISTERS + 8 * usize::from(number), value);
     }
 }
 
-/// The 64 bits at byte `at` of a frame.
+/// The 64-bit word at byte `at` of a frame.
 pub fn word(frame: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(std::array::from_fn(|byte| frame[at + byte]))
 }
 
-/// Puts 64 bits at byte `at` of a frame.
+/// Writes a 64-bit word at byte `at` of a frame.
 pub fn put_word(frame: &mut [u8], at: usize, value: u64) {
     frame[at..at + 8].copy_from_slice(&value.to_le_bytes());
 }

@@ -1,61 +1,61 @@
-//! Programs whose code changes while several threads execute it and the engine translates it ever better: whoever has been told where an
-//! address's code is may go there later, and never executes what was there before. Not what instructions do, and not who tells of changes.
+//! Self-modifying programs: several threads execute code that changes while the engine retranslates it. A thread may
+//! enter any host address that it was given earlier, but must never execute stale code.
 
-mod parts;
+mod test_memory;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Debug;
 
 use longma_loongarch::{Environment, State, decode, semantics};
 use longma_translate::debug::{of_word, words};
-use longma_translate::engine::{Engine, Layout, Refusal};
-use longma_translate::front_end::{Exit, FrontEnd, Served};
-use longma_translate::parts::{Part, Parts as Choice};
+use longma_translate::engine::{CodeError, Engine, Layout};
+use longma_translate::front_end::{Exit, FrontEnd, ServiceResult};
+use longma_translate::optimizations::{Optimization, Optimizations};
 use longma_translate_arm::Aarch64;
 use longma_translate_mips::Mips64;
 use longma_translate_x86::X86_64;
 
-use parts::Parts;
+use test_memory::TestMemory;
 
 const BASE: u64 = 0x1_0000;
 const FUNCTIONS: u64 = 4;
-/// Each function is on a page of its own, and where the last one returns to is on one more.
+/// Each function is on a separate page. The last function returns to one more page.
 const PAGE: u64 = 4096;
 const END: u64 = BASE + FUNCTIONS * PAGE;
 const LIMIT: u64 = END + PAGE;
 const STACKS: u64 = 0x100_0000;
-/// Where translated code ends.
+/// The end of the code area.
 const CODE_END: u64 = 0x1000_0000;
-/// Both areas of translated code, each of which is soon full.
+/// The size of both code areas together, small enough that they fill up often.
 const CODE_BYTES: u64 = 0xc00;
-/// The same where none of them is ever full.
+/// The size of code areas that never fill up.
 const MUCH_CODE_BYTES: u64 = 0x4_0000;
-/// Behind them, if it is asked for.
-const HASH_BYTES: u64 = longma_translate::parts::HASH_BYTES;
+/// The size of the hash table after the code areas, if used.
+const HASH_BYTES: u64 = longma_translate::optimizations::HASH_BYTES;
 const TABLE: u64 = 0x2000_0000;
 const SLOTS: u64 = 0x4000_0000;
 const THREADS: u64 = 3;
 const PROGRAMS: u64 = 60;
-/// So often does a thread come out and another one go on, in each program.
+/// The number of context switches in each program.
 const TURNS: u64 = 400;
 
-/// What a source instruction or two of them do: to a sum, a count, and where the thread is.
+/// One or two source instructions, by their effect on a sum, a counter and the program counter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Step {
-    /// Keeps where to return to.
+    /// Saves the return address.
     Begin,
     Add(u32),
     Nothing,
     Count(u32),
-    /// Goes to a step unless this bit of the sum is set.
+    /// Branches to a step unless this bit of the sum is set.
     Unless(u32, usize),
-    /// Counts down, and goes to a step unless that gives 0.
+    /// Decrements the counter and branches to a step unless the counter is 0.
     Down(usize),
     Call(u64),
     Return,
 }
 
-/// Numbers like any others.
+/// A linear congruential generator.
 struct Random(u64);
 
 impl Random {
@@ -64,7 +64,7 @@ impl Random {
         (self.0 >> 33) % end
     }
 
-    /// What can be in a place where something can be added.
+    /// A random step that may replace an addition.
     fn addition(&mut self) -> Step {
         if self.below(3) == 0 { Step::Nothing } else { Step::Add(1 + self.below(1000) as u32) }
     }
@@ -89,13 +89,13 @@ fn function(number: u64, random: &mut Random) -> Vec<Step> {
     ]
 }
 
-/// How an architecture writes steps, and the numbers that a debugger knows its registers by.
+/// The encoding of steps on an architecture, and GDB's numbers of the registers.
 trait Writes: FrontEnd {
     const SUM: usize;
     const COUNT: usize;
-    /// The stack pointer, and the register that says where to return to, if there is one.
+    /// The stack pointer, and the link register if there is one.
     const STACK: (usize, Option<usize>);
-    /// The bytes of a step at `at`; `to` gives the addresses of steps of the same function.
+    /// Encodes a step at `at`. `to` gives the addresses of steps of the same function.
     fn write(step: Step, at: u64, to: &dyn Fn(usize) -> u64) -> Vec<u8>;
 }
 
@@ -140,7 +140,7 @@ impl Writes for Aarch64 {
             Step::Count(value) => vec![0xd280_0002 | value << 5],
             // tbz x0, bit
             Step::Unless(bit, over) => vec![0x3600_0000 | bit << 19 | (by(to(over)) & 0x3fff) << 5],
-            // subs x2, x2, 1; b.ne, from the second of them
+            // subs x2, x2, 1; b.ne, relative to the second instruction
             Step::Down(again) => vec![0xf100_0442, 0x5400_0001 | (by(to(again) - 4) & 0x7_ffff) << 5],
             Step::Call(function) => vec![0x9400_0000 | by(BASE + function * PAGE) & 0x3ff_ffff],
             // ldr x30, [sp], 16; ret
@@ -155,7 +155,7 @@ impl Writes for Mips64 {
     const STACK: (usize, Option<usize>) = (29, Some(31));
 
     fn write(step: Step, at: u64, to: &dyn Fn(usize) -> u64) -> Vec<u8> {
-        // From the slot of the second instruction.
+        // Relative to the delay slot of the second instruction.
         let by = |to: u64| (to.wrapping_sub(at + 8) / 4) as u32 & 0xffff;
         bytes(&match step {
             // daddiu sp, sp, -16; sd ra, 0(sp)
@@ -163,19 +163,19 @@ impl Writes for Mips64 {
             Step::Add(value) => vec![0x6484_0000 | value],
             Step::Nothing => vec![0],
             Step::Count(value) => vec![0x2403_0000 | value],
-            // andi t0, a0, bit; beqz t0, with nop in its slot
+            // andi t0, a0, bit; beqz t0; nop
             Step::Unless(bit, over) => vec![0x3088_0000 | 1 << bit, 0x1100_0000 | by(to(over)), 0],
-            // addiu v1, v1, -1; bnez v1, with nop in its slot
+            // addiu v1, v1, -1; bnez v1; nop
             Step::Down(again) => vec![0x2463_ffff, 0x1460_0000 | by(to(again)), 0],
-            // jal, with nop in its slot
+            // jal; nop
             Step::Call(function) => vec![0x0c00_0000 | ((BASE + function * PAGE) / 4) as u32, 0],
-            // ld ra, 0(sp); jr ra, and daddiu sp, sp, 16 in its slot
+            // ld ra, 0(sp); jr ra; daddiu sp, sp, 16 in the delay slot
             Step::Return => vec![0xdfbf_0000, 0x03e0_0008, 0x67bd_0010],
         })
     }
 }
 
-/// What is at each address, and where each step is.
+/// The program's functions and the address of each step.
 struct Program {
     functions: Vec<Vec<Step>>,
     at: Vec<Vec<u64>>,
@@ -201,7 +201,7 @@ impl Program {
         Self { functions, at, steps }
     }
 
-    fn write<F: Writes>(&self, function: usize, memory: &Parts) {
+    fn write<F: Writes>(&self, function: usize, memory: &TestMemory) {
         let at = &self.at[function];
         for (step, place) in self.functions[function].iter().zip(at) {
             for (address, byte) in (*place..).zip(F::write(*step, *place, &|step| at[step])) {
@@ -210,7 +210,7 @@ impl Program {
         }
     }
 
-    /// Changes a step or two, and says of which function; maybe to what it was.
+    /// Changes one or two steps, possibly to what they were, and returns the number of their function.
     fn change(&mut self, random: &mut Random) -> usize {
         let function = random.below(FUNCTIONS) as usize;
         let steps = &mut self.functions[function];
@@ -227,7 +227,7 @@ impl Program {
     }
 }
 
-/// A thread as the source's processor would have it.
+/// A thread on a reference model of the source's processor.
 #[derive(Clone, Debug, PartialEq)]
 struct Model {
     pc: u64,
@@ -261,7 +261,7 @@ impl Model {
     }
 }
 
-/// A thread, and what it is to be.
+/// A translated thread and its reference model.
 struct Thread {
     state: State,
     model: Model,
@@ -270,14 +270,14 @@ struct Thread {
 struct World<F: FrontEnd> {
     program: Program,
     engine: Engine<F>,
-    memory: Parts,
-    /// Where the code of an address has been said to be.
+    memory: TestMemory,
+    /// Host addresses that threads may still enter, by source address.
     told: HashMap<u64, Vec<u64>>,
-    /// How often code has been forgotten to make room.
+    /// The number of area switches.
     turns: u32,
 }
 
-fn begin<F: Writes>(number: u64, memory: &Parts, random: &mut Random) -> Thread {
+fn begin<F: Writes>(number: u64, memory: &TestMemory, random: &mut Random) -> Thread {
     let mut state = State::default();
     let model = Model { pc: BASE + random.below(FUNCTIONS) * PAGE, sum: 0, count: 0, calls: Vec::new() };
     F::begin(&mut state, model.pc);
@@ -298,18 +298,18 @@ fn begin<F: Writes>(number: u64, memory: &Parts, random: &mut Random) -> Thread 
 }
 
 impl<F: Writes> World<F> {
-    fn new(hot: u32, choice: Choice, random: &mut Random) -> Self {
+    fn new(hot: u32, choice: Optimizations, random: &mut Random) -> Self {
         Self::of(Program::new::<F>(random), hot, choice, CODE_BYTES)
     }
 
-    fn of(program: Program, hot: u32, choice: Choice, code_bytes: u64) -> Self {
-        let hash = if choice.has(Part::Table) { 0 } else { HASH_BYTES };
+    fn of(program: Program, hot: u32, choice: Optimizations, code_bytes: u64) -> Self {
+        let hash = if choice.has(Optimization::Table) { 0 } else { HASH_BYTES };
         let code = CODE_END - code_bytes;
         let layout = Layout { code: code..CODE_END + hash, table: TABLE, limit: LIMIT };
         let mut engine = Engine::new(layout, choice);
-        engine.wait_until_hot(hot);
-        engine.use_room_again();
-        let memory = Parts::new([
+        engine.set_hot_threshold(hot);
+        engine.split_areas();
+        let memory = TestMemory::new([
             (BASE, vec![0; (LIMIT - BASE) as usize]),
             (STACKS, vec![0; (THREADS * PAGE) as usize]),
             (code, vec![0; (code_bytes + HASH_BYTES) as usize]),
@@ -320,34 +320,34 @@ impl<F: Writes> World<F> {
         Self { program, engine, memory, told: HashMap::new(), turns: 0 }
     }
 
-    /// Another process of the same program, some of which may have changed, with what this one has translated.
+    /// Another process that imports this one's translations. Its program may differ in a few steps.
     fn again(self, hot: u32, random: &mut Random) -> Self {
-        let kept = self.engine.keep(&self.memory);
+        let kept = self.engine.export(&self.memory);
         let mut program = self.program;
         for _ in 0..random.below(3) {
             program.change(random);
         }
-        let mut next = Self::of(program, hot, Choice::default(), MUCH_CODE_BYTES);
-        next.engine.note_origins();
+        let mut next = Self::of(program, hot, Optimizations::default(), MUCH_CODE_BYTES);
+        next.engine.record_origins();
         if let Some(kept) = kept {
-            assert!(next.engine.take_up(kept));
+            assert!(next.engine.import(kept));
         }
         next
     }
 
-    /// Where the code of `pc` is for who has come out at `exit`, or elsewhere. When there is no room, nobody goes any more where somebody
-    /// has been told of code in the area that is not in use, and it goes on there.
+    /// Looks up the code of `pc`, for a thread that left at `exit` if given. If the area is full, threads are no longer
+    /// given addresses in the other area, and the engine switches to it.
     fn code(&mut self, pc: u64, exit: Option<u64>) -> u64 {
         let found = match exit {
             Some(exit) => self.engine.follow(exit, pc, &self.memory),
             None => self.engine.code_of(pc, &self.memory),
         };
         let code = match found {
-            Err(Refusal::Full) => {
-                let (second, other) = (self.engine.second_area(), self.engine.other_area().unwrap());
+            Err(CodeError::Full) => {
+                let (second, other) = (self.engine.second_area(), self.engine.free_area().unwrap());
                 let is_other = |code: &u64| usize::from(Some(*code) >= second) == other;
                 self.told.values_mut().for_each(|told| told.retain(|code| !is_other(code)));
-                self.engine.turn(&self.memory).unwrap();
+                self.engine.switch_area(&self.memory).unwrap();
                 self.turns += 1;
                 return self.code(pc, None);
             }
@@ -367,18 +367,19 @@ impl<F: Writes> World<F> {
         self.engine.forget(page..page + PAGE, &self.memory).unwrap();
     }
 
-    /// Lets a thread go on to where it comes out, and says whether that is the end. There it is as its model has been once since.
+    /// Runs a thread to its next exit, and returns whether the program has ended. The thread's state must match a state
+    /// that its model passes through.
     fn run(&mut self, thread: &mut Thread, random: &mut Random) -> bool {
         if self.told.get(&thread.model.pc).is_none_or(Vec::is_empty) {
             self.code(thread.model.pc, None);
         }
-        // Who has been told earlier comes now.
+        // Enter one of the addresses that were valid at some point.
         let told = &self.told[&thread.model.pc];
         thread.state.pc = told[random.below(told.len() as u64) as usize];
         let (pc, exit) = loop {
             let state = &mut thread.state;
             if !self.engine.is_code(state.pc) {
-                break (F::missed(state, &|link| self.engine.call_before(link)), None);
+                break (F::missed_target(state, &|link| self.engine.call_before(link)), None);
             }
             let word = Environment::fetch(&self.memory, state.pc).unwrap();
             let instruction = decode(word).unwrap();
@@ -395,7 +396,7 @@ impl<F: Writes> World<F> {
                     break (pc, None);
                 }
                 Some(Exit::Service(service)) => {
-                    assert_eq!(F::serve(service, state, &self.memory), Served::Done);
+                    assert_eq!(F::serve(service, state, &self.memory), ServiceResult::Done);
                     state.pc += 4;
                 }
                 exit => panic!("{exit:?} at {:#x}", state.pc),
@@ -412,7 +413,7 @@ impl<F: Writes> World<F> {
         false
     }
 
-    /// Brings the thread's model to where the thread is.
+    /// Advances the thread's model until it matches the thread.
     fn agree(&self, thread: &mut Thread, pc: u64) {
         let read = |number: usize| {
             let register = F::registers().register(number).unwrap();
@@ -425,16 +426,13 @@ impl<F: Writes> World<F> {
             if (model.pc, model.sum, model.count) == (pc, sum, count) {
                 return;
             }
-            assert_ne!(
-                model.pc, END,
-                "at {pc:#x} with {sum} and {count}: from {begin:?} on nobody comes there"
-            );
+            assert_ne!(model.pc, END, "at {pc:#x} with {sum} and {count}: not reachable from {begin:?}");
             model.step(&self.program);
         }
     }
 }
 
-fn nobody_executes_what_was_there_before<F: Writes>()
+fn stale_code_is_never_executed<F: Writes>()
 where
     F::Service: Debug,
 {
@@ -442,8 +440,12 @@ where
     for seed in 0..PROGRAMS {
         let mut random = Random(seed);
         let hot = [1, 2, 3, 5][seed as usize % 4];
-        let choice = Choice::default();
-        let choice = if seed % 3 == 0 { choice.with(Part::Table, !choice.has(Part::Table)) } else { choice };
+        let choice = Optimizations::default();
+        let choice = if seed % 3 == 0 {
+            choice.with(Optimization::Table, !choice.has(Optimization::Table))
+        } else {
+            choice
+        };
         let mut world = World::<F>::new(hot, choice, &mut random);
         let start = |number, world: &World<F>, random: &mut Random| begin::<F>(number, &world.memory, random);
         let mut threads: Vec<_> = (0..THREADS).map(|number| start(number, &world, &mut random)).collect();
@@ -462,21 +464,21 @@ where
     assert!(turns > 3 * PROGRAMS as u32, "{turns}");
 }
 
-/// One process after the other, each with what those before it have translated.
-fn what_is_kept_is_executed_while_its_source_is_the_same<F: Writes>()
+/// A sequence of processes, each of which imports the translations of the previous ones.
+fn imported_units_run_while_their_source_is_unchanged<F: Writes>()
 where
     F::Service: Debug,
 {
     const PROCESSES: u64 = 12;
-    let (mut executed, mut useless) = (0, 0);
+    let (mut executed, mut stale) = (0, 0);
     for seed in 0..PROGRAMS {
         let mut random = Random(seed);
         let hot = [2, 3, 5][seed as usize % 3];
         let program = Program::new::<F>(&mut random);
-        let mut world = World::<F>::of(program, hot, Choice::default(), MUCH_CODE_BYTES);
-        world.engine.note_origins();
+        let mut world = World::<F>::of(program, hot, Optimizations::default(), MUCH_CODE_BYTES);
+        world.engine.record_origins();
         for _ in 0..PROCESSES {
-            let kept_to = CODE_END - MUCH_CODE_BYTES + 4 * world.engine.amount().all;
+            let kept_to = CODE_END - MUCH_CODE_BYTES + 4 * world.engine.export_size().all;
             let start =
                 |number, world: &World<F>, random: &mut Random| begin::<F>(number, &world.memory, random);
             let mut threads: Vec<_> = (0..THREADS).map(|number| start(number, &world, &mut random)).collect();
@@ -491,41 +493,41 @@ where
                     world.change(&mut random);
                 }
             }
-            useless += world.engine.amount().useless;
+            stale += world.engine.export_size().stale;
             assert_eq!(world.turns, 0);
             world = world.again(hot, &mut random);
         }
     }
-    // Most turns are in processes that have come to something that was kept, and some of what was kept has changed.
-    assert!(executed > (PROGRAMS * TURNS) as usize && useless > 1000, "{executed} {useless}");
+    // Most context switches reach imported code, and some imported units are stale.
+    assert!(executed > (PROGRAMS * TURNS) as usize && stale > 1000, "{executed} {stale}");
 }
 
 #[test]
-fn what_is_kept_is_executed_while_its_source_is_the_same_on_x86_64() {
-    what_is_kept_is_executed_while_its_source_is_the_same::<X86_64>();
+fn imported_units_run_while_their_source_is_unchanged_on_x86_64() {
+    imported_units_run_while_their_source_is_unchanged::<X86_64>();
 }
 
 #[test]
-fn what_is_kept_is_executed_while_its_source_is_the_same_on_aarch64() {
-    what_is_kept_is_executed_while_its_source_is_the_same::<Aarch64>();
+fn imported_units_run_while_their_source_is_unchanged_on_aarch64() {
+    imported_units_run_while_their_source_is_unchanged::<Aarch64>();
 }
 
 #[test]
-fn what_is_kept_is_executed_while_its_source_is_the_same_on_mips64() {
-    what_is_kept_is_executed_while_its_source_is_the_same::<Mips64>();
+fn imported_units_run_while_their_source_is_unchanged_on_mips64() {
+    imported_units_run_while_their_source_is_unchanged::<Mips64>();
 }
 
 #[test]
-fn nobody_executes_what_was_there_before_on_x86_64() {
-    nobody_executes_what_was_there_before::<X86_64>();
+fn stale_code_is_never_executed_on_x86_64() {
+    stale_code_is_never_executed::<X86_64>();
 }
 
 #[test]
-fn nobody_executes_what_was_there_before_on_aarch64() {
-    nobody_executes_what_was_there_before::<Aarch64>();
+fn stale_code_is_never_executed_on_aarch64() {
+    stale_code_is_never_executed::<Aarch64>();
 }
 
 #[test]
-fn nobody_executes_what_was_there_before_on_mips64() {
-    nobody_executes_what_was_there_before::<Mips64>();
+fn stale_code_is_never_executed_on_mips64() {
+    stale_code_is_never_executed::<Mips64>();
 }

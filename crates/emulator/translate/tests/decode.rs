@@ -1,4 +1,4 @@
-//! The decoder and the printer of MIPS64 instructions.
+//! The decoder and disassembler of MIPS64 instructions.
 
 use longma_translate_mips::instruction::{Op, decode};
 use proptest::prelude::*;
@@ -27,8 +27,9 @@ fn instructions_print_as_they_are_written() {
 }
 
 #[test]
-fn words_that_the_manual_leaves_open_are_no_instructions() {
-    // sll with a source register, jr with a link, an insertion that ends before it begins, an extraction beyond bit 31.
+fn unallocated_words_are_not_decoded() {
+    // sll with a source register, jr with a link register, an insertion that ends before it begins, an extraction
+    // beyond bit 31.
     for word in
         [0x0020_0000, 0x03e0_f808, 0x7c00_0044 | 5 << 6, 0x7c00_0000 | 20 << 11 | 20 << 6, 0x3fff_ffff_u32]
     {
@@ -38,7 +39,7 @@ fn words_that_the_manual_leaves_open_are_no_instructions() {
 
 proptest! {
     #[test]
-    fn any_word_is_an_instruction_that_prints_or_none(word: u32, pc: u64) {
+    fn any_word_decodes_to_a_printable_instruction_or_none(word: u32, pc: u64) {
         if let Some(instruction) = decode(word) {
             let text = instruction.text(pc & !3).to_string();
             prop_assert!(instruction.op == Op::Sll && word == 0 || text.starts_with(instruction.mnemonic()));

@@ -1,6 +1,6 @@
-//! Random sequences of MIPS64 instructions with branches: translated together, interrupted where a signal could come or where an access fails
-//! and gone on with from there, they do what each instruction does that is translated alone.
-//! Not whether single instructions are right: `programs.rs` compares those with QEMU.
+//! Random sequences of MIPS64 instructions with branches. A unit must do what its instructions do when each is
+//! translated alone, also if it is interrupted where a signal can arrive or where an access fails, and then resumed.
+//! `programs.rs` compares single instructions with QEMU.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -8,15 +8,15 @@ use std::ops::Range;
 
 use longma_loongarch::{Access, Environment, Fault, FaultCause, Scalar, State, Trap, decode, semantics};
 use longma_translate::engine::{Engine, Layout};
-use longma_translate::front_end::{Exit, FrontEnd, Memory, Structures};
-use longma_translate::parts::{Part, Parts};
+use longma_translate::front_end::{Exit, FrontEnd, Memory, UserMemory};
+use longma_translate::optimizations::{Optimization, Optimizations};
 use longma_translate_mips::Mips64;
 use longma_translate_mips::registers::{TABLE, general};
 
 const SOURCE: u64 = 0x1000;
 const CODE: Range<u64> = 0x1000_0000..0x1010_0000;
 const TABLE_AT: u64 = 0x2000_0000;
-/// Where units of one instruction stand while they are executed.
+/// The address at which single-instruction units are executed.
 const ALONE: u64 = 0x3000_0000;
 const SEQUENCES: u64 = 4000;
 
@@ -39,7 +39,7 @@ impl Random {
     }
 }
 
-/// Memory that has something everywhere, but refuses some accesses while it is told to.
+/// Memory with contents at every address. While `refuses` is set, some accesses fail.
 struct World {
     source: Vec<u32>,
     code: RefCell<HashMap<u64, u32>>,
@@ -63,14 +63,14 @@ impl Environment for World {
     fn load<T: Scalar>(&self, address: u64) -> Result<T, Fault> {
         self.check(address, Access::Read)?;
         let bytes: [u8; 32] = std::array::from_fn(|byte| self.byte(address.wrapping_add(byte as u64)));
-        // SAFETY: a scalar has no more bytes than these, and every pattern of them is a number.
+        // SAFETY: a scalar is at most as long as the array, and every bit pattern is valid.
         Ok(unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
     }
 
     fn store<T: Scalar>(&self, address: u64, value: T) -> Result<(), Fault> {
         self.check(address, Access::Write)?;
         let mut bytes = [0u8; 32];
-        // SAFETY: a scalar has no more bytes than these.
+        // SAFETY: a scalar is at most as long as the array.
         unsafe { bytes.as_mut_ptr().cast::<T>().write_unaligned(value) };
         let places = (0..).map(|at| address.wrapping_add(at));
         self.written.borrow_mut().extend(places.zip(bytes[..size_of::<T>()].iter().copied()));
@@ -111,7 +111,7 @@ impl Memory for World {
     }
 }
 
-impl Structures for World {
+impl UserMemory for World {
     fn read(&self, _: u64, _: &mut [u8]) -> bool {
         false
     }
@@ -133,41 +133,41 @@ fn immediate(op: u32, rs: u32, rt: u32, imm: u32) -> u32 {
     op << 26 | rs << 21 | rt << 16 | imm & 0xffff
 }
 
-/// An instruction that does not jump; few registers, so that they depend on each other.
+/// A random instruction that is not a branch. Few registers are used, so that instructions depend on each other.
 fn plain(random: &mut Random) -> u32 {
     let registers = [0, 1, 1, 2, 3, 4, 5, 6, 29];
     let [s, t, d] = [(); 3].map(|()| random.of(&registers));
     let small = random.of(&[0, 1, 8, 16, 0xffff, 0x7ff, 0x800, 0x1000, 0x8001, 0x9ca8, 0x7ff8, 0xff00]);
     let three = |function| s << 21 | t << 16 | d << 11 | function;
     match random.below(20) {
-        // or, daddu and addu with zero, which copy.
+        // or, daddu and addu with zero, which are copies
         0 | 1 => s << 21 | d << 11 | random.of(&[0x25, 0x2d, 0x21]),
         2..=5 => three(random.of(&[0x21, 0x2d, 0x2d, 0x23, 0x24, 0x26, 0x2a, 0x2b, 0xa, 0xb])),
         6 | 7 => {
             t << 16 | d << 11 | random.of(&[0, 1, 2, 3, 4, 8, 9]) << 6 | random.of(&[0, 0x38, 0x38, 2, 0x3e])
         }
-        // addiu, daddiu, slti, sltiu, andi, ori, lui.
+        // addiu, slti, sltiu, andi, ori; daddiu; lui
         8 => immediate(random.of(&[9, 0xa, 0xb, 0xc, 0xd]), s, t, small),
         9 | 10 => immediate(0x19, s, t, small),
         11 => immediate(0xf, 0, t, random.of(&[3, 0xffff, 0x8000])),
-        // dext of the lowest bits.
+        // dext of the lowest bits
         12 => 0x1f << 26 | s << 21 | t << 16 | random.of(&[7, 31, 15]) << 11 | 3,
-        // dmult, mflo, mfhi.
+        // dmult, mflo, mfhi
         13 => s << 21 | t << 16 | 0x1c,
         14 => d << 11 | random.of(&[0x10, 0x12]),
-        // lb to lwu, ld; sb to sw, sd.
+        // lb to lwu, ld; sb to sw, sd
         15..=17 => immediate(random.of(&[0x20, 0x21, 0x23, 0x24, 0x25, 0x27, 0x37, 0x37]), s, t, small),
         _ => immediate(random.of(&[0x28, 0x29, 0x2b, 0x3f]), s, t, small),
     }
 }
 
-/// Blocks that end with branches forwards, and a jump to where there is no code.
+/// Blocks that end in forward branches, and a jump to an address without code.
 fn sequence(random: &mut Random) -> Vec<u32> {
     let mut words = Vec::new();
     for _ in 0..4 {
         words.extend((0..3 + random.below(8)).map(|_| plain(random)));
         let [s, t] = [(); 2].map(|()| random.of(&[0, 1, 1, 2, 3, 4, 5]));
-        // beq, bne, blez, bgtz, bltz, bgez.
+        // beq, bne, blez, bgtz, bltz, bgez
         let (op, t) = random.of(&[(4, 0), (5, 0), (4, t), (5, t), (6, 0), (7, 0), (1, 0), (1, 1)]);
         words.push(immediate(op, s, t, 1 + random.below(4) as u32));
         words.push(plain(random));
@@ -177,7 +177,7 @@ fn sequence(random: &mut Random) -> Vec<u32> {
     words
 }
 
-/// Where the jump at the end leads.
+/// The target of the jump at the end.
 const END: u64 = 0x100_0000;
 
 fn begin(random: &mut Random) -> State {
@@ -190,7 +190,7 @@ fn begin(random: &mut Random) -> State {
     state
 }
 
-/// Executes the instruction at the source address in `state`, with its delay slot if it is a jump.
+/// Executes the instruction at the source address in `state`, including its delay slot.
 fn one(state: &mut State, world: &World) -> Result<(), Trap> {
     let fetch = |address| Memory::fetch(world, address).ok();
     let unit = Mips64::translate_one(state.pc, &fetch);
@@ -207,18 +207,18 @@ fn one(state: &mut State, world: &World) -> Result<(), Trap> {
     }
 }
 
-/// Executes instructions one by one from there on.
+/// Executes instructions one by one from the current address on.
 fn alone(state: &mut State, world: &World) {
     while state.pc != END {
         one(state, world).expect("nothing is refused");
     }
 }
 
-/// Executes them as a unit, up to an interruption at the first place for one once `words` have been executed, or to an access that is refused;
-/// the rest one by one.
-fn together(state: &mut State, world: &World, parts: Parts, words: u64) {
+/// Executes the sequence as a unit until the first interruptible position after `words` words, or until an access
+/// fails. Executes the rest one by one.
+fn together(state: &mut State, world: &World, optimizations: Optimizations, words: u64) {
     let layout = Layout { code: CODE, table: TABLE_AT, limit: 0x200_0000 };
-    let mut engine = Engine::<Mips64>::new(layout, parts);
+    let mut engine = Engine::<Mips64>::new(layout, optimizations);
     state.pc = engine.code_of(SOURCE, world).expect("there is code");
     for executed in 0.. {
         let position = engine.position(state.pc).filter(|position| executed >= words && position.is_boundary);
@@ -249,7 +249,7 @@ fn together(state: &mut State, world: &World, parts: Parts, words: u64) {
                 let told = one(&mut state.clone(), world);
                 assert!(
                     matches!(told, Err(Trap::Memory(_))),
-                    "a fault is told of the access that has failed, not of {:#x}",
+                    "the fault reports the failed access, not of {:#x}",
                     state.pc
                 );
                 break;
@@ -261,9 +261,15 @@ fn together(state: &mut State, world: &World, parts: Parts, words: u64) {
 }
 
 #[test]
-fn sequences_do_what_their_instructions_do_alone_wherever_they_are_interrupted() {
-    let usual = Parts::default();
-    let choices = [usual, usual, usual, usual.with(Part::Loops, false), usual.with(Part::Fusion, false)];
+fn interrupted_sequences_match_their_single_instructions() {
+    let usual = Optimizations::default();
+    let choices = [
+        usual,
+        usual,
+        usual,
+        usual.with(Optimization::Loops, false),
+        usual.with(Optimization::Fusion, false),
+    ];
     for seed in 0..SEQUENCES {
         let mut random = Random(seed << 32);
         let world = |source: &[u32], refuses| World {
@@ -278,13 +284,13 @@ fn sequences_do_what_their_instructions_do_alone_wherever_they_are_interrupted()
         alone(&mut wanted, &expected);
         for _ in 0..4 {
             let (mut found, other) = (beginning.clone(), world(&source, random.below(2) == 0));
-            let (parts, words) = (random.of(&choices), random.of(&[random.0 % 60, u64::MAX]));
-            together(&mut found, &other, parts, words);
+            let (optimizations, words) = (random.of(&choices), random.of(&[random.0 % 60, u64::MAX]));
+            together(&mut found, &other, optimizations, words);
             let of = |state: &State| (state.x[2..].to_vec(), state.lbt.scratch[..2].to_vec());
             assert_eq!(
                 of(&found),
                 of(&wanted),
-                "sequence {seed}, {parts}, interrupted after {words}: {source:x?}"
+                "sequence {seed}, {optimizations}, interrupted after {words}: {source:x?}"
             );
             assert_eq!(*other.written.borrow(), *expected.written.borrow(), "sequence {seed}: {source:x?}");
         }
@@ -292,7 +298,7 @@ fn sequences_do_what_their_instructions_do_alone_wherever_they_are_interrupted()
 }
 
 #[test]
-fn a_branch_is_executed_again_after_a_fault_in_its_slot_as_it_was_before() {
+fn a_fault_in_a_delay_slot_restarts_the_branch_with_its_original_operands() {
     let source = [
         immediate(0x19, 2, 5, 8),           // daddiu a1, v0, 8
         immediate(0x19, 2, 6, 16),          // daddiu a2, v0, 16
@@ -315,11 +321,11 @@ fn a_branch_is_executed_again_after_a_fault_in_its_slot_as_it_was_before() {
         };
         let mut state = State::default();
         state.set_r(TABLE, TABLE_AT);
-        // What is compared last had another result.
+        // The last comparison has the opposite result.
         for (register, value) in [(3, less), (4, 1 - less), (8, refused)] {
             state.set_r(general(register), value);
         }
-        together(&mut state, &world, Parts::default(), u64::MAX);
+        together(&mut state, &world, Optimizations::default(), u64::MAX);
         assert_eq!([5, 6, 7].map(|register| state.r(register)), [wanted, 16, 24]);
     }
 }

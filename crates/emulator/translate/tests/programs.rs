@@ -1,33 +1,33 @@
-//! Programs of random instructions, translated and interpreted as LoongArch code, against `qemu-mips64el`.
+//! Programs of random MIPS64 instructions: the translation, interpreted as LoongArch code, against `qemu-mips64el`.
 
-mod parts;
+mod test_memory;
 
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 use longma_loongarch::{Environment, State, Trap, decode as decode_word, semantics};
 use longma_translate::engine::{Engine, Layout};
-use longma_translate::front_end::{Exit, Served};
-use longma_translate::parts::Parts as Choice;
+use longma_translate::front_end::{Exit, ServiceResult};
+use longma_translate::optimizations::Optimizations;
 use longma_translate_mips::instruction::{Instruction, Op, decode, patterns};
 use longma_translate_mips::registers::TABLE;
 use longma_translate_mips::{Mips64, serve};
 
-use parts::Parts;
+use test_memory::TestMemory;
 
 const BASE: u64 = 0x1_0000;
 const CODE: u64 = 0x1000_0000;
 const CODE_BYTES: u64 = 16 << 20;
 const TABLE_AT: u64 = 0x2000_0000;
-/// What loads and stores access.
+/// The memory that loads and stores access.
 const DATA_AT: u64 = 0x1f_0000;
 const DATA_BYTES: u64 = 0x100;
 const STATE_AT: u64 = 0x20_0000;
 const RESULTS_AT: u64 = 0x30_0000;
-/// Bytes of one case's registers: 32 general, lo, hi, 32 floating-point.
+/// The size of one case's registers: 32 general, lo, hi, 32 floating-point.
 const CASE_BYTES: usize = 66 * 8;
 
-/// A generator of numbers that is the same everywhere.
+/// A deterministic xorshift generator.
 struct Random(u64);
 
 impl Random {
@@ -49,7 +49,7 @@ struct Case {
     state: [u64; 66],
 }
 
-/// Registers that have a part in the program itself, or are the kernel's.
+/// Registers that the test program itself or the kernel uses.
 fn is_taken(register: u8) -> bool {
     matches!(register, 0 | 24 | 26 | 27)
 }
@@ -78,7 +78,8 @@ fn is_excluded(i: Instruction) -> bool {
             | Tlti
             | Tltiu
     );
-    // Rounded once here and twice there; reciprocals have their own precision; the control register is the engine's.
+    // Fused operations round once instead of twice, reciprocals have an implementation-defined precision, and the
+    // control register is the engine's.
     let apart = ["madd.", "msub.", "nmadd.", "nmsub.", "recip.", "rsqrt.", "sqrt.", "abs.", "neg."];
     i.has_delay_slot()
         || traps
@@ -94,7 +95,7 @@ fn is_memory(i: Instruction) -> bool {
     i.text(0).to_string().ends_with(')')
 }
 
-/// An instruction of the pattern `matched`, with operands that give the same on every machine.
+/// An instance of the instruction pattern, with operands whose result is architecturally defined.
 fn instruction(matched: u32, mask: u32, random: &mut Random) -> Option<Instruction> {
     let mut word = matched | random.next() as u32 & !mask;
     let narrow = |random: &mut Random| 16 + random.below(8) as u32;
@@ -142,7 +143,7 @@ fn state(random: &mut Random) -> [u64; 66] {
     state
 }
 
-/// The words of the program: each case loads its registers, executes its instruction, and keeps what came of it.
+/// The test program: each case loads its registers, executes its instruction and stores the result.
 fn program(cases: &[Case]) -> Vec<u32> {
     let mut words = Vec::new();
     let immediate = |op: u32, rs: u32, rt: u32, imm: u32| op << 26 | rs << 21 | rt << 16 | imm & 0xffff;
@@ -183,7 +184,7 @@ fn program(cases: &[Case]) -> Vec<u32> {
     words
 }
 
-/// The memory from [`BASE`] on, as the program begins.
+/// The initial memory from [`BASE`] on.
 fn image(cases: &[Case]) -> Vec<u8> {
     let mut image: Vec<u8> = program(cases).into_iter().flat_map(u32::to_le_bytes).collect();
     assert!(image.len() as u64 + BASE < DATA_AT);
@@ -212,7 +213,7 @@ fn elf(image: &[u8]) -> Vec<u8> {
     file
 }
 
-/// What the program writes under QEMU.
+/// The program's output under QEMU.
 fn reference(image: &[u8]) -> Vec<u8> {
     let folder = tempfile::tempdir().expect("the folder for temporary files can be written");
     let path = folder.path().join("program");
@@ -224,11 +225,12 @@ fn reference(image: &[u8]) -> Vec<u8> {
     done.stdout
 }
 
-/// What it writes when it is translated and its LoongArch code interpreted; and the LoongArch instructions executed.
-fn translated(image: &[u8], choice: Choice) -> (Vec<u8>, u64) {
+/// The program's output when translated and interpreted, and the number of LoongArch instructions executed.
+fn translated(image: &[u8], choice: Optimizations) -> (Vec<u8>, u64) {
     let mut low = vec![0; 0x50_0000];
     low[BASE as usize..][..image.len()].copy_from_slice(image);
-    let memory = Parts::new([(0, low), (CODE, vec![0; CODE_BYTES as usize]), (TABLE_AT, vec![0; 0x50_0000])]);
+    let memory =
+        TestMemory::new([(0, low), (CODE, vec![0; CODE_BYTES as usize]), (TABLE_AT, vec![0; 0x50_0000])]);
     let layout = Layout { code: CODE..CODE + CODE_BYTES, table: TABLE_AT, limit: 0x50_0000 };
     let mut engine = Engine::<Mips64>::new(layout, choice);
     let mut state = State::default();
@@ -245,7 +247,7 @@ fn translated(image: &[u8], choice: Choice) -> (Vec<u8>, u64) {
                 state.pc = engine.follow(state.pc, pc, &memory).expect("there is code");
             }
             (Trap::Break(_), Some(Exit::Service(instruction))) => {
-                assert_eq!(serve(instruction, &mut state), Served::Done);
+                assert_eq!(serve(instruction, &mut state), ServiceResult::Done);
                 state.pc += 4;
             }
             (Trap::Syscall(_), _) if state.r(2) == 5205 => return (written, executed),
@@ -259,7 +261,7 @@ fn translated(image: &[u8], choice: Choice) -> (Vec<u8>, u64) {
     }
 }
 
-/// Bits of register `index` behind `i` that the manuals define.
+/// A mask of the bits of register `index` that the manual defines after `i`.
 fn defined(i: Instruction, index: usize) -> u64 {
     let is_float = index >= 34;
     let single = |at: u8| is_float && index - 34 == usize::from(at);
@@ -274,7 +276,7 @@ fn defined(i: Instruction, index: usize) -> u64 {
 }
 
 #[test]
-fn every_instruction_does_on_random_registers_what_qemu_does() {
+fn every_instruction_matches_qemu_on_random_registers() {
     let mut random = Random(0x1234_5678_9abc_def1);
     let mut cases = Vec::new();
     for (matched, mask) in patterns() {
@@ -287,9 +289,9 @@ fn every_instruction_does_on_random_registers_what_qemu_does() {
     let mut wrong = Vec::new();
     for cases in cases.chunks(400) {
         let image = image(cases);
-        let (wanted, (found, _)) = (reference(&image), translated(&image, Choice::default()));
+        let (wanted, (found, _)) = (reference(&image), translated(&image, Optimizations::default()));
         assert_eq!(wanted.len(), found.len());
-        assert_eq!(found, translated(&image, Choice::NONE).0, "without any part");
+        assert_eq!(found, translated(&image, Optimizations::NONE).0, "without optimizations");
         let results = wanted.chunks(8).zip(found.chunks(8)).enumerate();
         for (at, (wanted, found)) in results {
             let (case, index) = (at / 66, at % 66);
@@ -315,7 +317,7 @@ fn every_instruction_does_on_random_registers_what_qemu_does() {
 }
 
 #[test]
-fn hi_and_lo_are_there_behind_a_call() {
+fn hi_and_lo_are_preserved_across_a_call() {
     let immediate =
         |op: u32, rs: u32, rt: u32, imm: u64| op << 26 | rs << 21 | rt << 16 | imm as u32 & 0xffff;
     let (dmult, mflo, mfhi, bal, nop) = (0x1c, 0x12, 0x10, 0x11, 0);
@@ -323,7 +325,7 @@ fn hi_and_lo_are_there_behind_a_call() {
         immediate(9, 0, 16, -3i64 as u64),
         immediate(9, 0, 17, 5),
         16 << 21 | 17 << 16 | dmult,
-        // To what is behind its delay slot, where it would come back to as well.
+        // The call's target is the instruction after its delay slot, which is its return address too.
         immediate(1, 0, bal, 1),
         nop,
         18 << 11 | mflo,
@@ -336,12 +338,12 @@ fn hi_and_lo_are_there_behind_a_call() {
     let mut image = image(&[]);
     let whole: Vec<u8> = call.into_iter().chain(program(&[])).flat_map(u32::to_le_bytes).collect();
     image[..whole.len()].copy_from_slice(&whole);
-    // The program writes no results of cases: those of the call.
+    // Without cases, the program writes the results of the call.
     let length = 16u32;
     let at = whole.len() - program(&[]).len() * 4 + 3 * 4;
     image[at..at + 4].copy_from_slice(&immediate(0xd, 6, 6, length.into()).to_le_bytes());
     let wanted = reference(&image);
     assert_eq!(wanted[..16], [(-15i64).to_le_bytes(), (-1i64).to_le_bytes()].concat());
-    assert_eq!(translated(&image, Choice::default()).0, wanted);
-    assert_eq!(translated(&image, Choice::NONE).0, wanted);
+    assert_eq!(translated(&image, Optimizations::default()).0, wanted);
+    assert_eq!(translated(&image, Optimizations::NONE).0, wanted);
 }

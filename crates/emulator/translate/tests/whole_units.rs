@@ -1,6 +1,6 @@
-//! Units of real programs, from each of their entries and with any registers and memory: with parts of translation left out they do the same.
-//! Not what their instructions are to do: the tests of each architecture compare that with processors. `LONGMA_PROGRAMS` gives a folder with other
-//! programs than the guests, one a folder for each architecture.
+//! Units of real programs, entered at each of their entry points with random registers and memory, must do the same
+//! whichever optimizations are off. The tests of each architecture compare single instructions with processors.
+//! `LONGMA_PROGRAMS` names a directory with other programs than the guests, with a subdirectory for each architecture.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -8,33 +8,34 @@ use std::path::{Path, PathBuf};
 
 use longma_loongarch::{Environment, Fault, Scalar, State, Trap, decode, semantics};
 use longma_translate::debug::{Value, words};
-use longma_translate::front_end::{Exit, FrontEnd, Served, Structures, Unit};
-use longma_translate::parts::{Options, Part, Parts};
+use longma_translate::front_end::{Exit, FrontEnd, ServiceResult, Unit, UserMemory};
+use longma_translate::optimizations::{Optimization, Optimizations, Options};
 use longma_translate_arm::Aarch64;
 use longma_translate_mips::Mips64;
 use longma_translate_x86::X86_64;
 use object::{Object, ObjectSegment, ObjectSymbol, SymbolKind};
 
 const CODE: u64 = 0xf000_0000;
-/// Where the table of targets would be, and behind it the source's registers that are in memory (`longma_translate_arm::registers::SLOTS`).
+/// The address of the lookup table. The source's registers in memory follow it
+/// (`longma_translate_arm::registers::SLOTS`).
 const TABLE: u64 = 1 << 40;
 const SLOTS: u64 = TABLE + (1 << 39);
 const STACK: u64 = 0x7fff_0000_0000;
-/// No more units of a program are looked at, unless `LONGMA_UNITS` says how many.
+/// The maximum number of units of a program, unless `LONGMA_UNITS` gives another.
 const UNITS: usize = 60;
-/// Beginnings of each entry.
+/// The number of random states for each entry point.
 const STATES: u64 = 4;
-/// An execution that has not come to an exit by then is given up.
-const MOST_WORDS: usize = 2000;
+/// An execution that reaches no exit within this many words is abandoned.
+const MAX_WORDS: usize = 2000;
 
-/// The finalizer of MurmurHash3: a number that looks like any other, for each.
+/// The finalizer of MurmurHash3, as a source of pseudo-random numbers.
 fn mixed(mut number: u64) -> u64 {
     number = (number ^ number >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
     number = (number ^ number >> 33).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
     number ^ number >> 33
 }
 
-/// As programs have numbers: zero, small ones of either sign, some of 32 bits, and any.
+/// Values as they are common in programs: zero, small positive and negative ones, 32-bit ones, and arbitrary ones.
 fn common(number: u64) -> u64 {
     let number = mixed(number);
     match number & 7 {
@@ -47,7 +48,7 @@ fn common(number: u64) -> u64 {
     }
 }
 
-/// Memory that has something everywhere.
+/// Memory with contents at every address.
 struct Everywhere<'a> {
     code: &'a [u32],
     seed: u64,
@@ -67,13 +68,13 @@ impl Environment for Everywhere<'_> {
             true => self.byte(address.wrapping_add(byte as u64)),
             false => 0,
         });
-        // SAFETY: a scalar has no more bytes than these, and every pattern of them is a number.
+        // SAFETY: a scalar is at most as long as the array, and every bit pattern is valid.
         Ok(unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
     }
 
     fn store<T: Scalar>(&self, address: u64, value: T) -> Result<(), Fault> {
         let mut bytes = [0u8; 32];
-        // SAFETY: a scalar has no more bytes than these.
+        // SAFETY: a scalar is at most as long as the array.
         unsafe { bytes.as_mut_ptr().cast::<T>().write_unaligned(value) };
         self.write(address, &bytes[..size_of::<T>()]);
         Ok(())
@@ -100,7 +101,7 @@ impl Environment for Everywhere<'_> {
     }
 }
 
-impl Structures for Everywhere<'_> {
+impl UserMemory for Everywhere<'_> {
     fn read(&self, address: u64, bytes: &mut [u8]) -> bool {
         (0..).zip(bytes).for_each(|(at, byte)| *byte = self.byte(address.wrapping_add(at)));
         true
@@ -120,17 +121,17 @@ impl Structures for Everywhere<'_> {
     }
 }
 
-/// What an execution leaves behind.
+/// The state after an execution.
 #[derive(Debug, PartialEq)]
 struct Left {
-    /// The source address that it goes on at, if it says so itself.
+    /// The source address that the exit names, if it names one.
     target: Option<u64>,
     registers: Vec<Value>,
     written: BTreeMap<u64, u8>,
 }
 
-/// Executes a unit from an entry to where it is left; `None` if that is not by a jump, or takes too long. Flags are not looked at: across
-/// calls and returns nobody reads them, and how far one sees that is what some parts are about.
+/// Executes a unit from an entry point to its exit. `None` if the exit is not a jump, or is not reached in time. Flags
+/// are not compared: they are dead across calls and returns, and some optimizations differ in how far they see that.
 fn left<F: FrontEnd>(
     unit: &Unit<F::Service, F::Pending>,
     entry: (u64, u32),
@@ -155,7 +156,7 @@ fn left<F: FrontEnd>(
     state.set_r(3, STACK + (seed & 0xfff0));
     state.pc = CODE + 4 * u64::from(entry.1);
     let mut target = None;
-    for _ in 0..MOST_WORDS {
+    for _ in 0..MAX_WORDS {
         let at = (state.pc.wrapping_sub(CODE) / 4) as usize;
         let Some(word) = unit.words.get(at).filter(|_| state.pc >= CODE) else {
             return Some(seen::<F>(target, &registers, &state, memory));
@@ -168,7 +169,7 @@ fn left<F: FrontEnd>(
                     state.pc = 0;
                 }
                 Exit::Service(service) => match F::serve(service, &mut state, &memory) {
-                    Served::Done => state.pc += 4,
+                    ServiceResult::Done => state.pc += 4,
                     _ => return None,
                 },
                 _ => return None,
@@ -181,17 +182,17 @@ fn left<F: FrontEnd>(
 
 fn seen<F: FrontEnd>(
     target: Option<u64>,
-    registers: &[longma_translate::debug::Register<F::Seen>],
+    registers: &[longma_translate::debug::Register<F::RegisterKind>],
     state: &State,
     memory: Everywhere,
 ) -> Left {
     let registers = registers.iter().map(|register| F::read_register(*register, state, &memory)).collect();
-    // The front ends' own memory is looked at as registers.
+    // The front end's spill slots are compared as registers.
     let written = memory.written.into_inner().into_iter().filter(|(at, _)| !(TABLE..2 * TABLE).contains(at));
     Left { target, registers, written: written.collect() }
 }
 
-/// The numbers of the registers that are compared: flags and the program counter are not.
+/// The numbers of the registers to compare: all but flags and the program counter.
 fn compared<F: FrontEnd>() -> Vec<usize> {
     let left_out = ["pc", "rip", "eflags", "cpsr"];
     let mut numbers = Vec::new();
@@ -203,12 +204,12 @@ fn compared<F: FrontEnd>() -> Vec<usize> {
         }
         next += count;
     }
-    // What MIPS64's functions leave in at is lost where they return.
+    // On MIPS64, register at is dead when a function returns.
     numbers.retain(|number| F::NAME != "MIPS64" || *number != 1);
     numbers
 }
 
-/// What a program's file has in memory, where it begins, and its functions as far as their names are there.
+/// The segments of an executable, its entry point and the functions in its symbol table.
 struct Program {
     segments: Vec<(u64, Vec<u8>)>,
     starts: Vec<u64>,
@@ -235,10 +236,10 @@ impl Program {
     }
 }
 
-/// A unit and an entry of it.
+/// A unit and one of its entry points.
 type Entered<'a, F> = (&'a Unit<<F as FrontEnd>::Service, <F as FrontEnd>::Pending>, (u64, u32));
 
-/// What two units do otherwise from an entry of each on, on random states; `counted` counts states.
+/// A description of how two units differ on random states, if they do. `counted` counts the states.
 fn difference<F: FrontEnd>(
     [one, other]: [Entered<F>; 2],
     slots: Option<u8>,
@@ -265,25 +266,34 @@ fn difference<F: FrontEnd>(
     None
 }
 
-/// Follows a program's code from its entry, unit by unit, and has each executed with `usual` parts and without each, and from an address in
-/// its middle as a unit of its own and by a door. No two addresses begin with one word, which comes out for one of them when code changes.
+/// Follows a program's code from its entry point unit by unit. Executes each unit with the default optimizations, with
+/// each one switched, and from an address in its middle, both as a separate unit and through an additional entry
+/// point. No two source addresses may share their first word, because that word is patched when one of them is
+/// unlinked.
 fn agree<F: FrontEnd>(path: &Path, slots: Option<u8>, counted: &mut [u64; 2]) -> Vec<String> {
     let program = Program::open(path);
     let fetch = |pc: u64| program.fetch(pc);
-    let through = |pc, door, parts| {
-        F::translate(pc, door, &fetch, &|_| false, &Options { parts, ..Options::default() })
+    let through = |pc, extra_entry, optimizations| {
+        F::translate(pc, extra_entry, &fetch, &|_| false, &Options { optimizations, ..Options::default() })
     };
-    let others = [Part::Flags, Part::FlagsAcross, Part::Fusion, Part::Forms, Part::Loops, Part::Lbt]
-        .map(|part| Parts::default().with(part, !part.is_default()));
+    let others = [
+        Optimization::Flags,
+        Optimization::FlagsAcross,
+        Optimization::Fusion,
+        Optimization::Forms,
+        Optimization::Loops,
+        Optimization::Lbt,
+    ]
+    .map(|part| Optimizations::default().with(part, !part.is_default()));
     let (mut ahead, mut known) =
         (program.starts.clone(), program.starts.iter().copied().collect::<BTreeSet<_>>());
     let most = std::env::var("LONGMA_UNITS").ok().and_then(|most| most.parse().ok()).unwrap_or(UNITS);
     let (mut wrong, mut units) = (Vec::new(), 0);
     while let Some(pc) = ahead.pop().filter(|_| units < most) {
         units += 1;
-        let usual = through(pc, None, Parts::default());
-        let parts = others[units % others.len()];
-        let other = through(pc, None, parts);
+        let usual = through(pc, None, Optimizations::default());
+        let optimizations = others[units % others.len()];
+        let other = through(pc, None, optimizations);
         let begins = usual.entries.iter().chain(&usual.heads).map(|(pc, offset)| (*offset, *pc));
         let mut begins: Vec<(u32, u64)> = begins.collect();
         begins.sort_unstable();
@@ -308,19 +318,23 @@ fn agree<F: FrontEnd>(path: &Path, slots: Option<u8>, counted: &mut [u64; 2]) ->
             };
         for (at, _) in &usual.entries {
             ahead.extend(Some(*at).filter(|pc| known.insert(*pc)));
-            compare(&usual, &other, *at, &format!("with {parts}"));
+            compare(&usual, &other, *at, &format!("with {optimizations}"));
         }
         let heads = usual.heads.len();
-        let door = if heads > 0 { usual.heads[units % heads].0 } else { pc };
-        for door in [door, pc] {
-            let by_door = through(pc, Some(door), Parts::default());
-            let alone = through(door, None, Parts::default());
-            // A unit that has become too long ends sooner.
+        let extra_entry = if heads > 0 { usual.heads[units % heads].0 } else { pc };
+        for extra_entry in [extra_entry, pc] {
+            let by_extra_entry = through(pc, Some(extra_entry), Optimizations::default());
+            let alone = through(extra_entry, None, Optimizations::default());
+            // A unit that reached the maximum length may end earlier.
             let alone_has: BTreeSet<u64> = alone.positions.iter().map(|position| position.pc).collect();
-            if !by_door.exits.iter().any(|(_, exit)| matches!(exit, Exit::To(pc) if alone_has.contains(pc))) {
-                compare(&alone, &by_door, door, "by a door");
+            if !by_extra_entry
+                .exits
+                .iter()
+                .any(|(_, exit)| matches!(exit, Exit::To(pc) if alone_has.contains(pc)))
+            {
+                compare(&alone, &by_extra_entry, extra_entry, "from the extra entry point");
             }
-            compare(&usual, &by_door, pc, &format!("with a door at {door:#x}"));
+            compare(&usual, &by_extra_entry, pc, &format!("with an extra entry point at {extra_entry:#x}"));
         }
     }
     wrong
@@ -342,16 +356,16 @@ fn programs_agree<F: FrontEnd>(folder: &str, slots: Option<u8>) {
 }
 
 #[test]
-fn programs_for_x86_64_do_the_same_with_parts_left_out() {
+fn x86_64_programs_are_equivalent_without_optimizations() {
     programs_agree::<X86_64>("x86_64", None);
 }
 
 #[test]
-fn programs_for_aarch64_do_the_same_with_parts_left_out() {
+fn aarch64_programs_are_equivalent_without_optimizations() {
     programs_agree::<Aarch64>("aarch64", Some(longma_translate_arm::registers::SLOTS));
 }
 
 #[test]
-fn programs_for_mips64_do_the_same_with_parts_left_out() {
+fn mips64_programs_are_equivalent_without_optimizations() {
     programs_agree::<Mips64>("mips64el", None);
 }

@@ -4,7 +4,7 @@
 
 use crate::program::Program;
 use longma_lab::{Failure, Kind, Measure, Metrics, Parameter, Point, Rehearsal, Setting, Stop, Workload};
-use longma_translate::parts::{Part, Parts};
+use longma_translate::optimizations::{Optimization, Optimizations};
 use std::collections::BTreeMap;
 
 /// Architectures that are translated; the folders of their programs are called so.
@@ -215,9 +215,9 @@ fn programs(point: &Point) -> Result<&[String], Failure> {
 }
 
 /// The parts that translation is to have.
-fn parts(point: &Point) -> Result<Parts, Failure> {
-    let Some(Setting::Named(named)) = point.parameter("parts") else { return Ok(Parts::default()) };
-    named.iter().try_fold(Parts::default(), |parts, (name, is_there)| {
+fn parts(point: &Point) -> Result<Optimizations, Failure> {
+    let Some(Setting::Named(named)) = point.parameter("parts") else { return Ok(Optimizations::default()) };
+    named.iter().try_fold(Optimizations::default(), |parts, (name, is_there)| {
         let is_there = match is_there.as_str() {
             "yes" => true,
             "no" => false,
@@ -225,7 +225,7 @@ fn parts(point: &Point) -> Result<Parts, Failure> {
                 return Err(Failure::refused(format!("`parts.{name}` is `{other}`: give `yes` or `no`")));
             }
         };
-        let part: Part =
+        let part: Optimization =
             name.parse().map_err(|error| Failure::refused(format!("`parts.{name}`: {error}")))?;
         Ok(parts.with(part, is_there))
     })

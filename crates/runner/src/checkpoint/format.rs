@@ -1,8 +1,6 @@
-//! The format of checkpoint files.
-//! Not what they say.
-//! Little-endian: "LONGMACP", a version (u32), the length of the description (u32), the description as JSON; then
-//! one Zstandard frame (RFC 8878) of runs of memory, each an address (u64), a length (u32) and that many bytes, the last one with
-//! the address 2^64 - 1 and no bytes; then the SHA-256 of everything before.
+//! The format of checkpoint files. Little-endian: "LONGMACP", a version (u32), the length of the description (u32), the
+//! description as JSON; then one Zstandard frame (RFC 8878) of runs of memory, each an address (u64), a length (u32)
+//! and that many bytes, the last one with the address 2^64 - 1 and no bytes; then the SHA-256 of everything before.
 
 use std::io::{self, Read, Write};
 
@@ -12,38 +10,36 @@ use sha2::{Digest, Sha256};
 use super::Contents;
 
 const MAGIC: [u8; 8] = *b"LONGMACP";
-/// Readers know this version only: a format that changes gets the next number.
+/// Increment this when the format changes. Only this version can be read.
 const VERSION: u32 = 2;
-/// The address of the run that ends them.
+/// The address of the terminating run.
 const END: u64 = u64::MAX;
 const DIGEST_BYTES: usize = 32;
-/// More than any process's description; a damaged length must not take the host's memory.
-const MOST_DESCRIPTION_BYTES: u32 = 256 << 20;
-/// Fast, and most of what guests have in memory is easy.
+/// The maximum length of the description in bytes, so that a damaged length does not exhaust memory.
+const MAX_DESCRIPTION_BYTES: u32 = 256 << 20;
+/// A low compression level is fast, and guest memory compresses well.
 const LEVEL: i32 = 3;
 
-/// What is wrong with a file.
+/// Why a checkpoint file is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum FormatError {
-    /// It does not begin as one.
-    #[error("this is no checkpoint")]
+    /// It has the wrong magic number.
+    #[error("not a checkpoint file")]
     Other,
-    /// Of another version.
-    #[error(
-        "this is a checkpoint of version {0}, and this program reads version {VERSION} only; save it again"
-    )]
+    /// It has another version.
+    #[error("checkpoint version {0} is not supported, only version {VERSION}; save it again")]
     Version(u32),
-    /// It ends too early, or what is read is not what was written.
+    /// It is truncated or corrupted.
     #[error("the checkpoint is damaged: {0}; save it again")]
     Damaged(&'static str),
     /// It cannot be read.
-    #[error("it cannot be read: {0}")]
+    #[error("cannot read the file: {0}")]
     Read(#[from] io::Error),
 }
 
 use FormatError::Damaged;
 
-/// Counts what goes through into a hash.
+/// Hashes everything that is written through it.
 struct Hashing<W> {
     inner: W,
     hash: Sha256,
@@ -67,11 +63,11 @@ pub(super) struct Writer<W: Write> {
 }
 
 impl<W: Write> Writer<W> {
-    /// Begins with the description.
+    /// Writes the header and the description.
     pub fn new(inner: W, contents: &Contents) -> io::Result<Self> {
         let mut out = Hashing { inner, hash: Sha256::new() };
         let description = serde_json::to_vec(contents)?;
-        let length = u32::try_from(description.len()).ok().filter(|length| *length <= MOST_DESCRIPTION_BYTES);
+        let length = u32::try_from(description.len()).ok().filter(|length| *length <= MAX_DESCRIPTION_BYTES);
         let length =
             length.ok_or_else(|| io::Error::other("the process has too many mappings and threads"))?;
         out.write_all(&MAGIC)?;
@@ -81,14 +77,14 @@ impl<W: Write> Writer<W> {
         Ok(Self { frame: zstd::Encoder::new(out, LEVEL)? })
     }
 
-    /// Adds a run of memory, of at most [`PAGE_RUN_BYTES`].
+    /// Writes a run of memory of at most [`PAGE_RUN_BYTES`] bytes.
     pub fn run(&mut self, address: u64, bytes: &[u8]) -> io::Result<()> {
         self.frame.write_all(&address.to_le_bytes())?;
         self.frame.write_all(&(bytes.len() as u32).to_le_bytes())?;
         self.frame.write_all(bytes)
     }
 
-    /// Ends the file.
+    /// Completes the file.
     pub fn finish(mut self) -> io::Result<W> {
         self.run(END, &[])?;
         let mut out = self.frame.finish()?;
@@ -98,7 +94,7 @@ impl<W: Write> Writer<W> {
     }
 }
 
-/// Checks that a file is whole.
+/// Verifies the checksum of a file.
 pub(super) fn check(file: &mut impl Read) -> Result<(), FormatError> {
     let mut hash = Sha256::new();
     let mut held = Vec::new();
@@ -111,15 +107,15 @@ pub(super) fn check(file: &mut impl Read) -> Result<(), FormatError> {
             Err(error) => return Err(error.into()),
         };
         held.extend_from_slice(&buffer[..read]);
-        // The last bytes are the digest, once it is known that they are the last.
+        // Hold back the last bytes, which are the digest.
         let sure = held.len().saturating_sub(DIGEST_BYTES);
         hash.update(&held[..sure]);
         held.drain(..sure);
     }
     if held.len() < DIGEST_BYTES {
-        return Err(if held.starts_with(&MAGIC) { Damaged("it ends too early") } else { FormatError::Other });
+        return Err(if held.starts_with(&MAGIC) { Damaged("it is truncated") } else { FormatError::Other });
     }
-    if hash.finalize()[..] == held[..] { Ok(()) } else { Err(Damaged("its checksum is wrong")) }
+    if hash.finalize()[..] == held[..] { Ok(()) } else { Err(Damaged("the checksum does not match")) }
 }
 
 /// Reads a checkpoint.
@@ -130,7 +126,7 @@ pub(super) struct Reader<R: Read> {
 }
 
 impl<R: Read> Reader<R> {
-    /// Reads the description.
+    /// Reads the header and the description.
     pub fn new(mut inner: R) -> Result<Self, FormatError> {
         let mut magic = [0; 8];
         read(&mut inner, &mut magic).map_err(|_| FormatError::Other)?;
@@ -142,20 +138,20 @@ impl<R: Read> Reader<R> {
             return Err(FormatError::Version(version));
         }
         let length = number(&mut inner)?;
-        if length > MOST_DESCRIPTION_BYTES {
-            return Err(Damaged("its description is too long"));
+        if length > MAX_DESCRIPTION_BYTES {
+            return Err(Damaged("the description is too long"));
         }
         let mut description = Vec::new();
         (&mut inner).take(length.into()).read_to_end(&mut description)?;
         if description.len() != length as usize {
-            return Err(Damaged("it ends too early"));
+            return Err(Damaged("it is truncated"));
         }
         let contents =
-            serde_json::from_slice(&description).map_err(|_| Damaged("its description makes no sense"))?;
+            serde_json::from_slice(&description).map_err(|_| Damaged("the description is malformed"))?;
         Ok(Self { contents, frame: zstd::Decoder::new(inner)?, ended: false })
     }
 
-    /// The next run of memory: its address and its bytes.
+    /// Reads the next run of memory: its address and bytes.
     pub fn run(&mut self) -> Result<Option<(u64, Vec<u8>)>, FormatError> {
         if self.ended {
             return Ok(None);
@@ -166,10 +162,10 @@ impl<R: Read> Reader<R> {
         let length = number(&mut self.frame)? as usize;
         if address == END {
             self.ended = true;
-            return if length == 0 { Ok(None) } else { Err(Damaged("its memory ends with something else")) };
+            return if length == 0 { Ok(None) } else { Err(Damaged("the end marker is malformed")) };
         }
         if length == 0 || length > PAGE_RUN_BYTES {
-            return Err(Damaged("a run of memory has a length that none has"));
+            return Err(Damaged("a memory run has an invalid length"));
         }
         let mut bytes = vec![0; length];
         read(&mut self.frame, &mut bytes)?;
@@ -178,7 +174,7 @@ impl<R: Read> Reader<R> {
 }
 
 fn read(from: &mut impl Read, bytes: &mut [u8]) -> Result<(), FormatError> {
-    from.read_exact(bytes).map_err(|_| Damaged("its memory cannot be read"))
+    from.read_exact(bytes).map_err(|_| Damaged("the memory contents cannot be decompressed"))
 }
 
 fn number(from: &mut impl Read) -> Result<u32, FormatError> {
@@ -234,7 +230,7 @@ mod tests {
     /// Addresses and contents of memory.
     type Runs = Vec<(u64, Vec<u8>)>;
 
-    /// Everything a file says, as whoever brings a process back reads it.
+    /// Reads a file in the same way as a restore.
     fn read_all(mut bytes: &[u8]) -> Result<(Contents, Runs), FormatError> {
         check(&mut &*bytes)?;
         let mut reader = Reader::new(&mut bytes)?;
@@ -246,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_later_version_is_told_apart_from_damage() {
+    fn a_later_version_is_distinguished_from_damage() {
         let mut file = written(&[]);
         file[8] = VERSION as u8 + 1;
         let end = file.len() - DIGEST_BYTES;
@@ -256,21 +252,21 @@ mod tests {
     }
 
     #[test]
-    fn something_else_is_no_checkpoint() {
+    fn other_files_are_not_checkpoints() {
         assert!(matches!(read_all(b""), Err(FormatError::Other)));
         assert!(matches!(read_all(b"#!/bin/sh"), Err(FormatError::Other)));
     }
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(runs in prop::collection::vec((0..END, prop::collection::vec(any::<u8>(), 1..5000)), 0..8)) {
+        fn a_checkpoint_round_trips(runs in prop::collection::vec((0..END, prop::collection::vec(any::<u8>(), 1..5000)), 0..8)) {
             let (read, found) = read_all(&written(&runs)).unwrap();
             prop_assert_eq!(read, contents());
             prop_assert_eq!(found, runs);
         }
 
         #[test]
-        fn a_file_that_is_cut_or_changed_is_refused(cut in any::<prop::sample::Index>(), at in any::<prop::sample::Index>(), bit in 0u8..8) {
+        fn a_truncated_or_changed_file_is_rejected(cut in any::<prop::sample::Index>(), at in any::<prop::sample::Index>(), bit in 0u8..8) {
             let file = written(&[(0x4000, vec![7; 10_000])]);
             prop_assert!(read_all(&file[..cut.index(file.len())]).is_err());
             let mut changed = file.clone();
@@ -278,9 +274,9 @@ mod tests {
             prop_assert!(read_all(&changed).is_err());
         }
 
-        /// Damage that the checksum does not see, because somebody has made it anew.
+        /// Corruption with a valid checksum.
         #[test]
-        fn no_contents_make_the_reader_panic(at in any::<prop::sample::Index>(), bytes in prop::collection::vec(any::<u8>(), 1..40)) {
+        fn arbitrary_contents_do_not_panic(at in any::<prop::sample::Index>(), bytes in prop::collection::vec(any::<u8>(), 1..40)) {
             let mut file = written(&[(0x4000, vec![7; 10_000])]);
             let end = file.len() - DIGEST_BYTES;
             let at = at.index(end);

@@ -1,5 +1,5 @@
-//! Checkpoints: a process in simulated time saved to a file, and brought back from it under another machine.
-//! Not what a process consists of, which is `longma_linux::image`'s, nor the file's format, which is in `format`.
+//! Checkpoints: saving a process in simulated time to a file, and restoring it, possibly on another modelled machine.
+//! `longma_linux::image` defines the state of a process, and `format` the file format.
 
 mod format;
 
@@ -16,31 +16,33 @@ use longma_linux::{Outcome, Process};
 use longma_sim::Time;
 use serde::{Deserialize, Serialize};
 
-use crate::schedule::{Interlude, RosterImage, Scheduler, SchedulerConfig, Simulated, Standing};
+use crate::schedule::{
+    RosterImage, Scheduler, SchedulerConfig, SimulatedProcess, StopTheWorld, StoppedState,
+};
 pub use format::FormatError;
 
-/// Why a process cannot be saved or brought back.
+/// Why a process cannot be saved or restored.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckpointError {
-    /// The process has something that is not kept, or the host refused something.
+    /// The process has state that a checkpoint cannot hold, or the host refused an operation.
     #[error(transparent)]
     Image(#[from] ImageError),
-    /// The file is no checkpoint, or a damaged one.
+    /// The file is not a checkpoint or is damaged.
     #[error("{}: {source}", path.display())]
     Format {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The problem.
         source: FormatError,
     },
     /// The file cannot be read or written.
     #[error("cannot {action} {}: {source}", path.display())]
     File {
-        /// What was tried.
+        /// The attempted operation.
         action: &'static str,
         /// The file.
         path: PathBuf,
-        /// Why it failed.
+        /// The cause.
         source: io::Error,
     },
 }
@@ -50,12 +52,13 @@ fn file_error(action: &'static str, path: &Path) -> impl Fn(io::Error) -> Checkp
     move |source| CheckpointError::File { action, path: path.clone(), source }
 }
 
-/// The same file under a descriptor that no guest has: its own get their numbers back while this one is read.
+/// Moves the file to a descriptor number that no guest uses. The guest's descriptors are restored while the file is
+/// open.
 fn out_of_the_way(file: File) -> io::Result<File> {
     descriptors::move_to_reserved(file.into()).map(File::from)
 }
 
-/// What a checkpoint says besides the contents of memory.
+/// The description: everything except the contents of memory.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Contents {
     process: ProcessImage,
@@ -63,42 +66,42 @@ struct Contents {
     now_ps: u64,
 }
 
-/// Two months, in picoseconds: beyond that, sums of times would run over.
-const LATEST_PS: u64 = 1 << 62;
-/// A thread is ready at most so long after the moment at which it is saved: an hour.
-const LONGEST_WAIT_PS: u64 = 3_600_000_000_000_000;
+/// The latest valid time in picoseconds, about two months. Later times could overflow in sums.
+const MAX_TIME_PS: u64 = 1 << 62;
+/// The longest time in picoseconds, one hour, between the checkpoint and a thread's next turn.
+const MAX_WAIT_PS: u64 = 3_600_000_000_000_000;
 
 impl Contents {
-    /// Whether its times are such that a run can go on from them.
+    /// Whether all times are in the valid range.
     fn times_are_possible(&self) -> bool {
         let roster = &self.roster;
-        let soon = self.now_ps.saturating_add(LONGEST_WAIT_PS);
-        let of_cores = roster.cores.iter().all(|core| core.time_ps <= soon && core.used_ps <= LATEST_PS);
+        let soon = self.now_ps.saturating_add(MAX_WAIT_PS);
+        let of_cores = roster.cores.iter().all(|core| core.time_ps <= soon && core.used_ps <= MAX_TIME_PS);
         let of_threads =
-            roster.threads.iter().all(|thread| thread.ready_ps <= soon && thread.run_time_ps <= LATEST_PS);
-        self.now_ps <= LATEST_PS && of_cores && of_threads
+            roster.threads.iter().all(|thread| thread.ready_ps <= soon && thread.run_time_ps <= MAX_TIME_PS);
+        self.now_ps <= MAX_TIME_PS && of_cores && of_threads
     }
 }
 
-/// What happens to a process once it is saved.
+/// What happens to a process after a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AfterSave {
-    /// It goes on.
+    /// It continues.
     Continue,
-    /// It ends with this status.
+    /// It exits with this status.
     Exit(i32),
 }
 
-/// What to do with the outcome.
+/// Handles the outcome.
 type Then = Box<dyn FnOnce(Result<(), CheckpointError>) -> AfterSave + Send>;
 
-/// A process that is to be saved.
+/// A requested checkpoint.
 struct SaveRequest {
     path: PathBuf,
     then: Then,
 }
 
-/// Where a checkpoint is asked for.
+/// Accepts requests for checkpoints.
 #[derive(Default)]
 pub struct Saver {
     asked: AtomicBool,
@@ -106,14 +109,14 @@ pub struct Saver {
 }
 
 impl Saver {
-    /// Nothing asked yet.
+    /// Creates a saver without a request.
     pub fn new() -> Arc<Self> {
         Arc::default()
     }
 
-    /// Has the process saved to `path` as soon as the thread that runs has come to the end of its quantum, its system call or its
-    /// magic instruction. `then` is told of the outcome and says how it goes on. An earlier request that was not served yet is
-    /// forgotten.
+    /// Requests a checkpoint in the file `path`, after the running thread's current quantum, system call or magic
+    /// instruction. `then` receives the outcome and decides how the process continues. Replaces an earlier request that
+    /// is still pending.
     pub fn request(
         &self,
         path: PathBuf,
@@ -125,12 +128,12 @@ impl Saver {
     }
 }
 
-impl Interlude for Saver {
+impl StopTheWorld for Saver {
     fn is_wanted(&self) -> bool {
         self.asked.load(Ordering::Relaxed)
     }
 
-    fn serve(&self, simulated: &Simulated, process: &Process) -> Option<Outcome> {
+    fn serve(&self, simulated: &SimulatedProcess, process: &Process) -> Option<Outcome> {
         self.asked.store(false, Ordering::Relaxed);
         let request = self.request.lock().unwrap_or_else(PoisonError::into_inner).take()?;
         match (request.then)(save(&request.path, simulated, process)) {
@@ -140,41 +143,43 @@ impl Interlude for Saver {
     }
 }
 
-/// The threads that are alive, each as it goes on or makes its call again.
-fn threads(simulated: &Simulated) -> Result<Vec<ThreadImage>, ImageError> {
-    let deposits = simulated.deposits();
-    let thread = |(number, standing): (_, Standing)| {
+/// The images of all live threads. Threads in a restartable system call repeat it.
+fn threads(simulated: &SimulatedProcess) -> Result<Vec<ThreadImage>, ImageError> {
+    let snapshots = simulated.snapshots();
+    let thread = |(number, state): (_, StoppedState)| {
         let refused = |what: String| ImageError::Thread { number: number_of(number), what };
-        let deadline = match standing {
-            Standing::Between => None,
-            Standing::Waits(deadline) => deadline,
-            Standing::Begun(what) => return Err(refused(format!("is in the middle of waiting for {what}"))),
-            Standing::Outside => return Err(refused("waits for something outside of the model".into())),
+        let deadline = match state {
+            StoppedState::Between => None,
+            StoppedState::Waits(deadline) => deadline,
+            StoppedState::Begun(what) => {
+                return Err(refused(format!("is blocked on {what} and cannot be restarted")));
+            }
+            StoppedState::Outside => return Err(refused("waits for something outside the model".into())),
         };
-        let deposit = deposits.get(&number).ok_or_else(|| refused("has not begun yet".into()))?;
-        match deposit.arrivals.undelivered() {
+        let snapshot = snapshots.get(&number).ok_or_else(|| refused("has not started yet".into()))?;
+        match snapshot.arrivals.undelivered() {
             0 => {}
-            signals => return Err(refused(format!("has pending signals (set {signals:#x})"))),
+            signals => return Err(refused(format!("has signals pending ({signals:#x})"))),
         }
-        Ok(ThreadImage::new(number, &deposit.state, deposit.kernel, deadline))
+        Ok(ThreadImage::new(number, &snapshot.state, snapshot.kernel, deadline))
     };
-    simulated.scheduler.standing().into_iter().map(thread).collect()
+    simulated.scheduler.stopped_states().into_iter().map(thread).collect()
 }
 
 fn number_of(thread: longma_linux::simulated::ThreadNumber) -> u32 {
     thread.0
 }
 
-fn save(path: &Path, simulated: &Simulated, process: &Process) -> Result<(), CheckpointError> {
+fn save(path: &Path, simulated: &SimulatedProcess, process: &Process) -> Result<(), CheckpointError> {
     let (roster, now) = simulated.scheduler.image();
     let contents = Contents { process: process.image(threads(simulated)?)?, roster, now_ps: now.ps() };
-    // Under another name until it is whole: a reader never finds half a checkpoint under the one that was asked for.
+    // Write to a temporary file, so that `path` never holds an incomplete checkpoint.
     let unfinished = path.with_extension("unfinished");
     let written = write(&unfinished, &contents, process);
     let finished =
         written.and_then(|()| std::fs::rename(&unfinished, path).map_err(file_error("write", path)));
     if finished.is_err() {
-        // What is left of it may not be there at all.
+        // The temporary file may not exist.
         let _ = std::fs::remove_file(&unfinished);
     }
     finished
@@ -189,7 +194,7 @@ fn write(path: &Path, contents: &Contents, process: &Process) -> Result<(), Chec
     file.flush().map_err(&failed)
 }
 
-/// A checkpoint that was read and found whole.
+/// A checkpoint whose file was read and verified.
 #[derive(Debug)]
 pub struct Checkpoint {
     path: PathBuf,
@@ -197,10 +202,10 @@ pub struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// Reads a checkpoint and checks all of it.
+    /// Reads and verifies a checkpoint.
     ///
     /// # Errors
-    /// It cannot be read, is none, is of another version, or is damaged.
+    /// The file cannot be read, is not a checkpoint, has another version, or is damaged.
     pub fn open(path: &Path) -> Result<Self, CheckpointError> {
         let failed = file_error("read", path);
         let wrong = |source| CheckpointError::Format { path: path.to_owned(), source };
@@ -209,13 +214,13 @@ impl Checkpoint {
         let reader = Self::reader(path, &failed)?;
         let (process, roster) = (&reader.contents.process, &reader.contents.roster);
         if process.threads_made as usize != roster.threads.len() {
-            return Err(wrong(FormatError::Damaged("its threads are not those of its schedule")));
+            return Err(wrong(FormatError::Damaged("the threads do not match the schedule")));
         }
         if process.threads.iter().any(|thread| thread.number >= process.threads_made) {
-            return Err(wrong(FormatError::Damaged("it has more threads than it has created")));
+            return Err(wrong(FormatError::Damaged("a thread number is out of range")));
         }
         if !reader.contents.times_are_possible() {
-            return Err(wrong(FormatError::Damaged("its times are none that a run comes to")));
+            return Err(wrong(FormatError::Damaged("a time is out of range")));
         }
         Ok(Self { path: path.to_owned(), contents: reader.contents })
     }
@@ -229,21 +234,21 @@ impl Checkpoint {
         format::Reader::new(BufReader::new(file)).map_err(wrong)
     }
 
-    /// What simulated time it was.
+    /// The simulated time of the checkpoint.
     pub fn time(&self) -> Time {
         Time::from_ps(self.contents.now_ps)
     }
 
-    /// The program's file.
+    /// The path of the program.
     pub fn program(&self) -> PathBuf {
         use std::os::unix::ffi::OsStringExt;
         std::ffi::OsString::from_vec(self.contents.process.executable.clone()).into()
     }
 
-    /// A scheduler that goes on with the checkpoint's threads on the cores of `config`.
+    /// Creates a scheduler that continues the checkpoint's threads on the cores of `config`.
     ///
     /// # Errors
-    /// The host has no descriptor to give.
+    /// The host cannot provide a descriptor.
     pub fn scheduler(&self, config: SchedulerConfig) -> io::Result<Arc<Scheduler>> {
         let alive: Vec<u32> = self.contents.process.threads.iter().map(|thread| thread.number).collect();
         Scheduler::restored(config, &self.contents.roster, &alive, self.time())
@@ -255,7 +260,7 @@ impl Checkpoint {
     ) -> Result<RestoredProcess, CheckpointError> {
         let mut reader = Self::reader(&self.path, &file_error("read", &self.path))?;
         let mut runs =
-            || reader.run().map_err(|_| ImageError::Inconsistent("it has changed while it was read"));
+            || reader.run().map_err(|_| ImageError::Inconsistent("the file changed while it was read"));
         Ok(Process::restore(config, &self.contents.process, &mut runs)?)
     }
 }

@@ -1,7 +1,6 @@
-//! A program's access to a device's registers: the instruction that trapped is executed with the device in place of memory.
-//! Not how it came to trap: registers are mapped so that the host refuses every access.
-//! Source: registers are accessed in order and never speculatively, as strongly-ordered uncached memory (LoongArch
-//! Reference Manual, volume 1, 2.1.7).
+//! A program's accesses to device registers. Register windows are mapped inaccessible; the instruction that traps is
+//! executed with the device in place of memory. Source: registers are strongly-ordered uncached memory, accessed in
+//! order and never speculatively (LoongArch Reference Manual, volume 1, 2.1.7).
 
 use std::cell::RefCell;
 
@@ -13,7 +12,7 @@ use longma_sim::{Duration, Time};
 
 use super::Devices;
 
-/// What an instruction sees that accesses registers.
+/// The environment of an instruction that accesses registers.
 struct Registers<'a> {
     devices: RefCell<(&'a mut Devices, &'a mut MemorySystem, Duration)>,
     guest: GuestMemory,
@@ -26,7 +25,7 @@ fn refused(address: u64, access: Access) -> Fault {
 }
 
 impl Registers<'_> {
-    /// The device and the offset of an access, if it may be made.
+    /// The device and offset of an access, if the mapping permits it; `None` for ordinary memory.
     fn find(&self, address: u64, access: Access) -> Result<Option<(u16, u64)>, Fault> {
         let Some((Window::Registers(number), offset, protection)) = self.guest.window_at(address) else {
             return Ok(None);
@@ -48,7 +47,7 @@ impl Environment for Registers<'_> {
         let (devices, memory, takes) = &mut *self.devices.borrow_mut();
         let (value, took) = devices.read(memory, number, offset, T::BYTES as u32, self.core, self.at);
         *takes = took;
-        // SAFETY: T is one of the unsigned numbers of at most eight bytes, and the host is little-endian.
+        // SAFETY: `T` is an unsigned integer of at most eight bytes, and the host is little-endian.
         Ok(unsafe { std::mem::transmute_copy(&value) })
     }
 
@@ -60,7 +59,7 @@ impl Environment for Registers<'_> {
             return Err(refused(address, Access::Write));
         }
         let mut wide = 0u64;
-        // SAFETY: T is one of the unsigned numbers of at most eight bytes, and the host is little-endian.
+        // SAFETY: `T` is an unsigned integer of at most eight bytes, and the host is little-endian.
         unsafe {
             let to = (&raw mut wide).cast::<u8>();
             std::ptr::copy_nonoverlapping((&raw const value).cast::<u8>(), to, T::BYTES);
@@ -88,11 +87,11 @@ impl Environment for Registers<'_> {
 }
 
 impl Devices {
-    /// Executes the instruction at the program counter, which accesses registers from core number `core` at `at`; gives how long the
-    /// access takes.
+    /// Executes the instruction at the program counter, which accesses registers from core number `core` at `at`.
+    /// Returns the duration of the access.
     ///
     /// # Errors
-    /// It is an instruction that registers do not take, or the mapping does not permit it.
+    /// The instruction cannot access registers, or the mapping does not permit it.
     pub fn execute(
         &mut self,
         memory: &mut MemorySystem,
@@ -109,7 +108,7 @@ impl Devices {
         Ok(registers.devices.into_inner().2)
     }
 
-    /// When an access by core `core` that begins at `at` is at part `number`.
+    /// The latency from core `core` to part `number`, and the arrival time of an access that starts at `at`.
     fn arrival(&self, number: usize, core: usize, at: Time) -> (Duration, Time) {
         let way = self.parts.get(number).and_then(|part| part.way.get(core)).copied().unwrap_or_default();
         (way, at.checked_add(way).unwrap_or(at))

@@ -1,5 +1,4 @@
-//! The devices that a machine file describes, made and put in their places.
-//! Not what they do.
+//! Builds the devices that a machine file describes.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -23,46 +22,46 @@ use longma_topology::{
     parts::{Bus as BusPart, Ethernet, Host, Placed},
 };
 
-use crate::kernel::{Kernel, duration};
+use crate::kernel_model::{Kernel, duration};
 
-use super::bus::Seat;
+use super::bus::DeviceLocation;
 use super::line::Line;
 use super::part::{Model, Part};
 use super::wire::{PROPAGATION, Wire, WireEnd};
 use super::{Devices, NEVER, Published, Store};
 
-/// Bytes that a port moves a cycle where the machine file does not say.
+/// The default width of a port, in bytes a cycle.
 const PORT_BYTES: u32 = 16;
 
-/// Devices that cannot be modelled.
+/// Why devices cannot be modelled.
 #[derive(Debug, thiserror::Error)]
 pub enum DevicesError {
-    /// A copy engine.
+    /// A copy engine has an invalid description.
     #[error(transparent)]
     Idma(#[from] IdmaError),
-    /// The host gave no descriptor.
-    #[error("the host gives no descriptor for a device file: {0}; raise `ulimit -n`")]
+    /// The host cannot provide a descriptor.
+    #[error("cannot create a descriptor for a device file: {0}; raise `ulimit -n`")]
     Host(#[from] io::Error),
-    /// A wire at what is no MAC.
-    #[error("there is no Ethernet device called `{name}`: {there}")]
+    /// A wire is attached to a device that is not a MAC.
+    #[error("no Ethernet device `{name}`: {there}")]
     NoMac {
-        /// The name asked for.
+        /// The requested name.
         name: String,
-        /// What there is.
+        /// The available MACs.
         there: String,
     },
-    /// A device hangs on what is not modelled.
-    #[error("device `{name}` is on `{on}`, which is not a chip's port that the memory model knows")]
+    /// A device is attached to something that is not modelled.
+    #[error("device `{name}` is attached to `{on}`, which is not a port of a chip in the memory model")]
     NoPort {
         /// The device.
         name: String,
-        /// What it is on.
+        /// What it is attached to.
         on: String,
     },
 }
 
-/// Whether host number `host` of `machine` has devices that do something: engines, in-core stores, CAM tables, MACs. What locks lines of a
-/// cache changes nothing but time.
+/// Whether host number `host` of `machine` has devices with functional effects: copy engines, in-core stores, CAM
+/// tables or MACs. Cache line locks only affect timing.
 pub fn has_devices(machine: &Machine, host: usize) -> bool {
     let Some(instance) = machine.layout().hosts.get(host) else { return false };
     let in_a_core = instance.cores.iter().any(|core| {
@@ -76,7 +75,7 @@ pub fn has_devices(machine: &Machine, host: usize) -> bool {
     in_a_core || machine.hosts[instance.of].devices.iter().any(is_mac)
 }
 
-/// What is being built.
+/// The devices built so far.
 struct Builder<'a> {
     machine: &'a Machine,
     instance: &'a HostInstance,
@@ -89,11 +88,11 @@ struct Builder<'a> {
 }
 
 impl Devices {
-    /// The devices of host number `host` of `machine`, which must exist; `wires` says what is at the other ends of MACs' wires, by
-    /// their names. Interrupts are work that is posted to `kernel`.
+    /// Builds the devices of host number `host` of `machine`, which must exist. `wires` are the remote ends of wires by
+    /// the name of the MAC. Interrupts are posted to `kernel` as work.
     ///
     /// # Errors
-    /// The machine file describes what is not modelled, or the host has no descriptors left.
+    /// The machine file describes something that is not modelled, or the host has no descriptors left.
     pub fn new(
         machine: &Machine,
         host: usize,
@@ -150,7 +149,7 @@ impl Devices {
 }
 
 impl<'a> Builder<'a> {
-    /// A part with so many bytes of registers; each of its lines has a file, the first that of its name.
+    /// Adds a part with `bytes` bytes of registers. Each interrupt line gets a file; the first one has the part's name.
     fn add(&mut self, bytes: u32, mut part: Part) -> io::Result<()> {
         let number = self.parts.len() as u16;
         for line in 0..part.lines.len() {
@@ -162,7 +161,7 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    /// One way from each core to `place`.
+    /// The one-way latency from each core to `place`.
     fn ways_to(&mut self, place: Place) -> Vec<Duration> {
         let cores = self.instance.cores.len();
         let way = |core| match place == Place::Core(core) {
@@ -172,7 +171,7 @@ impl<'a> Builder<'a> {
         (0..cores).map(way).collect()
     }
 
-    /// The shared cache of each NUMA node that is on another chip than `chip`.
+    /// For each NUMA node on another chip than `chip`, its shared cache.
     fn far_from(&self, chip: usize) -> Arc<[Option<Place>]> {
         let far = |node: &longma_topology::NodeInstance| {
             let core = *node.cores.first().filter(|_| node.chip != chip)?;
@@ -185,7 +184,7 @@ impl<'a> Builder<'a> {
     fn core(&mut self, number: usize) -> Result<(), DevicesError> {
         let instance = &self.instance.cores[number];
         let core = &self.machine.cores[&instance.core];
-        let seat = Seat {
+        let location = DeviceLocation {
             place: Place::Core(number),
             node: instance.node,
             ways: Some(u32::MAX),
@@ -199,13 +198,13 @@ impl<'a> Builder<'a> {
             let latency = Duration::from_ps(store.latency.ps(core.clock));
             self.stores.push(Store { core: number, latency, bytes });
         }
-        let way = self.ways_to(seat.place);
+        let way = self.ways_to(location.place);
         if let Some(part) = &core.idma {
             let model = Model::other(Idma::new(IdmaSpec::from_part(part, core.clock)?)?);
             let line = Line::new(duration(part.interrupt, core.clock));
-            let (name, seat, way) = (format!("idma{number}"), seat.clone(), way.clone());
+            let (name, location, way) = (format!("idma{number}"), location.clone(), way.clone());
             let lines = vec![line];
-            let part = Part { name, model, seat, attachment: None, lines, files: Vec::new(), way };
+            let part = Part { name, model, location, attachment: None, lines, files: Vec::new(), way };
             self.add(idma::MAP.bytes, part)?;
         }
         if let Some(part) = &core.cam {
@@ -213,13 +212,13 @@ impl<'a> Builder<'a> {
             let name = format!("cam{number}");
             let line = Line::default();
             let lines = vec![line];
-            let part = Part { name, model, seat, attachment: None, lines, files: Vec::new(), way };
+            let part = Part { name, model, location, attachment: None, lines, files: Vec::new(), way };
             self.add(cam::MAP.bytes, part)?;
         }
         Ok(())
     }
 
-    /// The line locks of shared caches.
+    /// Adds the line locks of shared caches.
     fn locks(&mut self) -> Result<(), DevicesError> {
         let mut number = 0;
         for (cache_number, instance) in self.instance.caches.iter().enumerate() {
@@ -229,16 +228,16 @@ impl<'a> Builder<'a> {
             let spec = CacheLockSpec {
                 windows: lock.windows,
                 min_unlocked_ways: lock.min_unlocked_ways,
-                // Beside the way there and back.
+                // The interconnect latency is added separately.
                 register_read: Duration::ZERO,
                 register_write: Duration::ZERO,
             };
             let node = self.instance.cores[core].node;
-            let seat = Seat { place, node, ways: None, core, far: Arc::default() };
+            let location = DeviceLocation { place, node, ways: None, core, far: Arc::default() };
             let (name, way) = (format!("lock{number}"), self.ways_to(place));
             let (model, line) = (Model::other(CacheLock::new(spec)), Line::default());
             let lines = vec![line];
-            let part = Part { name, model, seat, attachment: None, lines, files: Vec::new(), way };
+            let part = Part { name, model, location, attachment: None, lines, files: Vec::new(), way };
             self.add(cache_lock::MAP.bytes, part)?;
             number += 1;
         }
@@ -251,8 +250,8 @@ impl<'a> Builder<'a> {
         };
         let names: Vec<&str> = self.host.devices.iter().filter(is_mac).map(|d| d.name.as_str()).collect();
         let there = match names[..] {
-            [] => "this machine has none".into(),
-            _ => format!("there is {}", names.join(", ")),
+            [] => "the machine has none".into(),
+            _ => format!("the machine has {}", names.join(", ")),
         };
         DevicesError::NoMac { name: name.into(), there }
     }
@@ -266,7 +265,8 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// The buses between a device and the chip, its own first, and the port that the last of them is at.
+    /// The buses between a device and the chip, nearest to the device first, and the port of the chip that the last one
+    /// is attached to.
     fn attached(&self, placed: &'a Placed) -> Result<(Vec<&'a BusPart>, Place), DevicesError> {
         let host: &'a Host = self.host;
         let mut on: &str = &placed.on;
@@ -280,7 +280,7 @@ impl<'a> Builder<'a> {
         Ok((buses, port.ok_or_else(no_port)?))
     }
 
-    /// A place for what hangs on a chip without saying where: beside its first shared cache.
+    /// The place of a device that is attached to a chip without a port: next to the chip's first shared cache.
     fn chips_own_port(&self, on: &str) -> Option<Place> {
         let chip: usize = on.strip_prefix("chip")?.parse().ok()?;
         let core = self.instance.cores.iter().position(|core| core.chip == chip)?;
@@ -323,7 +323,7 @@ impl<'a> Builder<'a> {
             .find_map(|cache| self.machine.caches[&self.instance.caches[*cache].cache].dca.as_ref());
         let dca = dca.filter(|dca| ethernet.dca && dca.enabled && !dca.locked_lines_only);
         let ways = dca.map(|dca| dca.ways);
-        let seat = Seat { place, node: instance.node, ways, core, far: Arc::default() };
+        let location = DeviceLocation { place, node: instance.node, ways, core, far: Arc::default() };
         let latency = duration(self.host.os.as_ref().and_then(|os| os.interrupt), clock);
         let propagation = self.propagation(&placed.name);
         let model = Model::Mac(Box::new(Mac::new(spec, propagation)));
@@ -331,14 +331,14 @@ impl<'a> Builder<'a> {
         let number = self.parts.len();
         let attachment = (!buses.is_empty()).then(|| (attachment, Default::default()));
         let lines = (0..spec.queues).map(|_| Line::new(latency)).collect();
-        self.add(mac::MAP.bytes, Part { name, model, seat, attachment, lines, files: Vec::new(), way })?;
+        self.add(mac::MAP.bytes, Part { name, model, location, attachment, lines, files: Vec::new(), way })?;
         if let Some(end) = wire {
             self.wires.push(Wire::new(number, end, &spec, ethernet.mtu_bytes(), propagation));
         }
         Ok(())
     }
 
-    /// One way along the cable of a device.
+    /// The one-way latency of a device's cable.
     fn propagation(&self, device: &str) -> Duration {
         let name = format!("{}.{device}", self.instance.name);
         let is_its = |cable: &&longma_topology::parts::Cable| cable.between.iter().any(|end| **end == *name);

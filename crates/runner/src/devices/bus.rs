@@ -1,5 +1,5 @@
-//! The machine as its devices see it: the program's memory through the modelled caches, in-core stores, interrupts, cache lock.
-//! Not the devices, nor the buses in front of a chip's port.
+//! The devices' access to the machine: guest memory through the modelled caches, in-core stores, interrupts and cache
+//! locks.
 
 use std::{ops::Range, sync::Arc};
 
@@ -12,37 +12,38 @@ use longma_sim::{Duration, Time};
 use super::line::Line;
 use super::notes::Notes;
 
-/// The largest lock window that is opened page by page.
-const LARGEST_WINDOW_BYTES: u64 = 64 << 20;
+/// The largest lock window that is translated page by page.
+const MAX_WINDOW_BYTES: u64 = 64 << 20;
 /// The program's address space.
 const SPACE: SpaceId = SpaceId(0);
 
-/// Where a device sits.
+/// The location of a device.
 #[derive(Clone, Debug)]
-pub(super) struct Seat {
+pub(super) struct DeviceLocation {
     /// Its place in the interconnect.
     pub place: Place,
-    /// The NUMA node that it is near to.
+    /// The nearest NUMA node.
     pub node: usize,
-    /// Ways of the shared cache that its writes may fill; `None`: they do not go there.
+    /// The number of shared-cache ways that its writes may fill; `None` if writes bypass the cache.
     pub ways: Option<u32>,
-    /// A core whose shared cache a lock is about.
+    /// A core of the shared cache whose lines it can lock.
     pub core: usize,
-    /// For a copy engine, where writes to each NUMA node go: the shared cache of that node's chip, if it is another chip. Other devices
-    /// write into their own chip's.
+    /// For a copy engine, the target of writes to each NUMA node on another chip: that chip's shared cache. Other
+    /// devices always write through their own chip's.
     pub far: Arc<[Option<Place>]>,
 }
 
-/// Where the program sees an in-core store.
+/// An address range where the program has mapped an in-core store.
 #[derive(Clone, Debug)]
 pub(super) struct StoreRange {
     pub range: Range<u64>,
     pub core: usize,
-    /// Load to use of its own core.
+    /// The load-to-use latency from its own core.
     pub latency: Duration,
 }
 
-/// Load to use of a store from each core, in its own cycles: another core's is a question and an answer across the chip away.
+/// The load-to-use latency of a store from each core, in cycles of that core. From another core, it includes a round
+/// trip over the interconnect.
 pub(super) fn store_latencies(store: &StoreRange, memory: &mut MemorySystem) -> Vec<u64> {
     let own = Place::Core(store.core);
     (0..memory.cores())
@@ -53,14 +54,14 @@ pub(super) fn store_latencies(store: &StoreRange, memory: &mut MemorySystem) -> 
         .collect()
 }
 
-/// What one device sees.
+/// The bus of one device.
 pub(super) struct MachineBus<'a> {
     pub memory: &'a mut MemorySystem,
     pub guest: Option<&'a GuestMemory>,
     pub stores: &'a [StoreRange],
-    pub seat: &'a Seat,
+    pub location: &'a DeviceLocation,
     pub lines: &'a mut [Line],
-    /// Where accesses are noted, and under which number.
+    /// The device's number and the recorder of its accesses, if a trace is written.
     pub notes: Option<(usize, &'a mut Notes)>,
 }
 
@@ -73,7 +74,8 @@ impl MachineBus<'_> {
         self.guest.ok_or(BusFault::Unmapped { address })
     }
 
-    /// Runs `access` for each page of `bytes` from `address` on, with its physical address; gives when the last is done.
+    /// Calls `access` for each page of `bytes` bytes from `address` on, with its physical address. Returns the time at
+    /// which the last one completes.
     fn by_page(
         &mut self,
         address: u64,
@@ -85,17 +87,17 @@ impl MachineBus<'_> {
         let (mut next, end, mut done) = (address, address + bytes, at);
         while next < end {
             let until = (next / page_bytes + 1).saturating_mul(page_bytes).min(end);
-            let page = self.memory.translate_for_device(SPACE, next / page_bytes, self.seat.node);
+            let page = self.memory.translate_for_device(SPACE, next / page_bytes, self.location.node);
             let physical = page.0 * page_bytes + next % page_bytes;
-            done = done.max(access(self.memory, self.seat.place, physical, until - next, at));
+            done = done.max(access(self.memory, self.location.place, physical, until - next, at));
             next = until;
         }
         done
     }
 
-    /// The time at which `bytes` have gone to or come from a store that an access at `at` is about.
+    /// The time at which a transfer of `bytes` bytes to or from a store completes that starts at `at`.
     fn cross(&mut self, store: &StoreRange, bytes: usize, at: Time, to_store: bool) -> Time {
-        let (own, place) = (Place::Core(store.core), self.seat.place);
+        let (own, place) = (Place::Core(store.core), self.location.place);
         let at = at.checked_add(store.latency).unwrap_or(at);
         match (own == place, to_store) {
             (true, _) => at,
@@ -108,7 +110,7 @@ impl MachineBus<'_> {
     }
 }
 
-/// Whether an access may be permitted in one part and refused in another: inside one of the host's pages it is one or the other.
+/// Whether an access crosses host pages, so that it could succeed in part.
 fn crosses_pages(address: u64, bytes: usize) -> bool {
     address / HOST_PAGE_BYTES != address.saturating_add(bytes.max(1) as u64 - 1) / HOST_PAGE_BYTES
 }
@@ -121,7 +123,7 @@ fn fault_of(fault: Fault) -> BusFault {
     }
 }
 
-/// Tries every page of an access before any of it is done.
+/// Checks all pages of an access before performing it.
 fn try_pages(guest: &GuestMemory, address: u64, bytes: usize, writes: bool) -> Result<(), Fault> {
     let last = address.saturating_add(bytes.max(1) as u64 - 1);
     let mut at = address;
@@ -174,7 +176,7 @@ impl Bus for MachineBus<'_> {
             try_pages(guest, address, bytes.len(), true).map_err(fault_of)?;
         }
         guest.write(address, bytes).map_err(fault_of)?;
-        let allocate = match (placement, self.seat.ways) {
+        let allocate = match (placement, self.location.ways) {
             (Placement::SharedCache { ways }, Some(most)) => {
                 Allocate::Shared { ways: ways.map_or(most, |ways| ways.min(most)) }
             }
@@ -184,12 +186,12 @@ impl Bus for MachineBus<'_> {
         let end = match self.store_at(address).cloned() {
             Some(store) => self.cross(&store, bytes.len(), at, true),
             None => {
-                let far = self.seat.far.clone();
+                let far = self.location.far.clone();
                 self.by_page(address, bytes.len() as u64, at, |memory, place, physical, bytes, at| {
                     let home = memory.spaces().node_of(physical);
                     match far.get(home).copied().flatten() {
                         None => memory.device_write(place, physical, bytes, allocate, at),
-                        // The data cross the link and are written there; the answer comes back.
+                        // The data cross the link and are written on the other chip; then the response returns.
                         Some(far) => {
                             let there = memory.cross(place, far, bytes as u32, at);
                             let done = memory.device_write(far, physical, bytes, allocate, there);
@@ -211,7 +213,7 @@ impl Bus for MachineBus<'_> {
         {
             notes.asserted(*part, at);
         }
-        // A device has no more lines than were made for it.
+        // Lines beyond those of the device are ignored.
         if let Some(line) = self.lines.get_mut(line as usize) {
             line.set(asserted, at);
         }
@@ -220,16 +222,17 @@ impl Bus for MachineBus<'_> {
     fn lock_window(&mut self, window: u32, to: Option<(u64, u64)>) {
         let pieces = to.map_or_else(Vec::new, |(base, mask)| self.pieces(base, mask));
         // The registers have no more windows than the cache.
-        let _ = self.memory.set_lock_pieces(self.seat.core, window as usize, pieces);
+        let _ = self.memory.set_lock_pieces(self.location.core, window as usize, pieces);
     }
 }
 
 impl MachineBus<'_> {
-    /// The physical pieces of a window of virtual addresses whose mask is ones above zeros; nothing for any other window.
+    /// The physical ranges of a window of virtual addresses. The mask must be ones followed by zeros; otherwise the
+    /// result is empty.
     fn pieces(&mut self, base: u64, mask: u64) -> Vec<LockWindow> {
         const ADDRESS_BITS: u64 = (1 << 48) - 1;
         let size = (!mask & ADDRESS_BITS) + 1;
-        if !size.is_power_of_two() || size > LARGEST_WINDOW_BYTES {
+        if !size.is_power_of_two() || size > MAX_WINDOW_BYTES {
             return Vec::new();
         }
         let start = base & mask;
@@ -241,7 +244,7 @@ impl MachineBus<'_> {
         pages
             .into_iter()
             .map(|address| {
-                let page = self.memory.translate_for_device(SPACE, address / page_bytes, self.seat.node);
+                let page = self.memory.translate_for_device(SPACE, address / page_bytes, self.location.node);
                 LockWindow { base: page.0 * page_bytes + address % page_bytes, mask: !(piece - 1) }
             })
             .collect()

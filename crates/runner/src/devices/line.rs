@@ -1,6 +1,5 @@
-//! A device's interrupt line, from the device to the file that a program waits for.
-//! Not what the kernel does then: that is work of a core, of which this knows how long it takes.
-//! Source: level-triggered, as PCI and the 3A5000's interrupt controller are.
+//! An interrupt line, from the device to the file on which a program waits. The core's work to handle the interrupt is
+//! accounted for separately. Source: level-triggered, like PCI and the 3A5000's interrupt controller.
 
 use longma_linux::DeviceFile;
 use longma_sim::{Duration, Time};
@@ -8,33 +7,33 @@ use longma_sim::{Duration, Time};
 /// An interrupt line.
 #[derive(Debug, Default)]
 pub(super) struct Line {
-    /// From the line's assertion to the file's being ready.
+    /// From assertion until the file is ready.
     latency: Duration,
     asserted: bool,
-    /// When the file becomes ready.
+    /// The time at which the file becomes ready.
     due: Option<Time>,
-    /// Assertions that the file does not say yet.
+    /// Assertions that are not visible in the file yet.
     untold: u64,
-    /// The line was released since the last look.
+    /// Whether the line was released since the last call of [`Self::withdraw`].
     released: bool,
-    /// How often it was asserted.
+    /// The number of assertions.
     pub assertions: u64,
     /// How often the file became ready.
     pub deliveries: u64,
 }
 
 impl Line {
-    /// A line that is not asserted, `latency` away from its file.
+    /// Creates a deasserted line.
     pub fn new(latency: Duration) -> Self {
         Self { latency, ..Self::default() }
     }
 
-    /// From the line's assertion to the file's being ready.
+    /// From assertion until the file is ready.
     pub fn latency(&self) -> Duration {
         self.latency
     }
 
-    /// The device sets the line's level.
+    /// Sets the level of the line.
     pub fn set(&mut self, asserted: bool, at: Time) {
         if asserted && !self.asserted {
             self.assertions += 1;
@@ -46,18 +45,18 @@ impl Line {
         self.asserted = asserted;
     }
 
-    /// When the file becomes ready.
+    /// The time at which the file becomes ready.
     pub fn due(&self) -> Option<Time> {
         self.due
     }
 
-    /// Before when the file does not become ready, whatever the device does from `at` on.
+    /// A lower bound of the time at which the file becomes ready, whatever the device does from `at` on.
     pub fn earliest(&self, at: Time) -> Time {
         let soonest = at.checked_add(self.latency).unwrap_or(at);
         self.due.map_or(soonest, |due| due.min(soonest))
     }
 
-    /// Makes the file ready if it is time to; true if it did.
+    /// Makes the file ready if that is due. Returns true if it did.
     pub fn deliver(&mut self, at: Time, file: &DeviceFile) -> bool {
         if self.due.is_none_or(|due| due > at) {
             return false;
@@ -69,14 +68,14 @@ impl Line {
         true
     }
 
-    /// Makes the file unready if the line was released.
+    /// Makes the file not ready if the line was released.
     pub fn withdraw(&mut self, file: &DeviceFile) {
         if std::mem::take(&mut self.released) {
             file.clear_events();
         }
     }
 
-    /// The program has written to a register at `at`: a line that is still asserted interrupts again.
+    /// Handles a register write at `at`: a line that is still asserted interrupts again.
     pub fn renew(&mut self, at: Time, file: &DeviceFile) {
         if self.asserted && self.due.is_none() && !file.is_ready() {
             self.due = at.checked_add(self.latency);
@@ -97,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interrupt_makes_the_file_ready_after_its_latency_and_once() {
+    fn an_interrupt_makes_the_file_readable_once_after_its_latency() {
         let (mut line, file) = line();
         line.set(true, at(10));
         assert!(!line.deliver(at(109), &file) && !file.is_ready());
@@ -107,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_released_line_takes_back_what_nobody_has_read() {
+    fn releasing_a_line_withdraws_an_unread_interrupt() {
         let (mut line, file) = line();
         line.set(true, at(0));
         line.deliver(at(100), &file);
@@ -116,11 +115,11 @@ mod tests {
         assert!(!file.is_ready());
         line.set(true, at(200));
         line.set(false, at(250));
-        assert_eq!(line.due(), None, "it was released before anybody was told");
+        assert_eq!(line.due(), None, "it was released before it was reported");
     }
 
     #[test]
-    fn a_cause_that_comes_between_reading_and_clearing_is_told_again() {
+    fn a_cause_between_reading_and_clearing_is_delivered_again() {
         let (mut line, file) = line();
         line.set(true, at(0));
         line.deliver(at(100), &file);
@@ -129,6 +128,6 @@ mod tests {
         assert_eq!(line.due(), Some(at(400)), "the line is still asserted");
         line.deliver(at(400), &file);
         line.renew(at(500), &file);
-        assert_eq!(line.due(), None, "the file says so already");
+        assert_eq!(line.due(), None, "the file is readable already");
     }
 }

@@ -1,5 +1,5 @@
-//! The devices of the machine that runs a program: what they are, when they act, and what they say to each other.
-//! Not the devices themselves (see `longma-devices`), nor how a program maps them (see `longma-linux`).
+//! The devices of a simulated host: their schedule, their registers and their interrupts. `longma-devices` has the
+//! device models, and `longma-linux` maps them into programs.
 
 mod access;
 mod build;
@@ -20,7 +20,7 @@ use longma_linux::DeviceFile;
 use longma_memory::{MemorySystem, StoreWindow};
 use longma_sim::{Duration, Time};
 
-use crate::kernel::{Kernel, Work};
+use crate::kernel_model::{Kernel, Work};
 
 pub use build::{DevicesError, has_devices};
 pub(crate) use notes::{Note, Row};
@@ -32,27 +32,27 @@ use notes::Notes;
 use part::{Model, Part};
 use wire::Wire;
 
-/// No such time.
+/// Marks an absent time.
 const NEVER: u64 = u64::MAX;
 
-/// What the scheduler reads without asking the devices.
+/// Values that the scheduler reads without locking the devices.
 #[derive(Debug)]
 pub(crate) struct Published {
-    /// When the next device does something, picoseconds.
+    /// The time of the next device event in picoseconds.
     next: AtomicU64,
-    /// When the first file became ready of which nobody was told yet.
+    /// The time at which a file first became ready, if that was not taken yet.
     ready: AtomicU64,
     /// The core that was interrupted then.
     interrupted: AtomicUsize,
 }
 
 impl Published {
-    /// When the next device does something; `None` if all of them wait.
+    /// The time of the next device event; `None` if all devices are waiting.
     pub fn next_event(&self) -> Option<Time> {
         time(self.next.load(Ordering::Relaxed))
     }
 
-    /// When files have become ready since this was asked last: the first moment, and the core that was interrupted then.
+    /// The time at which files first became ready since the last call, and the core that was interrupted then.
     pub fn take_ready(&self) -> Option<(Time, usize)> {
         if self.ready.load(Ordering::Relaxed) == NEVER {
             return None;
@@ -61,7 +61,7 @@ impl Published {
         time(self.ready.swap(NEVER, Ordering::Relaxed)).map(|at| (at, core))
     }
 
-    /// A file has become ready, for an interrupt of `core`.
+    /// Records that a file has become ready by an interrupt of `core`.
     fn is_ready(&self, at: Time, core: usize) {
         if at.ps() < self.ready.load(Ordering::Relaxed) {
             self.ready.store(at.ps(), Ordering::Relaxed);
@@ -78,7 +78,7 @@ fn time(ps: u64) -> Option<Time> {
 #[derive(Debug)]
 struct Store {
     core: usize,
-    /// Load to use of its own core.
+    /// The load-to-use latency from its own core.
     latency: Duration,
     bytes: u64,
 }
@@ -86,59 +86,59 @@ struct Store {
 /// All devices of a host.
 pub(crate) struct Devices {
     files: Arc<[DeviceFile]>,
-    /// Those with registers, as their windows number them.
+    /// Devices with registers, indexed by window number.
     parts: Vec<Part>,
-    /// As their windows number them.
+    /// In-core stores, indexed by window number.
     stores: Vec<Store>,
     wires: Vec<Wire>,
     /// The program's memory, once it runs.
     guest: Option<GuestMemory>,
-    /// Where the program has mapped stores, and as of which change of its mappings.
+    /// The address ranges of mapped stores, and the mapping change count for which they are valid.
     ranges: Vec<StoreRange>,
     seen_windows: u64,
-    /// When each part, then each wire, acts next.
+    /// The time of the next event of each part, followed by those of the wires.
     next: Vec<u64>,
     published: Arc<Published>,
     kernel: Arc<Kernel>,
-    /// What was counted before the region of interest.
+    /// The counts before the region of interest.
     before: Vec<u64>,
     accesses: u64,
-    /// What the trace shows, if there is one.
+    /// The recorder for the trace, if one is written.
     notes: Option<Notes>,
 }
 
 impl Devices {
-    /// The files that the program finds in /dev/longma.
+    /// The files in /dev/longma.
     pub fn files(&self) -> Arc<[DeviceFile]> {
         self.files.clone()
     }
 
-    /// What the scheduler reads.
+    /// The values for the scheduler.
     pub fn published(&self) -> Arc<Published> {
         self.published.clone()
     }
 
-    /// The devices' names, as notes number them.
+    /// The names of devices, indexed as in notes.
     pub fn names(&self) -> Vec<String> {
         self.parts.iter().map(|part| part.name.clone()).collect()
     }
 
-    /// From now on what happens is noted for the trace.
+    /// Starts recording for the trace.
     pub fn begin_notes(&mut self) {
         self.notes = Some(Notes::new(self.parts.len()));
     }
 
-    /// What has happened up to `until`, if it is noted.
+    /// Takes the recorded activity up to `until`.
     pub fn take_notes(&mut self, until: Time) -> Vec<Note> {
         self.notes.as_mut().map_or_else(Vec::new, |notes| notes.take(until))
     }
 
-    /// A thread runs from `at` on: the arrows from interrupts that lead to it.
-    pub fn take_told(&mut self, at: Time) -> Vec<u64> {
-        self.notes.as_mut().map_or_else(Vec::new, |notes| notes.take_told(at))
+    /// Takes the flow events of interrupts that lead to a thread that runs from `at` on.
+    pub fn take_reported_frames(&mut self, at: Time) -> Vec<u64> {
+        self.notes.as_mut().map_or_else(Vec::new, |notes| notes.take_reported_frames(at))
     }
 
-    /// The program's memory is this, and may have changed since the last call.
+    /// Updates the view of the program's memory if its mappings have changed.
     pub fn see(&mut self, guest: &GuestMemory, memory: &mut MemorySystem) {
         let changes = guest.window_changes();
         if self.guest.is_some() && changes == self.seen_windows {
@@ -163,12 +163,12 @@ impl Devices {
         memory.set_stores(windows);
     }
 
-    /// When the next device does something, and its place in `next`.
+    /// The time and index of the next event.
     fn first(&self) -> (u64, usize) {
         self.first_but(usize::MAX)
     }
 
-    /// The same, leaving out place `but`.
+    /// The time and index of the next event, without index `but`.
     fn first_but(&self, but: usize) -> (u64, usize) {
         let mut first = (NEVER, 0);
         for (number, at) in self.next.iter().enumerate() {
@@ -179,19 +179,19 @@ impl Devices {
         first
     }
 
-    /// When the next device does something.
+    /// The time of the next event.
     pub fn next_event(&self) -> Option<Time> {
         time(self.first().0)
     }
 
-    /// Everything that happens up to `limit`, or up to the first moment at which a file becomes ready: gives how far they came.
+    /// Processes events up to `limit`, or up to the first one that makes a file ready. Returns the time reached.
     pub fn advance_to_event(&mut self, limit: Time, memory: &mut MemorySystem) -> Time {
         let reached = self.run(limit, memory, true);
         self.publish();
         reached
     }
 
-    /// Everything that happens up to `limit`.
+    /// Processes events up to `limit`.
     pub fn advance(&mut self, limit: Time, memory: &mut MemorySystem) {
         if self.first().0 <= limit.ps() {
             self.run(limit, memory, false);
@@ -219,20 +219,21 @@ impl Devices {
         }
     }
 
-    /// How far part `number`, whose turn it is at `at`, may go on alone. A copy engine goes on while no other device does anything and
-    /// no interrupt of its own can arrive; the others act moment by moment, because frames go from one to another.
+    /// How far part `number`, whose event is due at `at`, may advance on its own. A copy engine advances until another
+    /// device acts or one of its interrupts can arrive. Other devices advance event by event, because they exchange
+    /// frames.
     fn horizon(&self, number: usize, at: Time, limit: Time) -> Time {
         let part = &self.parts[number];
         if !part.model.device().acts_alone() {
             return at;
         }
         let others = self.first_but(number).0.saturating_sub(1);
-        let told =
+        let interrupt =
             part.lines.iter().map(|line| line.earliest(at).ps()).min().unwrap_or(NEVER).saturating_sub(1);
-        Time::from_ps(limit.ps().min(others).min(told)).max(at)
+        Time::from_ps(limit.ps().min(others).min(interrupt)).max(at)
     }
 
-    /// Lets part `number` act from `at` until `horizon`; true if a file of its became ready.
+    /// Advances part `number` from `at` to `horizon`. Returns true if one of its files became ready.
     fn part_acts(&mut self, number: usize, at: Time, horizon: Time, memory: &mut MemorySystem) -> bool {
         let part = &mut self.parts[number];
         let mut ready = false;
@@ -242,8 +243,8 @@ impl Devices {
                 continue;
             }
             ready = true;
-            // Taking the interrupt is work of the core that it goes to.
-            let core = file.interrupted_core().unwrap_or(part.seat.core);
+            // Handling the interrupt is work of the interrupted core.
+            let core = file.interrupted_core().unwrap_or(part.location.core);
             let takes = line.latency();
             let from = Time::from_ps(at.ps().saturating_sub(takes.ps()));
             self.kernel.post_taking(core, from, Work::Interrupt, takes);
@@ -257,7 +258,7 @@ impl Devices {
         ready
     }
 
-    /// Does something with the model of part `number`.
+    /// Calls `act` with the model of part `number` and its bus.
     fn act<T>(
         &mut self,
         number: usize,
@@ -270,7 +271,7 @@ impl Devices {
             memory,
             guest: self.guest.as_ref(),
             stores: &self.ranges,
-            seat: &part.seat,
+            location: &part.location,
             lines: &mut part.lines,
             notes,
         };
@@ -292,7 +293,7 @@ impl Devices {
         false
     }
 
-    /// After part `number` has done something: its file, its frames, and when it acts next.
+    /// Updates the files, frames and next event of part `number` after it has acted.
     fn settle(&mut self, number: usize) {
         let parts = self.parts.len();
         let part = &mut self.parts[number];

@@ -1,31 +1,31 @@
-//! What devices did when, for the trace: frames on wires, DMA, interrupts, register accesses; an arrow follows each received frame.
-//! Not the trace's format, nor which files it goes to.
+//! Records device activity for the trace: frames on wires, DMA and interrupts. Flow events follow each received frame.
 
 use std::collections::VecDeque;
 
 use longma_devices::ethernet::mac::Counters;
 use longma_sim::{Duration, Time};
 
-/// Accesses of one device that follow each other this closely are shown as one. An estimate of what a reader can tell apart.
+/// Consecutive accesses of a device with at most this gap are shown as one. An estimate of what a reader can
+/// distinguish.
 const TOGETHER: Duration = Duration::from_ps(50_000);
-/// Preamble and start delimiter, which are on the wire before a frame (IEEE 802.3-2018, 3.2.1).
+/// Preamble and start delimiter, which precede each frame on the wire (IEEE 802.3-2018, 3.2.1).
 const PREAMBLE_BYTES: u64 = 8;
 
-/// A row of the trace.
+/// A track of a device in the trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Row {
-    /// Frames towards a device.
+    /// Frames to the device.
     WireIn,
-    /// Frames away from it.
+    /// Frames from the device.
     WireOut,
-    /// Its accesses to memory and in-core stores.
+    /// Accesses to memory and in-core stores.
     Dma,
-    /// Its interrupts, from the line to the file.
+    /// Interrupts, from assertion until the file is ready.
     Interrupt,
 }
 
 impl Row {
-    /// All of them, and what they are called.
+    /// All tracks and their names.
     pub const ALL: [(Self, &str); 4] = [
         (Self::WireIn, "wire in"),
         (Self::WireOut, "wire out"),
@@ -34,22 +34,22 @@ impl Row {
     ];
 }
 
-/// Something to be shown.
+/// A slice of the trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Note {
-    /// The device's number.
+    /// The number of the device.
     pub part: usize,
     pub row: Row,
     pub name: String,
     pub begin: Time,
     pub end: Time,
-    /// Arrows that end here.
+    /// Flow events that end here.
     pub from: Vec<u64>,
-    /// Arrows that begin here.
+    /// Flow events that start here.
     pub to: Vec<u64>,
 }
 
-/// DMA of one device that is not shown yet.
+/// DMA of a device that is not complete yet.
 #[derive(Clone, Debug)]
 struct Dma {
     begin: Time,
@@ -59,39 +59,39 @@ struct Dma {
     frames: Vec<u64>,
 }
 
-/// One device's part.
+/// The state of one device.
 #[derive(Clone, Debug, Default)]
 struct OfPart {
     dma: Option<Dma>,
-    /// Until when each row is taken.
+    /// The end of the last slice of each track.
     taken: [Time; 4],
-    /// Frames that have arrived and are neither in memory nor dropped.
+    /// Received frames that are neither in memory nor dropped yet.
     arrived: VecDeque<u64>,
-    /// Frames in memory that no interrupt has told of.
+    /// Frames in memory that no interrupt has reported yet.
     untold: Vec<u64>,
     good: u64,
     dropped: u64,
     asserted: Option<Time>,
 }
 
-/// What is to be shown, as it comes up.
+/// The recorded activity of all devices.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Notes {
     parts: Vec<OfPart>,
     notes: Vec<Note>,
     arrows: u64,
-    /// Frames that an interrupt has told of and no thread has run for yet.
-    told: Vec<(Time, u64)>,
+    /// Reported frames for which no thread has run yet.
+    reported: Vec<(Time, u64)>,
 }
 
 impl Notes {
-    /// For so many devices.
+    /// Creates a recorder for `parts` devices.
     pub fn new(parts: usize) -> Self {
         Self { parts: vec![OfPart::default(); parts], ..Self::default() }
     }
 
     fn push(&mut self, part: usize, row: Row, name: String, (begin, end): (Time, Time)) -> &mut Note {
-        // Slices of one row do not overlap.
+        // Slices of a track must not overlap.
         let taken = &mut self.parts[part].taken[row as usize];
         let begin = begin.max(*taken);
         let end = end.max(begin);
@@ -101,7 +101,7 @@ impl Notes {
         &mut self.notes[last]
     }
 
-    /// A frame of `bytes` that arrives at `at` over a wire of `rate` bits a second.
+    /// Records a frame of `bytes` bytes that arrives at `at` over a wire of `rate` bits a second.
     pub fn frame(&mut self, part: usize, row: Row, bytes: usize, at: Time, rate: u64) {
         let ps = u128::from(bytes as u64 + PREAMBLE_BYTES) * 8_000_000_000_000 / u128::from(rate.max(1));
         let begin = Time::from_ps(at.ps().saturating_sub(ps as u64));
@@ -114,7 +114,7 @@ impl Notes {
         }
     }
 
-    /// An access of a device.
+    /// Records a DMA access.
     pub fn dma(&mut self, part: usize, bytes: usize, writes: bool, begin: Time, end: Time) {
         let dma = &mut self.parts[part].dma;
         let near = |dma: &Dma| begin.ps() <= dma.end.ps().saturating_add(TOGETHER.ps());
@@ -144,7 +144,8 @@ impl Notes {
         self.push(part, Row::Dma, name, (dma.begin, dma.end)).from = dma.frames;
     }
 
-    /// A MAC's counters after something has happened: frames that are whole in memory, or dropped, are not on their way any more.
+    /// Processes a MAC's counters after an event: frames that are complete in memory or dropped are no longer in
+    /// transit.
     pub fn counted(&mut self, part: usize, counters: &Counters) {
         let of = &mut self.parts[part];
         let dropped = counters.rx_crc
@@ -153,7 +154,7 @@ impl Notes {
             + counters.rx_filtered
             + counters.rx_missed
             + counters.rx_bad_descriptor;
-        // Most are dropped as they arrive.
+        // Most dropped frames are dropped on arrival.
         for _ in of.dropped..dropped {
             of.arrived.pop_back();
         }
@@ -166,12 +167,12 @@ impl Notes {
         (of.good, of.dropped) = (counters.rx_good, dropped);
     }
 
-    /// The interrupt line was asserted.
+    /// Records the assertion of the interrupt line.
     pub fn asserted(&mut self, part: usize, at: Time) {
         self.parts[part].asserted = Some(at);
     }
 
-    /// The device's file became ready.
+    /// Records that the device's file became ready.
     pub fn delivered(&mut self, part: usize, at: Time) {
         let of = &mut self.parts[part];
         let begin = of.asserted.take().unwrap_or(at);
@@ -180,17 +181,17 @@ impl Notes {
         let note = self.push(part, Row::Interrupt, "interrupt".into(), (begin, at));
         note.from = frames;
         note.to.extend(first);
-        self.told.extend(first.map(|arrow| (at, arrow)));
+        self.reported.extend(first.map(|arrow| (at, arrow)));
     }
 
-    /// A thread runs from `at` on: what interrupts had told of by then, and no thread has run for yet.
-    pub fn take_told(&mut self, at: Time) -> Vec<u64> {
-        let (told, left) = self.told.iter().partition(|(since, _)| *since <= at);
-        self.told = left;
-        told.into_iter().map(|(_, arrow): (Time, u64)| arrow).collect()
+    /// Takes the flow events of interrupts up to `at`, for the thread that runs next.
+    pub fn take_reported_frames(&mut self, at: Time) -> Vec<u64> {
+        let (reported, left) = self.reported.iter().partition(|(since, _)| *since <= at);
+        self.reported = left;
+        reported.into_iter().map(|(_, arrow): (Time, u64)| arrow).collect()
     }
 
-    /// Everything there is to show, up to now.
+    /// Takes all slices that are complete at `until`.
     pub fn take(&mut self, until: Time) -> Vec<Note> {
         for part in 0..self.parts.len() {
             let over = |dma: &Dma| dma.end.ps().saturating_add(TOGETHER.ps()) < until.ps();
@@ -211,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frames_arrows_lead_from_the_wire_to_memory_and_on_to_the_interrupt() {
+    fn a_frame_is_linked_from_the_wire_to_memory_to_the_interrupt() {
         let mut notes = Notes::new(1);
         notes.frame(0, Row::WireIn, 117, at(1_000_000), 1_000_000_000);
         notes.dma(0, 117, true, at(1_000_100), at(1_200_000));
@@ -224,12 +225,12 @@ mod tests {
         assert_eq!(shown[0].begin, at(0), "125 bytes with the preamble take 1 us at 1 Gb/s");
         assert_eq!(shown[0].to, shown[2].from, "wire to memory");
         assert_eq!(shown[2].from, shown[1].from, "memory to interrupt");
-        assert_eq!(notes.take_told(at(1_459_999)), [0; 0], "no thread can know yet");
-        assert_eq!(notes.take_told(at(1_460_000)), shown[1].to);
+        assert_eq!(notes.take_reported_frames(at(1_459_999)), [0; 0], "no thread can know yet");
+        assert_eq!(notes.take_reported_frames(at(1_460_000)), shown[1].to);
     }
 
     #[test]
-    fn a_frame_that_is_dropped_leads_nowhere() {
+    fn a_dropped_frame_has_no_link() {
         let mut notes = Notes::new(1);
         notes.frame(0, Row::WireIn, 64, at(1000), 1_000_000_000);
         notes.counted(0, &Counters { rx_crc: 1, ..Counters::default() });
@@ -241,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn accesses_close_together_are_shown_as_one_and_rows_do_not_overlap() {
+    fn nearby_accesses_are_merged_and_rows_do_not_overlap() {
         let mut notes = Notes::new(1);
         for access in 0..10 {
             notes.dma(0, 32, access % 2 == 0, at(access * 1000), at(access * 1000 + 40_000));

@@ -1,5 +1,4 @@
-//! One device in its place: its model, how it is attached, and its interrupt lines.
-//! Not its registers' meaning.
+//! A device in a machine: its model, its attachment and its interrupt lines.
 
 use longma_devices::{
     Device,
@@ -10,24 +9,24 @@ use longma_sim::{Duration, Time};
 
 use longma_linux::DeviceFile;
 
-use super::bus::Seat;
+use super::bus::DeviceLocation;
 use super::line::Line;
 
-/// A device's model.
+/// The model of a device.
 pub(super) enum Model {
-    /// What a wire can be plugged into.
+    /// An Ethernet MAC, which can have a wire.
     Mac(Box<Mac>),
-    /// Any other.
+    /// Any other device.
     Other(Box<dyn Device>),
 }
 
 impl Model {
-    /// A device that is no MAC.
+    /// Wraps a device that is not a MAC.
     pub fn other(device: impl Device + 'static) -> Self {
         Self::Other(Box::new(device))
     }
 
-    /// What they have in common.
+    /// The common interface.
     pub fn device(&self) -> &dyn Device {
         match self {
             Self::Mac(mac) => &**mac,
@@ -35,7 +34,7 @@ impl Model {
         }
     }
 
-    /// The same, to be changed.
+    /// The common interface, mutable.
     pub fn device_mut(&mut self) -> &mut dyn Device {
         match self {
             Self::Mac(mac) => &mut **mac,
@@ -43,7 +42,7 @@ impl Model {
         }
     }
 
-    /// The MAC, if it is one.
+    /// The MAC, if the device is one.
     pub fn mac(&mut self) -> Option<&mut Mac> {
         match self {
             Self::Mac(mac) => Some(mac),
@@ -52,29 +51,29 @@ impl Model {
     }
 }
 
-/// A device in its place.
+/// A device in a machine.
 pub(super) struct Part {
     pub name: String,
     pub model: Model,
-    pub seat: Seat,
-    /// The buses between it and the chip's port, if there are any.
+    pub location: DeviceLocation,
+    /// The buses between the device and the chip's port, if any.
     pub attachment: Option<(Attachment, AttachmentState)>,
-    /// Its interrupt lines, at least one.
+    /// The interrupt lines, at least one.
     pub lines: Vec<Line>,
-    /// The number of each line's file.
+    /// The file number of each interrupt line.
     pub files: Vec<usize>,
-    /// One way between each core and it: the chip's part of it.
+    /// The one-way latency over the chip between each core and the device.
     pub way: Vec<Duration>,
 }
 
 impl Part {
-    /// When it does something by itself, or its interrupt arrives.
+    /// The time of its next event or interrupt delivery.
     pub fn next_event(&self) -> Option<Time> {
         let lines = self.lines.iter().filter_map(Line::due);
         self.model.device().next_event().into_iter().chain(lines).min()
     }
 
-    /// Its files are unready whose lines were released.
+    /// Makes the files of released lines not ready.
     pub fn withdraw(&mut self, files: &[DeviceFile]) {
         self.lines.iter_mut().zip(&self.files).for_each(|(line, file)| line.withdraw(&files[*file]));
     }

@@ -1,5 +1,4 @@
-//! What the devices have counted, by name.
-//! Not printed here.
+//! The statistics of devices.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +12,7 @@ use super::Devices;
 use super::line::Line;
 use super::part::{Model, Part};
 
-/// One count.
+/// One statistic.
 struct Count {
     name: String,
     value: u64,
@@ -21,30 +20,35 @@ struct Count {
     about: &'static str,
 }
 
-/// What stands for all MACs together.
+/// The name under which the sums over all MACs are reported.
 const ALL_PORTS: &str = "ports";
 
-/// A count that a kind of device keeps: its name, where it is, its unit, and what it says.
-type Known<T> = (&'static str, fn(&T) -> u64, &'static str, &'static str);
+/// A statistic of a kind of device: name, accessor, unit and description.
+type KnownCounter<T> = (&'static str, fn(&T) -> u64, &'static str, &'static str);
 
-const OF_LINE: [Known<Line>; 2] = [
-    ("interrupts", |line| line.assertions, "interrupts", "assertions of its interrupt lines"),
-    ("deliveries", |line| line.deliveries, "interrupts", "that made a file of its ready"),
+const OF_LINE: [KnownCounter<Line>; 2] = [
+    ("interrupts", |line| line.assertions, "interrupts", "assertions of the interrupt lines"),
+    ("deliveries", |line| line.deliveries, "interrupts", "that made a device file readable"),
 ];
 
-const OF_SENDER: [Known<SenderCounters>; 9] = [
-    ("segments", |tcp| tcp.sent, "segments", "that the other end has sent"),
-    ("retransmitted", |tcp| tcp.retransmitted, "segments", "with data that it sent again"),
-    ("fast_retransmits", |tcp| tcp.fast_retransmits, "times", "it resent for duplicate acknowledgements"),
-    ("timeouts", |tcp| tcp.timeouts, "times", "no acknowledgement came in time"),
-    ("probes", |tcp| tcp.probes, "segments", "that probed a closed window"),
+const OF_SENDER: [KnownCounter<SenderCounters>; 9] = [
+    ("segments", |tcp| tcp.sent, "segments", "sent by the remote end"),
+    ("retransmitted", |tcp| tcp.retransmitted, "segments", "retransmitted by the remote end"),
+    (
+        "fast_retransmits",
+        |tcp| tcp.fast_retransmits,
+        "times",
+        "duplicate acknowledgements triggered a retransmission",
+    ),
+    ("timeouts", |tcp| tcp.timeouts, "times", "the retransmission timer expired"),
+    ("probes", |tcp| tcp.probes, "segments", "sent to probe a closed window"),
     ("acknowledgements", |tcp| tcp.acknowledgements, "segments", "that acknowledged new data"),
-    ("duplicates", |tcp| tcp.duplicates, "segments", "that acknowledged nothing new"),
-    ("damaged", |tcp| tcp.damaged, "frames", "from the program that were damaged or malformed"),
-    ("impossible", |tcp| tcp.impossible, "segments", "that acknowledged what was never sent"),
+    ("duplicates", |tcp| tcp.duplicates, "segments", "that acknowledged no new data"),
+    ("damaged", |tcp| tcp.damaged, "frames", "received from the program damaged or malformed"),
+    ("impossible", |tcp| tcp.impossible, "segments", "that acknowledged data never sent"),
 ];
 
-/// What a device itself has counted, as that of `name`.
+/// The counts of a device model, prefixed with `name`.
 fn counts_of_device(name: &str, device: &dyn Device) -> impl Iterator<Item = Count> {
     let counts = device.counts().into_iter();
     counts.map(move |longma_devices::Count { name: what, value, unit, about }| Count {
@@ -84,14 +88,14 @@ impl Devices {
                 name: format!("{name}.acknowledged_bytes"),
                 value: senders.iter().map(TcpSender::acknowledged).sum(),
                 unit: "bytes",
-                about: "of the streams that the program has acknowledged",
+                about: "acknowledged by the program, all streams",
             });
             if let Some(paused) = wire.paused() {
                 counts.push(Count {
                     name: format!("{name}.paused"),
                     value: paused.ps() / 1000,
                     unit: "ns",
-                    about: "that flow control kept the other end from sending",
+                    about: "during which flow control paused the remote end",
                 });
             }
             counts.extend(OF_SENDER.map(|(what, value, unit, about)| Count {
@@ -105,7 +109,7 @@ impl Devices {
         counts
     }
 
-    /// What all MACs have counted together: on machines whose ports have other names, or several, a reader asks here.
+    /// The sums over all MACs, which are independent of the names and number of ports.
     fn of_all_ports(&self) -> Vec<Count> {
         let of_port = |part: &Part| match &part.model {
             Model::Mac(mac) => counts_of_device(ALL_PORTS, &**mac).collect(),
@@ -119,16 +123,16 @@ impl Devices {
         ports.reduce(add).unwrap_or_default()
     }
 
-    /// Counting begins here.
+    /// Starts counting from zero.
     pub fn clear_counts(&mut self) {
         self.before = self.counts().iter().map(|count| count.value).collect();
         self.accesses = 0;
     }
 
-    /// Adds everything that was counted, below `devices`. What nobody has used is left out.
+    /// Adds all statistics below `devices`. Unused devices are left out.
     ///
     /// # Errors
-    /// Two devices have one name.
+    /// Two devices have the same name.
     pub fn report(&self, statistics: &mut Statistics) -> Result<(), StatisticsError> {
         let counts = self.counts();
         let before = |index: usize| self.before.get(index).copied().unwrap_or(0);
@@ -155,7 +159,7 @@ impl Devices {
     }
 }
 
-/// Names of devices are free; those of statistics are small letters, digits, hyphens and underscores.
+/// Converts a device name to a statistic name, which consists of lower-case letters, digits, hyphens and underscores.
 fn statistic_name(name: &str) -> String {
     let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '_' | '.');
     name.to_ascii_lowercase().chars().map(|c| if fits(c) { c } else { '_' }).collect()

@@ -1,5 +1,4 @@
-//! The other end of a MAC's wire, and the frames on their way.
-//! Not the MAC's own line rate, which is in its model.
+//! The remote end of a MAC's wire, and the frames in transit. The MAC model limits its own line rate.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -14,39 +13,39 @@ use longma_topology::parts::ETHERNET_MTU_BYTES;
 
 use super::notes::{Notes, Row};
 
-/// One way along the cable where the machine file has none: 10 m at 5 ns a metre. An estimate.
+/// The default one-way latency of a cable: 10 m at 5 ns a metre. An estimate.
 pub(super) const PROPAGATION: Duration = Duration::from_ps(50_000);
 
-/// What is at the other end of a MAC's wire.
+/// The remote end of a MAC's wire.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WireEnd {
-    /// What the MAC sends comes back.
+    /// A loopback: frames return to the MAC.
     Loop,
     /// A TCP sender.
     Tcp(TcpOptions),
 }
 
-/// A TCP sender at the other end, and the wire's faults.
+/// The configuration of a TCP sender and of the wire's faults.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TcpOptions {
-    /// Bytes of a message, at least 1.
+    /// The size of a message in bytes, at least 1.
     pub message_bytes: u64,
-    /// Bytes in all.
+    /// The total number of bytes of each connection.
     pub total_bytes: u64,
-    /// Largest segment.
+    /// The maximum segment size.
     pub mss: u16,
-    /// When it opens the connection.
+    /// The time at which the connection is opened.
     pub begin: Time,
-    /// From one message to the next.
+    /// The interval between messages.
     pub message_interval: Duration,
-    /// Sends small segments at once.
+    /// Send small segments immediately (no Nagle algorithm).
     pub no_delay: bool,
-    /// The wire's faults, both ways.
+    /// Faults of the wire in both directions.
     pub disturbance: Disturbance,
-    /// Which frames they meet.
+    /// The seed that selects the affected frames.
     pub seed: u64,
-    /// Connections, at least 1, each of `total_bytes`, from ports that follow one another. Several come by a switch, which sends on what it has
-    /// whole, in the order in which it came, and whose buffer is never full.
+    /// The number of connections, at least 1, from consecutive ports. Several connections share a store-and-forward
+    /// switch, which forwards frames in order of arrival and has an unlimited buffer.
     pub flows: u16,
 }
 
@@ -66,24 +65,24 @@ impl Default for TcpOptions {
     }
 }
 
-/// The sender's end of the connection.
+/// The sender's endpoint.
 const SENDER: Endpoint = Endpoint { station: [2, 0, 0, 0, 0, 1], address: [10, 0, 0, 1], port: 40000 };
-/// The program's end.
+/// The program's endpoint.
 const RECEIVER: Endpoint = Endpoint { station: [2, 0, 0, 0, 0, 2], address: [10, 0, 0, 2], port: 5001 };
-/// Linux's ten segments (RFC 6928).
+/// The initial window in segments, as in Linux (RFC 6928).
 const INITIAL_SEGMENTS: u64 = 10;
 /// Linux's TCP_RTO_MIN.
-const SHORTEST_TIMEOUT: Duration = Duration::from_ps(200_000_000_000);
+const MIN_TIMEOUT: Duration = Duration::from_ps(200_000_000_000);
 
-/// Of IPv4 and TCP without options, bytes.
+/// The size of IPv4 and TCP headers without options, in bytes.
 const HEADERS: u64 = 40;
 
-/// What a frame goes to.
+/// The destination of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Mac,
     End,
-    /// The port at the other end of the MAC's link: the sender's own, or a switch's.
+    /// The port at the other end of the MAC's link, of the sender or a switch.
     Port,
 }
 
@@ -92,29 +91,29 @@ enum End {
     Tcp(Vec<TcpSender>),
 }
 
-/// A wire with its far end.
+/// A wire and its remote end.
 pub(super) struct Wire {
     part: usize,
-    /// Bits a second.
+    /// Bits per second.
     rate: u64,
     end: End,
-    /// The port's link to the MAC.
+    /// The link from the port to the MAC.
     link: Link,
-    /// Frames that wait in the port, where the link has flow control, and from when on they may go.
+    /// With flow control, the frames that wait in the port and the time from which each may be sent.
     waiting: VecDeque<(Time, Frame)>,
-    /// What the MAC has asked for; none if the link has no flow control.
+    /// The pause requested by the MAC; `None` without flow control.
     paused: Option<Paused>,
-    /// As far as it has come.
+    /// The current time of the wire.
     now: Time,
-    /// Faults towards the MAC and away from it.
+    /// Faults towards the MAC and from it.
     faults: [Option<Disturber>; 2],
-    /// Frames on their way, by arrival; those of one time in the order in which they were sent.
+    /// Frames in transit by arrival time, then in the order in which they were sent.
     frames: BTreeMap<(Time, u64), (Way, Frame)>,
     sent: u64,
 }
 
 impl Wire {
-    /// A wire at part `part`, a MAC as `spec` says that takes packets of `mtu` bytes: no sender's segments are larger than those hold.
+    /// Creates a wire at part `part`, a MAC with `spec` and an MTU of `mtu` bytes, which limits the senders' segments.
     pub fn new(part: usize, end: &WireEnd, spec: &MacSpec, mtu: u64, propagation: Duration) -> Self {
         let rate = spec.rate;
         let (end, faults) = match end {
@@ -131,7 +130,7 @@ impl Wire {
                     total_bytes: Some(options.total_bytes),
                     no_delay: options.no_delay,
                     initial_window: Some(INITIAL_SEGMENTS * u64::from(mss)),
-                    shortest_timeout: SHORTEST_TIMEOUT,
+                    shortest_timeout: MIN_TIMEOUT,
                     begin: options.begin,
                 };
                 let faulty = options.disturbance != Disturbance::default();
@@ -158,12 +157,12 @@ impl Wire {
         }
     }
 
-    /// The MAC's number among the parts.
+    /// The number of the MAC's part.
     pub fn part(&self) -> usize {
         self.part
     }
 
-    /// The TCP senders; none where frames come back.
+    /// The TCP senders; none for a loopback.
     pub fn senders(&self) -> &[TcpSender] {
         match &self.end {
             End::Loop => &[],
@@ -171,7 +170,7 @@ impl Wire {
         }
     }
 
-    /// When something happens on it.
+    /// The time of the next event.
     pub fn next_event(&self) -> Option<Time> {
         let frame = self.frames.first_key_value().map(|((at, _), _)| *at);
         let end = match &self.end {
@@ -181,18 +180,18 @@ impl Wire {
         [frame, end, self.next_begin()].into_iter().flatten().min()
     }
 
-    /// How long the MAC has kept the other end from sending so far; `None` if the link has no flow control.
+    /// How long the MAC has paused the remote end so far; `None` without flow control.
     pub fn paused(&self) -> Option<Duration> {
         self.paused.map(|paused| paused.total(self.now))
     }
 
-    /// When the first frame that waits in the port can go.
+    /// The earliest time to send the first frame that waits in the port.
     fn next_begin(&self) -> Option<Time> {
         let until = self.paused.map_or(Time::ZERO, |paused| paused.until());
         self.waiting.front().map(|(ready, _)| (*ready).max(self.link.free()).max(until))
     }
 
-    /// Puts what can go by `at` on the link.
+    /// Sends the waiting frames that may start by `at`.
     fn forward(&mut self, at: Time) {
         while let Some(begin) = self.next_begin().filter(|begin| *begin <= at)
             && let Some((_, frame)) = self.waiting.pop_front()
@@ -213,7 +212,7 @@ impl Wire {
         }
     }
 
-    /// Takes what the MAC has sent.
+    /// Takes the frames that the MAC has sent.
     pub fn collect(&mut self, mac: &mut Mac, mut notes: Option<&mut Notes>) {
         while let Some((arrival, frame)) = mac.take_sent() {
             if let Some(notes) = &mut notes {
@@ -224,7 +223,7 @@ impl Wire {
         }
     }
 
-    /// Everything that happens on it up to `at`.
+    /// Processes all events up to `at`.
     pub fn act(&mut self, at: Time, mac: &mut Mac, mut notes: Option<&mut Notes>) {
         while let Some(first) = self.frames.first_entry().filter(|first| first.key().0 <= at) {
             let ((arrival, _), (way, frame)) = first.remove_entry();
@@ -263,7 +262,7 @@ impl Wire {
             }
             for (arrival, frame) in sent {
                 match self.paused {
-                    // What the sender has ready begins when it may, no longer when it would.
+                    // Transmission starts when the port permits it, instead of when the sender was ready.
                     Some(_) if !several => {
                         let begin = Time::from_ps(arrival.ps().saturating_sub(self.link.takes(&frame).ps()));
                         self.put(Way::Port, frame, begin);
@@ -276,9 +275,10 @@ impl Wire {
     }
 }
 
-/// Which of the connections a frame from the program belongs to, by the port that it goes to; what is none of theirs is the first's to refuse.
+/// The connection that a frame from the program belongs to, by its destination port. The first sender rejects frames of
+/// no connection.
 fn flow_of(frame: &Frame) -> usize {
-    // Behind Ethernet's header of 14 bytes and IPv4's of 20.
+    // After the Ethernet header of 14 bytes and the IPv4 header of 20 bytes.
     let port = frame.bytes().get(36..38).map_or(0, |port| u16::from_be_bytes([port[0], port[1]]));
     port.checked_sub(SENDER.port).map_or(0, usize::from)
 }

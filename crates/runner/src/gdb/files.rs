@@ -1,6 +1,5 @@
-//! Files that the debugger reads through us, under the names the guest knows them by.
-//! Not for writing: a debugger has no business there.
-//! Source: GDB manual, appendix E.10 (Host I/O packets).
+//! Read-only file access for the debugger, with the guest's path names. Source: GDB manual, appendix E.10 (Host I/O
+//! packets).
 
 use std::{
     collections::BTreeMap,
@@ -22,10 +21,10 @@ use longma_guest::host::descriptors;
 
 use super::target::Target;
 
-/// More than a debugger needs.
-const MOST_OPEN: usize = 64;
+/// The maximum number of open files; more than a debugger needs.
+const MAX_OPEN_FILES: usize = 64;
 
-/// The debugger's open files by the numbers it knows.
+/// The debugger's open files by descriptor number.
 #[derive(Debug, Default)]
 pub(super) struct OpenFiles(BTreeMap<u32, File>);
 
@@ -63,12 +62,14 @@ impl HostIoOpen for Target {
         if flags.intersects(writes) {
             return Err(HostIoError::Errno(HostIoErrno::EROFS));
         }
-        if self.files.0.len() == MOST_OPEN {
+        if self.files.0.len() == MAX_OPEN_FILES {
             return Err(HostIoError::Errno(HostIoErrno::EMFILE));
         }
         let file = self.cores.process().open_mapped_file(Path::new(std::ffi::OsStr::from_bytes(name)))?;
         let file = File::from(descriptors::move_to_reserved(file.into())?);
-        let free = (0..).find(|number| !self.files.0.contains_key(number)).expect("few are open");
+        let free = (0..)
+            .find(|number| !self.files.0.contains_key(number))
+            .expect("fewer than MAX_OPEN_FILES are open");
         self.files.0.insert(free, file);
         Ok(free)
     }
@@ -116,7 +117,7 @@ impl HostIoFstat for Target {
 
 impl HostIoSetfs for Target {
     fn setfs(&mut self, _: FsKind) -> HostIoResult<(), Self> {
-        // There is one process, so one view of the files.
+        // There is a single process and thus a single view of the file system.
         Ok(())
     }
 }

@@ -1,7 +1,7 @@
-//! A guest thread under a debugger: it looks for breakpoints before every instruction, and stops when asked to.
-//! Not what the debugger says (see `target.rs`). While there is nothing to look for, translated code runs; so it does in a program for
-//! another architecture up to its breakpoints (see `translated`).
-//! Source: GDB manual, appendix E (remote protocol, all-stop mode); ptrace(2) for what a debugger expects of signals.
+//! A guest thread under a debugger: checks for breakpoints before each instruction and stops on request. While there
+//! are no breakpoints and watchpoints, translated code runs at full speed; translated programs also do so up to their
+//! breakpoints (see `translated`). Source: GDB manual, appendix E (remote protocol, all-stop mode); ptrace(2) for the
+//! handling of signals.
 
 use std::sync::{Arc, atomic::Ordering};
 
@@ -11,24 +11,24 @@ use longma_linux::{Outcome, Thread};
 use longma_loongarch::{State, Trap};
 
 use super::{
-    session::{Activity, Control, Event, Order, Plan, Session, ThreadPlace},
-    signals::is_told,
+    session::{Activity, Control, Event, Order, Plan, Session, ThreadRecord},
+    signals::is_reported,
 };
 use crate::cores::Cores;
-use crate::translated::{Next, Steers};
+use crate::translated::{DebugAction, ThreadDebugger};
 
-/// One guest thread's side of a session.
+/// A guest thread's side of a session.
 pub(crate) struct Follower {
     session: Arc<Session>,
     cores: Arc<Cores>,
     tid: i32,
     plan: Plan,
     order: Order,
-    /// A breakpoint here has been told, or a step leaves it.
+    /// Ignore a breakpoint at this address: it was reported already, or a step starts there.
     skip: Option<u64>,
-    /// The instruction of a step is over.
+    /// The instruction of a step has executed.
     stepped: bool,
-    /// A signal that the debugger itself sends.
+    /// A signal that the debugger sent to this thread.
     sent: Option<i32>,
 }
 
@@ -42,13 +42,13 @@ impl Drop for Follower {
 }
 
 impl Follower {
-    /// Enters a thread in its process's session, unless the debugger has let go of it.
+    /// Registers a thread with its process's session. `None` if the debugger has detached.
     pub fn of(session: &Arc<Session>, cores: &Arc<Cores>, tid: i32, state: &State) -> Option<Self> {
         if !session.is_attached() {
             return None;
         }
         let mut control = session.lock();
-        let place = ThreadPlace {
+        let place = ThreadRecord {
             state: state.clone(),
             activity: Activity::Running,
             order: Order::Continue,
@@ -70,11 +70,11 @@ impl Follower {
         })
     }
 
-    /// As [`Core::run`].
+    /// Runs like [`Core::run`], with breakpoints and watchpoints.
     pub fn run(&mut self, core: &mut Core) -> Stop {
         loop {
             let next = self.next(&mut core.cpu().state);
-            if next == Next::Free || next == Next::Run && self.plan.is_empty() {
+            if next == DebugAction::Free || next == DebugAction::Run && self.plan.is_empty() {
                 return core.run();
             }
             let watched = self.watched();
@@ -97,7 +97,7 @@ impl Follower {
         matches!(&self.order, Order::Step(range) if range.contains(&pc))
     }
 
-    /// A system call, which may take long: meanwhile the process can be stopped without this thread.
+    /// Performs a system call, which may block. Meanwhile the process can be stopped without this thread.
     pub fn call(&mut self, thread: &mut Thread, state: &mut State, trap: Trap) -> Outcome {
         self.enter_call(State { pc: state.pc.wrapping_add(4), ..state.clone() });
         let outcome = thread.raise(state, trap);
@@ -105,14 +105,15 @@ impl Follower {
         outcome
     }
 
-    /// A signal of the debugger's own: it need not be told of it.
+    /// Sends a signal on the debugger's behalf, which is not reported back to it.
     fn send(&mut self, signal: i32) {
         self.sent = Some(signal);
-        // SAFETY: it has no pointers.
+        // SAFETY: the call takes no pointers.
         unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), self.tid, signal) };
     }
 
-    /// Tells the debugger of a signal; gives the one to go on with. A detached debugger passes everything.
+    /// Reports a signal to the debugger. Returns the signal to deliver. If the debugger has detached, all signals are
+    /// delivered.
     fn report_signal(&mut self, state: &mut State, signal: i32) -> Option<i32> {
         let event = Event::Signal { tid: self.tid, signal };
         while self.session.is_attached() {
@@ -123,8 +124,8 @@ impl Follower {
         Some(signal)
     }
 
-    /// Stops the process because of `event`, unless it is stopped already: then this thread stops too, and nothing was told. Gives the
-    /// signal to go on with, if the event was told.
+    /// Stops the process because of `event` and returns the signal to deliver. If the process is stopped already, only
+    /// stops this thread, and returns `None` because the event was not reported.
     fn report(&mut self, state: &mut State, event: Event) -> Option<Option<i32>> {
         let session = self.session.clone();
         let mut control = session.lock();
@@ -147,8 +148,8 @@ impl Follower {
         }
     }
 
-    /// Waits while the process is stopped, takes the registers as the debugger left them and its orders; gives the signal to go on
-    /// with.
+    /// Waits while the process is stopped. Then takes over the registers and orders that the debugger set, and returns
+    /// the signal to deliver.
     fn park(&mut self, mut control: MutexGuard<'_, Control>, state: &mut State) -> Option<i32> {
         let session = self.session.clone();
         let place = control.threads.get_mut(&self.tid)?;
@@ -173,15 +174,15 @@ impl Follower {
     }
 }
 
-impl Steers for Follower {
+impl ThreadDebugger for Follower {
     fn is_attached(&self) -> bool {
         self.session.is_attached()
     }
 
-    fn next(&mut self, state: &mut State) -> Next {
+    fn next(&mut self, state: &mut State) -> DebugAction {
         loop {
             if !self.session.is_attached() {
-                return Next::Free;
+                return DebugAction::Free;
             }
             if self.session.stopping.load(Ordering::SeqCst) || self.order == Order::Stay {
                 self.stop_here(state);
@@ -196,7 +197,7 @@ impl Steers for Follower {
                 continue;
             }
             let looks = self.steps() || !self.plan.watchpoints.is_empty();
-            return if looks { Next::Step } else { Next::Run };
+            return if looks { DebugAction::Step } else { DebugAction::Run };
         }
     }
 
@@ -208,7 +209,7 @@ impl Steers for Follower {
     fn watched(&self) -> Vec<Vec<u8>> {
         let read = |range: &std::ops::Range<u64>| {
             let mut bytes = vec![0; (range.end - range.start) as usize];
-            // What cannot be read does not change either.
+            // Unreadable memory counts as unchanged.
             let _ = self.cores.process().memory().read(range.start, &mut bytes);
             bytes
         };
@@ -242,7 +243,7 @@ impl Steers for Follower {
     }
 
     fn leave_call(&mut self, state: &mut State) {
-        // A forked child must not touch the lock: another thread of the parent may have held it.
+        // A forked child must not use the lock, which another thread of the parent may have held.
         if self.session.is_attached() {
             let session = self.session.clone();
             let control = session.lock();
@@ -269,12 +270,12 @@ impl Steers for Follower {
         }
     }
 
-    // Of several at once it sees the first.
+    // If several signals are pending, only the first is reported.
     fn deliver(&mut self, thread: &mut Thread, state: &mut State) -> Outcome {
         let own = self.sent.take();
         if self.session.is_attached()
             && let Some(signal) = thread.next_signal()
-            && is_told(signal)
+            && is_reported(signal)
             && own != Some(signal)
         {
             let passed = self.report_signal(state, signal);

@@ -1,6 +1,5 @@
-//! gdb's remote protocol: a process is watched and steered from outside, all its threads stopped or running together.
-//! Not a debugger. A forked child and a program that execve starts run on without one.
-//! Source: GDB manual, appendix E; the crate gdbstub does the packets.
+//! A GDB server: the remote protocol in all-stop mode. Forked children and programs started by execve run without a
+//! debugger. Source: GDB manual, appendix E. The crate gdbstub implements the packets.
 
 mod files;
 mod follower;
@@ -24,39 +23,39 @@ pub(crate) use session::Session;
 
 use crate::{cores::Cores, translated::Translation};
 
-/// A place where a debugger can connect.
+/// A socket that a debugger can connect to.
 #[derive(Debug)]
 pub struct Debugger {
     listener: TcpListener,
 }
 
 impl Debugger {
-    /// Listens on this port of the loopback interface; 0: any free one.
+    /// Listens on a port of the loopback interface; 0 selects a free one.
     ///
     /// # Errors
-    /// The port is taken or not permitted.
+    /// The port is in use or not permitted.
     pub fn listen(port: u16) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
         Ok(Self { listener: descriptors::move_to_reserved(listener.into())?.into() })
     }
 
-    /// Where it listens.
+    /// The address of the socket.
     ///
     /// # Errors
-    /// The host does not say.
+    /// The host cannot determine it.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
 }
 
-/// A session, in which the process is stopped before its first instruction.
+/// Creates a session. The process is stopped before its first instruction.
 pub(crate) fn session() -> io::Result<Arc<Session>> {
     let wake = rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK)?;
     Ok(Arc::new(Session::new(descriptors::move_to_reserved(wake)?)))
 }
 
-/// Serves one debugger, on a thread of its own, until it lets go or the process ends; `translated` is there if the program is for another
-/// architecture.
+/// Serves one debugger on a separate thread, until it detaches or the process ends. `translated` is the translation, if
+/// the program is not for LoongArch.
 pub(crate) fn serve(
     debugger: Debugger,
     session: Arc<Session>,
@@ -65,7 +64,7 @@ pub(crate) fn serve(
 ) -> io::Result<()> {
     cores.process().intercept_signals(true);
     if let Some(translated) = &translated {
-        translated.watch(&cores, true);
+        translated.set_debug_mode(&cores, true);
     }
     std::thread::Builder::new().name("gdb".into()).spawn(move || {
         faults::shield_thread();
@@ -77,7 +76,7 @@ pub(crate) fn serve(
         drop(debugger);
         let let_go = || {
             if let Some(translated) = &translated {
-                translated.watch(&cores, false);
+                translated.set_debug_mode(&cores, false);
             }
             session.detach(&cores);
         };
@@ -86,10 +85,10 @@ pub(crate) fn serve(
         let stub = GdbStub::new(TcpStream::from(stream));
         match stub.run_blocking::<target::Events>(&mut target) {
             Ok(DisconnectReason::TargetExited(_) | DisconnectReason::TargetTerminated(_)) => {
-                session.tell_ended()
+                session.set_reported()
             }
             Ok(DisconnectReason::Kill) => longma_guest::host::die_by(libc::SIGKILL),
-            // A debugger that is gone without a word has let go too.
+            // A lost connection counts as a detach.
             Ok(DisconnectReason::Disconnect) | Err(_) => let_go(),
         }
     })?;

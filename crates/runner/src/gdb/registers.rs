@@ -1,6 +1,6 @@
-//! LoongArch64's registers as gdb numbers, names and sizes them, and gdbstub's view of those of any program.
-//! Not their meaning, and not those of programs for other architectures (the front ends, `longma_translate_x86` and its kin).
-//! Source: GDB manual, appendix G.5.6 (LoongArch features); gdb/features/loongarch in its sources for the order.
+//! The LoongArch64 registers with GDB's numbers, names and sizes, and the register types that gdbstub needs for any
+//! architecture. Source: GDB manual, appendix G.5.6 (LoongArch features); gdb/features/loongarch in its sources for the
+//! order.
 
 use std::num::NonZeroUsize;
 
@@ -8,7 +8,7 @@ use gdbstub::arch;
 use longma_loongarch::State;
 use longma_translate::debug::{self, Description, Row, Value, of_word, value, words};
 
-/// Any program's architecture as gdbstub wants it: which one it is, the target description says, and its registers are bytes here.
+/// The gdbstub architecture for all programs. The target description names the real one, and registers are plain bytes.
 #[derive(Debug)]
 pub(super) enum AnyArchitecture {}
 
@@ -19,7 +19,7 @@ impl arch::Arch for AnyArchitecture {
     type RegId = Number;
 }
 
-/// gdb's number of a register.
+/// GDB's number of a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Number(pub usize);
 
@@ -29,7 +29,7 @@ impl arch::RegId for Number {
     }
 }
 
-/// All registers of a thread, one behind the other in gdb's order.
+/// All registers of a thread, concatenated in GDB's order.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Registers {
     pub pc: u64,
@@ -53,7 +53,7 @@ impl arch::Registers for Registers {
     }
 }
 
-/// What a register of LoongArch64 is.
+/// A kind of LoongArch64 register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Zero,
@@ -113,13 +113,13 @@ pub(super) fn description() -> Description<Kind> {
     Description { architecture: "loongarch64", rows: &ROWS, types }
 }
 
-/// What is in a register of a LoongArch64 program.
+/// Reads a register of a LoongArch64 program.
 pub(super) fn read(register: debug::Register<Kind>, state: &State) -> Value {
     let index = register.index;
     of_word(match register.kind {
         Kind::General(first) => state.x[usize::from(first) + index],
         Kind::Pc => state.pc,
-        // The original a0 is of a system call that is over, the bad address of a fault that was told otherwise: neither is kept.
+        // `orig_a0` and `badv` are not stored after a system call or a fault.
         Kind::Zero | Kind::OriginalA0 | Kind::BadAddress => 0,
         Kind::Float => state.v[index].0[0],
         Kind::Condition => state.fcc[index].into(),
@@ -135,7 +135,7 @@ pub(super) fn read(register: debug::Register<Kind>, state: &State) -> Value {
     })
 }
 
-/// Sets a register of a LoongArch64 program.
+/// Writes a register of a LoongArch64 program.
 pub(super) fn write(register: debug::Register<Kind>, value: &Value, state: &mut State) {
     let index = register.index;
     let words = words(value);
@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn registers_have_the_numbers_that_gdb_gives_them() {
+    fn register_numbers_match_gdb() {
         let at = |number| description().register(number).unwrap();
         assert_eq!((at(3).kind, at(3).index), (Kind::General(2), 1));
         assert_eq!(at(33).kind, Kind::Pc);
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_to_a_register_is_read_back_and_r0_stays_zero() {
+    fn a_written_register_reads_back_and_r0_stays_zero() {
         for register in description().registers() {
             let mut state = State::default();
             write(register, &of_word(1), &mut state);

@@ -1,6 +1,6 @@
-//! What guest threads and the debugger's server share: who runs, who is stopped and why.
-//! Not the protocol (see `target.rs`). Guest memory is never changed for a breakpoint: threads look before they execute.
-//! Source: GDB manual, appendix E (remote protocol, all-stop mode).
+//! The state shared between guest threads and the GDB server: which threads run, and why the process stopped.
+//! Breakpoints do not modify guest memory; threads compare addresses before they execute. Source: GDB manual, appendix
+//! E (remote protocol, all-stop mode).
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,39 +18,39 @@ use rustix::fd::OwnedFd;
 
 use crate::{cores::Cores, ending::Ending};
 
-/// How long a process that ends waits until the debugger has been told.
-const FAREWELL: Duration = Duration::from_secs(5);
+/// How long an ending process waits until the debugger has been informed.
+const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A debugging session. The process starts stopped.
 pub(crate) struct Session {
-    /// False once the debugger has let go of the process: then everything here is left alone.
+    /// Whether the debugger is attached. If not, the rest of the session is unused.
     attached: AtomicBool,
-    /// Asks threads to stop.
+    /// Asks all threads to stop.
     pub(super) stopping: AtomicBool,
     control: Mutex<Control>,
     changed: Condvar,
-    /// Readable when the server has something to look at.
+    /// Becomes readable when the server has an event to process.
     pub(super) wake: OwnedFd,
 }
 
-/// Who runs and who does not.
+/// The state of the process and its threads.
 #[derive(Default)]
 pub(super) struct Control {
     pub running: bool,
-    pub threads: BTreeMap<i32, ThreadPlace>,
-    /// What the server is to tell next.
+    pub threads: BTreeMap<i32, ThreadRecord>,
+    /// The next event to report.
     pub event: Option<Event>,
-    /// How the process ended, and whether the debugger knows.
+    /// How the process ended, and whether the debugger has been informed.
     pub ended: Option<Ending>,
-    pub told: bool,
+    pub is_reported: bool,
     pub plan: Plan,
 }
 
-/// What threads look out for.
+/// Breakpoints and watchpoints.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Plan {
     pub breakpoints: BTreeSet<u64>,
-    /// Watched for change, with the number of times each was set.
+    /// Ranges watched for changes. A range occurs as often as it was set.
     pub watchpoints: Vec<Range<u64>>,
 }
 
@@ -60,35 +60,35 @@ impl Plan {
     }
 }
 
-/// One thread as the debugger sees it.
-pub(super) struct ThreadPlace {
-    /// Its registers while it does not run.
+/// A thread as the debugger sees it.
+pub(super) struct ThreadRecord {
+    /// The registers, valid while the thread does not run.
     pub state: State,
     pub activity: Activity,
     pub order: Order,
-    /// The signal (Linux's number) it goes on with.
+    /// The signal to deliver when the thread resumes (Linux number).
     pub signal: Option<i32>,
-    /// Where it was when it reported what stopped the process.
+    /// The program counter at which the thread reported the event that stopped the process.
     pub reported_at: Option<u64>,
 }
 
-/// What a thread does.
+/// The activity of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Activity {
     Running,
-    /// In a system call: its registers can be read, and it stops before the next instruction.
+    /// In a system call: its registers can be read, and it stops before its next instruction.
     InCall,
     Stopped,
 }
 
-/// What a thread does when the process goes on.
+/// What a thread does when the process resumes.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub(super) enum Order {
     #[default]
     Continue,
-    /// One instruction, and on while the program counter is in the range.
+    /// Executes one instruction, and continues while the program counter is in the range.
     Step(Range<u64>),
-    /// Nothing.
+    /// Stays stopped.
     Stay,
 }
 
@@ -102,7 +102,7 @@ pub(super) enum Event {
         tid: i32,
         address: u64,
     },
-    /// Linux's number; SIGTRAP when a step is done.
+    /// A signal (Linux number); SIGTRAP after a completed step.
     Signal {
         tid: i32,
         signal: i32,
@@ -120,7 +120,7 @@ impl Session {
         }
     }
 
-    /// Whether a debugger has the process. Async-signal-safe, and safe in a forked child.
+    /// Whether a debugger is attached. Async-signal-safe, and safe in a forked child.
     pub(crate) fn is_attached(&self) -> bool {
         self.attached.load(Ordering::Acquire)
     }
@@ -135,11 +135,11 @@ impl Session {
 
     pub(super) fn notify(&self) {
         self.changed.notify_all();
-        // A full counter has woken the server already.
+        // The write fails if the counter is full; the server is awake then.
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
     }
 
-    /// In a forked child: the debugger stays with the parent.
+    /// Detaches a forked child. The debugger stays with the parent.
     pub(crate) fn leave_child(&self, cores: &Cores) {
         if self.attached.swap(false, Ordering::AcqRel) {
             self.stopping.store(false, Ordering::Release);
@@ -147,10 +147,10 @@ impl Session {
         }
     }
 
-    /// The debugger lets go: the process runs on alone.
+    /// Detaches the debugger. The process continues without it.
     pub(super) fn detach(&self, cores: &Cores) {
         let mut control = self.lock();
-        control.told = true;
+        control.is_reported = true;
         control.running = true;
         control.event = None;
         if self.attached.swap(false, Ordering::AcqRel) {
@@ -161,14 +161,14 @@ impl Session {
         self.notify();
     }
 
-    /// Has every thread stop at its next safe point; [`Self::wait_until_stopped`] waits for that.
+    /// Asks all threads to stop at their next safe point. [`Self::wait_until_stopped`] waits until they have.
     pub(super) fn stop(&self, control: &mut Control, cores: &Cores) {
         control.running = false;
         self.stopping.store(true, Ordering::SeqCst);
         cores.request_all();
     }
 
-    /// Waits until no thread runs, or the process has ended.
+    /// Waits until no thread runs or the process has ended.
     pub(super) fn wait_until_stopped<'a>(
         &self,
         mut control: MutexGuard<'a, Control>,
@@ -181,7 +181,7 @@ impl Session {
         control
     }
 
-    /// The process goes on as the threads' orders say.
+    /// Resumes the process according to the threads' orders.
     pub(super) fn resume(&self) {
         let mut control = self.lock();
         control.event = None;
@@ -191,7 +191,7 @@ impl Session {
         self.notify();
     }
 
-    /// The process ends; returns when the debugger knows, or does not answer.
+    /// Informs the debugger that the process ends. Returns when it has been informed, or after a timeout.
     pub(crate) fn end(&self, ending: Ending) {
         if !self.is_attached() {
             return;
@@ -199,12 +199,13 @@ impl Session {
         let mut control = self.lock();
         control.ended = Some(ending);
         self.notify();
-        let told = self.changed.wait_timeout_while(control, FAREWELL, |control| !control.told);
-        drop(told);
+        let guard =
+            self.changed.wait_timeout_while(control, DISCONNECT_TIMEOUT, |control| !control.is_reported);
+        drop(guard);
     }
 
-    pub(super) fn tell_ended(&self) {
-        self.lock().told = true;
+    pub(super) fn set_reported(&self) {
+        self.lock().is_reported = true;
         self.notify();
     }
 }

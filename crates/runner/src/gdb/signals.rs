@@ -1,10 +1,9 @@
-//! Signals by Linux's numbers and by gdb's, which are the same on every system.
-//! Not what a signal does.
-//! Source: GDB's include/gdb/signals.def; Linux include/uapi/asm-generic/signal.h.
+//! Conversion between Linux's signal numbers and GDB's, which are independent of the system. Source: GDB's
+//! include/gdb/signals.def; Linux include/uapi/asm-generic/signal.h.
 
 use gdbstub::common::Signal;
 
-/// (Linux, gdb) where they differ or stand alone; 33 to 63 are gdb's 45 to 75.
+/// Pairs of Linux and GDB numbers. Linux's 33 to 63 are not listed; they are GDB's 45 to 75.
 const NUMBERS: [(i32, u8); 32] = [
     (1, 1),
     (2, 2),
@@ -40,7 +39,7 @@ const NUMBERS: [(i32, u8); 32] = [
     (64, 78),
 ];
 
-/// Signals that gdb lets pass by default; a program that lives on them would crawl if each were told.
+/// Signals that GDB passes silently by default. Reporting each one would slow down programs that use them heavily.
 const LET_PASS: [i32; 9] = [
     libc::SIGALRM,
     libc::SIGURG,
@@ -53,19 +52,19 @@ const LET_PASS: [i32; 9] = [
     33,
 ];
 
-/// Whether the debugger is told of a signal.
-pub(super) fn is_told(signal: i32) -> bool {
+/// Whether a signal is reported to the debugger.
+pub(super) fn is_reported(signal: i32) -> bool {
     !LET_PASS.contains(&signal)
 }
 
-/// gdb's number of a Linux signal.
+/// GDB's number of a Linux signal.
 pub(super) fn to_gdb(signal: i32) -> Signal {
     const UNKNOWN: u8 = 143;
     let number = NUMBERS.iter().find(|(linux, _)| *linux == signal).map(|(_, gdb)| *gdb);
     Signal(number.unwrap_or(if (33..64).contains(&signal) { signal as u8 + 12 } else { UNKNOWN }))
 }
 
-/// Linux's number of a signal of gdb's; `None` for those Linux lacks.
+/// Linux's number of a GDB signal; `None` if Linux does not have it.
 pub(super) fn to_linux(signal: Signal) -> Option<i32> {
     let number = NUMBERS.iter().find(|(_, gdb)| *gdb == signal.0).map(|(linux, _)| *linux);
     number.or((45..76).contains(&signal.0).then_some(i32::from(signal.0) - 12))
@@ -76,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_signal_of_linux_survives_the_way_to_gdb_and_back() {
+    fn signal_numbers_convert_to_gdb_and_back() {
         for signal in (1..=64).filter(|&signal| signal != libc::SIGSTKFLT) {
             assert_eq!(to_linux(to_gdb(signal)), Some(signal), "signal {signal}");
         }

@@ -1,6 +1,5 @@
-//! The process as gdbstub sees it: registers, memory, threads, breakpoints, going on and stopping.
-//! Not the threads' side (see `follower.rs`).
-//! Source: GDB manual, appendix E (remote protocol); gdbstub's documentation.
+//! The process as gdbstub sees it: registers, memory, threads, breakpoints and execution control. Source: GDB manual,
+//! appendix E (remote protocol); gdbstub's documentation.
 
 use std::{
     fs::{File, OpenOptions},
@@ -52,25 +51,26 @@ use rustix::event::{PollFd, PollFlags, poll};
 use super::{
     files::OpenFiles,
     registers::{self, AnyArchitecture, Number, Registers},
-    session::{Activity, Control, Event, Order, Session, ThreadPlace},
+    session::{Activity, Control, Event, Order, Session, ThreadRecord},
     signals::{to_gdb, to_linux},
 };
 use crate::{cores::Cores, ending::Ending, translated::Translation};
 
-/// More than any variable; watching is slow enough with these.
-const MOST_WATCHED_BYTES: u64 = 4096;
+/// The maximum length of a watchpoint in bytes; larger than most variables, and small enough to compare after each
+/// instruction.
+const MAX_WATCHED_BYTES: u64 = 4096;
 
-/// The process under the debugger's hands.
+/// The debugged process.
 pub(super) struct Target {
     session: Arc<Session>,
     pub(super) cores: Arc<Cores>,
-    /// What knows the registers, if the program is for another architecture.
+    /// The translation, which accesses the registers if the program is not for LoongArch.
     translated: Option<Arc<dyn Translation>>,
-    /// What gdb is told of the registers.
+    /// The target description.
     description: String,
-    /// What threads are to do when the process goes on.
+    /// Orders for the next resume: thread, order and signal.
     orders: Vec<(i32, Order, Option<i32>)>,
-    /// Threads without an order stay.
+    /// Whether threads without an order stay stopped.
     locked: bool,
     pub(super) files: OpenFiles,
 }
@@ -80,10 +80,10 @@ fn refused<T>(error: i32) -> TargetResult<T, Target> {
 }
 
 fn number(tid: i32) -> Tid {
-    Tid::new(tid.unsigned_abs() as usize).expect("a thread's number is not 0")
+    Tid::new(tid.unsigned_abs() as usize).expect("thread numbers are not 0")
 }
 
-/// Copies what a request for `length` bytes at `offset` gets.
+/// Copies the part of `whole` that a request for `length` bytes at `offset` returns.
 pub(super) fn part_of(whole: &[u8], offset: u64, length: usize, buffer: &mut [u8]) -> usize {
     let rest = usize::try_from(offset).ok().and_then(|offset| whole.get(offset..)).unwrap_or_default();
     let count = rest.len().min(length).min(buffer.len());
@@ -93,7 +93,7 @@ pub(super) fn part_of(whole: &[u8], offset: u64, length: usize, buffer: &mut [u8
 
 impl Target {
     pub fn new(session: Arc<Session>, cores: Arc<Cores>, translated: Option<Arc<dyn Translation>>) -> Self {
-        // gdb asks for registers at once: the first thread must have come to its stop.
+        // GDB reads registers immediately, so wait until the first thread has stopped.
         let mut control = session.lock();
         while control.threads.is_empty() {
             control = session.wait(control);
@@ -107,7 +107,7 @@ impl Target {
         Self { session, cores, translated, description, orders: Vec::new(), locked: false, files }
     }
 
-    /// What is in the register of a number, and its size.
+    /// The value and size of register `number`.
     fn register(&self, state: &State, number: usize) -> Option<(Value, usize)> {
         match &self.translated {
             None => {
@@ -118,7 +118,7 @@ impl Target {
         }
     }
 
-    /// Sets the register of a number; false if there is none, or it cannot have the value.
+    /// Sets register `number`. Returns false if it does not exist or cannot hold the value.
     fn set_register(&self, state: &mut State, number: usize, bytes: &[u8]) -> bool {
         if let Some(translated) = &self.translated {
             return translated.write_register(&self.cores, state, number, bytes);
@@ -132,15 +132,15 @@ impl Target {
         bytes.len() == register.bytes
     }
 
-    /// Looks at a thread that does not run.
+    /// Accesses a thread that is not running.
     fn with_thread<R>(
         &self,
         tid: Tid,
-        act: impl FnOnce(&mut ThreadPlace) -> TargetResult<R, Self>,
+        act: impl FnOnce(&mut ThreadRecord) -> TargetResult<R, Self>,
     ) -> TargetResult<R, Self> {
         let mut control = self.session.lock();
         if !control.running {
-            // One that has just begun comes to its stop.
+            // A thread that has just started will stop.
             control = self.session.wait_until_stopped(control);
         }
         match control.threads.get_mut(&(tid.get() as i32)) {
@@ -150,7 +150,7 @@ impl Target {
         }
     }
 
-    /// Changes the registers of a thread, of which a system call leaves none to be changed.
+    /// Changes the registers of a thread. Fails during a system call.
     fn change_thread(&self, tid: Tid, act: impl FnOnce(&mut State) -> bool) -> TargetResult<(), Self> {
         self.with_thread(tid, |place| match place.activity {
             Activity::InCall => refused(libc::EBUSY),
@@ -163,14 +163,14 @@ impl Target {
         self.orders.push((tid.get() as i32, order, signal.and_then(to_linux)));
     }
 
-    /// The host's view of this program's memory, for what the guest's own permissions forbid.
+    /// Opens the host's view of guest memory, which ignores the guest's page permissions.
     fn own_memory(&self, address: u64, write: bool) -> io::Result<(File, u64)> {
         let file = OpenOptions::new().read(true).write(write).open("/proc/self/mem")?;
         let file = File::from(descriptors::move_to_reserved(file.into())?);
         Ok((file, (self.cores.process().memory().base() as u64).wrapping_add(address)))
     }
 
-    /// The bytes from `address` on that are mapped, at most `length`.
+    /// The number of mapped bytes from `address` on, at most `length`.
     fn mapped(&self, address: u64, length: usize) -> usize {
         let space = self.cores.process().address_space();
         let end = address.saturating_add(length as u64);
@@ -248,7 +248,7 @@ impl MultiThreadBase for Target {
         self.change_thread(tid, |state| {
             let mut rest = registers.bytes.as_slice();
             let mut fits = true;
-            // Some registers are parts of others: those that are as they were would undo what the others become.
+            // Some registers overlap. Writing unchanged ones would revert changes to others.
             for number in 0.. {
                 let Some((before, bytes)) = self.register(state, number) else { break };
                 let Some((own, behind)) = rest.split_at_checked(bytes) else { return false };
@@ -342,14 +342,14 @@ impl SingleRegisterAccess<Tid> for Target {
 impl MultiThreadResume for Target {
     fn resume(&mut self) -> Result<(), Self::Error> {
         let mut control = self.session.lock();
-        let is_told = |tid: &i32| self.orders.iter().any(|(of, ..)| of == tid);
-        if self.locked && !control.threads.keys().any(is_told) {
-            // Nothing would ever happen that could be told.
-            return Err("no thread that there is was told to go on");
+        let is_ordered = |tid: &i32| self.orders.iter().any(|(of, ..)| of == tid);
+        if self.locked && !control.threads.keys().any(is_ordered) {
+            // The process would never stop again.
+            return Err("no existing thread was resumed");
         }
         let default = if self.locked { Order::Stay } else { Order::Continue };
         for (tid, place) in &mut control.threads {
-            // The first that names the thread counts.
+            // The first order for a thread takes effect.
             let given = self.orders.iter().find(|(of, ..)| of == tid);
             place.order = given.map_or(default.clone(), |(_, order, _)| match order {
                 Order::Step(range) if range.is_empty() => Order::Step(0..0),
@@ -359,14 +359,14 @@ impl MultiThreadResume for Target {
             if place.activity == Activity::InCall
                 && let Some(signal) = place.signal.take()
             {
-                // SAFETY: it has no pointers.
+                // SAFETY: the call takes no pointers.
                 unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), *tid, signal) };
             }
         }
         let breakpoints = control.plan.breakpoints.clone();
         drop(control);
         if let Some(translated) = &self.translated {
-            translated.stop_at(&self.cores, &breakpoints);
+            translated.set_breakpoints(&self.cores, &breakpoints);
         }
         self.session.resume();
         Ok(())
@@ -457,12 +457,12 @@ impl SwBreakpoint for Target {
 
 fn watched(address: u64, length: u64) -> Option<Range<u64>> {
     let end = address.checked_add(length)?;
-    (1..=MOST_WATCHED_BYTES).contains(&length).then_some(address..end)
+    (1..=MAX_WATCHED_BYTES).contains(&length).then_some(address..end)
 }
 
 impl HwWatchpoint for Target {
     fn add_hw_watchpoint(&mut self, address: u64, length: u64, kind: WatchKind) -> TargetResult<bool, Self> {
-        // Reads leave no trace that could be looked for.
+        // Only writes can be detected, because watchpoints compare contents.
         let Some(range) = watched(address, length).filter(|_| kind == WatchKind::Write) else {
             return Ok(false);
         };
@@ -497,7 +497,7 @@ impl Auxv for Target {
     }
 }
 
-/// Waits for whichever comes first: a word from the debugger or from a thread.
+/// Waits for data from the debugger or an event of a thread.
 pub(super) enum Events {}
 
 impl BlockingEventLoop for Events {
@@ -526,7 +526,7 @@ impl BlockingEventLoop for Events {
             }
             let [spoken, woken] = ready.map(|descriptor| !descriptor.revents().is_empty());
             if woken {
-                // Only empties it.
+                // Resets the eventfd.
                 let _ = rustix::io::read(&target.session.wake, &mut [0; 8]);
             }
             if spoken {
@@ -545,7 +545,7 @@ impl BlockingEventLoop for Events {
         if let Some(reason) = target.reason(&control) {
             return Ok(Some(reason));
         }
-        // One that runs is of more interest than one that waits.
+        // Prefer a thread that was running over one in a system call.
         let stopped = control.threads.iter().find(|(_, place)| place.activity == Activity::Stopped);
         let first = stopped.or_else(|| control.threads.iter().next());
         Ok(first.map(|(&tid, _)| MultiThreadStopReason::SignalWithThread {

@@ -1,6 +1,4 @@
-//! What happens while no guest thread can run: waiting for the outside world.
-//! Not advancing time over sleeps, which needs no waiting.
-//! Source: eventfd(2), poll(2).
+//! Waiting for external events while no guest thread can run. Source: eventfd(2), poll(2).
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -12,34 +10,34 @@ use longma_linux::simulated::{AwaitedFile, Scheduler as _};
 
 use super::scheduler::{Holder, Scheduler};
 
-/// The stack of the thread that waits.
+/// The stack size of the idle thread.
 const STACK_BYTES: usize = 128 << 10;
 
-/// What wakes the thread that waits.
+/// Creates the eventfd that wakes the idle thread.
 pub(super) fn bell() -> io::Result<OwnedFd> {
-    // SAFETY: no pointers; a new descriptor disturbs nobody.
+    // SAFETY: takes no pointers and only creates a descriptor.
     let made = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
     if made < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: it is new and nobody else's.
+    // SAFETY: the descriptor is new and has no other owner.
     descriptors::move_to_reserved(unsafe { OwnedFd::from_raw_fd(made) })
 }
 
 pub(super) fn ring(bell: &OwnedFd) {
     let one = 1u64;
-    // SAFETY: eight live bytes; it does not wait.
+    // SAFETY: passes eight live bytes; the call does not block.
     unsafe { libc::write(bell.as_raw_fd(), (&raw const one).cast(), 8) };
 }
 
-/// True if it had been rung.
+/// Resets the eventfd. Returns true if it was set.
 fn silence(bell: &OwnedFd) -> bool {
     let mut count = 0u64;
-    // SAFETY: eight live bytes; it does not wait.
+    // SAFETY: passes eight live bytes; the call does not block.
     unsafe { libc::read(bell.as_raw_fd(), (&raw mut count).cast(), 8) > 0 }
 }
 
-/// The threads one of whose files is ready, each once.
+/// The threads that wait for a file that is ready, without duplicates.
 pub(super) fn ready(files: &[(u32, AwaitedFile)]) -> Vec<u32> {
     wait(None, files, Some(Duration::ZERO))
 }
@@ -56,7 +54,7 @@ fn wait(bell: Option<&OwnedFd>, files: &[(u32, AwaitedFile)], longest: Option<Du
         tv_nsec: longest.subsec_nanos().into(),
     });
     let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-    // SAFETY: the array and the time limit live as long as the call.
+    // SAFETY: the array and the timeout outlive the call.
     let found = unsafe { libc::ppoll(polled.as_mut_ptr(), polled.len() as u64, limit, std::ptr::null()) };
     if found <= 0 {
         return Vec::new();
@@ -71,8 +69,8 @@ fn wait(bell: Option<&OwnedFd>, files: &[(u32, AwaitedFile)], longest: Option<Du
     threads
 }
 
-/// Starts the host thread that waits while nobody can run, and comes back when no signal can reach it any more: one that the guest
-/// has blocked would end the process there. It ends with the scheduler.
+/// Starts the idle thread, which ends with the scheduler. Returns once the thread has blocked all signals; otherwise a
+/// signal that the guest blocks could be delivered there and kill the process.
 pub(super) fn start(scheduler: &Arc<Scheduler>) -> io::Result<()> {
     let scheduler = Arc::downgrade(scheduler);
     let (shielded, is_shielded) = mpsc::sync_channel(1);
@@ -81,7 +79,7 @@ pub(super) fn start(scheduler: &Arc<Scheduler>) -> io::Result<()> {
         .stack_size(STACK_BYTES)
         .spawn(move || {
             faults::shield_thread();
-            // Devices write the guest's memory from here.
+            // Devices write to guest memory from this thread.
             faults::prepare_thread();
             let _ = shielded.send(());
             while let Some(scheduler) = Weak::upgrade(&scheduler) {
@@ -95,8 +93,8 @@ fn idle_once(scheduler: &Scheduler) {
     let (files, pace) = {
         let state = scheduler.lock();
         if state.holder == Holder::Idler {
-            // Something outside may bring a thread to run before the next event does: until then, simulated time passes no
-            // faster than the host's.
+            // An external event may make a thread runnable before the next simulated event. Until then, simulated time
+            // must not pass faster than host time.
             let left = scheduler.next_event(&state).map(|event| {
                 let left = event.checked_since(scheduler.now()).unwrap_or_default();
                 Duration::from_nanos(left.ps().div_ceil(1000))

@@ -1,14 +1,16 @@
-//! Guest threads in simulated time: they stay threads of the host, and one of them runs at a time.
-//! Not how long anything takes: a [`Clockwork`] says that.
+//! Guest threads in simulated time. Each has its own host thread, and only one runs at a time. A [`TimingBackend`]
+//! determines how long execution takes.
 
 mod idle;
 mod roster;
-mod run;
 mod scheduler;
+mod simulated_process;
 
 pub use longma_linux::simulated::{CoreSet, ThreadNumber};
-pub use roster::{CoreImage, PlacedImage, RosterImage, Turn};
-pub(crate) use run::run_thread;
-pub use run::{Clockwork, Interlude, KernelWork, Place, Simulated, SimulatedConfig};
-pub(crate) use scheduler::Standing;
+pub use roster::{CoreImage, RosterImage, ScheduledThreadImage, Turn};
+pub(crate) use scheduler::StoppedState;
 pub use scheduler::{DeviceClock, Log, Scheduler, SchedulerConfig, ThreadStatus};
+pub(crate) use simulated_process::run_thread;
+pub use simulated_process::{
+    KernelWork, SimulatedProcess, SimulatedProcessConfig, StopTheWorld, ThreadSlot, TimingBackend,
+};

@@ -1,6 +1,5 @@
-//! Which guest thread is on which modelled core, and which of them goes next.
-//! Not how the host's threads take turns: that is in `scheduler`.
-//! Source: sched(7); Linux kernel/sched/fair.c (base slice; wake-ups go to an idle core, the former one first; idle cores pull).
+//! Placement of guest threads on modelled cores, and the choice of the next thread to run. Source: sched(7); Linux
+//! kernel/sched/fair.c (base slice; wake-ups prefer an idle core, the previous one first; idle cores pull).
 
 use std::collections::VecDeque;
 
@@ -8,8 +7,8 @@ use longma_linux::simulated::CoreSet;
 use longma_sim::{Duration, Time};
 use serde::{Deserialize, Serialize};
 
-/// Linux's base slice, 0.70 ms times 1 + log2 of the cores, eight of which count at most (kernel/sched/fair.c,
-/// sysctl_sched_base_slice and get_update_sysctl_factor, Linux 6.12).
+/// Linux's base slice: 0.70 ms times (1 + log2 of the number of cores), with at most eight cores counted
+/// (kernel/sched/fair.c, sysctl_sched_base_slice and get_update_sysctl_factor, Linux 6.12).
 pub(crate) fn time_slice(cores: usize) -> Duration {
     const BASE_PS: u64 = 700_000_000;
     let counted = cores.clamp(1, 8) as u64;
@@ -19,94 +18,94 @@ pub(crate) fn time_slice(cores: usize) -> Duration {
 /// A modelled core.
 #[derive(Clone, Debug, Default)]
 struct ModelCore {
-    /// How far it has come. While it has no thread it stands still, and jumps when it gets one.
+    /// The core's local time. It stands still while the core has no thread, and jumps forward when the core gets one.
     time: Time,
-    /// Its threads that can run; the first one does.
+    /// Runnable threads. The first one is running.
     queue: VecDeque<u32>,
-    /// How much of its slice the first one has used.
+    /// How much of its time slice the first thread has used.
     used: Duration,
-    /// The thread, no handler of interrupts, that ran last.
+    /// The last thread that ran, other than interrupt handlers.
     last: Option<u32>,
-    /// A handler of interrupts has run since.
+    /// Whether an interrupt handler has run since.
     handled: bool,
 }
 
-/// What the roster knows of a thread.
+/// The scheduling state of a thread.
 #[derive(Clone, Debug)]
-struct Placed {
-    /// The core it is on, or was on last.
+struct ScheduledThread {
+    /// The current or last core.
     core: usize,
     allowed: CoreSet,
-    /// It cannot run before this.
+    /// The thread cannot run before this time.
     ready_at: Time,
     run_time: Duration,
     queued: bool,
-    /// It has slept since it ran last.
+    /// Whether it has slept since it last ran.
     slept: bool,
-    /// It handles a device's interrupts: where it can run, it goes first.
+    /// Whether it is an interrupt handler. Handlers run before other threads.
     handles: bool,
 }
 
-/// What the kernel does on a core for a turn to begin.
+/// The kernel work that is necessary before a turn begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Switch {
-    /// Nothing: the same thread goes on, or goes on where a handler of interrupts had stopped it.
+    /// None: the same thread continues, or continues after an interrupt handler.
     None,
-    /// Another thread, or one that has slept.
+    /// A context switch to another thread, or to one that has slept.
     Thread,
-    /// A handler of interrupts.
+    /// A switch to an interrupt handler.
     Handler,
 }
 
-/// Who goes next.
+/// The next thread to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Turn {
-    /// When.
+    /// The time at which it starts.
     pub at: Time,
-    /// Where.
+    /// The core.
     pub core: usize,
-    /// Who, by number.
+    /// The thread's number.
     pub thread: u32,
 }
 
-/// Threads on cores.
+/// The assignment of threads to cores.
 #[derive(Clone, Debug)]
 pub(crate) struct Roster {
     cores: Vec<ModelCore>,
-    threads: Vec<Placed>,
+    threads: Vec<ScheduledThread>,
     slice: Duration,
 }
 
-/// A roster as plain data. All times are picoseconds of simulated time.
+/// The serializable form of a roster. All times are picoseconds of simulated time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RosterImage {
     /// The cores.
     pub cores: Vec<CoreImage>,
-    /// Every thread there has been.
-    pub threads: Vec<PlacedImage>,
+    /// All threads, including those that have exited.
+    pub threads: Vec<ScheduledThreadImage>,
 }
 
-/// A core as plain data.
+/// The serializable form of a core.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CoreImage {
-    /// How far it has come.
+    /// The core's local time.
     pub time_ps: u64,
-    /// Its threads that can run, the one that does first.
+    /// Runnable threads, the running one first.
     pub queue: Vec<u32>,
-    /// How much of its slice that one has used.
+    /// How much of its time slice the first thread has used.
     pub used_ps: u64,
 }
 
-/// A thread's place as plain data.
+/// The serializable form of a thread's scheduling state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PlacedImage {
-    /// The core it is on, or was on last.
+pub struct ScheduledThreadImage {
+    /// The current or last core.
     pub core: usize,
-    /// The cores it may use.
+    /// The CPU affinity.
     pub allowed: Vec<usize>,
-    /// It cannot run before this.
+    /// The thread cannot run before this time.
     pub ready_ps: u64,
-    /// How long it has run.
+    /// The total run time.
     pub run_time_ps: u64,
 }
 
@@ -115,14 +114,14 @@ fn since(later: Time, earlier: Time) -> Duration {
 }
 
 impl Roster {
-    /// Cores that have not run yet.
+    /// Creates cores without threads.
     pub fn new(cores: usize) -> Self {
         Self { cores: vec![ModelCore::default(); cores], threads: Vec::new(), slice: time_slice(cores) }
     }
 
-    /// As plain data.
+    /// The serializable form.
     pub fn image(&self) -> RosterImage {
-        let placed = |placed: &Placed| PlacedImage {
+        let placed = |placed: &ScheduledThread| ScheduledThreadImage {
             core: placed.core,
             allowed: (0..self.cores.len()).filter(|core| placed.allowed.contains(*core)).collect(),
             ready_ps: placed.ready_at.ps(),
@@ -139,8 +138,8 @@ impl Roster {
         }
     }
 
-    /// From plain data, on as many cores as there are now. Threads in `alive` can run; the others are over. Cores are as far as the
-    /// farthest one was if their number is another one, since nothing else can be said of them.
+    /// Restores a roster on `cores` cores. Threads in `alive` are runnable, the others have exited. If the number of
+    /// cores differs from the saved one, all cores start at the latest of the saved times.
     pub fn restored(cores: usize, image: &RosterImage, alive: &[u32]) -> Self {
         let mut roster = Self::new(cores);
         let farthest = image.cores.iter().map(|core| core.time_ps).max().unwrap_or(0);
@@ -154,9 +153,9 @@ impl Roster {
                 bytes[core / 8] |= 1 << (core % 8);
             }
             let kept = CoreSet::from_bytes(&bytes).and(CoreSet::first(cores));
-            // Bound to all that there were, or to none that there are.
+            // The thread had no affinity restriction, or none of its cores exists.
             let free = kept.is_empty() || placed.allowed.len() == image.cores.len();
-            roster.threads.push(Placed {
+            roster.threads.push(ScheduledThread {
                 core: placed.core % cores,
                 allowed: if free { CoreSet::first(cores) } else { kept },
                 ready_at: Time::from_ps(placed.ready_ps),
@@ -169,14 +168,14 @@ impl Roster {
         if same {
             roster.requeue(image, alive);
         }
-        // Those that waited make their calls again.
+        // Threads that waited repeat their system calls.
         for thread in alive {
             roster.enqueue(*thread, Time::ZERO);
         }
         roster
     }
 
-    /// Puts those that could run where they were.
+    /// Restores the run queues.
     fn requeue(&mut self, image: &RosterImage, alive: &[u32]) {
         for (number, core) in image.cores.iter().enumerate() {
             for thread in core.queue.iter().filter(|thread| alive.contains(thread)) {
@@ -195,10 +194,10 @@ impl Roster {
         self.cores.len()
     }
 
-    /// A new thread that may use every core and can run from `now` on. Its number is the next one.
+    /// Adds a thread that can run from `now` on. Threads are numbered in this order.
     pub fn add(&mut self, allowed: CoreSet, now: Time) {
         let number = self.threads.len() as u32;
-        self.threads.push(Placed {
+        self.threads.push(ScheduledThread {
             core: 0,
             allowed,
             ready_at: now,
@@ -207,7 +206,7 @@ impl Roster {
             slept: false,
             handles: false,
         });
-        // A new thread has been nowhere: it goes where there is least to do.
+        // A new thread has no previous core, so it goes to the least loaded one.
         self.threads[number as usize].core = self.least_loaded(allowed);
         self.enqueue(number, now);
     }
@@ -217,7 +216,7 @@ impl Roster {
         candidates.min_by_key(|core| self.cores[*core].queue.len()).unwrap_or(0)
     }
 
-    /// `thread` can run from `now` on: on its former core, unless another one has less to do.
+    /// Makes `thread` runnable from `now` on. It returns to its previous core unless another one is less loaded.
     pub fn enqueue(&mut self, thread: u32, now: Time) {
         let placed = &self.threads[thread as usize];
         if placed.queued {
@@ -245,17 +244,18 @@ impl Roster {
         }
     }
 
-    /// `thread` handles a device's interrupts from now on.
+    /// Marks `thread` as an interrupt handler.
     pub fn set_handler(&mut self, thread: u32) {
         self.threads[thread as usize].handles = true;
     }
 
-    /// Whether `thread` handles a device's interrupts.
+    /// Whether `thread` is an interrupt handler.
     pub fn is_handler(&self, thread: u32) -> bool {
         self.threads[thread as usize].handles
     }
 
-    /// `thread` cannot run any more. A core that is left without threads takes one that waits elsewhere.
+    /// Removes `thread` from its run queue. If that queue becomes empty, the core pulls a waiting thread from another
+    /// one.
     pub fn dequeue(&mut self, thread: u32) {
         let placed = &mut self.threads[thread as usize];
         if !std::mem::take(&mut placed.queued) {
@@ -286,7 +286,8 @@ impl Roster {
         }
     }
 
-    /// `thread`, which runs, has brought its core to `time`. Once its slice is over, the next one on that core goes.
+    /// Advances the core of the running thread `thread` to `time`. If the time slice is used up, the next thread in the
+    /// queue gets the core.
     pub fn charge(&mut self, thread: u32, time: Time) {
         let placed = &mut self.threads[thread as usize];
         let core = &mut self.cores[placed.core];
@@ -299,7 +300,7 @@ impl Roster {
         }
     }
 
-    /// The next one on the core of `thread`, which runs, goes.
+    /// Ends the time slice of the running thread `thread`.
     pub fn rotate(&mut self, thread: u32) {
         let placed = &mut self.threads[thread as usize];
         let core = &mut self.cores[placed.core];
@@ -310,7 +311,7 @@ impl Roster {
         }
     }
 
-    /// Who goes next: the first thread of the core that has come least far, the lowest number among equals.
+    /// The next turn: the first thread of the core with the earliest time, the lowest core number among equals.
     pub fn next(&self) -> Option<Turn> {
         let turns = self.cores.iter().enumerate().filter_map(|(number, core)| {
             let thread = *core.queue.front()?;
@@ -320,7 +321,7 @@ impl Roster {
         turns.min_by_key(|turn| (turn.at, turn.core))
     }
 
-    /// `turn` begins: what the kernel does for that.
+    /// Begins a turn, and returns the kernel work that it requires.
     pub fn begin(&mut self, turn: Turn) -> Switch {
         let (core, placed) = (&mut self.cores[turn.core], &mut self.threads[turn.thread as usize]);
         core.time = turn.at;
@@ -338,7 +339,7 @@ impl Roster {
         }
     }
 
-    /// How long `thread` has run, or all of them.
+    /// The run time of a thread, or the sum over all threads.
     pub fn run_time(&self, thread: Option<u32>) -> Duration {
         match thread {
             Some(thread) => {
@@ -351,17 +352,17 @@ impl Roster {
         }
     }
 
-    /// The core that `thread` is on.
+    /// The current or last core of `thread`.
     pub fn core_of(&self, thread: u32) -> usize {
         self.threads.get(thread as usize).map_or(0, |placed| placed.core)
     }
 
-    /// The cores that `thread` may use.
+    /// The CPU affinity of `thread`.
     pub fn allowed(&self, thread: u32) -> Option<CoreSet> {
         self.threads.get(thread as usize).map(|placed| placed.allowed)
     }
 
-    /// Sets the cores that `thread` may use, at `now`; it moves if it is on another.
+    /// Sets the CPU affinity of `thread`, and migrates it if necessary.
     pub fn allow(&mut self, thread: u32, allowed: CoreSet, now: Time) {
         let placed = &mut self.threads[thread as usize];
         placed.allowed = allowed;
@@ -397,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn the_core_that_has_come_least_far_goes_next() {
+    fn the_core_with_the_earliest_time_runs_next() {
         let mut roster = with_threads(2, 2);
         assert_eq!(roster.next(), Some(Turn { at: at(0), core: 0, thread: 0 }));
         roster.charge(0, at(10));
@@ -421,13 +422,13 @@ mod tests {
     }
 
     #[test]
-    fn the_slice_grows_with_the_cores_as_linux_has_it() {
+    fn the_time_slice_scales_with_the_cores_as_in_linux() {
         let ms = |cores| time_slice(cores).ps() as f64 / MS as f64;
         assert_eq!([ms(1), ms(4), ms(8), ms(64)], [0.7, 2.1, 2.8, 2.8]);
     }
 
     #[test]
-    fn a_core_without_work_takes_some_from_another() {
+    fn an_idle_core_steals_work() {
         let mut roster = with_threads(2, 4);
         roster.dequeue(1);
         roster.dequeue(3);
@@ -446,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_runs_only_where_it_may() {
+    fn a_thread_runs_only_on_its_allowed_cores() {
         let mut roster = with_threads(4, 1);
         roster.allow(0, CoreSet::from_bytes(&[0b1000]), at(7));
         assert_eq!(roster.next(), Some(Turn { at: at(7), core: 3, thread: 0 }));
@@ -468,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handler_of_interrupts_goes_first_and_the_thread_behind_it_goes_on() {
+    fn an_interrupt_handler_runs_first_and_the_interrupted_thread_continues() {
         let mut roster = with_threads(1, 2);
         roster.set_handler(1);
         roster.dequeue(1);
@@ -487,7 +488,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nobody_who_can_run_is_forgotten_and_time_never_goes_back(
+        fn runnable_threads_are_never_lost_and_time_is_monotonic(
             cores in 1usize..5,
             steps in prop::collection::vec((0u8..4, 0u32..8, 1u64..3_000_000_000), 1..200),
         ) {

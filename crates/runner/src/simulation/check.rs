@@ -1,5 +1,5 @@
-//! Whether programs can be run on a machine in simulated time: everything that a run builds is built, and thrown away.
-//! Not what is wrong with a machine file: `longma_topology` checks that first.
+//! Checks whether a machine can be simulated, by building all models of a run and discarding them. `longma_topology`
+//! has already validated the machine file.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,13 +7,13 @@ use std::sync::Arc;
 use longma_sim::Region;
 use longma_topology::Machine;
 
-use super::{Level, Policy, Simulation, SimulationConfig, SimulationError, Warm};
+use super::{Level, Policy, SimulationError, TimingSimulation, TimingSimulationConfig, Warm};
 
-/// Why a run on the first host of `machine` would be refused, at whatever level; each reason once.
+/// The errors of simulating the first host of `machine` at any level, without duplicates.
 pub fn refusals(machine: &Arc<Machine>) -> Vec<SimulationError> {
     let mut refusals: Vec<SimulationError> = Vec::new();
     for level in [Level::Cache, Level::Timing(None)] {
-        let Err(refusal) = Simulation::new(SimulationConfig {
+        let Err(refusal) = TimingSimulation::new(TimingSimulationConfig {
             machine: machine.clone(),
             host: 0,
             level,
@@ -36,7 +36,7 @@ pub fn refusals(machine: &Arc<Machine>) -> Vec<SimulationError> {
 }
 
 impl SimulationError {
-    /// The table of the machine file that it is about.
+    /// The table of the machine file that the error refers to.
     pub fn table(&self) -> String {
         match self {
             Self::Core { core, .. } | Self::Clock { core, .. } => format!("[cores.{core}]"),

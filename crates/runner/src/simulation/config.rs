@@ -1,5 +1,4 @@
-//! What is simulated, how closely, and why it may not be possible.
-//! Not the machine, which is a machine file's; nor which of them cannot be simulated at all (see `check.rs`).
+//! The configuration of a simulation, and the errors of building it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,34 +12,37 @@ use longma_topology::Machine;
 use super::timeline::Timeline;
 use crate::devices::{DevicesError, WireEnd};
 
-/// Instructions before a region of interest that warm the models, if nobody says otherwise: some seven bytes of each are kept, and
-/// they fill the largest shared cache of the machines that come along (16 MiB) if one in eighty touches a new line.
+/// The default number of instructions that warm the models before a region of interest. Each occupies about seven bytes
+/// while it is stored. They fill the largest shared cache of the shipped machines (16 MiB) if one in eighty
+/// instructions touches a new line.
 pub const WARMED_INSTRUCTIONS: u64 = 20_000_000;
 
-/// What of the run before its region of interest warms the models, which count nothing of it.
+/// How instructions before the region of interest warm the models. They are not counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Warm {
-    /// The last so many instructions: kept, and run through the models when the region begins; see [`WARMED_INSTRUCTIONS`]. That takes no
-    /// time of the program's or of devices', whose own accesses have all been before.
+    /// The last instructions are stored and replayed through the models when the region begins; see
+    /// [`WARMED_INSTRUCTIONS`]. The replay takes no time of the program or of devices. Accesses of devices are not
+    /// replayed.
     Last(u64),
-    /// All, while it runs: through caches, TLBs and memory as at level `cache`. Predictors and pipelines begin cold.
-    /// Source: functional warming in SMARTS (Wunderlich et al., ISCA 2003).
+    /// All instructions warm caches, TLBs and memory while they execute, as at level `cache`. Branch predictors and
+    /// pipelines start cold. Source: functional warming in SMARTS (Wunderlich et al., ISCA 2003).
     All,
 }
 
-/// How closely time is modelled.
+/// The level of detail of the timing model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
-    /// No time but that an instruction takes a cycle, and nothing is counted: for programs that use devices, which act in time.
+    /// Each instruction takes one cycle and nothing is counted. For programs that use devices, which need simulated
+    /// time.
     Functional,
-    /// Caches, TLBs and coherence are counted; an instruction takes a cycle.
+    /// Caches, TLBs and coherence are modelled and counted; each instruction takes one cycle.
     Cache,
-    /// Cycles, by the core's model or the one given.
+    /// Cycle-level timing, with the core model of the machine file or the given one.
     Timing(Option<ModelKind>),
 }
 
 impl Level {
-    /// How much of memory is modelled.
+    /// The level of detail of the memory model.
     pub(super) fn detail(self) -> Detail {
         match self {
             Self::Functional | Self::Cache => Detail::Counts,
@@ -49,74 +51,74 @@ impl Level {
     }
 }
 
-/// Asks for the process to be saved.
+/// Requests a checkpoint.
 pub type Save = Box<dyn Fn() + Send>;
 
-/// What to simulate, and how.
-pub struct SimulationConfig {
+/// The configuration of a simulation.
+pub struct TimingSimulationConfig {
     /// The machine.
     pub machine: Arc<Machine>,
-    /// Which of its hosts.
+    /// The index of the host to simulate.
     pub host: usize,
-    /// How closely.
+    /// The level of detail.
     pub level: Level,
-    /// Which part of the run counts.
+    /// The part of the run to count.
     pub region: Region,
-    /// What of the run before the region of interest goes through the models uncounted, so that it does not begin with cold caches.
+    /// How to warm the models before the region of interest.
     pub warm: Warm,
-    /// Where pages are put.
+    /// The page placement policy.
     pub placement: Policy,
-    /// The seed of all that is random.
+    /// The seed of all random numbers.
     pub seed: u64,
-    /// When the process was saved, if it was brought back from a checkpoint: counting begins there at once.
+    /// The time of the checkpoint from which the process was restored, if it was. Counting then starts immediately.
     pub restored_at: Option<Time>,
-    /// Asks for a checkpoint, once, where the region of interest begins or the program says so.
+    /// Requests a checkpoint, once, when the region of interest begins or the program asks for one.
     pub save: Option<Save>,
-    /// Where a trace is written.
+    /// The trace to write, if any.
     pub timeline: Option<Timeline>,
-    /// What is at the other ends of the wires of Ethernet devices, by their names.
+    /// The remote ends of the wires of Ethernet devices, by device name.
     pub wires: BTreeMap<String, WireEnd>,
 }
 
-/// A machine that cannot be simulated.
+/// Why a machine cannot be simulated.
 #[derive(Debug, thiserror::Error)]
 pub enum SimulationError {
-    /// Its memory cannot be modelled.
+    /// The memory cannot be modelled.
     #[error("the machine's memory cannot be modelled: {0}")]
     Memory(#[from] BuildError),
     /// A core cannot be modelled.
     #[error("core type `{core}` cannot be modelled: {error}")]
     Core {
-        /// The core's name in the machine file.
+        /// The core type's name in the machine file.
         core: String,
-        /// Why.
+        /// The cause.
         error: ModelError,
     },
-    /// A core's clock is no clock.
+    /// A core has an invalid clock.
     #[error("core type `{core}` cannot be modelled: {error}")]
     Clock {
-        /// The core's name in the machine file.
+        /// The core type's name in the machine file.
         core: String,
-        /// Why.
+        /// The cause.
         error: ClockError,
     },
-    /// The machine has no such host.
-    #[error("the machine {machine} has no host number {host}: it has {hosts}")]
+    /// The machine does not have this host.
+    #[error("machine {machine} has no host {host}: it has {hosts}, counted from 0")]
     NoHost {
-        /// The machine.
+        /// The machine's name.
         machine: String,
-        /// The host asked for, from 0.
+        /// The requested host, counted from 0.
         host: usize,
-        /// Hosts there are.
+        /// The number of hosts.
         hosts: usize,
     },
-    /// Its devices cannot be modelled.
+    /// The devices cannot be modelled.
     #[error("the machine's devices cannot be modelled: {0}")]
     Devices(#[from] DevicesError),
     /// The host has no core.
-    #[error("the machine {0} has no core on its first host: programs need one")]
+    #[error("machine {0} has no core on its first host; programs need at least one")]
     NoCore(String),
-    /// Pages cannot be placed so.
-    #[error("memory cannot be placed as asked: {0}")]
+    /// The placement policy is not possible on this machine.
+    #[error("the memory placement policy cannot be applied: {0}")]
     Placement(#[from] PolicyError),
 }

@@ -1,5 +1,4 @@
-//! Where a program's cycles and misses went, by function.
-//! Not the counting: timing models count by block.
+//! Cycles and misses by function, summed from the timing models' counts by block.
 
 use std::collections::HashMap;
 
@@ -7,36 +6,39 @@ use longma_memory::Source;
 use longma_timing::TimingModel;
 use serde::Serialize;
 
-use crate::symbols::{Place, Symbols};
+use crate::symbols::{CodeLocation, Symbols};
 
-/// What one function cost.
+/// The cost of a function.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FunctionTime {
-    /// Its name, or `[name+0x400]` for a range of a file that has no symbol there.
+    /// The function's name, or `[name+0x400]` for a range without symbols.
     pub function: String,
     /// The file's name without its directory.
     pub object: String,
-    /// The guest address of its first byte.
+    /// The guest address of the first byte.
     pub start: u64,
-    /// Instructions executed in it, not in what it called.
+    /// Instructions executed in the function itself, without callees.
     pub instructions: u64,
-    /// Cycles from the retirement of the instruction before each of its blocks to that of the block's last; 0 at level `cache`.
+    /// Cycles, measured for each block from the retirement of the previous instruction to that of the block's last; 0
+    /// at level `cache`.
     pub cycles: f64,
-    /// Data accesses served beyond the first-level cache: by the second level, the third, another core, local memory, another node.
+    /// Data accesses served beyond the first-level cache: by the second level, the third, another core, local memory,
+    /// another node.
     pub misses: [u64; Source::ALL.len() - 1],
-    /// Instruction lines from beyond the first-level cache.
+    /// Instruction lines fetched from beyond the first-level cache.
     pub fetch_misses: u64,
     /// Mispredicted branches.
     pub mispredicts: u64,
 }
 
-/// What every function cost, those that took most cycles first; at level `cache`, those that executed most.
+/// The costs of all functions, in descending order of cycles, then of instructions (the only criterion at level
+/// `cache`).
 pub(super) fn by_function<'a>(
     models: impl Iterator<Item = &'a TimingModel>,
     start_of: impl Fn(longma_trace::BlockNumber) -> u64,
     symbols: &Symbols,
 ) -> Vec<FunctionTime> {
-    let mut functions: HashMap<Place, FunctionTime> = HashMap::new();
+    let mut functions: HashMap<CodeLocation, FunctionTime> = HashMap::new();
     for model in models {
         let width = model.stack().map_or(1, |stack| stack.width()) as f64;
         for (number, counts) in model.blocks() {
@@ -60,7 +62,7 @@ pub(super) fn by_function<'a>(
 }
 
 impl FunctionTime {
-    fn nothing(place: &Place) -> Self {
+    fn nothing(place: &CodeLocation) -> Self {
         Self {
             function: place.function.clone(),
             object: place.object.clone(),

@@ -1,12 +1,11 @@
-//! A program in simulated time: what its threads do goes through the timing models of the cores they run on and through the
-//! modelled memory.
-//! Not execution (see `longma-core`), nor the choice who runs (see `schedule`).
-//! Source: the separation of function and timing, with a trace between them, is ZSim's (Sanchez and Kozyrakis, ISCA 2013).
+//! The timing model of a host: runs the instruction traces of threads through the timing models of cores and the memory
+//! system. Source: the split into functional execution and timing with a trace between them is ZSim's (Sanchez and
+//! Kozyrakis, ISCA 2013).
 
 mod check;
 mod config;
 mod functions;
-mod kernel;
+mod kernel_execution;
 mod quantum;
 mod result;
 #[cfg(test)]
@@ -33,47 +32,47 @@ use longma_topology::{
 use crate::{
     Ending, Report,
     devices::{Devices, Published},
-    kernel::{Costs, Kernel},
-    schedule::{Clockwork, DeviceClock, KernelWork, Place},
+    kernel_model::{Costs, Kernel},
+    schedule::{DeviceClock, KernelWork, ThreadSlot, TimingBackend},
 };
 pub use check::refusals;
-pub use config::{Level, Save, SimulationConfig, SimulationError, WARMED_INSTRUCTIONS, Warm};
+pub use config::{Level, Save, SimulationError, TimingSimulationConfig, WARMED_INSTRUCTIONS, Warm};
 pub use functions::FunctionTime;
-use kernel::KernelCounts;
+use kernel_execution::KernelCounts;
 pub use longma_memory::{Traffic, placement::Policy};
 pub use result::{RunResult, Summary};
 pub use timeline::{Timeline, TraceWriter};
 use warming::{Warming, shifted};
 
-/// What programs are told of a host whose file states no memory.
-const UNSTATED_MEMORY_BYTES: u64 = 16 << 30;
+/// The memory size that programs observe if the machine file states none.
+const DEFAULT_MEMORY_BYTES: u64 = 16 << 30;
 
-/// What of the run is counted now.
+/// Whether instructions are currently counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// What runs goes through the models.
+    /// Instructions run through the models.
     Counted,
-    /// Outside of the region of interest: an instruction takes a cycle, and nothing is counted.
+    /// Outside the region of interest: each instruction takes one cycle and nothing is counted.
     Passed,
 }
 
-/// One core with its clock.
+/// A core with its clock.
 struct ModelledCore {
     model: TimingModel,
     clock: Clock,
-    /// How far its cycles are ahead of the program's time: by what going through the warm-up once more took.
+    /// How far the core's cycles are ahead of the program's time, because replaying the warm-up took model time.
     lead: Duration,
-    /// How far it has come while it is passed over; the model stands still then.
+    /// The core's cycle while instructions are not counted. The model stands still meanwhile.
     passed: Cycle,
-    /// What takes the trace through the caches meanwhile, if that is asked for.
+    /// Runs the trace through the caches while instructions are not counted, for [`Warm::All`].
     warmer: Option<TimingModel>,
-    /// What a system call takes at least.
+    /// The minimum cycles of a system call.
     system_call_cycles: u64,
-    /// Words of trace and cycles of the last part of a turn.
+    /// Trace words and cycles of the last part of a turn.
     last_part: (u64, u64),
-    /// What the kernel has done of itself.
+    /// The kernel work done on this core.
     kernel: KernelCounts,
-    /// When the timer interrupts next, if it does.
+    /// The time of the next timer tick, if there are ticks.
     next_tick: Time,
 }
 
@@ -83,46 +82,46 @@ impl ModelledCore {
         Cycle(self.clock.cycle_at(shifted(time, self.lead)))
     }
 
-    /// When `cycle` begins; the end of time is 213 days away.
+    /// The time at which `cycle` starts; `None` beyond the end of simulated time, 213 days.
     fn start_of(&self, cycle: Cycle) -> Option<Time> {
         let start = self.clock.start_of(cycle.0)?;
         Some(Time::from_ps(start.ps().saturating_sub(self.lead.ps())))
     }
 }
 
-/// The models of one host, driven by what its cores execute.
-pub struct Simulation {
-    config: SimulationConfig,
+/// The timing models of a host.
+pub struct TimingSimulation {
+    config: TimingSimulationConfig,
     memory: MemorySystem,
     devices: Devices,
     cores: Vec<ModelledCore>,
     kernel: Arc<Kernel>,
     phase: Phase,
     warming: Warming,
-    /// When counting began last, and how long it lasted before.
+    /// The start of the current counting period, and the total length of the previous ones.
     counted_since: Time,
     counted_before: Duration,
     regions: u32,
     threads: usize,
-    /// The time the furthest core has reached.
+    /// The latest time that any core has reached.
     end: Time,
 }
 
-impl fmt::Debug for Simulation {
+impl fmt::Debug for TimingSimulation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Simulation")
+        f.debug_struct("TimingSimulation")
             .field("phase", &self.phase)
             .field("end", &self.end)
             .finish_non_exhaustive()
     }
 }
 
-impl Simulation {
-    /// Cold models of the machine's host.
+impl TimingSimulation {
+    /// Builds the models of the configured host, with cold caches.
     ///
     /// # Errors
     /// The machine file describes something that cannot be modelled.
-    pub fn new(mut config: SimulationConfig) -> Result<Self, SimulationError> {
+    pub fn new(mut config: TimingSimulationConfig) -> Result<Self, SimulationError> {
         let machine = config.machine.clone();
         let hosts = &machine.layout().hosts;
         let host = hosts.get(config.host).ok_or_else(|| SimulationError::NoHost {
@@ -190,7 +189,7 @@ impl Simulation {
         machine.layout().hosts.get(host).map_or_else(Vec::new, |h| h.cores.iter().map(|c| c.node).collect())
     }
 
-    /// The trace goes through the core's model, or only its length counts.
+    /// Runs the trace through the core's model, or adds its length to the core's time if instructions are not counted.
     fn account(&mut self, number: usize, guest: &mut Core) {
         let core = &mut self.cores[number];
         match self.phase {
@@ -221,7 +220,7 @@ impl Simulation {
         matches!(self.config.level, Level::Timing(_))
     }
 
-    /// How far core `number` has come.
+    /// The current cycle of core `number`.
     fn now(&self, number: usize) -> Cycle {
         let core = &self.cores[number];
         match self.phase {
@@ -230,21 +229,21 @@ impl Simulation {
         }
     }
 
-    /// When that is.
+    /// The current time of core `number`, at least `start`.
     fn time(&self, number: usize, start: Time) -> Time {
         self.cores[number].start_of(self.now(number)).unwrap_or(start).max(start)
     }
 
-    /// The program made a mark at `at`; gives the time at which it goes on.
-    fn magic(&mut self, place: Place, magic: Magic, at: Time, guest: &Core) -> Time {
+    /// Handles a magic instruction at `at`. Returns the time at which the program continues.
+    fn magic(&mut self, slot: ThreadSlot, magic: Magic, at: Time, guest: &Core) -> Time {
         let mut then = at;
         let of_interest = self.config.region == Region::OfInterest && self.config.level != Level::Functional;
         match magic {
             Magic::RegionBegin if of_interest && self.phase == Phase::Passed => {
-                then = self.begin_region(place.core, at, guest);
+                then = self.begin_region(slot.core, at, guest);
             }
             Magic::RegionEnd if of_interest && self.phase == Phase::Counted => {
-                then = self.end_region(place.core, at);
+                then = self.end_region(slot.core, at);
             }
             Magic::RegionBegin | Magic::RegionEnd | Magic::Checkpoint | Magic::Event(_) => {}
         }
@@ -254,13 +253,14 @@ impl Simulation {
             save();
         }
         if let Some(timeline) = &mut self.config.timeline {
-            timeline.mark(place, magic, then);
+            timeline.mark(slot, magic, then);
         }
         then
     }
 
-    /// What was kept runs through the models. They take longer for it than a cycle an instruction, by what their cycles are ahead of the
-    /// program's time from now on: for the program and its devices no time passes.
+    /// Replays the stored instructions through the models. This takes more cycles than one an instruction. The
+    /// difference becomes the cores' lead over the program's time, so that no time passes for the program and its
+    /// devices.
     fn warm_up(&mut self, guest: &Core) {
         let (mut shift, mut ends) = (Duration::ZERO, vec![None; self.cores.len()]);
         for stretch in self.warming.take() {
@@ -275,7 +275,7 @@ impl Simulation {
         }
         for (core, to) in self.cores.iter_mut().zip(ends) {
             let Some(to) = to else { continue };
-            // What was begun before the region is none of it.
+            // Complete pending accesses, which are not part of the region.
             core.model.complete();
             let end = core.clock.start_of(core.model.now().0).unwrap_or(to);
             shift = shift.max(end.checked_since(to).unwrap_or_default());
@@ -286,8 +286,8 @@ impl Simulation {
         }
     }
 
-    /// Counting begins: at the first region with warm models, at later ones where the last one left off. Gives the time at which
-    /// `core` begins it.
+    /// Starts counting. The first region starts with warm models, later ones continue with the state of the previous
+    /// one. Returns the time at which `core` continues.
     fn begin_region(&mut self, core: usize, at: Time, guest: &Core) -> Time {
         self.warm_up(guest);
         let at = at.max(self.cores[core].start_of(self.cores[core].model.now()).unwrap_or(at));
@@ -304,7 +304,7 @@ impl Simulation {
         }
         self.cores.iter_mut().for_each(|core| core.warmer = None);
         self.memory.set_detail(self.config.level.detail());
-        // A core that stood still while others passed over the set-up would count the difference as idle.
+        // Cores that stood still during the setup would otherwise count it as idle time.
         for core in &mut self.cores {
             core.model.pass_to(core.cycle_at(at));
         }
@@ -314,7 +314,8 @@ impl Simulation {
         at
     }
 
-    /// Counting ends when what has begun is complete: on `core`, which came to the end at `at` and goes on then, and on the others.
+    /// Stops counting after all pending accesses of all cores are complete. `core` reached the end at `at`; returns the
+    /// time at which it continues.
     fn end_region(&mut self, core: usize, at: Time) -> Time {
         self.cores.iter_mut().for_each(|core| core.model.complete());
         let at = self.time(core, at);
@@ -324,7 +325,7 @@ impl Simulation {
         at
     }
 
-    /// The program has ended. What its cores have begun is complete before counting ends.
+    /// Completes all pending accesses at the end of the program.
     pub fn finish(&mut self) {
         if self.phase == Phase::Passed {
             return;
@@ -335,7 +336,7 @@ impl Simulation {
         }
     }
 
-    /// How much simulated time has been counted up to `at`.
+    /// The simulated time that was counted up to `at`.
     fn counted_time(&self, at: Time) -> Duration {
         match self.phase {
             Phase::Passed => self.counted_before,
@@ -346,12 +347,12 @@ impl Simulation {
         }
     }
 
-    /// What programs are told of the host's memory, bytes.
+    /// The memory size that programs observe, in bytes.
     pub fn memory_bytes(&self) -> u64 {
         let hosts = &self.config.machine.layout().hosts;
         let nodes = hosts.get(self.config.host).map_or(&[][..], |host| &host.nodes);
         let stated = nodes.iter().filter_map(|node| node.memory_bytes).reduce(u64::saturating_add);
-        stated.filter(|bytes| *bytes > 0).unwrap_or(UNSTATED_MEMORY_BYTES)
+        stated.filter(|bytes| *bytes > 0).unwrap_or(DEFAULT_MEMORY_BYTES)
     }
 
     /// The name of the first core's model; `None` at level `cache`.
@@ -363,15 +364,15 @@ impl Simulation {
         }
     }
 
-    /// The regions of interest that began.
+    /// The number of regions of interest that began.
     pub fn regions(&self) -> u32 {
         self.regions
     }
 
-    /// What was counted so far, as the result of a run that is over.
+    /// The result of a run that has ended.
     ///
     /// # Errors
-    /// Two parts use one name: an error of the models.
+    /// Two parts of the model use the same statistic name, which is a bug in the models.
     pub fn result(
         &self,
         manifest: Manifest,
@@ -394,18 +395,18 @@ impl Simulation {
         })
     }
 
-    /// Everything that was counted.
+    /// All statistics.
     ///
     /// # Errors
-    /// Two parts use one name: an error of the models.
+    /// Two parts of the model use the same statistic name, which is a bug in the models.
     pub fn statistics(&self) -> Result<Statistics, StatisticsError> {
         self.add_to(Statistics::default())
     }
 
-    /// Everything that could be counted, what has never happened and cores that have run nothing, too.
+    /// All possible statistics, including those that are zero and those of idle cores.
     ///
     /// # Errors
-    /// Two parts use one name: an error of the models.
+    /// Two parts of the model use the same statistic name, which is a bug in the models.
     pub fn measurable(&self) -> Result<Statistics, StatisticsError> {
         self.add_to(Statistics::complete())
     }
@@ -423,10 +424,10 @@ impl Simulation {
         Ok(statistics)
     }
 
-    /// Ends the trace, if one is written.
+    /// Completes the trace, if one is written.
     ///
     /// # Errors
-    /// It could not be written.
+    /// The trace cannot be written.
     pub fn finish_timeline(&mut self) -> io::Result<()> {
         let Some(mut timeline) = self.config.timeline.take() else { return Ok(()) };
         let end = self.end.checked_add(timeline::SAMPLE).unwrap_or(self.end);
@@ -435,7 +436,7 @@ impl Simulation {
     }
 }
 
-/// The model of core `number`, with its clock.
+/// Builds the model and the clock of core `number`.
 fn model_core(
     machine: &Machine,
     host: usize,
@@ -462,7 +463,7 @@ fn model_core(
     })
 }
 
-/// What times core `number`, of the given kind or as the machine file says.
+/// Builds the timing model of core `number`, of the given kind or the kind in the machine file.
 fn timing_model(
     machine: &Machine,
     host: usize,
@@ -484,12 +485,12 @@ fn timing_model(
         .map_err(|error| SimulationError::Core { core: instance.core.clone(), error })
 }
 
-/// A simulation that the thread which sees the program's end can ask for its result.
-pub type SharedSimulation = Arc<Mutex<Simulation>>;
+/// A simulation shared by the threads that run it and the one that reports its result.
+pub type SharedTimingSimulation = Arc<Mutex<TimingSimulation>>;
 
-/// The devices of a simulation, for the scheduler.
+/// The devices of a simulation, as the scheduler sees them.
 struct SharedDevices {
-    simulation: SharedSimulation,
+    simulation: SharedTimingSimulation,
     published: Arc<Published>,
 }
 
@@ -509,7 +510,7 @@ impl DeviceClock for SharedDevices {
     }
 }
 
-impl Clockwork for SharedSimulation {
+impl TimingBackend for SharedTimingSimulation {
     fn devices(&self) -> Option<Arc<dyn DeviceClock>> {
         let published = self.lock().unwrap_or_else(PoisonError::into_inner).devices.published();
         Some(Arc::new(SharedDevices { simulation: self.clone(), published }))
@@ -523,22 +524,22 @@ impl Clockwork for SharedSimulation {
         Some(KernelWork(self.lock().unwrap_or_else(PoisonError::into_inner).kernel.clone()))
     }
 
-    fn run(&mut self, place: Place, guest: &mut Core) -> (Stop, Time) {
-        self.lock().unwrap_or_else(PoisonError::into_inner).run_quantum(place, guest)
+    fn run(&mut self, slot: ThreadSlot, guest: &mut Core) -> (Stop, Time) {
+        self.lock().unwrap_or_else(PoisonError::into_inner).run_quantum(slot, guest)
     }
 
-    fn enter_kernel(&mut self, place: Place) -> Time {
-        self.lock().unwrap_or_else(PoisonError::into_inner).run_system_call(place)
+    fn enter_kernel(&mut self, slot: ThreadSlot) -> Time {
+        self.lock().unwrap_or_else(PoisonError::into_inner).run_system_call(slot)
     }
 
-    fn leave_kernel(&mut self, place: Place, copied: &[Copied]) -> Time {
-        self.lock().unwrap_or_else(PoisonError::into_inner).copy_in_kernel(place, copied)
+    fn leave_kernel(&mut self, slot: ThreadSlot, copied: &[Copied]) -> Time {
+        self.lock().unwrap_or_else(PoisonError::into_inner).copy_in_kernel(slot, copied)
     }
 }
 
-impl Simulation {
-    /// For whoever runs it and whoever asks for its result.
-    pub fn shared(self) -> SharedSimulation {
+impl TimingSimulation {
+    /// Wraps the simulation for sharing between threads.
+    pub fn shared(self) -> SharedTimingSimulation {
         Arc::new(Mutex::new(self))
     }
 }

@@ -1,5 +1,4 @@
-//! What a thread does between getting its core and giving it back: a quantum of instructions, a system call, what the kernel copies.
-//! Not whose turn it is (see `crate::schedule`), nor the kernel's own work (see `kernel.rs`).
+//! Simulates a thread's turn on a core: a quantum of instructions, a system call, or a copy by the kernel.
 
 use longma_core::{Core, Stop};
 use longma_guest::Window;
@@ -8,80 +7,80 @@ use longma_loongarch::{Fault, FaultCause, Trap};
 use longma_memory::{MemoryPort, placement::SpaceId};
 use longma_sim::Time;
 
-use super::{Phase, Simulation};
-use crate::schedule::Place;
+use super::{Phase, TimingSimulation};
+use crate::schedule::ThreadSlot;
 
-/// Words of trace in a quantum while the program has one thread.
+/// Trace words in a quantum of a single-threaded program.
 const LONG_QUANTUM_WORDS: usize = 4096;
-/// Words of trace in a quantum while it has several: some thousand instructions, about a microsecond where accesses hit. ZSim's bound
-/// phase is 10,000 cycles.
+/// Trace words in a quantum of a multi-threaded program: a few thousand instructions, about a microsecond if accesses
+/// hit. ZSim's bound phase is 10,000 cycles.
 const SHORT_QUANTUM_WORDS: usize = 1024;
-/// Words in the parts of such a quantum: it ends behind the first of them at whose end it has lasted long enough, or contends. The first
-/// one, and the most and the least of any.
+/// Such a quantum is executed in parts, and ends after the first part at which it has lasted long enough or contends
+/// with another core. These are the sizes of the first part, the largest and the smallest, in trace words.
 const FIRST_PART_WORDS: usize = 64;
-const MOST_PART_WORDS: usize = 256;
-const LEAST_PART_WORDS: usize = 8;
+const MAX_PART_WORDS: usize = 256;
+const MIN_PART_WORDS: usize = 8;
 
-/// Words of trace in a quantum at whose end a device acts: some hundred instructions.
-const SHORTEST_QUANTUM_WORDS: usize = 64;
+/// The minimum trace words in a quantum that is shortened because a device acts soon: about a hundred instructions.
+const MIN_QUANTUM_WORDS: usize = 64;
 
-/// Cycles of a turn while cores contend for lines: a tenth of what a hand-over takes from core to core of one chip, so that one who
-/// polls a line notices a change of it that much too late at most.
+/// The length of a turn in cycles while cores contend for lines: a tenth of a transfer between two cores of a chip. A
+/// core that polls a line notices a change at most this much too late.
 const CLOSE_TURN_CYCLES: u64 = 16;
 
-/// Cycles between two lines that the kernel copies: eight loads and eight stores of eight bytes on a core with two memory units. An
-/// estimate; copies with wider registers are faster.
+/// Cycles between two cache lines that the kernel copies: eight loads and eight stores of eight bytes on a core with
+/// two memory units. An estimate; copies with wider registers are faster.
 const COPIED_LINE_CYCLES: u64 = 8;
 
-impl Simulation {
-    /// Runs `guest` for a quantum, and its models after it.
-    pub(super) fn run_quantum(&mut self, place: Place, guest: &mut Core) -> (Stop, Time) {
-        self.threads = self.threads.max(place.thread.0 as usize + 1);
+impl TimingSimulation {
+    /// Executes `guest` for a quantum and accounts for it in the models.
+    pub(super) fn run_quantum(&mut self, slot: ThreadSlot, guest: &mut Core) -> (Stop, Time) {
+        self.threads = self.threads.max(slot.thread.0 as usize + 1);
         let words = if self.threads > 1 { SHORT_QUANTUM_WORDS } else { LONG_QUANTUM_WORDS };
-        // Without quanta, only a thread that nobody waits for may run.
-        let warms = !self.warming.is_off() || self.cores[place.core].warmer.is_some();
-        guest.set_tracing(self.phase == Phase::Counted || !place.alone || warms);
-        let words = self.words_to_event(words, place);
+        // Without a trace there are no quanta, which is only allowed if no other thread or event is waiting.
+        let warms = !self.warming.is_off() || self.cores[slot.core].warmer.is_some();
+        guest.set_tracing(self.phase == Phase::Counted || !slot.alone || warms);
+        let words = self.words_to_event(words, slot);
         guest.set_quantum(words);
         self.devices.see(guest.cpu().guest().memory(), &mut self.memory);
-        self.arrive(place);
+        self.arrive(slot);
         self.forget_touched();
-        let contends = self.memory.begin_turn(place.core, place.start) && self.phase == Phase::Counted;
+        let contends = self.memory.begin_turn(slot.core, slot.start) && self.phase == Phase::Counted;
         let mut stop = if contends {
-            self.run_closely(place.core, guest)
+            self.run_closely(slot.core, guest)
         } else if self.threads > 1 && self.phase == Phase::Counted && self.is_timed() {
-            self.run_in_parts(place, guest, words)
+            self.run_in_parts(slot, guest, words)
         } else {
             let stop = guest.run();
-            self.account(place.core, guest);
+            self.account(slot.core, guest);
             stop
         };
-        self.fault_pages(place.core, guest);
-        self.tick(place.core);
+        self.fault_pages(slot.core, guest);
+        self.tick(slot.core);
         if let Stop::Trap(Trap::Memory(fault)) = stop
             && fault.cause == FaultCause::BeyondFile
         {
             guest.clear_trace();
-            stop = self.access_registers(place, guest, fault);
+            stop = self.access_registers(slot, guest, fault);
         }
-        let mut time = self.time(place.core, place.start);
+        let mut time = self.time(slot.core, slot.start);
         if let Stop::Magic(magic) = stop {
-            time = self.magic(place, magic, time, guest);
+            time = self.magic(slot, magic, time, guest);
         }
         guest.clear_trace();
-        self.memory.end_turn(place.core, time);
+        self.memory.end_turn(slot.core, time);
         self.end = self.end.max(time);
         if let Some(timeline) = &mut self.config.timeline {
             self.devices.take_notes(time).iter().for_each(|note| timeline.device(note));
-            timeline.told(place, &self.devices.take_told(place.start));
-            timeline.ran(place, time);
+            timeline.link_frames(slot, &self.devices.take_reported_frames(slot.start));
+            timeline.ran(slot, time);
             timeline.sample(time, &self.cores, &mut self.memory);
         }
         (stop, time)
     }
 
-    /// Runs `guest` block by block until it takes a line from another core, or for a few cycles, so that another core that wants the
-    /// line gets it when it would.
+    /// Executes `guest` block by block until it takes a line from another core, or for a few cycles, so that another
+    /// core that wants the line gets it in time.
     fn run_closely(&mut self, number: usize, guest: &mut Core) -> Stop {
         let end = self.now(number) + CLOSE_TURN_CYCLES;
         loop {
@@ -95,11 +94,11 @@ impl Simulation {
         }
     }
 
-    /// Runs `guest` for up to `words` words of trace, and no longer than a core may that has to do with others: it looks how far it has come
-    /// after each part of them.
+    /// Executes `guest` for up to `words` trace words in parts. After each part, checks whether a core that shares data
+    /// with others has run for too long.
     fn run_in_parts(
         &mut self,
-        Place { core: number, start, .. }: Place,
+        ThreadSlot { core: number, start, .. }: ThreadSlot,
         guest: &mut Core,
         words: usize,
     ) -> Stop {
@@ -107,7 +106,7 @@ impl Simulation {
         loop {
             let begin = self.now(number);
             let part = self.words_until(number, self.time_left(number, start)).min(most);
-            guest.set_quantum(part.max(LEAST_PART_WORDS).min(left));
+            guest.set_quantum(part.max(MIN_PART_WORDS).min(left));
             let stop = guest.run();
             self.account(number, guest);
             self.fault_pages(number, guest);
@@ -116,52 +115,54 @@ impl Simulation {
             core.last_part = (ran as u64, core.model.now().0 - begin.0);
             left = left.saturating_sub(ran);
             let is_over = self.time_left(number, start) == Some(0) || self.memory.began_to_contend(number);
-            // The clock that it reads would be that of the turn's beginning.
+            // End the turn before a clock read, because the clock shows the start of the turn.
             if stop != Stop::Quantum || left == 0 || is_over || guest.reads_clock_next() {
                 return stop;
             }
-            most = (2 * most).min(MOST_PART_WORDS);
+            most = (2 * most).min(MAX_PART_WORDS);
             guest.clear_trace();
         }
     }
 
-    /// How many cycles are left of the turn of core `number` that began at `start`; `None` if it has nothing to do with other cores.
+    /// The remaining cycles of the turn that core `number` began at `start`; `None` if the core does not share data
+    /// with others.
     fn time_left(&self, number: usize, start: Time) -> Option<u64> {
         let end = start.checked_add(self.memory.turn_lasts(number)?)?;
         Some(self.cores[number].cycle_at(end).0.saturating_sub(self.now(number).0))
     }
 
-    /// As many words of trace as core `number` gets through in `cycles`, if it goes on as in the last part of a turn.
+    /// The trace words that core `number` executes in `cycles` cycles, extrapolated from the last part of a turn.
     fn words_until(&self, number: usize, cycles: Option<u64>) -> usize {
         let (words, took) = self.cores[number].last_part;
         let words = cycles.and_then(|cycles| cycles.checked_mul(words)?.checked_div(took));
         words.map_or(usize::MAX, |words| words as usize)
     }
 
-    /// As many words of trace as a quantum may have that is to end near the devices' next event.
-    fn words_to_event(&self, words: usize, place: Place) -> usize {
+    /// Limits a quantum so that it ends near the devices' next event.
+    fn words_to_event(&self, words: usize, slot: ThreadSlot) -> usize {
         let Some(next) = self.devices.next_event() else { return words };
-        let left = next.checked_since(place.start).unwrap_or_default();
-        // A word of trace stands for about two instructions, and those for one to two cycles.
-        let cycles = self.memory.cycles_of(place.core, left);
-        usize::try_from(cycles).unwrap_or(usize::MAX).clamp(SHORTEST_QUANTUM_WORDS.min(words), words)
+        let left = next.checked_since(slot.start).unwrap_or_default();
+        // A trace word represents about two instructions, which take one to two cycles.
+        let cycles = self.memory.cycles_of(slot.core, left);
+        usize::try_from(cycles).unwrap_or(usize::MAX).clamp(MIN_QUANTUM_WORDS.min(words), words)
     }
 
-    /// The program has trapped at `fault`: if that is a device's register, the access is made, and takes as long as it takes.
-    fn access_registers(&mut self, place: Place, guest: &mut Core, fault: Fault) -> Stop {
+    /// Handles the program's memory fault `fault`. If the address is a device register, performs the access and
+    /// accounts for its time.
+    fn access_registers(&mut self, slot: ThreadSlot, guest: &mut Core, fault: Fault) -> Stop {
         let trapped = Stop::Trap(Trap::Memory(fault));
         if !matches!(guest.cpu().guest().memory().window_at(fault.address), Some((Window::Registers(_), ..)))
         {
             return trapped;
         }
         guest.note_register_access();
-        let at = self.time(place.core, place.start);
-        let took = match self.devices.execute(&mut self.memory, guest.cpu(), place.core, at) {
+        let at = self.time(slot.core, slot.start);
+        let took = match self.devices.execute(&mut self.memory, guest.cpu(), slot.core, at) {
             Ok(took) => took,
             Err(trap) => return Stop::Trap(trap),
         };
-        let core = &mut self.cores[place.core];
-        let cycles = self.memory.cycles_of(place.core, took).max(1);
+        let core = &mut self.cores[slot.core];
+        let cycles = self.memory.cycles_of(slot.core, took).max(1);
         match self.phase {
             Phase::Counted => core.model.access_device_until(core.model.now() + cycles),
             Phase::Passed => core.passed = core.passed + cycles,
@@ -169,38 +170,39 @@ impl Simulation {
         Stop::Quantum
     }
 
-    /// A thread gets a core, which may have been idle until then.
-    fn arrive(&mut self, place: Place) {
-        self.do_kernel_work(place.start);
-        self.skip_ticks(place.core, place.start);
-        let core = &mut self.cores[place.core];
-        let start = core.cycle_at(place.start);
+    /// Advances a core that may have been idle to the start of a turn.
+    fn arrive(&mut self, slot: ThreadSlot) {
+        self.do_kernel_work(slot.start);
+        self.skip_ticks(slot.core, slot.start);
+        let core = &mut self.cores[slot.core];
+        let start = core.cycle_at(slot.start);
         match self.phase {
             Phase::Counted => core.model.advance_to(start),
             Phase::Passed => core.passed = core.passed.max(start),
         }
     }
 
-    /// The way into the kernel and back, and what the kernel does itself.
-    pub(super) fn run_system_call(&mut self, place: Place) -> Time {
-        self.arrive(place);
-        let core = &mut self.cores[place.core];
+    /// Accounts for the entry to and exit from the kernel.
+    pub(super) fn run_system_call(&mut self, slot: ThreadSlot) -> Time {
+        self.arrive(slot);
+        let core = &mut self.cores[slot.core];
         if self.phase == Phase::Counted {
             core.model.system_until(core.model.now() + core.system_call_cycles);
         }
-        let time = self.time(place.core, place.start);
-        // A call that asks for events sees those up to now.
+        let time = self.time(slot.core, slot.start);
+        // System calls that poll for events must see those up to now.
         self.devices.advance(time, &mut self.memory);
         time
     }
 
-    /// The program's side of what the kernel copies goes through the memory; the kernel's own side is taken for near at hand.
-    pub(super) fn copy_in_kernel(&mut self, place: Place, copied: &[Copied]) -> Time {
-        self.arrive(place);
+    /// Accounts for copies by the kernel. The program's side goes through the memory model; the kernel's own buffers
+    /// are assumed to be in the cache.
+    pub(super) fn copy_in_kernel(&mut self, slot: ThreadSlot, copied: &[Copied]) -> Time {
+        self.arrive(slot);
         if self.phase == Phase::Counted {
-            let core = &mut self.cores[place.core];
+            let core = &mut self.cores[slot.core];
             let line_bytes = self.memory.line_bytes();
-            let mut port = self.memory.port(place.core);
+            let mut port = self.memory.port(slot.core);
             port.set_space(SpaceId(0));
             let (mut at, mut end) = (core.model.now(), core.model.now());
             for part in copied {
@@ -223,6 +225,6 @@ impl Simulation {
             }
             core.model.system_until(end);
         }
-        self.time(place.core, place.start)
+        self.time(slot.core, slot.start)
     }
 }

@@ -1,6 +1,5 @@
-//! The result of a simulated run: what was run, how it ended, and all that was counted.
-//! Nothing of the host is in it: two runs of the same inputs give the same bytes.
-//! Source: the book's page on levels explains the figures.
+//! The result of a simulated run: its inputs, its ending and all statistics. It contains nothing that depends on the
+//! host, so equal inputs give equal bytes. The book's chapter on simulated time explains the figures.
 
 use longma_core::Executed;
 use longma_memory::Traffic;
@@ -8,31 +7,31 @@ use longma_sim::{Duration, Manifest, Statistics, StatisticsError};
 use longma_timing::{BranchCounts, Cause};
 use serde_json::{Value, json};
 
-use super::{FunctionTime, Simulation};
+use super::{FunctionTime, TimingSimulation};
 use crate::{Ending, Report};
 
 /// The version of the format.
 const FORMAT: u32 = 1;
 
-/// What a reader asks first.
+/// The main figures of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Summary {
     /// Instructions executed by all cores while counting.
     pub instructions: u64,
-    /// Cycles of all cores that ran something, idle ones left out.
+    /// Cycles of all cores that executed instructions, without idle cycles.
     pub busy_cycles: f64,
     /// Simulated time while counting.
     pub time: Duration,
-    /// Cores that ran something.
+    /// The number of cores that executed instructions.
     pub cores: usize,
-    /// Cycles by cause, all cores together, in the order of [`Cause::ALL`]; `None` at level `cache`.
+    /// Cycles of all cores by cause, in the order of [`Cause::ALL`]; `None` at level `cache`.
     pub stack: Option<[f64; Cause::ALL.len()]>,
     /// Branches of all cores; `None` at level `cache`.
     pub branches: Option<BranchCounts>,
 }
 
 impl Summary {
-    pub(super) fn of(simulation: &Simulation) -> Self {
+    pub(super) fn of(simulation: &TimingSimulation) -> Self {
         let ran: Vec<_> = simulation.cores.iter().filter(|core| core.model.instructions() > 0).collect();
         let stacks: Option<Vec<_>> = ran.iter().map(|core| core.model.stack()).collect();
         let stack = stacks.map(|stacks| {
@@ -64,13 +63,13 @@ impl Summary {
     }
 }
 
-/// Adds what the run as a whole took.
-pub(super) fn add_run(simulation: &Simulation, to: &mut Statistics) -> Result<(), StatisticsError> {
+/// Adds the statistics of the run as a whole.
+pub(super) fn add_run(simulation: &TimingSimulation, to: &mut Statistics) -> Result<(), StatisticsError> {
     let summary = Summary::of(simulation);
     let (instructions, cycles) = (summary.instructions, summary.busy_cycles);
     to.count("run.instructions", instructions, "instructions", "executed by all cores")?;
-    to.count("run.time", summary.time.ps(), "ps", "simulated time that was counted")?;
-    to.count("run.cores", summary.cores as u64, "cores", "that executed something")?;
+    to.count("run.time", summary.time.ps(), "ps", "simulated time covered by the statistics")?;
+    to.count("run.cores", summary.cores as u64, "cores", "that executed instructions")?;
     if summary.stack.is_some() {
         to.count("run.cycles", cycles.round() as u64, "cycles", "of all cores, while not idle")?;
         to.rate(
@@ -84,8 +83,8 @@ pub(super) fn add_run(simulation: &Simulation, to: &mut Statistics) -> Result<()
     Ok(())
 }
 
-/// What was executed while counting, as far as it takes whole runs of blocks.
-pub(super) fn executed(simulation: &Simulation, report: &Report<'_>) -> Vec<Executed> {
+/// The blocks executed while counting. Partial executions of a block are rounded down.
+pub(super) fn executed(simulation: &TimingSimulation, report: &Report<'_>) -> Vec<Executed> {
     let blocks = simulation.cores.iter().flat_map(|core| core.model.blocks());
     blocks
         .map(|(number, counts)| {
@@ -97,36 +96,36 @@ pub(super) fn executed(simulation: &Simulation, report: &Report<'_>) -> Vec<Exec
         .collect()
 }
 
-/// Adds what a translated program has executed of its own.
+/// Adds the number of source instructions of a translated program.
 pub(super) fn add_source(
     source: Option<(&'static str, u64)>,
     to: &mut Statistics,
 ) -> Result<(), StatisticsError> {
     let Some((_, instructions)) = source else { return Ok(()) };
-    to.count("run.source_instructions", instructions, "instructions", "of the program's own architecture")
+    to.count("run.source_instructions", instructions, "instructions", "of the program's instruction set")
 }
 
 /// The result of a run.
 #[derive(Clone, Debug)]
 pub struct RunResult {
-    /// What was run, on what.
+    /// The inputs of the run.
     pub manifest: Manifest,
     /// How the program ended.
     pub ending: Ending,
-    /// The architecture of a program that was translated, and how many of its own instructions were executed while counting.
+    /// For a translated program, its architecture and the number of its own instructions executed while counting.
     pub source: Option<(&'static str, u64)>,
-    /// What a reader asks first.
+    /// The main figures.
     pub summary: Summary,
-    /// What went over controllers, crossbars and links.
+    /// The traffic over controllers, crossbars and links.
     pub traffic: Vec<Traffic>,
-    /// All that was counted.
+    /// All statistics.
     pub statistics: Statistics,
-    /// What every function cost.
+    /// The cost of each function.
     pub functions: Vec<FunctionTime>,
 }
 
 impl RunResult {
-    /// As one JSON object.
+    /// The result as a JSON object.
     pub fn to_json(&self) -> Value {
         let ending = match self.ending {
             Ending::Exit(status) => json!({ "exit": status }),

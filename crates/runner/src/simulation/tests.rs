@@ -1,5 +1,4 @@
-//! What the end of a region, and of the program, waits for.
-//! Not how long each access takes: see the tests of the models.
+//! The end of a region and of the program waits for pending accesses.
 
 mod turns;
 
@@ -10,8 +9,8 @@ use longma_trace::{BlockNumber, Record, Trace, TracedBlock};
 
 use super::*;
 
-fn simulation(kind: ModelKind) -> Simulation {
-    Simulation::new(SimulationConfig {
+fn simulation(kind: ModelKind) -> TimingSimulation {
+    TimingSimulation::new(TimingSimulationConfig {
         machine: Arc::new(Machine::open("loongson-3a5000").unwrap()),
         host: 0,
         level: Level::Timing(Some(kind)),
@@ -27,8 +26,8 @@ fn simulation(kind: ModelKind) -> Simulation {
     .unwrap()
 }
 
-/// Runs 15 of `instruction`, each of which misses every cache, on the first core; then a full barrier if that is wanted.
-fn run_misses(simulation: &mut Simulation, instruction: Instruction, barrier: bool) {
+/// Executes `instruction` 15 times on the first core, missing all caches each time; then a full barrier if `barrier`.
+fn run_misses(simulation: &mut TimingSimulation, instruction: Instruction, barrier: bool) {
     let block =
         |start, instructions: &[Instruction]| TracedBlock { start, instructions: instructions.into() };
     let blocks = vec![block(0x1_0000, &[instruction; 15]), block(0x1_003c, &[Instruction::new(Op::Dbar)])];
@@ -44,7 +43,7 @@ fn run_misses(simulation: &mut Simulation, instruction: Instruction, barrier: bo
 }
 
 #[test]
-fn the_end_waits_for_what_was_begun_in_either_model_and_of_loads_as_of_stores() {
+fn the_region_ends_after_outstanding_loads_and_stores_in_both_models() {
     let load = Instruction { d: 12, j: 4, ..Instruction::new(Op::LdD) };
     let store = Instruction { d: 12, j: 4, ..Instruction::new(Op::StD) };
     for (kind, instruction) in

@@ -1,6 +1,5 @@
-//! What happened when, as a trace for Perfetto: which thread was on which core, the program's marks, and how busy the parts were.
-//! Not one event an access: a minute of those would fill a disk.
-//! Source: the format is in `longma-sim`.
+//! Writes a Perfetto trace: the thread on each core, the program's marks, device activity, and the load of components.
+//! Single accesses are left out because a minute of them would fill a disk.
 
 use std::{
     collections::HashMap,
@@ -13,43 +12,44 @@ use longma_sim::{Duration, Time, TraceEvents, Track};
 
 use super::ModelledCore;
 use crate::devices::{Note, Row};
-use crate::schedule::Place;
+use crate::schedule::ThreadSlot;
 
-/// Counters are sampled this often.
+/// The sampling interval of counters.
 pub(super) const SAMPLE: Duration = Duration::from_ps(10_000_000);
 
-/// How far a core may be behind the one that has come furthest and still move bytes: windows of traffic are written when they are so old.
-const OUT_OF_STEP: Duration = Duration::from_ps(2 * SAMPLE.ps());
+/// How far a core may lag behind the most advanced one and still transfer bytes. Traffic windows are written after this
+/// delay.
+const MAX_LAG: Duration = Duration::from_ps(2 * SAMPLE.ps());
 
-/// The process of the trace that holds the cores.
+/// The trace process that contains the cores.
 const CORES: u32 = 1;
-/// The process of the trace that holds the memory system.
+/// The trace process that contains the memory system.
 const MEMORY: u32 = 2;
 
-/// The process of the trace that holds the devices.
+/// The trace process that contains the devices.
 const DEVICES: u32 = 3;
 
-/// Where a trace goes.
+/// The output of a trace.
 pub type TraceWriter = Box<dyn Write + Send>;
 
-/// A trace while it is written.
+/// A trace that is being written.
 pub struct Timeline {
     events: TraceEvents<BufWriter<TraceWriter>>,
-    /// What each core has been doing since when.
+    /// The thread that each core runs, since when.
     running: Vec<Option<Running>>,
     named: Vec<bool>,
     next_sample: Time,
     last: Vec<Sampled>,
-    /// The rate written last, by part.
+    /// The last rate written for each component.
     last_rates: HashMap<String, f64>,
-    /// The first error: writing a trace does not stop a run.
+    /// The first error. A failure to write the trace does not stop the run.
     failed: Option<io::Error>,
 }
 
-/// What arrows that follow a frame are called.
+/// The name of flow events that follow a frame.
 const FRAME: &str = "frame";
 
-/// An arrow of a frame's way: from the wire (leg 0), from memory (1), from the interrupt (2).
+/// A flow event of a frame: from the wire (leg 0), from memory (leg 1), or from the interrupt (leg 2).
 struct Arrow {
     frame: u64,
     leg: u64,
@@ -68,7 +68,7 @@ struct Running {
     until: Time,
 }
 
-/// A core's counts at the last sample.
+/// A core's counters at the last sample.
 #[derive(Clone, Copy, Default)]
 struct Sampled {
     instructions: u64,
@@ -76,10 +76,10 @@ struct Sampled {
 }
 
 impl Timeline {
-    /// A trace of at most `limit_bytes`.
+    /// Starts a trace of at most `limit_bytes` bytes.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The trace cannot be written.
     pub fn new(to: TraceWriter, limit_bytes: u64) -> io::Result<Self> {
         let mut events = TraceEvents::new(BufWriter::new(to), limit_bytes)?;
         events.process_name(CORES, "cores")?;
@@ -105,9 +105,9 @@ impl Timeline {
         Track { process: CORES, thread: core as u32 }
     }
 
-    /// A thread has run at `place` until `until`.
-    pub(super) fn ran(&mut self, place: Place, until: Time) {
-        let core = place.core;
+    /// Records that a thread ran at `slot` until `until`.
+    pub(super) fn ran(&mut self, slot: ThreadSlot, until: Time) {
+        let core = slot.core;
         if self.running.len() <= core {
             self.running.resize(core + 1, None);
             self.named.resize(core + 1, false);
@@ -116,19 +116,17 @@ impl Timeline {
             let done = self.events.thread_name(Self::track(core), &format!("core {core}"));
             self.note(done);
         }
-        let thread = place.thread.0;
+        let thread = slot.thread.0;
         match &mut self.running[core] {
-            Some(running) if running.thread == thread && running.until == place.start => {
-                running.until = until
-            }
+            Some(running) if running.thread == thread && running.until == slot.start => running.until = until,
             _ => {
                 self.flush(core);
-                self.running[core] = Some(Running { thread, since: place.start, until });
+                self.running[core] = Some(Running { thread, since: slot.start, until });
             }
         }
     }
 
-    /// The kernel has had `core` for work of its own.
+    /// Records kernel work on `core`.
     pub(super) fn kernel(&mut self, core: usize, what: &str, begin: Time, takes: Duration) {
         let done = self.events.slice(Self::track(core), what, begin, takes);
         self.note(done);
@@ -141,7 +139,7 @@ impl Timeline {
         self.note(done);
     }
 
-    /// Names the rows of devices.
+    /// Names the tracks of devices.
     pub(super) fn name_devices(&mut self, names: &[String]) {
         if names.is_empty() {
             return;
@@ -160,8 +158,8 @@ impl Timeline {
         Track { process: DEVICES, thread: (part * Row::ALL.len() + row as usize) as u32 }
     }
 
-    /// Devices have done something. A received frame's arrows lead from the wire to the DMA that ends it, on to the interrupt that
-    /// tells of it, and to the thread that runs then.
+    /// Records device activity. Flow events lead from a received frame on the wire to the DMA that completes it, on to
+    /// the interrupt that reports it, and to the thread that runs next.
     pub(super) fn device(&mut self, done: &Note) {
         let track = Self::device_track(done.part, done.row);
         let duration = done.end.checked_since(done.begin).unwrap_or_default();
@@ -190,28 +188,28 @@ impl Timeline {
         Ok(())
     }
 
-    /// The thread at `place` runs because of interrupts that told of these frames.
-    pub(super) fn told(&mut self, place: Place, frames: &[u64]) {
+    /// Connects the thread at `slot` to the interrupts that reported these frames.
+    pub(super) fn link_frames(&mut self, slot: ThreadSlot, frames: &[u64]) {
         for frame in frames {
             let id = Arrow { frame: *frame, leg: 2 }.id();
-            let done = self.events.flow_end(Self::track(place.core), FRAME, id, place.start);
+            let done = self.events.flow_end(Self::track(slot.core), FRAME, id, slot.start);
             self.note(done);
         }
     }
 
-    /// The program made a mark.
-    pub(super) fn mark(&mut self, place: Place, magic: Magic, at: Time) {
+    /// Records a mark of the program.
+    pub(super) fn mark(&mut self, slot: ThreadSlot, magic: Magic, at: Time) {
         let name = match magic {
             Magic::RegionBegin => "region of interest begins".into(),
             Magic::RegionEnd => "region of interest ends".into(),
             Magic::Checkpoint => "checkpoint".into(),
             Magic::Event(number) => format!("event {number}"),
         };
-        let done = self.events.instant(Self::track(place.core), &name, at);
+        let done = self.events.instant(Self::track(slot.core), &name, at);
         self.note(done);
     }
 
-    /// Writes the counters if it is time to.
+    /// Samples the counters if the interval has elapsed.
     pub(super) fn sample(&mut self, at: Time, cores: &[ModelledCore], memory: &mut MemorySystem) {
         if at < self.next_sample {
             return;
@@ -229,10 +227,11 @@ impl Timeline {
                 self.note(done);
             }
         }
-        self.write_traffic(Time::from_ps(at.ps().saturating_sub(OUT_OF_STEP.ps())), memory);
+        self.write_traffic(Time::from_ps(at.ps().saturating_sub(MAX_LAG.ps())), memory);
     }
 
-    /// Writes what went over each part in the windows that are over at `now`; of those in which nothing did, the first.
+    /// Writes the traffic of each component in windows that are complete at `now`. Of consecutive empty windows, only
+    /// the first is written.
     pub(super) fn write_traffic(&mut self, now: Time, memory: &mut MemorySystem) {
         for (name, windows) in memory.take_windows(now) {
             for (begin, bytes) in windows {
@@ -248,10 +247,10 @@ impl Timeline {
         }
     }
 
-    /// Ends the trace.
+    /// Completes the trace.
     ///
     /// # Errors
-    /// Something could not be written; the first such error.
+    /// The first error that occurred while writing.
     pub(super) fn finish(mut self) -> io::Result<()> {
         (0..self.running.len()).for_each(|core| self.flush(core));
         match self.failed.take() {

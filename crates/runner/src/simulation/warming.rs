@@ -1,14 +1,13 @@
-//! What a program did last before its region of interest: kept while it is passed over, and run through the models, uncounted,
-//! when the region begins. So caches, TLBs, predictors and rows of memory are not cold then.
-//! Source: warming before a measured stretch as in SMARTS (Wunderlich et al., ISCA 2003); here of the last stretch only, by the
-//! detailed models, as their states are all that there is to warm.
+//! Stores the last instructions before the region of interest, which are replayed through the models, uncounted, when
+//! the region begins. This warms caches, TLBs, predictors and DRAM rows. Source: warming before a measured interval as
+//! in SMARTS (Wunderlich et al., ISCA 2003), but only for the last instructions, with the detailed models.
 
 use std::collections::VecDeque;
 
 use longma_sim::{Duration, Time};
 use longma_trace::Trace;
 
-/// What one core did in one quantum.
+/// The instructions of one core in one quantum.
 #[derive(Debug)]
 pub(super) struct Stretch {
     pub core: usize,
@@ -18,29 +17,29 @@ pub(super) struct Stretch {
     instructions: u64,
 }
 
-/// The last stretches, as many as hold the instructions that are wanted.
+/// The most recent stretches, enough to contain the wanted number of instructions.
 #[derive(Debug)]
 pub(super) struct Warming {
-    /// Instructions wanted.
+    /// The number of instructions to keep.
     wanted: u64,
     held: u64,
     stretches: VecDeque<Stretch>,
-    /// Traces that are no longer held, for their room.
+    /// Dropped traces, kept to reuse their allocations.
     spare: Vec<Trace>,
 }
 
 impl Warming {
-    /// Holds the last `wanted` instructions, or a quantum more.
+    /// Keeps the last `wanted` instructions, rounded up to whole quanta.
     pub fn new(wanted: u64) -> Self {
         Self { wanted, held: 0, stretches: VecDeque::new(), spare: Vec::new() }
     }
 
-    /// True if nothing is to be kept.
+    /// Whether nothing is kept.
     pub fn is_off(&self) -> bool {
         self.wanted == 0
     }
 
-    /// Core `core` did what `trace` says.
+    /// Adds a trace of core `core`.
     pub fn keep(&mut self, core: usize, from: Time, to: Time, trace: &Trace) {
         if self.is_off() || trace.is_empty() {
             return;
@@ -58,7 +57,7 @@ impl Warming {
         self.stretches.push_back(Stretch { core, from, to, trace: copy, instructions });
     }
 
-    /// What was kept, oldest first; from now on nothing is.
+    /// Returns the stretches, oldest first, and stops keeping more.
     pub fn take(&mut self) -> VecDeque<Stretch> {
         self.wanted = 0;
         self.spare = Vec::new();
@@ -66,7 +65,7 @@ impl Warming {
     }
 }
 
-/// `time`, `shift` later; the end of time stays where it is.
+/// `time` plus `shift`; `time` itself on overflow.
 pub(super) fn shifted(time: Time, shift: Duration) -> Time {
     time.checked_add(shift).unwrap_or(time)
 }
@@ -84,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_instructions_are_kept_and_no_more_than_a_quantum_beyond() {
+    fn the_last_instructions_and_at_most_a_quantum_more_are_kept() {
         let mut warming = Warming::new(100);
         for number in 0..50 {
             warming.keep(0, Time::ZERO, Time::ZERO, &trace(number, 30));
@@ -100,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_kept_if_nothing_is_wanted() {
+    fn no_warming_keeps_nothing() {
         let mut warming = Warming::new(0);
         warming.keep(0, Time::ZERO, Time::ZERO, &trace(0, 30));
         assert!(warming.take().is_empty());

@@ -1,6 +1,5 @@
-//! The files in which translations are kept between runs: one a program.
-//! Not what is in them (`longma_translate::kept`, `longma_core::ExportedRegions`), nor whether it is of use: that is found where somebody comes to it.
-//! Source: the idea is FX!32's database and Rosetta's; the place is the XDG Base Directory Specification's for caches.
+//! The files of the translation cache, one for each program. Source: the idea is from FX!32's database and Rosetta; the
+//! location follows the XDG Base Directory Specification.
 
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -13,41 +12,42 @@ use std::time::SystemTime;
 
 use bytes::Bytes;
 use longma_core::ExportedRegions;
-use longma_translate::kept::{Kept, Written};
+use longma_translate::persistent_cache::{EncodedPositions, ExportedUnits};
 use sha2::{Digest, Sha256};
 use twox_hash::XxHash3_64;
 
-/// What the folder's files have together at most; those that have not been used for longest go.
-const MOST_BYTES: u64 = 1 << 30;
-/// A file with more is not worth being read.
-const MOST_FILE_BYTES: u64 = 256 << 20;
+/// The maximum total size of the cache in bytes. The least recently used files are removed first.
+const MAX_BYTES: u64 = 1 << 30;
+/// The maximum size of a file in bytes. Larger files are neither written nor read.
+const MAX_FILE_BYTES: u64 = 256 << 20;
 
 const MAGIC: &[u8; 8] = b"LongmaT1";
 const NAME: &str = "translations";
-/// Of files that nobody has finished.
+/// The extension of files that are being written.
 const UNFINISHED: &str = "unfinished";
 
-/// What a file has.
+/// The content of a cache file.
 pub(super) struct Content {
-    pub units: Kept,
+    pub units: ExportedUnits,
     pub regions: ExportedRegions,
     pub code: Bytes,
 }
 
-/// The file of one program.
+/// The cache file of a program.
 #[derive(Debug)]
 pub(super) struct CacheFile {
     folder: PathBuf,
-    /// The folder that has been there at first: the program may have changed what its path leads to.
+    /// Device and inode of the directory at startup. The program may have replaced it since.
     folder_identity: (u64, u64),
     name: String,
-    /// Of all that what is kept depends on, but for the program's code itself.
+    /// A hash of everything that the content depends on, except the program's code.
     identity: [u8; 32],
 }
 
 impl CacheFile {
-    /// The file for a program, of which `program` tells it from others and `identity` is what its translation depends on besides. `None` if there is no folder, and
-    /// none can be made, that is this user's alone.
+    /// Determines the cache file of a program. `program` selects the file; `identity` lists what the translation
+    /// depends on besides. `None` if the directory does not exist and cannot be created, or if other users can write to
+    /// it.
     pub fn of(folder: &Path, program: &[&OsStr], identity: &[String]) -> Option<Self> {
         DirBuilder::new().recursive(true).mode(0o700).create(folder).ok()?;
         let found = fs::symlink_metadata(folder).ok().filter(|found| found.is_dir() && is_own(found))?;
@@ -83,18 +83,18 @@ impl CacheFile {
         self.folder.join(&self.name)
     }
 
-    /// What it has, if it is there, whole and of this identity.
+    /// Reads the file, if it exists, is intact and has the same identity.
     pub fn read(&self) -> Option<Content> {
         let no_link = libc::O_NOFOLLOW | libc::O_NONBLOCK;
         let mut file = OpenOptions::new().read(true).custom_flags(no_link).open(self.path()).ok()?;
         let found = file.metadata().ok()?;
-        if !found.is_file() || !is_own(&found) || found.size() > MOST_FILE_BYTES {
+        if !found.is_file() || !is_own(&found) || found.size() > MAX_FILE_BYTES {
             return None;
         }
         let mut bytes = Vec::with_capacity(found.size() as usize + 1);
-        (&mut file).take(MOST_FILE_BYTES).read_to_end(&mut bytes).ok()?;
+        (&mut file).take(MAX_FILE_BYTES).read_to_end(&mut bytes).ok()?;
         let content = self.parse(&bytes.into())?;
-        // Whoever makes room goes by this.
+        // `make_room` removes files by modification time.
         let _ = file.set_modified(SystemTime::now());
         Some(content)
     }
@@ -114,26 +114,26 @@ impl CacheFile {
         };
         let (index, units, words, steps) = (section()?, section()?, section()?, section()?);
         let (pending, regions, code) = (section()?, section()?, section()?);
-        let positions = Arc::new(Written { steps, pending });
+        let positions = Arc::new(EncodedPositions { steps, pending });
         Some(Content {
-            units: Kept { index, units, words, positions },
+            units: ExportedUnits { index, units, words, positions },
             regions: postcard::from_bytes(&regions).ok()?,
             code,
         })
     }
 
-    /// Puts `content` in the place of what it has. Another process that reads or writes at the same time has the old or the new.
+    /// Replaces the file's content atomically. Concurrent readers and writers see either the old or the new content.
     ///
     /// # Errors
-    /// The host's, and the folder is another one by now, or the content is too large. What the file has stays.
+    /// An I/O error, the directory was replaced, or the content is too large. The old content is kept.
     pub fn write(&self, content: &Content) -> io::Result<()> {
         let found = fs::symlink_metadata(&self.folder)?;
         if (found.dev(), found.ino()) != self.folder_identity || !is_own(&found) {
             return Err(io::ErrorKind::NotFound.into());
         }
         let regions = postcard::to_allocvec(&content.regions).map_err(io::Error::other)?;
-        let Kept { index, units, words, positions } = &content.units;
-        let Written { steps, pending } = &**positions;
+        let ExportedUnits { index, units, words, positions } = &content.units;
+        let EncodedPositions { steps, pending } = &**positions;
         let sections: [&[u8]; 7] = [index, units, words, steps, pending, &regions, &content.code];
         let mut all = Vec::new();
         for section in sections {
@@ -142,8 +142,8 @@ impl CacheFile {
         }
         let bytes = (MAGIC.len() + self.identity.len() + 8 + all.len()) as u64;
         let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
-        if bytes > MOST_FILE_BYTES || limit.is_some_and(|limit| bytes > limit) {
-            // The second would be a signal.
+        if bytes > MAX_FILE_BYTES || limit.is_some_and(|limit| bytes > limit) {
+            // Exceeding the second limit would raise SIGXFSZ.
             return Err(io::ErrorKind::FileTooLarge.into());
         }
         make_room(&self.folder, bytes);
@@ -164,18 +164,19 @@ impl CacheFile {
         file.write_all(all)
     }
 
-    /// What it has is of no use.
+    /// Removes the file.
     pub fn remove(&self) {
         let _ = fs::remove_file(self.path());
     }
 }
 
-/// Nobody else can have put anything there.
+/// Whether the file belongs to this user, and no other user can write to it.
 fn is_own(found: &fs::Metadata) -> bool {
     found.uid() == rustix::process::geteuid().as_raw() && found.mode() & 0o022 == 0
 }
 
-/// Removes files that have not been used for long until so many bytes more have room, and those that somebody has begun and not finished within an hour.
+/// Removes the least recently used files until `bytes` more bytes fit, and unfinished files that are more than an hour
+/// old.
 fn make_room(folder: &Path, bytes: u64) {
     const HOUR_S: u64 = 3600;
     let Ok(found) = fs::read_dir(folder) else { return };
@@ -194,7 +195,7 @@ fn make_room(folder: &Path, bytes: u64) {
     files.sort_unstable();
     let mut all: u64 = files.iter().map(|(_, bytes, _)| bytes).sum();
     for (_, size, path) in files {
-        if all.saturating_add(bytes) <= MOST_BYTES {
+        if all.saturating_add(bytes) <= MAX_BYTES {
             break;
         }
         let _ = fs::remove_file(path);
@@ -211,8 +212,8 @@ mod tests {
 
     fn content(bytes: usize) -> Content {
         let part = |byte: u8| Bytes::from(vec![byte; bytes]);
-        let positions = Arc::new(Written { steps: part(4), pending: part(5) });
-        let units = Kept { index: part(1), units: part(2), words: part(3), positions };
+        let positions = Arc::new(EncodedPositions { steps: part(4), pending: part(5) });
+        let units = ExportedUnits { index: part(1), units: part(2), words: part(3), positions };
         Content { units, regions: ExportedRegions::default(), code: part(6) }
     }
 
@@ -230,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_by_the_same_program_and_identity_alone() {
+    fn a_cache_file_is_read_only_by_the_same_program_and_identity() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path().join("cache");
         let one = file(&folder, "a", "1");
@@ -239,7 +240,7 @@ mod tests {
         let found = one.read().unwrap();
         assert_eq!((&found.units.words[..], &found.code[..]), (&[3; 1000][..], &[6; 1000][..]));
         assert!(file(&folder, "a", "2").read().is_none() && file(&folder, "b", "1").read().is_none());
-        // One part is not another that begins or ends elsewhere.
+        // The boundaries between parts matter.
         let of = |program: &[&str]| {
             let program: Vec<&OsStr> = program.iter().map(OsStr::new).collect();
             CacheFile::of(&folder, &program, &[]).unwrap().name
@@ -250,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_which_a_bit_has_changed_or_a_part_is_missing_is_not_read() {
+    fn a_damaged_cache_file_is_rejected() {
         let folder = tempfile::tempdir().unwrap();
         let one = file(&folder.path().join("cache"), "a", "1");
         one.write(&content(10)).unwrap();
@@ -267,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_has_become_another_or_everybodys_is_not_written_to() {
+    fn a_replaced_or_world_writable_directory_is_not_written_to() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("cache");
         let one = file(&path, "a", "1");
@@ -284,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_not_been_used_for_longest_makes_room_and_what_was_never_finished_goes() {
+    fn the_least_recently_used_and_unfinished_files_are_evicted() {
         let folder = tempfile::tempdir().unwrap();
         let hours = |hours: u64| SystemTime::now() - Duration::from_secs(3600 * hours);
         let place = |name: &str, bytes: u64, used: SystemTime| {
@@ -292,17 +293,17 @@ mod tests {
             file.set_len(bytes).unwrap();
             file.set_modified(used).unwrap();
         };
-        place("a.translations", MOST_BYTES / 2, hours(3));
-        place("b.translations", MOST_BYTES / 4, hours(2));
-        place("c.translations", MOST_BYTES / 4, hours(1));
+        place("a.translations", MAX_BYTES / 2, hours(3));
+        place("b.translations", MAX_BYTES / 4, hours(2));
+        place("c.translations", MAX_BYTES / 4, hours(1));
         place("d.unfinished", 1, hours(2));
         place("e.unfinished", 1, hours(0));
-        place("else", MOST_BYTES, hours(9));
+        place("else", MAX_BYTES, hours(9));
         make_room(folder.path(), 1);
         assert_eq!(names(folder.path()), ["b.translations", "c.translations", "e.unfinished", "else"]);
-        make_room(folder.path(), MOST_BYTES / 2);
+        make_room(folder.path(), MAX_BYTES / 2);
         assert_eq!(names(folder.path()), ["b.translations", "c.translations", "e.unfinished", "else"]);
-        make_room(folder.path(), 3 * (MOST_BYTES / 4));
+        make_room(folder.path(), 3 * (MAX_BYTES / 4));
         assert_eq!(names(folder.path()), ["c.translations", "e.unfinished", "else"]);
     }
 }

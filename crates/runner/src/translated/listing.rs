@@ -1,5 +1,4 @@
-//! What became of a translated program's code, and how often it ran.
-//! Not its printing, and not what is executed.
+//! Listings of translated code with execution counts.
 
 use std::collections::HashMap;
 
@@ -13,47 +12,47 @@ use crate::cores::Cores;
 /// A unit of translated code.
 #[derive(Clone, Debug)]
 pub struct ListedUnit {
-    /// The LoongArch instructions of it that were executed.
+    /// The number of LoongArch instructions of the unit that were executed.
     pub executed: u64,
-    /// The instructions of the source, in the order of their code.
+    /// The source instructions, in the order of their code.
     pub lines: Vec<Line>,
 }
 
-/// An instruction of the source and what it became.
+/// A source instruction and its translation.
 #[derive(Clone, Debug)]
 pub struct Line {
     /// Its address.
     pub pc: u64,
-    /// As an assembler writes it.
+    /// Its assembly text.
     pub text: String,
-    /// What it is, without its operands' names.
+    /// Its kind: the mnemonic and the types of its operands.
     pub kind: String,
-    /// How often it was executed here.
+    /// How often this copy was executed.
     pub runs: u64,
-    /// Its code, which may be none: the instruction before or behind may do it all.
+    /// The LoongArch code. It may be empty if the instruction is fused with a neighbour.
     pub words: Vec<Word>,
 }
 
-/// One LoongArch instruction.
+/// A LoongArch instruction.
 #[derive(Clone, Debug)]
 pub struct Word {
     /// Its address.
     pub address: u64,
-    /// As an assembler writes it.
+    /// Its assembly text.
     pub text: String,
     /// How often it was executed.
     pub runs: u64,
 }
 
 impl Line {
-    /// The LoongArch instructions executed for it.
+    /// The number of LoongArch instructions executed for this source instruction.
     pub fn executed(&self) -> u64 {
         self.words.iter().map(|word| word.runs).sum()
     }
 }
 
 impl<F: FrontEnd> Translated<F> {
-    /// Every unit that was executed, those that executed most first.
+    /// All executed units, in descending order of executed instructions.
     pub(super) fn list(&self, cores: &Cores, executed: &[Executed]) -> Vec<ListedUnit> {
         let mut runs: HashMap<u64, u64> = HashMap::new();
         for block in executed {

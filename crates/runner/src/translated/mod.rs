@@ -1,14 +1,14 @@
-//! Programs for other architectures on cores that execute LoongArch code: what is translated of a process, and where that lies.
-//! Not the translation (`longma-translate`), nor the run loop and the system calls (`run.rs`, `calls.rs`).
+//! Execution of programs for other architectures: the translation of a process and its memory. `longma-translate`
+//! translates, `translated_loop.rs` has the run loop, and `calls.rs` handles system calls.
 
+mod area_switch;
+mod area_usage;
 mod cache;
+mod cache_transfer;
 mod calls;
-mod keeping;
+mod debugged;
 pub mod listing;
-mod places;
-mod room;
-mod run;
-mod steered;
+mod translated_loop;
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -26,146 +26,152 @@ use longma_linux::{Outcome, Process, Thread};
 use longma_loongarch::{Access, Fault, FaultCause, State};
 use longma_translate::debug::Value;
 use longma_translate::engine::{Engine, Layout};
-use longma_translate::front_end::{FrontEnd, Memory, Structures};
-use longma_translate::parts::Parts;
+use longma_translate::front_end::{FrontEnd, Memory, UserMemory};
+use longma_translate::optimizations::Optimizations;
 use longma_translate_arm::Aarch64;
 use longma_translate_mips::Mips64;
 use longma_translate_x86::X86_64;
 
 use crate::cores::Cores;
+use area_usage::AreaUsage;
 use cache::CacheFile;
+use debugged::DebuggedThread;
+pub(crate) use debugged::{DebugAction, ThreadDebugger};
 use listing::ListedUnit;
-use places::Places;
-use steered::Steered;
-pub(crate) use steered::{Next, Steers};
 
-/// The translation of one process, of whichever architecture its program is.
+/// The translation of a process, independent of its architecture.
 pub(crate) trait Translation: Send + Sync {
-    /// Gives the first thread, which is at its first source instruction, registers to begin with.
+    /// Sets up the registers of the first thread, whose program counter is its first source instruction.
     fn begin(&self, state: &mut State);
 
-    /// Lets a thread go on until it stops.
+    /// Runs a thread until it stops.
     fn run(&self, cores: &Cores, core: &mut Core, thread: &mut Thread) -> Outcome;
 
-    /// The same under a debugger, until that lets go of it.
-    fn steer(
+    /// Runs a thread under a debugger until the debugger detaches.
+    fn run_debugged(
         &self,
         cores: &Cores,
         core: &mut Core,
         thread: &mut Thread,
-        follower: &mut dyn Steers,
+        follower: &mut dyn ThreadDebugger,
     ) -> Outcome;
 
-    /// A debugger will see every register as the source has it wherever a thread stops; or none looks any more.
-    fn watch(&self, cores: &Cores, is_watched: bool);
+    /// Enables or disables debug mode, in which all registers are architectural wherever a thread stops.
+    fn set_debug_mode(&self, cores: &Cores, is_debugged: bool);
 
-    /// Has threads that come to one of these source addresses stop there, before they go on.
-    fn stop_at(&self, cores: &Cores, stops: &BTreeSet<u64>);
+    /// Sets the breakpoints. Threads stop before they execute these source addresses.
+    fn set_breakpoints(&self, cores: &Cores, breakpoints: &BTreeSet<u64>);
 
-    /// What a debugger is told of the registers: a target description.
+    /// The GDB target description of the registers.
     fn describe_registers(&self) -> String;
 
-    /// What is in the register of a number, and its size; the state is of a thread that is between two instructions.
+    /// The value and size of a register. The thread must be between two instructions.
     fn read_register(&self, cores: &Cores, state: &State, number: usize) -> Option<(Value, usize)>;
 
-    /// Sets it; false if it cannot have the value or has another size.
+    /// Sets a register. Returns false if it cannot hold the value or has another size.
     fn write_register(&self, cores: &Cores, state: &mut State, number: usize, bytes: &[u8]) -> bool;
 
-    /// Source code may have changed or gone. Whoever tells holds the map's lock, so that it is forgotten later: before any thread that
-    /// has stopped goes on.
+    /// Records that source code may have changed or been unmapped. The caller holds the lock of the memory map, so the
+    /// code is invalidated later, before any stopped thread continues.
     fn note_change(&self, range: Range<u64>);
 
-    /// Gives a thread that the calling one has just made what it begins with: `state` is as the process has left it, at a source address
-    /// and with the registers of LoongArch's call. False if it cannot begin there.
-    fn give_birth(&self, cores: &Cores, state: &mut State) -> bool;
+    /// Sets the initial state of a thread that the calling thread is creating. The process has set `state` to the
+    /// source address and the registers of a LoongArch call. Returns false if the thread cannot start.
+    fn prepare_spawn(&self, cores: &Cores, state: &mut State) -> bool;
 
-    /// A thread that was given what it begins with does not begin.
-    fn bury(&self);
+    /// Reports that a thread for which [`Self::prepare_spawn`] succeeded does not start.
+    fn end_spawn(&self);
 
-    /// In a forked child, where only the calling thread exists.
-    fn become_forked(&self);
+    /// Must be called in a forked child, in which only the calling thread exists.
+    fn adopt_in_child(&self);
 
-    /// Takes up what earlier runs of the program have kept. No thread runs.
-    fn take_up_kept(&self, cores: &Cores);
+    /// Imports the translations of earlier runs. No thread may be running.
+    fn import_cache(&self, cores: &Cores);
 
-    /// Keeps what has been translated for later runs. The program is over: other threads of it do not go on.
-    fn keep(&self, cores: &Cores);
+    /// Exports the translations for later runs. The program has ended; its other threads do not continue.
+    fn export_cache(&self, cores: &Cores);
 
-    /// The source address of what stands at `address` of translated code; other addresses are their own.
+    /// The source address for a host address of translated code. Other addresses are returned unchanged.
     fn source_address(&self, address: u64) -> u64;
 
-    /// What the program's architecture is called.
+    /// The name of the program's architecture.
     fn name(&self) -> &'static str;
 
-    /// The instructions of the program itself that these blocks of its translation have executed.
+    /// The number of source instructions that these blocks executed.
     fn source_instructions(&self, executed: &[Executed]) -> u64;
 
-    /// Every unit that these blocks have executed, those that executed most first.
+    /// All units that these blocks executed, in descending order of executed instructions.
     fn listing(&self, cores: &Cores, executed: &[Executed]) -> Vec<ListedUnit>;
 }
 
-/// The room for translated code.
+/// The area for translated code, and the cache.
 #[derive(Clone)]
-pub(crate) struct Room {
-    /// So much of what there is, if not all.
+pub(crate) struct CodeAreaConfig {
+    /// The size limit in bytes; `None` for all available space.
     pub bytes: Option<u64>,
-    /// When it is full, it is used again; in simulated time it is not.
-    pub is_used_again: bool,
-    /// Where translations are kept between runs, if they are.
+    /// Whether the area is reused when it is full. Never in simulated time.
+    pub is_reused: bool,
+    /// The directory of the translation cache, if enabled.
     pub cache: Option<PathBuf>,
-    /// What the program sees as `/`, if not the host's.
+    /// The directory that the program sees as `/`, if it is not the host's.
     pub root: Option<PathBuf>,
 }
 
-/// What a process needs whose program is for another architecture, which is translated with these parts; `None` for LoongArch's own.
-pub(crate) fn translation_of(process: &Process, parts: Parts, room: Room) -> Option<Arc<dyn Translation>> {
+/// Creates the translation of a process; `None` if its program is for LoongArch.
+pub(crate) fn translation_of(
+    process: &Process,
+    optimizations: Optimizations,
+    code_area: CodeAreaConfig,
+) -> Option<Arc<dyn Translation>> {
     match process.architecture() {
         Architecture::LoongArch64 => None,
-        Architecture::Mips64 => Some(Arc::new(Translated::<Mips64>::of(process, parts, room)?)),
-        Architecture::X86_64 => Some(Arc::new(Translated::<X86_64>::of(process, parts, room)?)),
-        Architecture::Aarch64 => Some(Arc::new(Translated::<Aarch64>::of(process, parts, room)?)),
+        Architecture::Mips64 => Some(Arc::new(Translated::<Mips64>::of(process, optimizations, code_area)?)),
+        Architecture::X86_64 => Some(Arc::new(Translated::<X86_64>::of(process, optimizations, code_area)?)),
+        Architecture::Aarch64 => {
+            Some(Arc::new(Translated::<Aarch64>::of(process, optimizations, code_area)?))
+        }
     }
 }
 
-/// What is translated of one process.
+/// The translation of a process.
 ///
-/// The lock is never held during a system call: the map's lock comes after it, and calls that change the map tell of it while they
-/// hold that, see [`Translation::note_change`].
+/// The engine's lock is never held during a system call. The memory map's lock is acquired after it, and system calls
+/// that change the map call [`Translation::note_change`] while they hold the map's lock.
 struct Translated<F: FrontEnd> {
     engine: Mutex<Engine<F>>,
-    /// Source code that may have changed since it was last forgotten.
+    /// Source ranges that may have changed and are not invalidated yet.
     changed: Mutex<Vec<Range<u64>>>,
     has_changed: AtomicBool,
-    /// How often changes have been told of.
+    /// The number of reported changes.
     noted: AtomicU64,
-    /// Held while it is forgotten.
+    /// Held while ranges are invalidated.
     forgetting: Mutex<()>,
-    /// What the program does not have.
+    /// The address ranges that the program cannot use.
     layout: Layout,
-    /// Where the first thread's slots are; 0 if there are none.
+    /// The spill slots of the first thread; 0 if there are none.
     first_slots: u64,
-    /// A debugger looks.
-    is_watched: AtomicBool,
-    /// How often code has been forgotten to make room.
-    turns: AtomicU64,
-    places: Places,
-    /// Where the second area of translated code begins; the last address if there is one.
+    /// Whether a debugger is attached.
+    is_debugged: AtomicBool,
+    /// The number of area switches.
+    area_switches: AtomicU64,
+    area_usage: AreaUsage,
+    /// The start of the second area; `u64::MAX` if there is only one.
     second_area: u64,
-    /// Where translations are kept.
+    /// The cache file, if the cache is enabled.
     cache: Option<CacheFile>,
     is_forked: AtomicBool,
-    /// The program is over: no thread goes on any more.
+    /// Whether the program has ended. No thread continues.
     is_over: AtomicBool,
 }
 
-/// Code that is to be forgotten must be: what is old would go on.
+/// Kills the process if an invalidation failed, because stale code would run.
 fn must(forgotten: Result<(), Fault>) {
     if forgotten.is_err() {
         longma_guest::host::die_by(libc::SIGKILL);
     }
 }
 
-/// Memory of the program's that so many bytes of the engine's own are in; nothing is there yet.
+/// Allocates memory of the guest for the engine's own data.
 fn memory_for(space: &AddressSpace, bytes: u64) -> Result<u64, Errno> {
     let writable = Protection { read: true, write: true, execute: false };
     space.map(&MapRequest::anonymous(Placement::Hint(0), bytes, writable))
@@ -180,36 +186,36 @@ impl<F: FrontEnd> Translation for Translated<F> {
     }
 
     fn run(&self, cores: &Cores, core: &mut Core, thread: &mut Thread) -> Outcome {
-        let outcome = self.go(&mut Steered::free(cores, thread), core);
+        let outcome = self.go(&mut DebuggedThread::free(cores, thread), core);
         if outcome != Outcome::Continue {
-            self.places.set(None);
+            self.area_usage.set(None);
         }
         outcome
     }
 
-    fn steer(
+    fn run_debugged(
         &self,
         cores: &Cores,
         core: &mut Core,
         thread: &mut Thread,
-        follower: &mut dyn Steers,
+        follower: &mut dyn ThreadDebugger,
     ) -> Outcome {
-        let outcome = self.go_steered(cores, core, thread, follower);
+        let outcome = self.run_under_debugger(cores, core, thread, follower);
         if outcome != Outcome::Continue {
-            self.places.set(None);
+            self.area_usage.set(None);
         }
         outcome
     }
 
-    fn watch(&self, cores: &Cores, is_watched: bool) {
-        if self.is_watched.swap(is_watched, Ordering::AcqRel) != is_watched {
-            let forgotten = self.engine().watch(is_watched, &self.view(cores));
+    fn set_debug_mode(&self, cores: &Cores, is_debugged: bool) {
+        if self.is_debugged.swap(is_debugged, Ordering::AcqRel) != is_debugged {
+            let forgotten = self.engine().set_debug_mode(is_debugged, &self.view(cores));
             must(forgotten);
         }
     }
 
-    fn stop_at(&self, cores: &Cores, stops: &BTreeSet<u64>) {
-        let forgotten = self.engine().stop_at(stops, &self.view(cores));
+    fn set_breakpoints(&self, cores: &Cores, breakpoints: &BTreeSet<u64>) {
+        let forgotten = self.engine().set_breakpoints(breakpoints, &self.view(cores));
         must(forgotten);
     }
 
@@ -240,25 +246,25 @@ impl<F: FrontEnd> Translation for Translated<F> {
         }
     }
 
-    fn give_birth(&self, cores: &Cores, state: &mut State) -> bool {
-        self.bear(cores, state)
+    fn prepare_spawn(&self, cores: &Cores, state: &mut State) -> bool {
+        self.begin_spawn(cores, state)
     }
 
-    fn bury(&self) {
-        self.places.bury();
+    fn end_spawn(&self) {
+        self.area_usage.end_spawn();
     }
 
-    fn become_forked(&self) {
-        self.places.become_forked();
+    fn adopt_in_child(&self) {
+        self.area_usage.adopt_in_child();
         self.is_forked.store(true, Ordering::Release);
     }
 
-    fn take_up_kept(&self, cores: &Cores) {
-        self.take_up_kept(cores);
+    fn import_cache(&self, cores: &Cores) {
+        self.import_cache(cores);
     }
 
-    fn keep(&self, cores: &Cores) {
-        self.keep(cores);
+    fn export_cache(&self, cores: &Cores) {
+        self.export_cache(cores);
     }
 
     fn source_address(&self, address: u64) -> u64 {
@@ -279,16 +285,17 @@ impl<F: FrontEnd> Translation for Translated<F> {
     }
 }
 
-/// So often does a thread come to code by way of the engine before it is translated with all that it reaches. Few programs start sooner with
-/// more, and with less, what their loops reach has not been executed yet when they are translated.
+/// The number of visits through the engine after which code is translated as a whole unit. Higher thresholds make few
+/// programs start faster. With lower ones, the code that a loop reaches has often not been executed yet when the loop
+/// is translated.
 const HOT: u32 = 16;
 
 impl<F: FrontEnd> Translated<F> {
-    fn of(process: &Process, parts: Parts, room: Room) -> Option<Self> {
+    fn of(process: &Process, optimizations: Optimizations, code_area: CodeAreaConfig) -> Option<Self> {
         let areas = process.areas()?;
         F::prepare_process();
         let all = areas.code.end - areas.code.start;
-        let bytes = room.bytes.map_or(all, |bytes| bytes.min(all));
+        let bytes = code_area.bytes.map_or(all, |bytes| bytes.min(all));
         let layout = Layout {
             code: areas.code.start..areas.code.start + bytes,
             table: areas.table.start,
@@ -298,25 +305,25 @@ impl<F: FrontEnd> Translated<F> {
             0 => 0,
             bytes => memory_for(process.address_space(), bytes).ok()?,
         };
-        let mut engine = Engine::new(layout.clone(), parts);
-        let folder = room.cache.filter(|_| room.is_used_again);
+        let mut engine = Engine::new(layout.clone(), optimizations);
+        let folder = code_area.cache.filter(|_| code_area.is_reused);
         let text = format!("{layout:?} {first_slots:#x}");
         let cache = folder.and_then(|folder| {
-            keeping::file_of::<F>(
+            cache_transfer::file_of::<F>(
                 process,
-                [&folder, room.root.as_deref().unwrap_or(Path::new("/"))],
-                parts,
+                [&folder, code_area.root.as_deref().unwrap_or(Path::new("/"))],
+                optimizations,
                 &text,
             )
         });
         if cache.is_some() {
-            engine.note_origins();
+            engine.record_origins();
         }
-        // The models count no time for translation: there, code is from the beginning what it becomes.
+        // Simulated time does not include translation, so all code is translated as whole units there.
         if process.simulation().is_none() {
-            engine.wait_until_hot(HOT);
-            if room.is_used_again {
-                engine.use_room_again();
+            engine.set_hot_threshold(HOT);
+            if code_area.is_reused {
+                engine.split_areas();
             }
         }
         Some(Self {
@@ -328,9 +335,9 @@ impl<F: FrontEnd> Translated<F> {
             forgetting: Mutex::default(),
             layout,
             first_slots,
-            is_watched: AtomicBool::new(false),
-            turns: AtomicU64::new(0),
-            places: Places::new(),
+            is_debugged: AtomicBool::new(false),
+            area_switches: AtomicU64::new(0),
+            area_usage: AreaUsage::new(),
             cache,
             is_forked: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
@@ -345,10 +352,10 @@ impl<F: FrontEnd> Translated<F> {
         View { cores, code: &self.layout.code, ready: Cell::new(None) }
     }
 
-    /// Forgets what has been noted.
+    /// Invalidates the recorded ranges.
     fn forget_noted(&self, cores: &Cores) {
         while self.has_changed.load(Ordering::Acquire) {
-            // Whoever comes meanwhile waits: the old code must not run again.
+            // Other threads wait here, because they must not execute stale code.
             let _forgetting = self.forgetting.lock().unwrap_or_else(PoisonError::into_inner);
             let changed = std::mem::take(&mut *self.changed.lock().unwrap_or_else(PoisonError::into_inner));
             for range in changed {
@@ -361,7 +368,7 @@ impl<F: FrontEnd> Translated<F> {
         }
     }
 
-    /// Forgets the code of source addresses.
+    /// Invalidates the code of source addresses.
     fn forget(&self, cores: &Cores, range: Range<u64>) {
         let mut engine = self.engine();
         if engine.has_read(range.clone()) {
@@ -372,12 +379,13 @@ impl<F: FrontEnd> Translated<F> {
     }
 }
 
-/// A process's memory, as translation and system calls see it.
+/// The memory of a process, for translation and system calls.
 struct View<'a> {
     cores: &'a Cores,
-    /// Where translated code lies, which is none of the program's.
+    /// The code area, which the program cannot access.
     code: &'a Range<u64>,
-    /// The page of the host's that code was fetched from last. Changes are told of, and wait for the engine, which whoever fetches has.
+    /// The host page of the last fetch. Changes to it are reported, and are invalidated only after the current holder
+    /// of the engine's lock has released it.
     ready: Cell<Option<u64>>,
 }
 
@@ -390,7 +398,7 @@ impl Memory for View<'_> {
         let page = address / HOST_PAGE_BYTES;
         if self.ready.replace(Some(page)) != Some(page) {
             if process.architecture() == Architecture::X86_64 {
-                // Stores take effect on code without a word: the first one is noticed.
+                // Stores to code need no barrier on x86, so write-protect the page to detect the first one.
                 process.address_space().protect_code(address);
             } else {
                 process.address_space().wait_for_changes();
@@ -403,7 +411,7 @@ impl Memory for View<'_> {
         let mut rest = words;
         let mut at = address;
         while !rest.is_empty() {
-            // The first of each page sees to it that changes are noticed.
+            // The first fetch from each page enables change detection.
             let on_page = ((HOST_PAGE_BYTES - at % HOST_PAGE_BYTES) / 4).clamp(1, rest.len() as u64);
             let (here, behind) = rest.split_at_mut(on_page as usize);
             here[0] = self.fetch(at)?;
@@ -433,7 +441,7 @@ impl Memory for View<'_> {
     }
 }
 
-impl Structures for View<'_> {
+impl UserMemory for View<'_> {
     fn read(&self, address: u64, bytes: &mut [u8]) -> bool {
         self.cores.process().memory().read(address, bytes).is_ok()
     }

@@ -1,4 +1,4 @@
-// Signals that instructions cause, and what handlers see and change: all registers of the frame. The last one kills the program.
+// Synchronous signals: handlers read and change all registers in the frame. The last signal kills the program.
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <signal.h>
@@ -22,7 +22,7 @@ static void leave(int signal, siginfo_t *info, void *context) {
 
 static volatile uint64_t sum, flags, lanes[2];
 
-// The registers are numbered, each holds its number; the handler adds them and gives back others.
+// Each register holds its number. The handler sums them and writes other values.
 static void go_on(int signal, siginfo_t *info, void *context) {
     (void)info;
     ucontext_t *registers = context;
@@ -48,7 +48,7 @@ static void handle(int signal, void (*handler)(int, siginfo_t *, void *)) {
     sigaction(signal, &action, NULL);
 }
 
-// A function that fills the registers, executes WORD, and adds what the registers hold then.
+// A function that fills the registers, executes WORD, and sums the registers afterwards.
 #define EXECUTE(NAME, WORD) \
     void NAME(volatile uint64_t *results); \
     __asm__( \
@@ -76,7 +76,7 @@ static void tell(const char *what, int wanted, volatile uint64_t *results) {
     caught = 0;
 }
 
-// The flags of what stands before an indirect jump are read behind it: compilers put there what all cases of a switch begin with.
+// Flags set before an indirect jump and read after it: compilers move the common start of all cases of a switch there.
 static long behind_table(long which, long tested) {
     long found;
     __asm__ volatile("adr x9, 1f\n\tadd x9, x9, %1, lsl #3\n\tcmp %2, #5\n\tbr x9\n"
@@ -87,7 +87,7 @@ static long behind_table(long which, long tested) {
     return found;
 }
 
-// An index that is loaded over after the comparison: what is compared is not the table's index any more.
+// The index register is overwritten after the comparison, so the compared value is not the index.
 static long behind_other_index(long which, long tested) {
     long found;
     __asm__ volatile("adr x10, 3f\n\tmov x9, %2\n\tcmp x9, #5\n\tmov x9, %1\n\tldrsw x9, [x10, x9, lsl #2]\n\tadd x10, x10, x9\n\tbr x10\n"
@@ -98,7 +98,7 @@ static long behind_other_index(long which, long tested) {
     return found;
 }
 
-// A child that borrows the memory has registers of its own, all of them.
+// A vfork child shares the memory, but no registers.
 static long parents_registers(void) {
     long sum;
     __asm__ volatile("mov x5, #1\n\tmov x6, #2\n\tmov x7, #4\n\tmov x25, #8\n\tmov x26, #16\n\tmov x27, #32\n\tmov x28, #64\n\tmov x16, #128\n\t"
@@ -113,7 +113,7 @@ static long parents_registers(void) {
     return sum;
 }
 
-// Two words and two doublewords, equal and not, between registers of every kind.
+// CASP of words and doublewords, equal and unequal, with all kinds of registers.
 static void pairs(void) {
     static _Alignas(16) uint64_t memory[2];
 #define SWAP(kind, s, s1, t, t1, expected, other)                                                                          \
@@ -138,7 +138,7 @@ static void pairs(void) {
     puts("");
 }
 
-// The top byte of an address is the program's own.
+// The top byte of an address is ignored (TBI).
 static void tags(void) {
     static uint64_t memory[4] __attribute__((aligned(16))) = {1, 2, 3, 4};
     uint64_t *volatile tagged = (uint64_t *)((uint64_t)memory | 0x5aul << 56);

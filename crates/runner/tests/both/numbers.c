@@ -1,4 +1,4 @@
-// Integers and floating-point numbers: libraries, products of all widths, rounding, flags, jumps out of calls.
+// Integer and floating-point arithmetic: libraries, products of all widths, rounding, flags, longjmp.
 #include <complex.h>
 #include <fenv.h>
 #include <float.h>

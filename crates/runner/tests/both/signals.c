@@ -1,4 +1,4 @@
-// Signals from outside: calls that they interrupt, handlers' stacks, children's ends, and very many of them at any instruction.
+// Asynchronous signals: interrupted system calls, alternate stacks, SIGCHLD, and many signals at arbitrary instructions.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>

@@ -1,4 +1,4 @@
-// Threads: locks, conditions, their own variables; and all at once: signals, forks, code that changes.
+// Threads: locks, condition variables, thread-local variables; then combined with signals, forks and self-modifying code.
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <signal.h>
@@ -60,7 +60,7 @@ static void *compute(void *argument) {
     return (void *)x;
 }
 
-// Writes a function that returns `value`, and announces it where the architecture wants that.
+// Writes a function that returns `value`, and synchronizes the instruction cache where necessary.
 static void write_function(void *code, int value) {
 #if defined(__x86_64__)
     unsigned char *bytes = code;
@@ -133,7 +133,7 @@ int main(void) {
         pthread_join(threads[i], &result);
         printf("%d: %lx\n", i, (long)result);
     }
-    // A quick machine may be done before they have come.
+    // A fast machine may finish before the signals arrive.
     while (signals <= 10) usleep(700);
     printf("signals: %d\n", signals > 10);
     return 0;

@@ -1,4 +1,4 @@
-// Code that a program makes and changes: announced by cacheflush and synci, or gone with its memory.
+// Self-modifying code: announced by cacheflush and synci, or unmapped.
 #define _GNU_SOURCE
 #include <stdint.h>
 #include <stdio.h>
@@ -8,7 +8,7 @@
 
 static const int ALL = PROT_READ | PROT_WRITE | PROT_EXEC;
 
-/// A function that returns `value`, in two instructions.
+/// Writes a function of two instructions that returns `value`.
 static void put(uint32_t *code, int value) {
     code[0] = 0x03e00008;
     code[1] = 0x24020000 | value;
@@ -45,7 +45,7 @@ int main(void) {
         munmap(again, 65536);
     }
     printf("mapped anew: %ld\n", sum);
-    // What the emulator keeps is nobody's to change.
+    // The emulator's own memory is protected from the program.
     unsigned long start, end, kept = 0, changed = 0;
     char line[512];
     for (FILE *maps = fopen("/proc/self/maps", "r"); maps && fgets(line, sizeof line, maps);) {

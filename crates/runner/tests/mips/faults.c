@@ -1,4 +1,4 @@
-// Signals that instructions cause, and what handlers see and change. The last one kills the program.
+// Synchronous signals: handlers read and change registers. The last signal kills the program.
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <signal.h>
@@ -33,17 +33,17 @@ static void handle(int signal, void (*handler)(int, siginfo_t *, void *)) {
     sigaction(signal, &action, NULL);
 }
 
-// MIPS has 128 signals, of which programs that handle all ask one by one.
+// MIPS has 128 signals; programs that handle all of them query each one.
 static void beyond(void) {
     unsigned char action[32] = {0}, old[32];
     memset(old, 7, sizeof old);
     long asked = syscall(SYS_rt_sigaction, 128, NULL, old, 16), set = syscall(SYS_rt_sigaction, 65, action, NULL, 16);
-    // What lies between the structure's parts, QEMU leaves as it was.
+    // QEMU does not write the structure's padding.
     int is_zero = old[0] == 0 && old[8] == 0 && old[16] == 0;
     printf("signals beyond 64: %ld %ld %d %ld\n", asked, set, is_zero, syscall(SYS_rt_sigaction, 129, NULL, old, 16));
 }
 
-// Sums that trap when they overflow, and then leave their destination alone.
+// Additions that trap on overflow must leave their destination unchanged.
 static void sums(void) {
 #define SUM(from, constant)                                                                                              \
     do {                                                                                                                 \

@@ -1,4 +1,4 @@
-// Calls whose numbers, flags and structures differ: files, processes, sockets, limits, names, time.
+// System calls with architecture-specific numbers, flags and structures: files, processes, sockets, limits, names, time.
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
@@ -78,7 +78,7 @@ static void processes(void) {
     printf("shared: %d\n", shared[5]);
 }
 
-// fstat on a stack that ends right below the stack pointer.
+// fstat with a stack that ends directly below the stack pointer.
 static long call_on(char *end, long file, struct stat *found) {
     register long number __asm__("$2") = 5005;
     register long first __asm__("$4") = file;
@@ -90,7 +90,7 @@ static long call_on(char *end, long file, struct stat *found) {
     return failed ? -number : number;
 }
 
-// There are another's bytes below, then nothing.
+// Below it is other data, then unmapped memory.
 static void at_the_end_of_a_stack(int file) {
     struct stat found, nothing;
     char *area = mmap(NULL, 65536, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -1,6 +1,5 @@
-// Code that another thread takes away, brings back and changes while it runs and is translated: what was taken is never run, and nothing
-// else breaks.
-// Not code that its own thread changes: that is code.c.
+// Another thread unmaps, restores and changes code while it runs and is translated. Stale code must never run.
+// In code.c, the thread changes its own code.
 // Source: madvise(2) (MADV_DONTNEED leaves zeros, which are nops on MIPS), mprotect(2), cacheflush(2).
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -21,7 +20,7 @@ static sigjmp_buf back;
 
 static void on_fault(int signal) { siglongjmp(back, 1); }
 
-// Many blocks, that translating takes a while: addiu v0, zero, value; b past the next; nop; ... jr ra; nop.
+// Many blocks, so that translation takes some time: addiu v0, zero, value; b past the next; nop; ... jr ra; nop.
 static void write_code(int value) {
     for (int i = 0; i < WORDS - 4; i += 3) {
         code[i] = 0x24020000 | value;
@@ -49,7 +48,7 @@ int main(void) {
     sigaction(SIGSEGV, &action, NULL);
     long bytes = 4 * WORDS;
     code = mmap(NULL, 2 * bytes, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    // Zeros lead here.
+    // Zeros (nops) lead here.
     code[WORDS] = 0x24027fff;
     code[WORDS + 1] = 0x03e00008;
     write_code(1);

@@ -1,4 +1,4 @@
-// Random words executed as code, each time in a child: it ends by a signal, or comes back.
+// Executes random words as code, each time in a child, which returns or dies of a signal.
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdint.h>
@@ -20,7 +20,7 @@ static uint32_t next(void) {
     return state >> 16;
 }
 
-/// Any word, or one that has a common opcode, or a jump to a register; never a system call.
+/// A random word, one with a common opcode, or a register jump; never a system call.
 static uint32_t word(void) {
     static const uint8_t common[] = {0x00, 0x04, 0x10, 0x14, 0x18, 0x1c, 0x24, 0x64, 0x3c, 0x34,
                                      0x8c, 0xdc, 0xac, 0xfc, 0x44, 0x4c, 0x70, 0x7c, 0xc0, 0xe0};

@@ -1,4 +1,4 @@
-// Faults and traps in delay slots and behind products: which signal, where it is told, and what comes of it when the handler goes on.
+// Faults and traps in delay slots and after multiplications: the signal, its address, and the state after the handler returns.
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdio.h>
@@ -7,10 +7,10 @@
 #include <ucontext.h>
 #include <unistd.h>
 
-// What has been told: the signal, its code, the instruction by its number behind `here`, and a register.
+// The last signal: its number, its code, the index of the instruction after `here`, and a register.
 static int told, signals[8], codes[8];
 static long places[8], seen[8], here;
-// What the handler does: it goes on so many instructions further, or makes the page accessible.
+// What the handler does: it skips this many instructions, or makes the page accessible.
 static int further;
 static long *page;
 
@@ -33,8 +33,8 @@ static void tell(const char *name) {
     puts(told ? "" : " nothing");
 }
 
-// Executes code whose label 8 is `here`; $24 is the protected page, $25 null, $15 the greatest number, $2 begins as 1 and comes out.
-// So often that it is translated as a whole; only the last time the page is protected.
+// Executes code with `here` as label 8. $24 is the protected page, $25 null, $15 the largest integer; $2 starts as 1 and is the result.
+// Repeated until it is translated as a unit; the page is protected only the last time.
 #define RUN(code)                                                                                                          \
     ({                                                                                                                     \
         long last = 0;                                                                                                     \
@@ -55,8 +55,8 @@ static void tell(const char *name) {
         last;                                                                                                              \
     })
 
-// Something that signals, in the slot of each kind of branch. The handler goes on behind the slot, where all branches lead, but for that which
-// nothing is behind.
+// An instruction that signals in the delay slot of each kind of branch. The handler continues after the slot, the target of all
+// branches except the last.
 #define IN_SLOTS(what)                                                                                                     \
     do {                                                                                                                   \
         further = 2;                                                                                                       \
@@ -92,7 +92,7 @@ int main(void) {
     IN_SLOTS("ld $2, 8($24)");
     IN_SLOTS("sw $2, 0x1234($25)");
     IN_SLOTS("ldl $2, 15($24)");
-    // lld $2, 8($24), before which assemblers put a sync.
+    // lld $2, 8($24); assemblers insert a sync before it.
     IN_SLOTS(".word 0xd3020008");
     IN_SLOTS("dadd $6, $15, $15");
     IN_SLOTS("daddi $6, $15, 5");
@@ -119,7 +119,7 @@ int main(void) {
 
     puts("made good");
     further = 0;
-    // What is compared waits, and so many others that there is no room, and nobody reads it behind.
+    // A deferred comparison that is dead afterwards, with more deferred values than registers.
     long sum = RUN("li $4, 1\nb 3f\nnop\n3: daddu $2, $2, $4\ndaddiu $5, $24, 8\ndaddiu $6, $24, 16\ndaddiu $7, $24, 24\n"
                    "slt $4, $24, $25\n8: bnez $4, 1f\nld $8, 0($24)\ndaddu $2, $2, $5\ndaddu $2, $2, $6\ndaddu $2, $2, $7\n"
                    "daddu $2, $2, $8\nb 2f\nnop\n1: li $2, -1\n2: li $4, 0");
@@ -139,7 +139,7 @@ int main(void) {
     COMPUTED("sync", "move $2, $4");
 
     puts("stepped over");
-    // The slot was to write what the handler leaves as it is.
+    // The instruction in the slot would have written the register that the handler leaves unchanged.
     further = 2;
     RUN("dla $4, 1f\nli $2, 7\n8: jr $4\nld $2, 0($24)\n1:");
     tell(" jr"), printf(" %ld\n", seen[0]);

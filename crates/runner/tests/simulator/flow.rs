@@ -1,20 +1,19 @@
-//! Runs of the guest `flow_receive` on a modelled host, with what they counted and printed.
-//! Not what a run is to show: that is each test's.
-//! Source: the set-up is that of `experiments/affinity-model.toml`: flows at line rate into a NIC.
+//! Runs the guest `flow_receive` on a modelled host. Source: the setup of `experiments/affinity-model.toml`: flows at
+//! line rate into a NIC.
 
 use super::{guest, simulator};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What a run counted and what it printed.
+/// Statistics and output of a run.
 pub struct Run {
     pub statistics: Value,
     pub printed: String,
 }
 
 impl Run {
-    /// A statistic; 0 of what never happened.
+    /// A statistic; 0 if it is absent.
     pub fn count(&self, name: &str) -> f64 {
         let found = name.split('.').try_fold(&self.statistics, |at, word| at.get(word));
         found.and_then(|found| found["value"].as_f64()).unwrap_or(0.0)
@@ -25,7 +24,7 @@ impl Run {
         self.count(&format!("core{core}.kernel.{work}.times"))
     }
 
-    /// A number that the guest printed before `words`.
+    /// The number before `words` in the guest's output.
     pub fn said(&self, words: &str) -> f64 {
         let before = self.printed.split(words).next().filter(|before| before.len() < self.printed.len());
         let number = before.and_then(|before| before.split_whitespace().last()?.parse().ok());
@@ -33,7 +32,7 @@ impl Run {
     }
 }
 
-/// The published host's machine file.
+/// The machine file of the published host.
 pub fn shipped() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../machine/topology/machines/sandybridge-2x6.toml")
 }

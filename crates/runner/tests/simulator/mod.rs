@@ -1,24 +1,22 @@
-//! The program that the tests run guests with, the guests, and what they print elsewhere.
-//! Not how they are run: that differs from test to test.
-//! Source: `examples/simulate.rs`; `guests/expected`.
+//! Paths of the simulator (`examples/simulate.rs`) and of guests, and the guests' expected output.
 #![allow(dead_code, reason = "every test program uses a part")]
 
 pub mod flow;
 
 use std::path::{Path, PathBuf};
 
-/// The simulating example, which cargo builds beside the tests.
+/// The example `simulate`, which cargo builds along with the tests.
 pub fn simulator() -> PathBuf {
     let own = std::env::current_exe().unwrap();
     own.parent().and_then(Path::parent).unwrap().join("examples/simulate")
 }
 
-/// A prebuilt guest.
+/// The path of a prebuilt guest.
 pub fn guest(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guests/prebuilt/loongarch64").join(name)
 }
 
-/// What a guest prints with its small size.
+/// The expected output of a guest with its small size.
 pub fn expected(name: &str) -> String {
     let path =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guests/expected").join(name).with_extension("txt");

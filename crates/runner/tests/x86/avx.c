@@ -1,4 +1,4 @@
-// AVX2 and what comes with it in whole programs: loops of compilers, 256 bits across calls, SSE in between, signals.
+// AVX2 and related extensions: compiled loops, 256-bit values across calls, mixed SSE, signals.
 #define _GNU_SOURCE
 #include <immintrin.h>
 #include <math.h>
@@ -83,7 +83,7 @@ static void calls(void) {
 
 static void mixed(void) {
     uint64_t before[4] = {1, 2, 0x1111222233334444, 0x5555666677778888}, after[4];
-    // What SSE leaves above, and what AVX clears.
+    // SSE preserves upper halves, AVX clears them.
     __asm__ volatile("vmovdqu %1, %%ymm3\n\tpaddq %%xmm3, %%xmm3\n\tvmovdqu %%ymm3, %0" : "=m"(after) : "m"(before) : "xmm3");
     printf("SSE keeps %lx %lx %lx %lx\n", after[0], after[1], after[2], after[3]);
     __asm__ volatile("vmovdqu %1, %%ymm3\n\tvpaddq %%xmm3, %%xmm3, %%xmm3\n\tvmovdqu %%ymm3, %0" : "=m"(after) : "m"(before) : "xmm3");
@@ -120,7 +120,7 @@ static void others(void) {
 
 static __thread int local[8] = {3, 1, 4, 1, 5, 9, 2, 6};
 
-// What a mask has not is not touched, and a gather's address may have a segment.
+// Masked-off elements are not accessed, and a gather's address may have a segment.
 static void edges(void) {
     char *pages = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     mprotect(pages + 4096, 4096, PROT_NONE);
@@ -154,7 +154,7 @@ static void on_signal(int number, siginfo_t *info, void *context) {
     if (words[0] == FP_XSTATE_MAGIC1) memcpy(&end, area + words[1] - 4, 4);
     is_whole = words[0] == FP_XSTATE_MAGIC1 && end == FP_XSTATE_MAGIC2 && (u->uc_flags & 1);
     memcpy(seen, area + 576 + 16 * 7, 16);
-    // The upper half of ymm7 comes back as this says.
+    // Replace the upper half of ymm7 in the frame.
     uint64_t other[2] = {0xaaaabbbbccccdddd, 0xeeeeffff00001111};
     memcpy(area + 576 + 16 * 7, other, 16);
     __asm__ volatile("vpcmpeqd %%ymm7, %%ymm7, %%ymm7\n\tvpcmpeqd %%ymm8, %%ymm8, %%ymm8" : : : "xmm7", "xmm8");
@@ -210,7 +210,7 @@ static void on_absent(int number, siginfo_t *info, void *context) {
 static void illegal(void) {
     struct sigaction action = {.sa_sigaction = on_absent, .sa_flags = SA_SIGINFO};
     sigaction(SIGILL, &action, NULL);
-    // An opcode of VEX that nobody has.
+    // An undefined VEX opcode.
     __asm__ volatile("lea 1f(%%rip), %0\n\tmov %0, absent(%%rip)\n1: .byte 0xc5, 0xf8, 0x04, 0x90, 0x90, 0x90" : "=&r"(absent) : : "memory");
 }
 

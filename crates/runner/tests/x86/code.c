@@ -1,4 +1,4 @@
-// Code that a program makes and changes without a word: stores take effect when it is called next.
+// Self-modifying code without barriers: stores take effect at the next call.
 #define _GNU_SOURCE
 #include <signal.h>
 #include <setjmp.h>
@@ -20,7 +20,7 @@ static void write_function(uint8_t *code, uint32_t value) {
     code[5] = 0xc3;
 }
 
-// A jump through a table at a fixed address, as compilers make one of `switch`.
+// A jump through a table at a fixed address, as compilers emit for `switch`.
 static long by_table(long which) {
     long found;
     __asm__ volatile("jmp *9f(,%1,8)\n\t"
@@ -31,7 +31,7 @@ static long by_table(long which) {
     return found;
 }
 
-// The flags of what stands before the jump are read behind it: compilers put there what all cases begin with.
+// Flags set before the jump and read after it: compilers move the common start of all cases there.
 static long behind_table(long which, long tested) {
     long found;
     __asm__ volatile("cmp $5, %2\n\tjmp *9f(,%1,8)\n\t"
@@ -46,7 +46,7 @@ static long behind_table(long which, long tested) {
     return found;
 }
 
-// An instruction of which the last bytes are on a page that comes later.
+// An instruction whose last bytes are on a page that is mapped later.
 static uint8_t *later;
 static int brought, wrong;
 static void bring(int signal, siginfo_t *info, void *context) {
@@ -69,7 +69,7 @@ static void across(void) {
     printf(", %d, %d\n", brought, wrong);
 }
 
-// A comparison of what the index register held before the index was put there, and one whose register becomes the target.
+// A comparison of the index register's previous value, and one of the register that becomes the target.
 static long behind_other_index(long which, long tested) {
     long found;
     __asm__ volatile("lea 3f(%%rip), %%rdx\n\tmov %2, %%rcx\n\tcmp $5, %%rcx\n\tmov %1, %%rcx\n\tjmp *(%%rdx,%%rcx,8)\n"

@@ -1,4 +1,4 @@
-// What a program must not do: the signal, its code, its address, and the registers as the handler sees and changes them.
+// Synchronous signals: number, code, address, and the registers that handlers read and change.
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <signal.h>
@@ -20,7 +20,7 @@ static void say(int signal, siginfo_t *info, void *context) {
     siglongjmp(back, 1);
 }
 
-// Goes on behind the three bytes of `mov (%rax), %rcx` with another RCX, and CF set.
+// Skips the three bytes of `mov (%rax), %rcx`, sets RCX and CF.
 static void mend(int signal, siginfo_t *info, void *context) {
     ucontext_t *now = context;
     signals += signal == SIGSEGV && info->si_addr == (void *)0x1230;
@@ -37,8 +37,8 @@ static void mend(int signal, siginfo_t *info, void *context) {
 
 static long begin;
 
-// How far behind the instruction the program counter is. Of INT 4, whose number is not kept, and of INT1, which a virtual machine may
-// have at the instruction, less is told.
+// The distance of the program counter from the instruction. Less is checked for INT 4, whose number is lost, and for INT1, where
+// virtual machines may report the instruction itself.
 static void tell(int signal, siginfo_t *info, void *context) {
     ucontext_t *now = context;
     int trap = now->uc_mcontext.gregs[REG_TRAPNO];

@@ -1,4 +1,4 @@
-// Calls whose numbers, flags and structures differ: files, processes, sockets, limits, names, time.
+// System calls with architecture-specific numbers, flags and structures: files, processes, sockets, limits, names, time.
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
@@ -80,7 +80,7 @@ static void processes(void) {
     printf("shared: %d\n", shared[5]);
 }
 
-// A call on a stack that ends right below the stack pointer: first there are another's bytes, then nothing.
+// A call with a stack that ends directly below the stack pointer. Below it is other data, then unmapped memory.
 static void at_the_end_of_a_stack(int file) {
     struct stat found = {0};
     char *area = mmap(NULL, 65536, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), *stack = area + 32768 + 64;
@@ -96,7 +96,7 @@ static void at_the_end_of_a_stack(int file) {
     printf("at the end of a stack: %ld, %ld, %d, %d\n", first, second, changed, S_ISSOCK(found.st_mode));
 }
 
-// Events for which there is no room stay in the set.
+// Events that do not fit stay pending.
 static void events_at_the_end(void) {
     char *area = mmap(NULL, 65536, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) ;
     struct epoll_event found[8];
@@ -111,7 +111,7 @@ static void events_at_the_end(void) {
     printf(", %d\n", epoll_wait(set, found, 8, 0));
 }
 
-// The parent goes on when the child has ended, and finds what that has written.
+// The parent continues when the child has exited, and sees its writes.
 static void lent(void) {
     static volatile int value;
     fflush(stdout);

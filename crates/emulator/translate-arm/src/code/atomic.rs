@@ -1,7 +1,6 @@
-//! Exclusive, ordered and atomic accesses.
-//! Not the plain ones (`memory`).
-//! Source: Arm Architecture Reference Manual (Arm DDI 0487), sections B2.9 (exclusives), B2.3 (acquire and release) and C6.2; LoongArch
-//! Reference Manual, volume 1, sections 2.2.7 and 2.2.8.
+//! Lowers exclusive, acquire/release and atomic memory accesses. Source: Arm Architecture Reference Manual (Arm DDI
+//! 0487), sections B2.9 (exclusives), B2.3 (acquire and release) and C6.2; LoongArch Reference Manual, volume 1,
+//! sections 2.2.7 and 2.2.8.
 
 use longma_loongarch::{Instruction as Code, Op as La};
 
@@ -12,19 +11,20 @@ use crate::instruction::{Instruction, Op};
 use crate::registers::*;
 use longma_translate::assembler::Goal;
 
-/// Whether the code of an instruction needs [`TRUTH`] for itself.
+/// Whether the lowered code of an instruction uses [`TRUTH`] as a temporary.
 pub(super) fn needs_truth(i: Instruction) -> bool {
     let (swap, change) = (i.word & 0x3fa0_7c00 == 0x08a0_7c00, i.word & 0x3f20_0c00 == 0x3820_0000);
     swap || change || i.word & 0xbfa0_7c00 == 0x0820_7c00
 }
 
-/// Barriers: all before what comes behind; loads before all that comes behind; all before the stores behind.
+/// Barrier hints: all accesses before all later ones; loads before all later accesses; all accesses before later
+/// stores.
 pub(super) const FULL: i32 = 0x10;
 const ACQUIRE: i32 = 0x14;
 const RELEASE: i32 = 0x12;
 
 impl Lowering<'_> {
-    /// Exclusive, ordered and atomic accesses.
+    /// Lowers the instruction. Returns false for other instructions.
     pub fn atomic(&mut self, i: Instruction) -> bool {
         use Op::*;
         match i.op {
@@ -39,7 +39,7 @@ impl Lowering<'_> {
             Casb | Cash | CasW | CasX => self.compare_and_swap(i),
             CaspW | CaspX => self.compare_and_swap_pair(i),
             Clrex => {
-                // A load of what nobody stores to exclusively.
+                // Moves the reservation to a location that is never stored to exclusively.
                 let to = self.temporary();
                 self.assembler.immediate(La::LlD, to, SLOTS, SLOT_OF_EXCLUSIVE);
             }
@@ -52,7 +52,7 @@ impl Lowering<'_> {
         self.assembler.push(Code { imm: hint, ..Code::new(La::Dbar) });
     }
 
-    /// Whether bit 15, o0, says acquire or release.
+    /// Emits the barrier if o0 (bit 15) requests acquire or release.
     fn barrier_if(&mut self, i: Instruction, hint: i32) {
         if i.bits(15, 1) != 0 {
             self.barrier(hint);
@@ -74,7 +74,8 @@ impl Lowering<'_> {
         self.put_sum(i.rd(), to, is_wide);
     }
 
-    /// The aligned word around a byte or a half, and how far to the right it is to be rotated for that: both in temporary registers.
+    /// Returns, in temporary registers, the address of the aligned word that contains a byte or halfword, and the
+    /// right-rotation in bits that brings the part to bit 0.
     fn word_around(&mut self, base: u8) -> (u8, u8) {
         let amount = self.temporary();
         self.assembler.immediate(La::SlliD, amount, base, 3);
@@ -92,17 +93,18 @@ impl Lowering<'_> {
         self.assembler.immediate(load, word, word, 0);
         self.assembler.immediate(La::StW, word, SLOTS, SLOT_OF_EXCLUSIVE);
         self.assembler.three(La::RotrW, word, word, amount);
-        let is_own = i.rd() != NONE && matches!(self.home(i.rd()), Place::Register(_));
+        let is_own = i.rd() != NONE && matches!(self.home(i.rd()), Location::Register(_));
         let to = if is_own { self.target(i.rd()) } else { word };
         self.assembler.field(La::BstrpickD, to, word, width - 1, 0);
         self.put(i.rd(), to, true, Facts::of_width(width));
     }
 
-    /// The store with `value`, a temporary register, at `address`; then 0 in Rs if it was done, 1 if not.
+    /// Emits the conditional store of `value`, a temporary register, to `address`. Rs becomes 0 on success and 1 on
+    /// failure.
     fn store_if_reserved(&mut self, i: Instruction, op: La, value: u8, address: u8) {
         self.assembler.immediate(op, value, address, 0);
-        // What goes to memory needs no register besides.
-        let is_own = i.rm() != NONE && matches!(self.home(i.rm()), Place::Register(_));
+        // A result that is written to memory does not need another register.
+        let is_own = i.rm() != NONE && matches!(self.home(i.rm()), Location::Register(_));
         let to = if is_own { self.target(i.rm()) } else { value };
         self.assembler.immediate(La::Xori, to, value, 1);
         self.put(i.rm(), to, true, Facts::of_width(1));
@@ -112,7 +114,7 @@ impl Lowering<'_> {
         let (is_wide, releases) = (i.bits(30, 1) != 0, i.bits(15, 1) != 0);
         let base = self.base(i);
         let from = self.source(i.rd(), is_wide);
-        // What a fault is to find is not written before.
+        // The store overwrites its source register, and Rs must be unchanged if it faults. So it uses a copy.
         let value = self.own_apart(from, base);
         self.assembler.copy(value, from);
         let op = match (is_wide, releases) {
@@ -124,7 +126,7 @@ impl Lowering<'_> {
         self.store_if_reserved(i, op, value, base);
     }
 
-    /// The word that was loaded, with the part changed: the store fails if it is not there any more.
+    /// Stores the loaded word with the part replaced. The store fails if the word has changed since.
     fn store_exclusive_part(&mut self, i: Instruction) {
         let width = 8 << i.bits(30, 2);
         let base = self.base(i);
@@ -191,12 +193,12 @@ impl Lowering<'_> {
         self.barrier(ACQUIRE);
     }
 
-    /// No acquiring load behind goes before it.
+    /// Later acquire loads must not move before this store.
     fn store_release(&mut self, i: Instruction) {
         let op = [La::AmswapDbB, La::AmswapDbH, La::AmswapDbW, La::AmswapDbD][i.bits(30, 2) as usize];
         let base = self.base(i);
         let from = self.source(i.rd(), i.bits(30, 2) == 3);
-        // An exchange with a barrier is one instruction; what was there is not asked for.
+        // A swap with a barrier is a single instruction. The old value is discarded.
         let old = self.temporary();
         self.three(op, old, from, base);
     }
@@ -209,7 +211,7 @@ impl Lowering<'_> {
         let size = i.bits(30, 2);
         let is_wide = size == 3;
         let base = self.base(i);
-        // What is compared is first sign-extended, as what is loaded comes.
+        // The comparison operand must be sign-extended, like the loaded value.
         let from = self.source(i.rm(), is_wide);
         let expected = self.own_apart(from, base);
         match size {
@@ -239,7 +241,7 @@ impl Lowering<'_> {
         self.put_sum(i.rm(), old, is_wide);
     }
 
-    /// CASP: two registers' worth at once, tried until nobody has come between.
+    /// CASP: compares and swaps a register pair. Retries until no other store interferes.
     fn compare_and_swap_pair(&mut self, i: Instruction) {
         let is_wide = i.op == Op::CaspX;
         let (expected, values) = ([i.rm(), i.rm() + 1], [i.rd(), i.rd() + 1]);
@@ -292,20 +294,20 @@ impl Lowering<'_> {
         self.put(expected[1], high, true, facts);
     }
 
-    /// The register with x`number`: its own, or `spare`, into which it is loaded.
+    /// Returns a register that contains x`number`: the assigned register, or `spare`, into which the value is loaded.
     fn value_in(&mut self, number: u8, spare: u8) -> u8 {
         if number == NONE {
             return 0;
         }
         match self.home(number) {
-            Place::Register(own) => return own,
-            Place::Scratch(scratch) => self.assembler.two(La::Movscr2gr, spare, scratch),
-            Place::Slot(offset) => self.assembler.immediate(La::LdD, spare, SLOTS, offset.into()),
+            Location::Register(own) => return own,
+            Location::Scratch(scratch) => self.assembler.two(La::Movscr2gr, spare, scratch),
+            Location::Slot(offset) => self.assembler.immediate(La::LdD, spare, SLOTS, offset.into()),
         }
         spare
     }
 
-    /// LDADD and its kin, and SWP.
+    /// LDADD and related instructions, and SWP.
     fn read_modify_write(&mut self, i: Instruction) -> bool {
         use Op::*;
         let size = i.bits(30, 2);
@@ -338,7 +340,7 @@ impl Lowering<'_> {
         true
     }
 
-    /// The same of a byte or a half: tried until nobody has come between.
+    /// Read-modify-write of a byte or halfword: a compare-and-swap loop.
     fn modify_part(&mut self, i: Instruction, value: u8, base: u8, change: La) {
         let is_half = i.bits(30, 2) == 1;
         let (load, extend, swap) =
@@ -348,7 +350,7 @@ impl Lowering<'_> {
         let is_signed = name.starts_with("lds") && !name.starts_with("ldset");
         let picks = matches!(change, La::Slt | La::Sltu);
         if picks {
-            // Compared as it is loaded.
+            // Extends the operand in the same way as the loaded value.
             let to = self.own_apart(value, base);
             if is_signed {
                 self.assembler.two(extend, to, value);
@@ -369,7 +371,7 @@ impl Lowering<'_> {
         self.swap_part(i, old, base, again, (extend, swap, last));
     }
 
-    /// The maximum or the minimum.
+    /// Maximum and minimum of a byte or halfword.
     fn pick_part(&mut self, i: Instruction, value: u8, base: u8, how: (La, La, La, u8, bool)) {
         let (load, extend, swap, last, is_signed) = how;
         let is_most = i.mnemonic().contains("max");
@@ -395,7 +397,7 @@ impl Lowering<'_> {
         self.swap_part(i, old, base, again, (extend, swap, last));
     }
 
-    /// Puts what is in [`TRUTH`] where `old`, zero-extended, was found.
+    /// Compare-and-swap of [`TRUTH`] over `old`, which is zero-extended. Branches to `again` on failure.
     fn swap_part(
         &mut self,
         i: Instruction,

@@ -1,6 +1,6 @@
-//! Shifts, bit fields, reversals, counts and checksums.
-//! Not the shifts of second operands (`operands`).
-//! Source: Arm Architecture Reference Manual (Arm DDI 0487), section C6.2; LoongArch Reference Manual, volume 1.
+//! Lowers shifts, bit-field operations, byte and bit reversals, bit counts and CRC instructions. `operands` lowers
+//! shifted second operands. Source: Arm Architecture Reference Manual (Arm DDI 0487), section C6.2; LoongArch Reference
+//! Manual, volume 1.
 
 use longma_loongarch::Op as La;
 
@@ -10,7 +10,7 @@ use super::operands::NONE;
 use crate::instruction::{Instruction, Op};
 
 impl Lowering<'_> {
-    /// Instructions on bits.
+    /// Lowers the instruction. Returns false for other instructions.
     pub fn bit_field(&mut self, i: Instruction) -> bool {
         use Op::*;
         if i.rd() == NONE && !matches!(i.op, Sbfm | Bfm | Ubfm | Extr) {
@@ -63,7 +63,7 @@ impl Lowering<'_> {
     fn extract_unsigned(&mut self, i: Instruction) {
         let ((first, last), is_wide, d) = (Self::field_of(i), i.is_wide(), i.rd());
         let size = if is_wide { 64 } else { 32 };
-        // A field of the low half needs no more of the register.
+        // If the field is within the low half, the upper half does not need to be valid.
         let from = self.source(i.rn(), is_wide && last >= 32);
         let facts = self.facts(i.rn());
         let to = self.target(d);
@@ -95,7 +95,7 @@ impl Lowering<'_> {
     fn extract_signed(&mut self, i: Instruction) {
         let ((first, last), is_wide, d) = (Self::field_of(i), i.is_wide(), i.rd());
         let size = if is_wide { 64 } else { 32 };
-        // A field of the low half needs no more of the register.
+        // If the field is within the low half, the upper half does not need to be valid.
         let from = self.source(i.rn(), last >= 32);
         let facts = self.facts(i.rn());
         let to = self.target(d);
@@ -110,7 +110,7 @@ impl Lowering<'_> {
                 return self.put(d, to, true, Facts { width: 64, sign: first >= 32 });
             }
             _ => {
-                // To the top, and down to its place.
+                // Shift the field to the top, then down to its final position.
                 let place = if last >= first { 0 } else { size - first };
                 let low = if last >= first { first } else { 0 };
                 self.assembler.immediate(La::SlliD, to, from, (63 - last).into());
@@ -191,7 +191,7 @@ impl Lowering<'_> {
             Op::RevX => (La::RevbD, Facts::NONE),
             Op::Clz => (of(La::ClzW, La::ClzD), Facts::of_width(7)),
             _ => {
-                // The bits that are like the sign, without the sign itself.
+                // Count the leading bits that equal the sign bit, excluding the sign bit itself.
                 self.assembler.immediate(of(La::SraiW, La::SraiD), to, from, if is_wide { 63 } else { 31 });
                 self.assembler.three(La::Xor, to, to, from);
                 self.assembler.two(of(La::ClzW, La::ClzD), to, to);

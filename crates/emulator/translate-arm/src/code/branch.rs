@@ -1,7 +1,5 @@
-//! Branches, calls and returns.
-//! Not what holds where they lead to (`lower`).
-//! Source: Arm Architecture Reference Manual (Arm DDI 0487), section C6.2 (B, BL, BR, BLR, RET, CBZ, TBZ); LoongArch Reference Manual,
-//! volume 1.
+//! Lowers branches, calls and returns. `lower` prepares the state that the target expects. Source: Arm Architecture
+//! Reference Manual (Arm DDI 0487), section C6.2 (B, BL, BR, BLR, RET, CBZ, TBZ); LoongArch Reference Manual, volume 1.
 
 use longma_loongarch::{Instruction as Code, Op as La};
 
@@ -12,14 +10,14 @@ use super::operands::{NONE, STACK};
 use crate::instruction::{Instruction, Op};
 use crate::registers::{LINK, SCRATCH, TABLE, TARGET, TEMPORARIES};
 use longma_translate::assembler::Goal;
-use longma_translate::parts::Part;
+use longma_translate::optimizations::Optimization;
 
 impl Lowering<'_> {
-    /// An instruction that goes elsewhere.
+    /// Lowers a branch, call or return.
     pub fn jump(&mut self, i: Instruction) {
         let behind = self.pc.wrapping_add(4);
         match i.op {
-            // What it leads to follows.
+            // The target follows in the same block.
             Op::B if self.index + 1 < self.block.0.len() => {}
             Op::B => {
                 if let Some(target) = i.target(self.pc) {
@@ -50,12 +48,13 @@ impl Lowering<'_> {
         self.constants[30] = None;
     }
 
-    /// A return jumps through r1 as LoongArch's own do. Other jumps do so with an offset, so that nobody takes them for returns; it names
-    /// the register, in case there is no code yet.
+    /// Emits an indirect jump. Returns jump through r1 with offset 0, the LoongArch return idiom. Other jumps use a
+    /// nonzero offset, so that the host does not predict them as returns. The offset also encodes the register, for the
+    /// case that the target is not translated yet.
     fn jump_to_register(&mut self, i: Instruction) {
         self.settle();
         let register = self.jumped_to(i.rn());
-        let is_return = i.op == Op::Ret && register == LINK && self.reach.options.has(Part::Returns);
+        let is_return = i.op == Op::Ret && register == LINK && self.reach.options.has(Optimization::Returns);
         let offset = if is_return { 0 } else { 4 * i32::from(register) };
         self.find_code(register);
         if offset != 0 {
@@ -64,14 +63,14 @@ impl Lowering<'_> {
         self.assembler.immediate(La::Jirl, 0, SCRATCH, offset);
     }
 
-    /// Reads the code address of the source address in a register.
+    /// Looks up the code address for the source address in a register.
     fn find_code(&mut self, register: u8) {
         let options = self.reach.options;
-        if options.has(Part::Table) {
+        if options.has(Optimization::Table) {
             self.assembler.three(La::LdxWu, SCRATCH, register, TABLE);
             return;
         }
-        // What is in it is not needed any more: the code behind a jump or a call begins with nothing in temporary registers.
+        // The spare register can be overwritten: temporaries are dead after a jump or call.
         let spare = if register == TEMPORARIES[1] { TEMPORARIES[2] } else { TEMPORARIES[1] };
         let (miss, over) = (self.assembler.label(), self.assembler.label());
         self.assembler.look_up_hashed(&options, 4, [SCRATCH, register, spare], miss);
@@ -81,7 +80,7 @@ impl Lowering<'_> {
         self.assembler.place(over);
     }
 
-    /// The register that a jump goes by: its own, or the one for others.
+    /// Returns the register for the jump: the assigned register, or [`TARGET`] if there is none.
     fn jumped_to(&mut self, number: u8) -> u8 {
         let register = self.whole(number);
         if register == SCRATCH || register == 0 {
@@ -118,7 +117,7 @@ impl Lowering<'_> {
             Some(false) => return,
             None => {}
         }
-        // Registers are brought into their form before the test reads them.
+        // Convert the tested registers before the test reads them.
         self.bring_tested(i);
         self.prepare_way(target);
         let test = match i.op {
@@ -131,7 +130,7 @@ impl Lowering<'_> {
         self.assembler.jump(test.branch(), goal);
     }
 
-    /// Whether a branch is taken, where what it tests is known.
+    /// Whether the branch is taken, if its operands are known constants.
     fn decided(&self, i: Instruction) -> Option<bool> {
         if i.op == Op::BCond {
             let Flags::Compared(comparison) = self.known.flags else { return None };
@@ -156,7 +155,7 @@ impl Lowering<'_> {
         })
     }
 
-    /// What a branch tests is brought into the form that it is read in.
+    /// Converts the registers that a branch tests to the form that the test needs.
     fn bring_tested(&mut self, i: Instruction) {
         let (is_wide, numbers) = match (i.op, self.known.flags) {
             (Op::BCond, Flags::Compared(Comparison { is_wide, operands, result, .. })) => {
@@ -193,7 +192,7 @@ impl Lowering<'_> {
         let value = self.source(i.rd(), i.is_wide());
         let facts = self.facts(i.rd());
         if bit == 63 || bit == 31 && facts.sign {
-            // The sign says it.
+            // The tested bit is the sign bit.
             let test = Test::of(TestOp::Less, value, 0);
             return if i.op == Op::Tbz { test.not() } else { test };
         }

@@ -1,6 +1,6 @@
-//! Instructions that set the condition flags: which flags are read, and the shortest way to have them.
-//! Not how conditions are tested (`flags`), nor floating-point comparisons (`float`).
-//! Source: Arm Architecture Reference Manual (Arm DDI 0487), sections C6.2 (ADDS to SUBS) and J1 (AddWithCarry).
+//! Lowers instructions that set condition flags. Determines which flags are read later and chooses the cheapest way to
+//! provide them. Source: Arm Architecture Reference Manual (Arm DDI 0487), sections C6.2 (ADDS to SUBS) and J1
+//! (AddWithCarry).
 
 use longma_loongarch::{Instruction as Code, Op as La};
 
@@ -12,23 +12,23 @@ use super::operands::{NONE, STACK};
 use crate::instruction::{Instruction, Op};
 use crate::registers::*;
 use longma_translate::assembler::Goal;
-use longma_translate::parts::Part;
+use longma_translate::optimizations::Optimization;
 
-/// What is read of the flags that an instruction sets.
+/// The uses of the flags that an instruction sets.
 #[derive(Debug, Default)]
-pub(super) struct Readers {
-    /// Flags that must be written: who reads them is elsewhere, or reads them all.
+pub(super) struct FlagUses {
+    /// Flags that must be written because they are read outside this block or as a whole.
     pub stored: u8,
-    /// Conditions, and the index of the instruction that reads each.
+    /// Conditions that are tested, each with the index of the instruction that tests it.
     pub conditions: Vec<(usize, u8)>,
-    /// An instruction before the last of them needs the register for the truth itself.
+    /// An instruction before the last use needs the [`TRUTH`] register itself.
     is_disturbed: bool,
-    /// Nobody reads them elsewhere, and who does here asks for conditions.
+    /// All uses are tests of conditions in this block.
     is_here: bool,
 }
 
-impl Readers {
-    /// The one condition that is read, be it in its opposite.
+impl FlagUses {
+    /// The condition that is tested, if it is the only one (a condition and its inverse count as one).
     pub fn only(&self) -> Option<u8> {
         let (_, first) = *self.conditions.first()?;
         let same = self.conditions.iter().all(|(_, condition)| condition >> 1 == first >> 1);
@@ -41,38 +41,39 @@ impl Readers {
     }
 }
 
-/// The condition of the extension's instructions that are always executed.
+/// The condition code of the extension's instructions that always execute.
 const ALWAYS: i32 = 14;
 
-/// How flags are to be had.
-enum Way {
-    /// From what is still there when they are read.
+/// A strategy to provide the flags.
+enum FlagStrategy {
+    /// Evaluate conditions where they are tested, from operands that are still available.
     Later(Comparison),
-    /// One condition, found out at once.
+    /// Evaluate a single condition immediately.
     Truth(u8),
-    /// As [`Self::Later`] up to an instruction that writes an operand; from there on one condition is read, which is found out before.
+    /// Like [`Self::Later`] until the instruction at the index overwrites an operand. Before it, evaluate the single
+    /// condition that is tested after it.
     LaterThenTruth(Comparison, usize, u8),
     Stored(u8),
 }
 
 impl Lowering<'_> {
-    /// Who reads the flags that this instruction sets.
-    pub fn readers(&self) -> Readers {
+    /// The uses of the flags that the current instruction sets.
+    pub fn readers(&self) -> FlagUses {
         let mut readers = self.all_readers();
         let options = self.reach.options;
-        readers.is_here = readers.stored == 0 && options.has(Part::Flags);
-        if !options.has(Part::Flags) {
+        readers.is_here = readers.stored == 0 && options.has(Optimization::Flags);
+        if !options.has(Optimization::Flags) {
             readers.stored = ALL;
         }
-        if !options.has(Part::Fusion) {
+        if !options.has(Optimization::Fusion) {
             readers.stored |= readers.flags();
             readers.conditions.clear();
         }
         readers
     }
 
-    fn all_readers(&self) -> Readers {
-        let mut readers = Readers::default();
+    fn all_readers(&self) -> FlagUses {
+        let mut readers = FlagUses::default();
         let mut is_disturbed = false;
         for (index, (pc, i)) in self.block.0.iter().enumerate().skip(self.index + 1) {
             let Some(i) = *i else {
@@ -101,7 +102,7 @@ impl Lowering<'_> {
         readers
     }
 
-    /// Whether a register of the source stays as it is up to the instruction at `last`.
+    /// Whether a source register is unchanged until the instruction at `last`.
     fn stays(&self, number: u8, from: usize, last: usize) -> bool {
         match number {
             NONE => true,
@@ -113,7 +114,7 @@ impl Lowering<'_> {
         }
     }
 
-    fn way(&self, comparison: Comparison, readers: &Readers) -> Way {
+    fn way(&self, comparison: Comparison, readers: &FlagUses) -> FlagStrategy {
         let last = readers.conditions.iter().map(|(index, _)| *index).max().unwrap_or(self.index);
         let operands = comparison.operands.filter(|(a, b)| {
             let second = match b {
@@ -129,13 +130,15 @@ impl Lowering<'_> {
             readers.conditions.iter().all(|(_, condition)| Self::can_test(comparison, *condition))
         };
         match readers.only() {
-            _ if readers.stored == 0 && all(kept) => Way::Later(kept),
-            Some(condition) if all(Comparison { result: None, ..comparison }) => Way::Truth(condition),
-            _ => self.later_then_truth(comparison, readers).unwrap_or(Way::Stored(readers.flags())),
+            _ if readers.stored == 0 && all(kept) => FlagStrategy::Later(kept),
+            Some(condition) if all(Comparison { result: None, ..comparison }) => {
+                FlagStrategy::Truth(condition)
+            }
+            _ => self.later_then_truth(comparison, readers).unwrap_or(FlagStrategy::Stored(readers.flags())),
         }
     }
 
-    fn later_then_truth(&self, comparison: Comparison, readers: &Readers) -> Option<Way> {
+    fn later_then_truth(&self, comparison: Comparison, readers: &FlagUses) -> Option<FlagStrategy> {
         let comparison = Comparison { result: None, ..comparison };
         let (a, b) = comparison.operands.filter(|(_, b)| !matches!(b, Second::Held(..)))?;
         if readers.stored != 0 || readers.is_disturbed {
@@ -145,9 +148,9 @@ impl Lowering<'_> {
             let second = if let Second::Register(b) = b { self.stays(b, self.index, last) } else { true };
             second && self.stays(a, self.index, last)
         };
-        // The last instruction before which both operands are there.
+        // The last instruction before which both operands are available.
         let last = (self.index + 1..self.block.0.len()).take_while(|last| stay(*last)).last()?;
-        // Those that add the carry need the register for the truth themselves.
+        // Instructions that add the carry need the truth register themselves.
         let adds =
             self.block.0[last].1.is_none_or(|i| matches!(i.op, Op::Adc | Op::Adcs | Op::Sbc | Op::Sbcs));
         let can_all =
@@ -156,10 +159,10 @@ impl Lowering<'_> {
             readers.conditions.iter().filter(|(index, _)| *index > last).map(|(_, condition)| *condition);
         let condition = late.next().filter(|condition| *condition < 14)?;
         let is_one = late.all(|other| other >> 1 == condition >> 1);
-        (can_all && is_one).then_some(Way::LaterThenTruth(comparison, last, condition))
+        (can_all && is_one).then_some(FlagStrategy::LaterThenTruth(comparison, last, condition))
     }
 
-    /// Before the instruction that writes an operand of the comparison: finds out the condition that is read behind it.
+    /// Before an instruction that overwrites a comparison operand: evaluates the condition that is tested afterwards.
     pub fn truth_before(&mut self) -> Option<Flags> {
         let (_, condition) = self.then_truth.take_if(|(index, _)| *index == self.index)?;
         let test = self.test(condition);
@@ -168,7 +171,7 @@ impl Lowering<'_> {
         Some(Flags::Truth(if holds { condition } else { condition ^ 1 }))
     }
 
-    /// An instruction that sets flags by the sum, difference or conjunction of `a` and `b`; `d` gets it.
+    /// Sets flags according to the sum, difference or conjunction of `a` and `b`, and writes the result to `d`.
     fn set_flags(&mut self, kind: Kind, i: Instruction, a: u8, b: Second, d: u8) {
         let is_wide = i.is_wide();
         let result = Some(d).filter(|d| *d != NONE);
@@ -176,21 +179,21 @@ impl Lowering<'_> {
         let readers = self.readers();
         self.then_truth = None;
         match self.way(comparison, &readers) {
-            Way::LaterThenTruth(kept, last, condition) => {
+            FlagStrategy::LaterThenTruth(kept, last, condition) => {
                 if d != NONE {
                     self.compute(comparison, d);
                 }
                 self.known.flags = Flags::Compared(kept);
                 self.then_truth = Some((last, condition));
             }
-            Way::Later(kept) => {
+            FlagStrategy::Later(kept) => {
                 if d != NONE {
                     self.compute(comparison, d);
                 }
                 self.known.flags =
                     if readers.conditions.is_empty() { Flags::Stored } else { Flags::Compared(kept) };
             }
-            Way::Truth(condition) => {
+            FlagStrategy::Truth(condition) => {
                 self.known.flags = Flags::Compared(Comparison { result: None, ..comparison });
                 let taken = self.taken;
                 let test = self.test(condition);
@@ -201,7 +204,7 @@ impl Lowering<'_> {
                 }
                 self.known.flags = Flags::Truth(if holds { condition } else { condition ^ 1 });
             }
-            Way::Stored(_) if self.suits_extension(kind, is_wide, &readers) => {
+            FlagStrategy::Stored(_) if self.suits_extension(kind, is_wide, &readers) => {
                 let (a, b) = self.compared(a, b, is_wide, true);
                 let value = self.store_flags(kind, (a, b), is_wide, 0);
                 let op = match kind {
@@ -213,7 +216,7 @@ impl Lowering<'_> {
                 self.known.flags = Flags::Extension;
                 self.put_sum(d, value, is_wide);
             }
-            Way::Stored(flags) => {
+            FlagStrategy::Stored(flags) => {
                 let operands = self.compared(a, b, is_wide, true);
                 let value = self.store_flags(kind, operands, is_wide, flags);
                 self.known.flags = self.truth_besides(kind, operands, is_wide, &readers);
@@ -222,9 +225,10 @@ impl Lowering<'_> {
         }
     }
 
-    /// Whether the extension's flag register takes less: of words, whose flags are read by conditions in this block. What a difference
-    /// carries stands there inverted, and a conjunction leaves C and V, which AArch64 clears: no condition may ask for those.
-    fn suits_extension(&self, kind: Kind, is_wide: bool, readers: &Readers) -> bool {
+    /// Whether the flag register of the binary-translation extension is cheaper: for 32-bit operations whose flags are
+    /// only tested in this block. The extension inverts the carry of a difference, and leaves C and V unchanged for a
+    /// conjunction, where AArch64 clears them. So these flags must not be needed.
+    fn suits_extension(&self, kind: Kind, is_wide: bool, readers: &FlagUses) -> bool {
         let flags = readers.flags();
         let is_costly = flags.count_ones() > 1 || flags & 1 != 0;
         let is_right = match kind {
@@ -232,12 +236,13 @@ impl Lowering<'_> {
             Kind::And => flags & 3 == 0,
             Kind::Add => true,
         };
-        self.reach.options.has(Part::Lbt) && !is_wide && readers.is_here && is_costly && is_right
+        self.reach.options.has(Optimization::Lbt) && !is_wide && readers.is_here && is_costly && is_right
     }
 
-    /// Flags have been written for who reads them elsewhere: where one condition is read here, it is found out besides, which takes less.
-    fn truth_besides(&mut self, kind: Kind, (a, b): (u8, u8), is_wide: bool, readers: &Readers) -> Flags {
-        let here = Readers { stored: 0, conditions: readers.conditions.clone(), ..*readers };
+    /// Flags have been written for uses outside this block. If a single condition is tested in this block, evaluates it
+    /// as well, which is cheaper than testing the flags.
+    fn truth_besides(&mut self, kind: Kind, (a, b): (u8, u8), is_wide: bool, readers: &FlagUses) -> Flags {
+        let here = FlagUses { stored: 0, conditions: readers.conditions.clone(), ..*readers };
         let Some(condition) = here.only().filter(|_| kind == Kind::Sub && is_wide) else {
             return Flags::Stored;
         };
@@ -254,7 +259,7 @@ impl Lowering<'_> {
         Flags::StoredTruth(if holds { condition } else { condition ^ 1 })
     }
 
-    /// The sum, difference or conjunction, into the register of the source.
+    /// Computes the sum, difference or conjunction into the register of `d`.
     fn compute(&mut self, comparison: Comparison, d: u8) {
         let Some((a, b)) = comparison.operands else { return };
         let is_wide = comparison.is_wide;
@@ -297,7 +302,8 @@ impl Lowering<'_> {
         }
     }
 
-    /// Computes the result of two operands, of words with their sign above, in a temporary register, and writes these of its flags.
+    /// Computes the result of two operands into a temporary register and writes its `flags`. 32-bit operands must be
+    /// sign-extended.
     fn store_flags(&mut self, kind: Kind, (a, b): (u8, u8), is_wide: bool, flags: u8) -> u8 {
         let value = self.temporary();
         let op = match (kind, is_wide) {
@@ -309,7 +315,7 @@ impl Lowering<'_> {
         };
         self.assembler.three(op, value, a, b);
         if kind == Kind::Sub && flags & 1 != 0 {
-            // A difference overflows where its sign is not that of the comparison.
+            // A difference overflows if its sign differs from the result of the signed comparison.
             let sign = self.temporary();
             self.assembler.three(La::Slt, sign, value, 0);
             if flags & 8 != 0 {
@@ -352,7 +358,7 @@ impl Lowering<'_> {
         value
     }
 
-    /// Writes N and Z of a value, of a word with its sign above, as far as they are among `flags`.
+    /// Writes N and Z of a value, as far as `flags` includes them. 32-bit values must be sign-extended.
     fn store_sign_and_zero(&mut self, value: u8, flags: u8) {
         if flags & 8 != 0 {
             self.assembler.three(La::Slt, TRUTH, value, 0);
@@ -364,7 +370,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// Instructions that set flags.
+    /// Lowers an instruction that sets flags. Returns false for other instructions.
     pub fn compare(&mut self, i: Instruction) -> bool {
         use Op::*;
         let stack = |number| if number == NONE { STACK } else { number };
@@ -374,7 +380,7 @@ impl Lowering<'_> {
                 let value = i.arithmetic_immediate();
                 match (i.op, value) {
                     (AddsImm, 0) => self.set_flags(Kind::Add, i, stack(n), Second::Constant(0), d),
-                    // A sum carries where the difference from the negative borrows not.
+                    // An addition carries if and only if subtracting the negated value does not borrow.
                     (AddsImm, _) => self.set_flags(Kind::Sub, i, stack(n), Second::Constant(-value), d),
                     _ => self.set_flags(Kind::Sub, i, stack(n), Second::Constant(value), d),
                 }
@@ -415,7 +421,7 @@ impl Lowering<'_> {
         Second::Held(register, facts)
     }
 
-    /// CCMP and CCMN: a comparison if a condition holds, and given flags if not.
+    /// CCMP and CCMN: compares if a condition holds, and sets the flags to an immediate otherwise.
     fn compare_if(&mut self, i: Instruction) {
         let (condition, given) = (i.condition(), i.bits(0, 4) as u8);
         let immediate = i64::from(i.bits(16, 5));
@@ -441,7 +447,8 @@ impl Lowering<'_> {
         }
     }
 
-    /// Whether `wanted` holds of a comparison that is made if `condition` holds, and otherwise `otherwise`.
+    /// Evaluates condition `wanted` of a conditional comparison into [`TRUTH`]. `otherwise` is the outcome if
+    /// `condition` does not hold.
     fn truth_if(&mut self, condition: u8, comparison: Comparison, wanted: u8, otherwise: bool) {
         if condition >= 14 {
             self.known.flags = Flags::Compared(comparison);
@@ -450,14 +457,14 @@ impl Lowering<'_> {
         }
         let first = self.test(condition);
         let (mask, is_opposite) = if otherwise {
-            // Where it does not hold, the result does.
+            // If the condition does not hold, the result is true.
             let to = self.temporary();
             self.truth(first.not(), to);
             (to, false)
         } else {
             self.mask(first)
         };
-        // What is masked by may be the register that holds the truth so far.
+        // The mask may be in the truth register, which is overwritten below.
         let mask = if mask == TRUTH {
             let to = self.temporary();
             self.assembler.copy(to, TRUTH);
@@ -482,7 +489,7 @@ impl Lowering<'_> {
         self.assembler.three(op, TRUTH, TRUTH, mask);
     }
 
-    /// Writes flags: those of a comparison if `condition` holds, and `given` ones if not.
+    /// Writes the flags of a conditional comparison: those of the comparison if `condition` holds, `given` otherwise.
     fn store_if(&mut self, condition: u8, comparison: Comparison, given: u8, flags: u8) {
         let over = self.assembler.label();
         if let Some((a, b)) = comparison.operands.filter(|_| comparison.is_wide) {
@@ -513,11 +520,11 @@ impl Lowering<'_> {
         let (a, b) = self.compared(a, b, comparison.is_wide, true);
         self.store_flags(comparison.kind, (a, b), comparison.is_wide, flags);
         self.assembler.place(over);
-        // What has been loaded on one way only is not there on the other.
+        // Registers that were loaded on only one of the two paths are not valid after they join.
         self.known.kept = [None; 3];
     }
 
-    /// ADC and SBC: the second operand of SBC is inverted.
+    /// ADC and SBC. SBC adds the inverted second operand.
     fn with_carry(&mut self, i: Instruction) {
         let is_wide = i.is_wide();
         let sets = matches!(i.op, Op::Adcs | Op::Sbcs);
@@ -549,7 +556,7 @@ impl Lowering<'_> {
             self.free(both);
         }
         if flags & 2 != 0 {
-            // It carries where both have the highest bit, or one and the sum has not.
+            // Carry: the top bit is set in both operands, or in one of them and clear in the sum.
             let either = self.temporary();
             self.assembler.three(La::Or, either, a, b);
             self.assembler.three(La::Andn, either, either, value);

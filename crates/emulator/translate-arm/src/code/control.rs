@@ -1,7 +1,6 @@
-//! System registers, barriers, hints, and what programs may do to caches.
-//! Not the calls of the system.
-//! Source: Arm Architecture Reference Manual (Arm DDI 0487), sections C5.2, C5.3 and C6.2 (MRS, MSR, DMB, DSB, HINT); LoongArch Reference
-//! Manual, volume 1, section 2.2.8.
+//! Lowers system register accesses, barriers, hints and cache maintenance. Source: Arm Architecture Reference Manual
+//! (Arm DDI 0487), sections C5.2, C5.3 and C6.2 (MRS, MSR, DMB, DSB, HINT); LoongArch Reference Manual, volume 1,
+//! section 2.2.8.
 
 use longma_loongarch::{Instruction as Code, Op as La};
 
@@ -13,22 +12,22 @@ use super::operands::NONE;
 use crate::instruction::{Instruction, Op};
 use crate::registers::*;
 
-/// Loads before what comes behind; stores before stores.
+/// Barrier hints: loads before later accesses; stores before later stores.
 const OF_LOADS: i32 = 0x14;
 const OF_STORES: i32 = 0x1a;
-/// CTR_EL0: lines of 64 bytes, in both caches, and caches that must be told of new code.
+/// CTR_EL0: 64-byte lines in both caches; instruction cache maintenance is required after code changes.
 const CACHES: i64 = 0x8444_c004;
 /// DCZID_EL0: DC ZVA clears 64 bytes.
 const CLEARED: i64 = 4;
-/// What the stable counter counts in a second.
+/// Frequency of the stable counter.
 const COUNTER_HZ: i64 = 100_000_000;
 
 impl Lowering<'_> {
-    /// Instructions of the system's state.
+    /// Lowers the instruction. Returns false for other instructions.
     pub fn system(&mut self, i: Instruction) -> bool {
         use Op::*;
         match i.op {
-            // ISB: what has changed has been told by IC IVAU.
+            // ISB does nothing: IC IVAU has already invalidated changed code.
             Hint | Isb | DcCvac | DcCvau | DcCivac => {}
             Dmb | Dsb => {
                 let hint = match i.bits(8, 2) {

@@ -1,7 +1,6 @@
-//! Conversions between formats and to and from integers.
-//! Not those to and from fixed-point numbers, and the rarest: they are the engine's (`service`).
-//! Source: Arm Architecture Reference Manual (Arm DDI 0487), section C7.2 (FCVT, FCVTZS, SCVTF and their kin); LoongArch Reference Manual,
-//! volume 1, section 3.2.3.
+//! Lowers conversions between floating-point formats and to and from integers. The engine executes fixed-point and rare
+//! conversions (`service`). Source: Arm Architecture Reference Manual (Arm DDI 0487), section C7.2 (FCVT, FCVTZS, SCVTF
+//! and related instructions); LoongArch Reference Manual, volume 1, section 3.2.3.
 
 use longma_loongarch::{Instruction as Code, Op as La};
 
@@ -12,7 +11,7 @@ use crate::instruction::{Instruction, Op};
 use longma_translate::assembler::Goal;
 
 impl Lowering<'_> {
-    /// Conversions.
+    /// Lowers the instruction. Returns false for other instructions.
     pub fn conversion(&mut self, i: Instruction) -> bool {
         use Op::*;
         match i.op {
@@ -74,7 +73,7 @@ impl Lowering<'_> {
         if is_wide {
             return self.put(d, to, true, Facts::NONE);
         }
-        // What has more than 32 bits becomes all ones.
+        // Saturate: values that need more than 32 bits become all ones.
         let excess = self.temporary();
         self.assembler.immediate(La::SrliD, excess, to, 32);
         self.assembler.three(La::Sltu, excess, 0, excess);
@@ -105,9 +104,10 @@ impl Lowering<'_> {
         let done = self.assembler.label();
         self.assembler.two(La::Movgr2frD, d, from);
         self.assembler.two(convert, d, d);
-        // Where the highest bit is set, that was another number, which is rounded only where this one is.
+        // If the top bit is set, the signed conversion was wrong. It was inexact only if the correct conversion is
+        // inexact too, so the accumulated flags stay correct.
         self.assembler.jump(Code { j: from, d: 0, ..Code::new(La::Bge) }, Goal::Label(done));
-        // Half of it, with what is lost kept in the last bit, and that twice.
+        // Convert half the value, with the lost bit ORed into the last one (sticky), and double the result.
         let half = self.temporary();
         let last = self.temporary();
         self.assembler.immediate(La::Andi, last, from, 1);

@@ -1,33 +1,33 @@
-//! Loops translated several times: what holds where a round follows another is not what holds where the first begins, and less is to be done
-//! there; and what each of several rounds adds to a pointer is added once.
-//! A copy has addresses of its own: those of the source with the copy's number above.
-//! Not which loops there are (`loops`).
+//! Copies innermost loops so that later iterations can rely on state that the first one establishes. Short loops are
+//! copied several times, so that pointer increments are added once for several iterations. The addresses of a copy are
+//! the source addresses with the copy's number in the top byte.
 
 use super::loops::Loops;
 use super::reach::Reach;
 use crate::instruction::{Instruction, Op, Operand};
 
-/// Above what addresses have.
+/// Bit position of the copy number, above all source addresses.
 const SHIFT: u32 = 56;
-/// So many instructions of a loop are translated twice.
-const MOST_INSTRUCTIONS: usize = 120;
-/// And so many of a unit in all.
-const MOST_OF_UNIT: usize = 1000;
-/// A loop that is no longer than this has copies that follow each other, so that its pointers move once in so many rounds.
+/// Longer loops are not copied.
+const MAX_INSTRUCTIONS: usize = 120;
+/// Maximum number of copied instructions in a unit.
+const MAX_OF_UNIT: usize = 1000;
+/// Loops of up to this many instructions get [`ROUNDS`] copies in sequence, so that their pointers are updated once in
+/// this many iterations.
 const SHORT: usize = 20;
 const ROUNDS: u64 = 4;
 
-/// The source's address.
+/// The source address without the copy number.
 pub(super) const fn source(pc: u64) -> u64 {
     pc << (64 - SHIFT) >> (64 - SHIFT)
 }
 
-/// The number of the copy that an address is of: 0 for the first.
+/// The copy number of an address; 0 for the original.
 const fn copy_of(pc: u64) -> u64 {
     pc >> SHIFT
 }
 
-/// Whether an instruction moves a pointer, or counts: what it adds can be added later.
+/// Whether an instruction increments a pointer or counter, so that the addition can be deferred.
 fn is_step(i: Instruction) -> bool {
     let counts = matches!(i.op, Op::AddImm | Op::SubImm) && i.is_wide() && i.rd() == i.rn();
     counts || matches!(i.row().operands.last(), Some(Operand::Address(b't' | b'p' | b'i' | b'j')))
@@ -36,10 +36,10 @@ fn is_step(i: Instruction) -> bool {
 impl Reach {
     /// Adds copies of each innermost loop.
     pub(super) fn copy_loops(&mut self, loops: &Loops) {
-        let mut left = MOST_OF_UNIT;
+        let mut left = MAX_OF_UNIT;
         for leaders in loops.innermost() {
             let instructions: Vec<_> = leaders.iter().flat_map(|leader| self.block(*leader).0).collect();
-            if instructions.len() > MOST_INSTRUCTIONS.min(left) {
+            if instructions.len() > MAX_INSTRUCTIONS.min(left) {
                 continue;
             }
             let steps = instructions.iter().any(|(_, i)| i.is_some_and(is_step));
@@ -52,15 +52,15 @@ impl Reach {
         }
     }
 
-    /// Where a jump from the block of `leader` to a place in the source leads: into the next copy of the loop if it goes back, and out of it
-    /// if it leaves the loop.
+    /// The target of a jump from the block of `leader` to a source address: backward jumps within the loop lead to the
+    /// next copy, and jumps out of the loop to the original.
     pub(super) fn lead(&self, leader: u64, to: u64) -> u64 {
         let goes_back = to <= source(leader);
         let copy = copy_of(leader) + u64::from(goes_back);
         if copy == 0 || !self.loops.share(leader, to) {
             return to;
         }
-        // The last is followed by the one behind the first round.
+        // After the last copy, the first copy follows again.
         let copied = [copy, 1].map(|copy| to | copy << SHIFT);
         copied.into_iter().find(|copied| self.leaders.contains(copied)).unwrap_or(to)
     }

@@ -1,23 +1,22 @@
-//! Condition flags: put off until a condition is read, or written to the condition flags of LoongArch.
-//! Not the instructions that set them (`compare`), nor those that read conditions.
-//! Source: Arm Architecture Reference Manual (Arm DDI 0487), sections C1.2.4 (conditions) and J1 (AddWithCarry).
+//! Condition flags: deferred until a condition is tested, or written to LoongArch condition flags. Source: Arm
+//! Architecture Reference Manual (Arm DDI 0487), sections C1.2.4 (conditions) and J1 (AddWithCarry).
 
 use longma_loongarch::{Instruction as Code, Op as La, State};
 use serde::{Deserialize, Serialize};
 
 use super::known::Facts;
-use super::loops::Homes;
+use super::loops::RegisterAssignment;
 use super::lower::Lowering;
 use super::operands::{NONE, STACK};
 use crate::registers::*;
-use longma_translate::front_end::Structures;
+use longma_translate::front_end::UserMemory;
 
-/// N, Z, C and V, as the immediates of instructions have them.
+/// N, Z, C and V as in instruction immediates: bits 3 to 0.
 pub(super) const ALL: u8 = 15;
-/// Carry set: no borrow.
+/// Condition CS: carry set, that is, no borrow.
 pub(super) const CARRY_SET: u8 = 2;
 
-/// Which flags decide a condition.
+/// The flags that a condition depends on.
 pub(super) fn flags_of(condition: u8) -> u8 {
     match condition >> 1 {
         0 => 4,
@@ -31,7 +30,7 @@ pub(super) fn flags_of(condition: u8) -> u8 {
     }
 }
 
-/// Whether a condition holds with these flags.
+/// Whether a condition holds for the given flags.
 pub(super) fn holds(condition: u8, flags: u8) -> bool {
     let [n, z, c, v] = [8, 4, 2, 1].map(|bit| flags & bit != 0);
     let base = match condition >> 1 {
@@ -47,7 +46,7 @@ pub(super) fn holds(condition: u8, flags: u8) -> bool {
     base != (condition & 1 != 0)
 }
 
-/// What flags are to be computed from.
+/// The operation that sets the flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Kind {
     Sub,
@@ -58,52 +57,52 @@ pub(super) enum Kind {
 /// A second operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Second {
-    /// A general register of the source.
+    /// A source register.
     Register(u8),
     Constant(i64),
-    /// A register of LoongArch's for this instruction, and what is known of its value.
+    /// A LoongArch register that is valid only within this instruction, and what is known about its value.
     Held(u8, Facts),
 }
 
-/// An instruction that sets flags, whose operands, or whose result, are still in their registers.
+/// A flag-setting operation whose operands or result are still available in their registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Comparison {
     pub kind: Kind,
     pub is_wide: bool,
-    /// The operands, if they are still there.
+    /// The operands, if still available.
     pub operands: Option<(u8, Second)>,
-    /// The register of the source with the result, if it is still there.
+    /// The source register that holds the result, if still available.
     pub result: Option<u8>,
 }
 
-/// Where the condition flags are.
+/// The representation of the condition flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Flags {
-    /// In LoongArch's, as far as they are read.
+    /// In LoongArch condition flags, as far as they are read later.
     Stored,
-    /// Nowhere: what they come from is there.
+    /// Deferred: computed from the comparison.
     Compared(Comparison),
-    /// A register says whether this condition holds, and no other is read.
+    /// [`TRUTH`] holds the outcome of this condition, the only one that is tested.
     Truth(u8),
-    /// In LoongArch's, and a register says whether this condition holds.
+    /// In LoongArch condition flags. In addition, [`TRUTH`] holds the outcome of this condition.
     StoredTruth(u8),
-    /// A condition flag does.
+    /// [`FLOAT_TRUTH`] holds the outcome of this condition.
     FloatTruth(u8),
     /// In the flag register of the binary-translation extension.
     Extension,
 }
 
-/// A test that can be made at once.
+/// A test that a single branch can make.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Test {
     pub op: TestOp,
     pub j: u8,
     pub k: u8,
-    /// It is the opposite.
+    /// The test is negated.
     pub is_opposite: bool,
 }
 
-/// What a test asks.
+/// The kind of test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TestOp {
     Equal,
@@ -126,7 +125,7 @@ impl Test {
         if opposite { self.not() } else { self }
     }
 
-    /// The branch that is taken if it holds.
+    /// The branch that is taken if the test holds.
     pub fn branch(self) -> Code {
         let (holds, fails) = match self.op {
             TestOp::Equal if self.k == 0 => (La::Beqz, La::Bnez),
@@ -139,24 +138,24 @@ impl Test {
     }
 }
 
-/// A comparison with 1 or -1 that is one with zero as well: that, and its condition.
+/// Replaces a comparison with 1 or -1 by an equivalent comparison with zero: returns the constant and the condition.
 fn with_zero(value: i64, is_wide: bool, condition: u8) -> Option<(i64, u8)> {
     const ZERO_SET: u8 = 0;
     let value = if is_wide { value } else { (value as i32).into() };
     let opposite = condition & 1;
     match (value, condition >> 1) {
-        // Below 1 is 0; less than 1 is no more than 0.
+        // Unsigned `x < 1` is `x == 0`; signed `x < 1` is `x <= 0`.
         (1, 1) => Some((0, ZERO_SET | (opposite ^ 1))),
         (1, 5) => Some((0, 12 | opposite)),
-        // More than -1 is at least 0.
+        // Signed `x > -1` is `x >= 0`.
         (-1, 6) => Some((0, 10 | opposite)),
-        // Above 0 is not 0.
+        // Unsigned `x > 0` is `x != 0`.
         (0, 4) => Some((0, ZERO_SET | (opposite ^ 1))),
         _ => None,
     }
 }
 
-/// The test for a condition of a difference.
+/// Returns the test for a condition of a difference.
 fn test_of_order(condition: u8, a: u8, b: u8) -> Test {
     let opposite = condition & 1 != 0;
     match condition >> 1 {
@@ -168,12 +167,13 @@ fn test_of_order(condition: u8, a: u8, b: u8) -> Test {
     }
 }
 
-/// A comparison with a constant as one with its neighbour, where that takes an instruction less to have: the neighbour, and the condition.
+/// Replaces a comparison with a constant by one with the adjacent constant, if that is cheaper to load. Returns the
+/// constant and the condition.
 fn cheaper(value: i64, is_wide: bool, condition: u8) -> Option<(i64, u8)> {
     let is_short =
         |value: i64| (-2048..2048).contains(&value) || value & 0xfff == 0 && value == i64::from(value as i32);
     let opposite = condition & 1;
-    // CS is HI of one less, GE is GT; HI is CS of one more, GT is GE.
+    // CS is HI with the constant minus one, and GE is GT. HI is CS with the constant plus one, and GT is GE.
     let (neighbour, condition) = match condition >> 1 {
         1 => (value.wrapping_sub(1), 8),
         5 => (value.wrapping_sub(1), 12),
@@ -181,14 +181,14 @@ fn cheaper(value: i64, is_wide: bool, condition: u8) -> Option<(i64, u8)> {
         6 => (value.wrapping_add(1), 10),
         _ => return None,
     };
-    // At an end of the numbers there is none.
+    // There is no adjacent constant at the ends of the range.
     let is_end = matches!(value, 0 | -1 | i64::MIN | i64::MAX);
     (is_wide && !is_end && !is_short(value) && is_short(neighbour))
         .then_some((neighbour, condition | opposite))
 }
 
 impl Lowering<'_> {
-    /// The test that says whether a condition holds; AL and NV have none.
+    /// Returns the test for a condition. AL and NV have no test.
     pub fn test(&mut self, condition: u8) -> Test {
         let opposite = condition & 1 != 0;
         match self.known.flags {
@@ -212,7 +212,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// Conditions of several stored flags.
+    /// Conditions that depend on several stored flags.
     fn test_of_several(&mut self, condition: u8) -> Test {
         let opposite = condition & 1 != 0;
         let (first, second) = (self.temporary(), self.temporary());
@@ -234,7 +234,7 @@ impl Lowering<'_> {
         Test::of(TestOp::Equal, first, 0).not_if(opposite)
     }
 
-    /// Both operands of a comparison in a form that compares as they do; `signed` if it matters.
+    /// Returns both operands in a form that can be compared directly. `signed` selects a signed comparison.
     pub fn compared(&mut self, a: u8, b: Second, is_wide: bool, signed: bool) -> (u8, u8) {
         if is_wide {
             let a = self.whole(a);
@@ -271,7 +271,7 @@ impl Lowering<'_> {
         (a, b)
     }
 
-    /// Whether two words are extended in the same way, one of them at least, so that they compare as they are.
+    /// Whether both words are extended in the same way, so that they can be compared as 64-bit values.
     fn are_alike(&self, a: u8, b: Second) -> bool {
         let first = self.facts(a);
         match b {
@@ -284,12 +284,12 @@ impl Lowering<'_> {
         }
     }
 
-    /// The sign of a value of 64 or 32 bits as that of a register.
+    /// Returns a register whose sign bit is that of the 64-bit or 32-bit value.
     fn with_sign(&mut self, number: u8, is_wide: bool) -> u8 {
         if is_wide { self.whole(number) } else { self.signed_word(number) }
     }
 
-    /// Whether [`Self::test_of`] can do with the operands, or with the result.
+    /// Whether [`Self::test_of`] can evaluate the condition from the operands or the result that are still available.
     pub fn can_test(comparison: Comparison, condition: u8) -> bool {
         let by_result = matches!(condition >> 1, 0 | 2) || comparison.kind == Kind::And;
         if comparison.result.is_some() && by_result {
@@ -314,7 +314,9 @@ impl Lowering<'_> {
         if let (Some(_), 0 | 2) = (comparison.result, condition >> 1) {
             return self.test_of_result(comparison, condition);
         }
-        let Some((a, b)) = comparison.operands else { unreachable!("the flags were to be written") };
+        let Some((a, b)) = comparison.operands else {
+            unreachable!("flags without operands have been stored")
+        };
         if let (Kind::Sub, Second::Constant(value)) = (comparison.kind, b)
             && let Some((value, condition)) = with_zero(value, is_wide, condition)
         {
@@ -325,7 +327,7 @@ impl Lowering<'_> {
             if condition >> 1 != 1 {
                 return self.test_of_result(comparison, condition);
             }
-            // A sum that is less than one of its operands has carried.
+            // A sum carries if it is below one of its operands.
             let sum = self.result_of(comparison);
             let (sum, first) = if is_wide {
                 (sum, self.whole(a))
@@ -352,7 +354,7 @@ impl Lowering<'_> {
         test_of_order(condition, a, b)
     }
 
-    /// Conditions that the result decides: whether it is zero or negative; of AND all, since C and V are clear.
+    /// Conditions that depend only on the result: zero or negative. For AND, all conditions, since C and V are clear.
     fn test_of_result(&mut self, comparison: Comparison, condition: u8) -> Test {
         let opposite = condition & 1 != 0;
         let is_wide = comparison.is_wide;
@@ -364,16 +366,16 @@ impl Lowering<'_> {
         match condition >> 1 {
             0 => Test::of(TestOp::Equal, value, 0).not_if(opposite),
             2 => Test::of(TestOp::Less, value, 0).not_if(opposite),
-            // C and V are clear: LS, VC, CC always hold, GE is PL.
+            // C and V are clear: LS, VC and CC always hold, and GE equals PL.
             1 | 3 | 4 => Test::of(TestOp::Equal, 0, 0).not_if(!opposite),
             5 => Test::of(TestOp::Less, value, 0).not_if(!opposite),
             _ => Test::of(TestOp::Less, 0, value).not_if(opposite),
         }
     }
 
-    /// The result of a comparison in a temporary register; of words with the sign above.
+    /// Computes the result of a comparison into a temporary register. 32-bit results are sign-extended.
     fn result_of(&mut self, comparison: Comparison) -> u8 {
-        let Some((a, b)) = comparison.operands else { unreachable!("the operands are there") };
+        let Some((a, b)) = comparison.operands else { unreachable!("the operands are available") };
         let is_wide = comparison.is_wide;
         let first = if is_wide { self.whole(a) } else { self.word(a) };
         let to = self.own(first);
@@ -407,7 +409,7 @@ impl Lowering<'_> {
         to
     }
 
-    /// Whether a test holds, as 0 or 1, in a register: `to`.
+    /// Evaluates a test into register `to`, as 0 or 1.
     pub fn truth(&mut self, test: Test, to: u8) {
         let Test { op, j, k, is_opposite } = test;
         match op {
@@ -436,7 +438,8 @@ impl Lowering<'_> {
         }
     }
 
-    /// Puts into [`TRUTH`] what is not zero if a test holds or, if this gives false, if it does not.
+    /// Evaluates a test into [`TRUTH`]. If this returns true, a nonzero value means that the test holds; otherwise,
+    /// that it does not.
     pub fn store_truth(&mut self, test: Test) -> bool {
         let Test { op, j, k, is_opposite } = test;
         match op {
@@ -449,7 +452,7 @@ impl Lowering<'_> {
         is_opposite == (op == TestOp::Equal)
     }
 
-    /// A register that is not zero if a test holds or, as the second value says, if it does not.
+    /// Returns a register that is nonzero if the test holds. The meaning is inverted if the second value is true.
     pub fn mask(&mut self, test: Test) -> (u8, bool) {
         let Test { op, j, k, is_opposite } = test;
         if op == TestOp::Equal && k == 0 {
@@ -474,8 +477,8 @@ impl Lowering<'_> {
 }
 
 impl Flags {
-    /// Writes the flags of a thread.
-    pub(super) fn settle(self, state: &mut State, homes: &Homes, memory: &dyn Structures) {
+    /// Writes the pending flags to a thread's state.
+    pub(super) fn settle(self, state: &mut State, homes: &RegisterAssignment, memory: &dyn UserMemory) {
         let satisfying = |condition: u8| (0..16).find(|flags| holds(condition, *flags)).unwrap_or(0);
         let flags = match self {
             Self::Stored | Self::StoredTruth(_) => return,
@@ -485,7 +488,7 @@ impl Flags {
             }
             Self::Compared(comparison) => comparison.flags(state, homes, memory),
             Self::Extension => {
-                // N, Z, C and V share SF, ZF, CF and OF.
+                // N, Z, C and V correspond to SF, ZF, CF and OF.
                 [7, 6, 0, 11].iter().fold(0, |sum, bit| sum << 1 | (state.lbt.eflags >> bit & 1) as u8)
             }
         };
@@ -494,7 +497,7 @@ impl Flags {
 }
 
 impl Comparison {
-    fn flags(self, state: &State, homes: &Homes, memory: &dyn Structures) -> u8 {
+    fn flags(self, state: &State, homes: &RegisterAssignment, memory: &dyn UserMemory) -> u8 {
         let value = |number: u8| match number {
             STACK => state.r(STACK_POINTER),
             NONE => 0,
@@ -515,7 +518,7 @@ impl Comparison {
         )
     }
 
-    /// The flags that it makes of two values.
+    /// Returns the flags of the operation on two values.
     pub(super) fn flags_of(self, a: u64, b: u64) -> u8 {
         let bits = if self.is_wide { 64 } else { 32 };
         let cut = |value: u64| if self.is_wide { value } else { value & 0xffff_ffff };
@@ -528,12 +531,12 @@ impl Comparison {
     }
 }
 
-/// N and Z of a result of so many bits.
+/// N and Z of a result that is `bits` wide.
 pub(super) fn of_result(result: u64, bits: u32) -> u8 {
     ((result >> (bits - 1) & 1) as u8) << 3 | u8::from(result == 0) << 2
 }
 
-/// A sum of so many bits and its flags.
+/// Returns the sum of two values that are `bits` wide, and its flags.
 pub(super) fn add_with_carry(a: u64, b: u64, carry: bool, bits: u32) -> (u64, u8) {
     let all = u64::MAX >> (64 - bits);
     let wide = u128::from(a) + u128::from(b) + u128::from(carry);

@@ -1,10 +1,9 @@
-//! Scalar floating-point arithmetic, comparison, selection and moves.
-//! Not conversions (`conversion`).
-//! Source: Arm Architecture Reference Manual (Arm DDI 0487), sections A1.5 (NaNs), C7.2; LoongArch Reference Manual, volume 1, section 3.2.
+//! Lowers scalar floating-point arithmetic, comparisons, selects and moves. Source: Arm Architecture Reference Manual
+//! (Arm DDI 0487), sections A1.5 (NaNs), C7.2; LoongArch Reference Manual, volume 1, section 3.2.
 
 use longma_loongarch::{Instruction as Code, Op as La};
 
-use super::compare::Readers;
+use super::compare::FlagUses;
 use super::flags::{Flags, TestOp, holds};
 use super::known::Facts;
 use super::lower::Lowering;
@@ -13,7 +12,7 @@ use crate::instruction::{Instruction, Op, float_immediate};
 use crate::registers::*;
 use longma_translate::assembler::Goal;
 
-/// Comparisons of LoongArch, each quiet and signaling, of singles and doubles.
+/// A LoongArch comparison: quiet and signaling, single and double precision.
 #[derive(Clone, Copy)]
 struct Comparison([[La; 2]; 2]);
 
@@ -27,7 +26,7 @@ const NOT_GREATER: Comparison = Comparison([[La::FcmpCuleS, La::FcmpCuleD], [La:
 const UNORDERED: Comparison = Comparison([[La::FcmpCunS, La::FcmpCunD], [La::FcmpSunS, La::FcmpSunD]]);
 const ORDERED: Comparison = Comparison([[La::FcmpCorS, La::FcmpCorD], [La::FcmpSorS, La::FcmpSorD]]);
 
-/// The comparison that says whether a condition holds, and whether its operands are swapped.
+/// Returns the comparison that evaluates a condition, and whether to swap its operands.
 fn comparison_of(condition: u8) -> (Comparison, bool) {
     match condition {
         0 => (EQUAL, false),
@@ -47,18 +46,18 @@ fn comparison_of(condition: u8) -> (Comparison, bool) {
 }
 
 impl Lowering<'_> {
-    /// A scalar source: as many bytes as it has are as they are to be.
+    /// Returns a scalar source register after clearing the bytes that the instruction reads.
     pub fn scalar(&mut self, number: u8, i: Instruction) -> u8 {
         self.widen(number, if i.is_double() { 8 } else { 4 });
         number
     }
 
-    /// A scalar has been written.
+    /// Records that a scalar has been written.
     pub fn put_scalar(&mut self, number: u8, is_double: bool) {
         self.put_vector(number, if is_double { 8 } else { 4 });
     }
 
-    /// Scalar floating-point instructions but conversions.
+    /// Lowers the instruction. Returns false for other instructions.
     pub fn float(&mut self, i: Instruction) -> bool {
         use Op::*;
         match i.op {
@@ -89,7 +88,8 @@ impl Lowering<'_> {
             _ => [La::FminS, La::FminD][double],
         };
         if matches!(i.op, Op::Fmax | Op::Fmin) {
-            // LoongArch gives a number rather than a quiet NaN; of a sum the NaN comes out.
+            // If an operand is a quiet NaN, LoongArch returns the other operand. FADD propagates the NaN, as AArch64
+            // requires.
             let (nan, done) = (self.assembler.label(), self.assembler.label());
             self.assembler.three(UNORDERED.0[0][double], FLAG_TEMPORARY, n, m);
             self.assembler.jump(Code { j: FLAG_TEMPORARY, ..Code::new(La::Bcnez) }, Goal::Label(nan));
@@ -124,7 +124,8 @@ impl Lowering<'_> {
         self.put_scalar(d, i.is_double());
     }
 
-    /// a + n * m, with the product or all of it negated: the operands are, so that zeros and NaNs have the right signs.
+    /// Computes a + n * m with the product or the whole result negated. Negates operands instead, so that zeros and
+    /// NaNs have the correct sign.
     fn fused(&mut self, i: Instruction) {
         let (d, mut n, m, mut a) =
             (i.rd(), self.scalar(i.rn(), i), self.scalar(i.rm(), i), self.scalar(i.ra(), i));
@@ -147,7 +148,7 @@ impl Lowering<'_> {
         self.put_scalar(d, i.is_double());
     }
 
-    /// The operands of a comparison, the second of which may be zero.
+    /// The operands of a comparison. The second can be zero.
     fn float_operands(&mut self, i: Instruction) -> (u8, u8) {
         let n = self.scalar(i.rn(), i);
         if matches!(i.op, Op::FcmpZero | Op::FcmpeZero) {
@@ -181,21 +182,21 @@ impl Lowering<'_> {
         }
     }
 
-    fn store_float_flags(&mut self, i: Instruction, operands: (u8, u8), readers: &Readers) {
+    fn store_float_flags(&mut self, i: Instruction, operands: (u8, u8), readers: &FlagUses) {
         let flags = readers.flags();
-        // MI, EQ, CS and VS are the flags themselves.
+        // MI, EQ, CS and VS test a single flag each.
         for (bit, condition, flag) in [(8, 4, NEGATIVE), (4, 0, ZERO), (2, 2, CARRY), (1, 6, OVERFLOW)] {
             if flags & bit != 0 {
                 self.float_condition(i, operands, condition, flag);
             }
         }
         if flags == 0 {
-            // For the exceptions that it raises.
+            // The comparison is still needed for the exception flags.
             self.float_condition(i, operands, 6, FLAG_TEMPORARY);
         }
     }
 
-    /// FCCMP: a comparison if a condition holds, and given flags if not.
+    /// FCCMP: compares if a condition holds, and sets the flags to an immediate otherwise.
     fn float_compare_if(&mut self, i: Instruction) {
         let given = i.bits(0, 4) as u8;
         let operands = self.float_operands(i);

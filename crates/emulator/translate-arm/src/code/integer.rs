@@ -1,6 +1,5 @@
-//! Integer arithmetic, logic, moves and selection.
-//! Not what sets flags (`compare`), nor shifts and bit fields (`bits`).
-//! Source: Arm Architecture Reference Manual (Arm DDI 0487), chapter C6; LoongArch Reference Manual, volume 1.
+//! Lowers integer arithmetic, logic, moves and selects. Source: Arm Architecture Reference Manual (Arm DDI 0487),
+//! chapter C6; LoongArch Reference Manual, volume 1.
 
 use longma_loongarch::Op as La;
 
@@ -12,10 +11,10 @@ use crate::instruction::{Instruction, Op, Operand};
 use crate::registers::*;
 use longma_translate::front_end::{MARK_NUMBER, MARKS};
 
-const _: () = assert!(matches!(place(0), Place::Register(MARK_NUMBER)));
+const _: () = assert!(matches!(place(0), Location::Register(MARK_NUMBER)));
 
 impl Lowering<'_> {
-    /// Integer instructions.
+    /// Lowers the instruction. Returns false for other instructions.
     pub fn integer(&mut self, i: Instruction) -> bool {
         use Op::*;
         match i.op {
@@ -44,7 +43,7 @@ impl Lowering<'_> {
         true
     }
 
-    /// A constant that is known.
+    /// Writes a constant and records it.
     fn put_constant(&mut self, number: u8, value: i64) {
         if number == NONE {
             return;
@@ -55,7 +54,7 @@ impl Lowering<'_> {
         self.constants[usize::from(number)] = Some(value);
     }
 
-    /// The value of a register if it is known.
+    /// The value of a register, if it is a known constant.
     pub fn known_constant(&self, number: u8) -> Option<i64> {
         if number == NONE { Some(0) } else { self.constants[usize::from(number)] }
     }
@@ -102,7 +101,7 @@ impl Lowering<'_> {
     fn add_register(&mut self, i: Instruction) {
         let (is_wide, d, shift) = (i.is_wide(), i.rd(), i.bits(10, 6));
         let is_sum = i.op == Op::AddReg;
-        // A shift by up to four goes with the sum.
+        // A shift by up to 4 is part of the add instruction.
         if is_sum && is_wide && i.bits(22, 2) == 0 && (1..=4).contains(&shift) && i.rm() != NONE {
             let (m, n) = (self.whole(i.rm()), self.whole(i.rn()));
             let to = self.target(d);
@@ -134,7 +133,7 @@ impl Lowering<'_> {
         let (option, shift) = (i.bits(13, 3), i.bits(10, 3));
         let is_sum = i.op == Op::AddExt;
         let joins = is_sum && is_wide && (1..=4).contains(&shift);
-        // The second operand first: it may be changed where it is.
+        // The second operand comes first: extending it may change its register.
         let (second, _) = self.extended(i.rm(), option, if joins { 0 } else { shift });
         let first = if i.rn() == NONE { STACK_POINTER } else { self.source(i.rn(), is_wide) };
         let to = if i.rd() == NONE { STACK_POINTER } else { self.target(i.rd()) };
@@ -181,7 +180,7 @@ impl Lowering<'_> {
         if i.op == Op::OrrImm && n == NONE && d != NONE {
             return self.put_constant(d, mask as i64);
         }
-        // A mask of the low half needs no more of the register.
+        // If the mask is within the low half, the upper half does not need to be valid.
         let from = self.source(n, is_wide && !(i.op == Op::AndImm && mask >> 32 == 0));
         let to = if d == NONE { STACK_POINTER } else { self.target(d) };
         let facts = self.facts(n);
@@ -222,7 +221,7 @@ impl Lowering<'_> {
             Op::OrnReg => (La::Orn, facts.or(inverted)),
             Op::EorReg => (La::Xor, facts.or(known)),
             _ => {
-                // The inverse of either is the inverse of the result.
+                // Inverting one operand inverts the result.
                 self.assembler.three(La::Xor, to, first, second);
                 self.assembler.three(La::Nor, to, to, 0);
                 let facts = Facts { width: 64, sign: facts.sign && known.sign };
@@ -233,7 +232,7 @@ impl Lowering<'_> {
         self.put(d, to, is_wide, facts);
     }
 
-    /// MOV of a register: of 32 bits it clears what is above.
+    /// MOV (register). A 32-bit move clears the upper half.
     fn move_register(&mut self, i: Instruction) {
         let (d, m, is_wide) = (i.rd(), i.rm(), i.is_wide());
         if d == NONE {
@@ -259,7 +258,7 @@ impl Lowering<'_> {
             && m != NONE
             && let Some(step) = self.step_ahead(d)
         {
-            // A pointer that moves next: it is there already.
+            // The next instruction increments this pointer. Increment it here and record the difference.
             let (from, moved) = self.stepped(m);
             let to = self.target(d);
             self.assembler.immediate(La::AddiD, to, from, moved as i32 + i32::from(step));
@@ -273,9 +272,10 @@ impl Lowering<'_> {
         self.constants[usize::from(d)] = constant.filter(|value| is_wide || *value as u64 >> 32 == 0);
     }
 
-    /// How far the next instruction of the block that names x`number` moves it, if it is an access there that does.
+    /// If the next use of x`number` in the block is a pre- or post-indexed access that increments it, returns the
+    /// increment.
     fn step_ahead(&self, number: u8) -> Option<i16> {
-        if !matches!(self.home(number), Place::Register(_)) {
+        if !matches!(self.home(number), Location::Register(_)) {
             return None;
         }
         for (pc, i) in self.block.0.iter().skip(self.index + 1) {
@@ -296,7 +296,8 @@ impl Lowering<'_> {
         let (d, is_wide) = (i.rd(), i.is_wide());
         let (shift, value) = (16 * i.bits(21, 2), u64::from(i.bits(5, 16)));
         if d == NONE {
-            // A word for zero marks something, and the number of an event is in the first register, which is the one for it.
+            // A move to the zero register is a marker. The event number is in x0, which is mapped to the register where
+            // it is expected.
             if i.op == Op::Movz && shift == 0 && MARKS.contains(&(value as i32)) {
                 self.tighten(0);
                 self.take_step(0);
@@ -322,11 +323,11 @@ impl Lowering<'_> {
             let facts = if is_wide { Facts::NONE } else { Facts { sign: false, ..self.facts(d) } };
             return self.put(d, to, is_wide, facts);
         };
-        // What the next instruction changes again is not written.
+        // If the next instruction modifies the value again, do not write it yet.
         let goes_on = self
             .following()
             .filter(|next| next.op == Op::Movk && next.rd() == d && next.is_wide() == is_wide);
-        if goes_on.is_some() && matches!(self.home(d), Place::Register(_)) {
+        if goes_on.is_some() && matches!(self.home(d), Location::Register(_)) {
             self.constants[usize::from(d)] = Some(constant as i64);
             self.skip = true;
             return;
@@ -381,7 +382,7 @@ impl Lowering<'_> {
         self.put(d, to, is_wide, facts);
     }
 
-    /// CSINV with zero: the register, or all ones.
+    /// CSINV with the zero register: the source register or all ones.
     fn all_ones_unless(&mut self, i: Instruction, test: Test) {
         let (d, n, is_wide) = (i.rd(), i.rn(), i.is_wide());
         let ones = self.temporary();
@@ -391,17 +392,17 @@ impl Lowering<'_> {
         self.assembler.three(La::SubD, ones, 0, ones);
         let facts = self.facts(n).or(Facts::of(-1));
         let from = self.source(n, is_wide);
-        let to = if matches!(self.home(d), Place::Register(_)) { self.target(d) } else { ones };
+        let to = if matches!(self.home(d), Location::Register(_)) { self.target(d) } else { ones };
         self.assembler.three(La::Or, to, from, ones);
         self.put(d, to, is_wide, if is_wide { Facts::NONE } else { facts });
     }
 
-    /// Whether CSNEG chooses between a register and its negative by its sign.
+    /// Whether CSNEG computes the absolute value of a register.
     fn is_absolute(&self, i: Instruction) -> bool {
         let Flags::Compared(comparison) = self.known.flags else { return false };
         let is_of_sign = comparison.result == Some(i.rn())
             || comparison.kind == Kind::Sub && comparison.operands == Some((i.rn(), Second::Constant(0)));
-        // Of a difference, GE is PL where nothing overflows: with zero nothing does.
+        // GE equals PL if the difference does not overflow, and a comparison with zero never does.
         let is_positive = i.condition() == 5 || i.condition() == 10 && comparison.result.is_none();
         let is_whole = comparison.is_wide == i.is_wide() && i.rn() == i.rm() && i.rn() != NONE;
         i.op == Op::Csneg && is_of_sign && is_positive && is_whole
@@ -419,7 +420,8 @@ impl Lowering<'_> {
         self.put_sum(d, to, is_wide);
     }
 
-    /// What is chosen if the condition does not hold, whether that is in a temporary register, and what is known of either value.
+    /// Returns the value that is selected if the condition does not hold, whether it is in a temporary register, and
+    /// what is known about both values.
     fn alternative(
         &mut self,
         i: Instruction,
@@ -452,7 +454,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// CSET, CSETM and CINC: the truth is the value, or is added.
+    /// CSET, CSETM and CINC: the outcome of the test is the result, or is added.
     fn select_by_truth(&mut self, i: Instruction, test: super::flags::Test) {
         let (d, n, is_wide) = (i.rd(), i.rn(), i.is_wide());
         if n != NONE {
@@ -461,8 +463,8 @@ impl Lowering<'_> {
             self.truth(test.not(), truth);
             tested.into_iter().for_each(|register| self.free_apart(register, truth));
             let from = self.source(n, is_wide);
-            // Where the result goes to memory, it needs no register besides.
-            let to = if matches!(self.home(d), Place::Register(_)) { self.target(d) } else { truth };
+            // A result that is written to memory does not need another register.
+            let to = if matches!(self.home(d), Location::Register(_)) { self.target(d) } else { truth };
             self.assembler.three(if is_wide { La::AddD } else { La::AddW }, to, from, truth);
             return self.put_sum(d, to, is_wide);
         }
@@ -475,7 +477,7 @@ impl Lowering<'_> {
         self.put(d, to, is_wide, Facts::WORD);
     }
 
-    /// A division by zero gives zero.
+    /// Division by zero returns zero.
     fn divide(&mut self, i: Instruction) {
         let (d, is_wide) = (i.rd(), i.is_wide());
         if d == NONE {
@@ -484,7 +486,7 @@ impl Lowering<'_> {
         let is_signed = i.op == Op::Sdiv;
         let operand = |lowering: &mut Self, number| match (is_wide, is_signed) {
             (true, _) => lowering.whole(number),
-            // LoongArch leaves open what words give that have no sign above.
+            // 32-bit LoongArch divisions are undefined for operands that are not sign-extended.
             (false, _) => lowering.signed_word(number),
         };
         let (n, m) = (operand(self, i.rn()), operand(self, i.rm()));
@@ -515,7 +517,7 @@ impl Lowering<'_> {
         self.accumulate(i, to, is_wide);
     }
 
-    /// Adds a product in a temporary register to Ra, or subtracts it.
+    /// Adds a product, which is in a temporary register, to Ra, or subtracts it.
     fn accumulate(&mut self, i: Instruction, product: u8, is_wide: bool) {
         let subtracts = matches!(i.op, Op::Msub | Op::Smsubl | Op::Umsubl);
         let a = self.source(i.ra(), is_wide);

@@ -1,71 +1,70 @@
-//! What a translation knows of registers between two instructions: which are still to be brought into the form that the source has them in.
-//! Code that nobody would notice is not written then: zero-extensions of words, and of scalars in vectors.
-//! Not the code.
-//! Source: Arm Architecture Reference Manual (Arm DDI 0487), sections B1.2.1 (registers: what becomes of upper parts).
+//! State of source registers between two instructions at translation time. Zero-extensions, vector clears, pointer
+//! increments and flags are deferred, and omitted if their result is never read. Source: Arm Architecture Reference
+//! Manual (Arm DDI 0487), section B1.2.1 (effect of writes on upper bits).
 
 use longma_loongarch::State;
 use serde::{Deserialize, Serialize};
 
 use super::flags::Flags;
-use super::loops::{Homes, OUTSIDE};
-use crate::registers::{self, Place, SLOT_OF_LENT, SLOTS};
-use longma_translate::front_end::Structures;
+use super::loops::{OUTSIDE, RegisterAssignment};
+use crate::registers::{self, Location, SLOT_OF_LENT, SLOTS};
+use longma_translate::front_end::UserMemory;
 
-/// What is known of the bits of a LoongArch register.
+/// What is known about the value of a LoongArch register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Facts {
-    /// All bits from here on are zero; 64 if that is not known.
+    /// All bits from this position up are zero; 64 if unknown.
     pub width: u8,
-    /// The upper half is the sign of the lower one.
+    /// The value is sign-extended from 32 bits.
     pub sign: bool,
 }
 
 impl Facts {
     /// Nothing is known.
     pub const NONE: Self = Self { width: 64, sign: false };
-    /// A result of LoongArch's instructions on words.
+    /// The result of a 32-bit LoongArch instruction.
     pub const WORD: Self = Self { width: 64, sign: true };
     /// Zero-extended from 32 bits.
     pub const ZERO_EXTENDED: Self = Self::of_width(32);
 
-    /// A number of so many bits at most.
+    /// An unsigned value of at most `width` bits.
     pub const fn of_width(width: u8) -> Self {
         Self { width, sign: width < 32 }
     }
 
-    /// Of a constant.
+    /// A constant.
     pub const fn of(value: i64) -> Self {
         Self { width: 64 - value.leading_zeros() as u8, sign: value == value as i32 as i64 }
     }
 
-    /// Of the conjunction of two values.
+    /// The conjunction of two values.
     pub fn and(self, other: Self) -> Self {
         let width = self.width.min(other.width);
         Self { width, sign: width < 32 || self.sign && other.sign }
     }
 
-    /// What holds of either.
+    /// Either of two values.
     pub fn or(self, other: Self) -> Self {
         Self { width: self.width.max(other.width), sign: self.sign && other.sign }
     }
 }
 
-/// What a temporary register holds as well.
+/// A value that is cached in a temporary register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Kept {
-    /// A general register of the source.
+pub(super) enum CachedValue {
+    /// A copy of a source register.
     Register(u8),
-    /// The low half of one, sign-extended.
+    /// The sign-extended low half of a source register.
     Signed(u8),
-    /// One, shifted to the left.
+    /// A source register shifted left by an amount.
     Shifted(u8, u8),
-    /// The sum of one and of one that is shifted.
+    /// The sum of a source register and a shifted one: base, index, shift.
     Sum(u8, u8, u8),
     Constant(i64),
 }
 
-impl Kept {
-    /// Whether it is made of x`number`.
+impl CachedValue {
+    /// Whether the value depends on x`number`.
     pub fn is_of(self, number: u8) -> bool {
         match self {
             Self::Register(of) | Self::Signed(of) | Self::Shifted(of, _) => of == number,
@@ -75,24 +74,24 @@ impl Kept {
     }
 }
 
-/// What is known between two instructions.
+/// The state between two instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Known {
-    /// Of the general registers where they are; nothing of those without a LoongArch register of their own.
+    /// What is known about each general-purpose register. Unknown for registers in memory.
     pub(super) facts: [Facts; 31],
-    /// Those whose upper half is to be zero and may be something else.
+    /// Registers that are 32-bit values whose upper halves have not been cleared.
     pub(super) loose: u32,
-    /// The bytes of each vector that are as they are to be; those above are to be zero.
+    /// The number of low bytes of each vector that are valid. All bytes above are architecturally zero.
     pub(super) valid: [u8; 32],
-    /// The bytes of each vector above which it is to be zero; 16 if that is not known.
+    /// The number of low bytes of each vector that can be nonzero; 16 if unknown.
     pub(super) used: [u8; 32],
-    /// Where the condition flags are.
+    /// The representation of the condition flags.
     pub(super) flags: Flags,
-    /// Where the general registers are.
-    pub(super) homes: Homes,
-    /// What the temporary registers but the last hold.
-    pub(super) kept: [Option<Kept>; 3],
-    /// The general registers are so much more than what is where they are.
+    /// The register assignment.
+    pub(super) homes: RegisterAssignment,
+    /// The values cached in the temporary registers, except the last.
+    pub(super) kept: [Option<CachedValue>; 3],
+    /// Increments that have not been added to the registers yet.
     pub(super) steps: [i16; 31],
 }
 
@@ -112,7 +111,7 @@ impl Default for Known {
 }
 
 impl Known {
-    /// Whether every register is as it is to be.
+    /// Whether all registers are in their architectural state.
     pub(super) fn is_settled(&self) -> bool {
         self.loose == 0
             && self.steps == [0; 31]
@@ -121,21 +120,21 @@ impl Known {
             && self.homes == OUTSIDE
     }
 
-    /// Whether x`number` is to be zero above 32 bits and may be something else there.
+    /// Whether the upper half of x`number` is architecturally zero but has not been cleared.
     pub(super) fn is_loose(&self, number: u8) -> bool {
         self.loose >> number & 1 != 0
     }
 
-    /// Whether the value of x`number` has at most 32 bits, whatever its register holds above.
+    /// Whether the architectural value of x`number` fits into 32 bits.
     fn is_narrow(&self, number: usize) -> bool {
         self.loose >> number & 1 != 0 || self.facts[number].width <= 32
     }
 
-    /// The same where registers are elsewhere: those in memory are as they are to be.
-    pub(super) fn at(self, homes: Homes) -> Self {
+    /// The state with another register assignment. Registers in memory are always in their architectural state.
+    pub(super) fn at(self, homes: RegisterAssignment) -> Self {
         let mut known = Self { homes, ..self };
         for (number, home) in homes.general.iter().enumerate() {
-            if matches!(home, Place::Register(_)) {
+            if matches!(home, Location::Register(_)) {
                 continue;
             }
             known.steps[number] = 0;
@@ -150,8 +149,8 @@ impl Known {
         known
     }
 
-    /// What holds where all of these lead to, each with whether it leads back, if code there reads of upper halves only those of `wide`,
-    /// and of vectors those with more than four or eight bytes in `upper`.
+    /// Merges the states of several predecessors; the flag marks loop back edges. `wide` are the registers whose upper
+    /// halves the code reads, and `upper` the vectors of which it reads more than 4 or 8 bytes.
     pub(super) fn join(ways: &[(bool, Self)], wide: u32, upper: [u32; 2]) -> Self {
         let outs: Vec<Self> = ways.iter().map(|(_, known)| *known).collect();
         let mut joined = outs.first().copied().unwrap_or_default();
@@ -159,7 +158,7 @@ impl Known {
         joined.homes = OUTSIDE;
         let goes_back = ways.iter().any(|(back, _)| *back);
         for (number, step) in joined.steps.iter_mut().enumerate() {
-            // What a round of a loop adds is added in each.
+            // An increment in a loop must be added in every iteration.
             if goes_back || outs.iter().any(|known| known.steps[number] != *step) {
                 *step = 0;
             }
@@ -170,7 +169,7 @@ impl Known {
         for number in 0..31 {
             let facts = outs.iter().map(|known| known.facts[number]).reduce(Facts::or).unwrap_or(Facts::NONE);
             let some_loose = outs.iter().any(|known| known.loose >> number & 1 != 0);
-            // Where a loop leaves it loose, nobody in there asks for all of it each time.
+            // If the upper half is still uncleared at a back edge, the loop does not need it in every iteration.
             let loose_back = ways.iter().any(|(back, known)| *back && known.loose >> number & 1 != 0);
             let all_loose = outs.iter().all(|known| known.loose >> number & 1 != 0);
             let pays = wide >> number & 1 == 0 || loose_back || all_loose;
@@ -179,7 +178,7 @@ impl Known {
             joined.facts[number] = if !some_loose || may_be_loose {
                 facts
             } else {
-                // Those that are loose are settled on their way.
+                // Predecessors with uncleared upper halves clear them on the edge.
                 let settled = |known: &Self| {
                     if known.loose >> number & 1 != 0 { Facts::ZERO_EXTENDED } else { known.facts[number] }
                 };
@@ -192,7 +191,7 @@ impl Known {
             let used = outs.iter().map(|known| known.used[number]).max().unwrap_or(16);
             let needed =
                 if upper[1] >> number & 1 != 0 { 16 } else { 4 + 4 * (upper[0] >> number & 1) as u8 };
-            // What nobody reads may be anything.
+            // Bytes that are never read may have any value.
             joined.valid[number] = if used <= least || needed <= least {
                 least
             } else if used <= 8 && needed > 8 {
@@ -208,16 +207,16 @@ impl Known {
         joined
     }
 
-    /// Brings every register into the form that the source has it in.
-    pub(crate) fn settle(&self, state: &mut State, memory: &dyn Structures) {
+    /// Brings all registers of a thread into their architectural state.
+    pub(crate) fn settle(&self, state: &mut State, memory: &dyn UserMemory) {
         for (number, step) in self.steps.into_iter().enumerate() {
-            if let Place::Register(register) = self.homes.general[number] {
+            if let Location::Register(register) = self.homes.general[number] {
                 state.set_r(register, state.r(register).wrapping_add_signed(step.into()));
             }
         }
         self.flags.settle(state, &self.homes, memory);
         for number in (0..31).filter(|number| self.is_loose(*number)) {
-            if let Place::Register(register) = self.homes.general[usize::from(number)] {
+            if let Location::Register(register) = self.homes.general[usize::from(number)] {
                 state.set_r(register, state.r(register) & 0xffff_ffff);
             }
         }

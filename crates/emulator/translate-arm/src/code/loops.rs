@@ -1,6 +1,6 @@
-//! Loops of a unit: which leaders are in them, and where the registers are there that have none of LoongArch's elsewhere.
-//! Not the code that moves them at a loop's edges (`homes`).
-//! Source: Tarjan, Depth-first search and linear graph algorithms, SIAM J. Comput. 1(2), 1972 (strongly connected components).
+//! Finds the loops of a unit and assigns LoongArch registers to source registers that have none outside of loops.
+//! Source: Tarjan, Depth-first search and linear graph algorithms, SIAM J. Comput. 1(2), 1972 (strongly connected
+//! components).
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -11,32 +11,32 @@ use super::copies::source;
 use super::reach::Reach;
 use super::uses::Uses;
 use crate::instruction::{Instruction, Op, Operand};
-use crate::registers::{Place, place, slot};
+use crate::registers::{Location, place, slot};
 
-/// Where each register is.
+/// A register assignment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Homes {
-    /// The general registers.
-    pub(super) general: [Place; 31],
-    /// The vector that is in memory, so that its register is free for what an instruction needs besides.
+pub struct RegisterAssignment {
+    /// The locations of the general-purpose registers.
+    pub(super) general: [Location; 31],
+    /// A vector that is spilled to memory, so that instructions can use its register as a temporary.
     pub(super) lent: Option<u8>,
 }
 
-/// An iteration counts so much more than one of the loop around it.
-const MOST_DEPTH: usize = 4;
+/// Maximum loop nesting depth that is analyzed.
+const MAX_DEPTH: usize = 4;
 
-/// Where registers are outside of loops.
-pub(super) const OUTSIDE: Homes = {
-    let mut general = [Place::Slot(0); 31];
+/// The assignment outside of loops.
+pub(super) const OUTSIDE: RegisterAssignment = {
+    let mut general = [Location::Slot(0); 31];
     let mut number = 0;
     while number < 31 {
         general[number] = place(number as u8);
         number += 1;
     }
-    Homes { general, lent: None }
+    RegisterAssignment { general, lent: None }
 };
 
-/// Whether an instruction of vectors needs one more.
+/// Whether a vector instruction needs a temporary vector register.
 fn borrows(i: Instruction) -> bool {
     use Op::*;
     let has_lane =
@@ -62,26 +62,27 @@ fn borrows(i: Instruction) -> bool {
         )
 }
 
-/// The loops of a unit that neither calls nor returns lead into.
+/// The loops of a unit that contain no entry points.
 #[derive(Debug, Default)]
 pub(super) struct Loops {
-    /// The loops around each leader, the innermost last: each is known by its first leader.
+    /// For each leader, the loops that contain it, from the outermost to the innermost. A loop is identified by its
+    /// first leader.
     around: FxHashMap<u64, Vec<u64>>,
-    /// Where registers are in the loops that begin there, unless a loop around says it.
-    homes: FxHashMap<u64, Homes>,
+    /// Assignments of the loops. Those of an outer loop take precedence.
+    homes: FxHashMap<u64, RegisterAssignment>,
 }
 
-/// Leaders that lead to each other, and where they lead.
+/// The control-flow graph of leaders.
 struct Graph {
     leaders: Vec<u64>,
     ways: Vec<Vec<usize>>,
 }
 
 impl Loops {
-    /// Finds the loops among the leaders that only the unit's own jumps lead to.
+    /// Finds the loops among leaders that are not entry points.
     pub fn of(reach: &Reach) -> Self {
         let leaders: Vec<u64> =
-            reach.leaders.iter().copied().filter(|leader| !reach.doors.contains(leader)).collect();
+            reach.leaders.iter().copied().filter(|leader| !reach.entry_points.contains(leader)).collect();
         let index: FxHashMap<u64, usize> = leaders.iter().copied().zip(0..).collect();
         let ways = leaders
             .iter()
@@ -95,7 +96,7 @@ impl Loops {
         found
     }
 
-    /// Finds the loops among some leaders, and those within them.
+    /// Finds the loops among the given leaders, recursively.
     fn nest(&mut self, graph: &Graph, among: &[usize], around: &mut Vec<u64>) {
         for part in graph.components(among) {
             let inside: FxHashSet<usize> = part.iter().copied().collect();
@@ -107,8 +108,8 @@ impl Loops {
             for index in &part {
                 self.around.insert(graph.leaders[*index], around.clone());
             }
-            if part.len() > 1 && around.len() < MOST_DEPTH {
-                // What is left without the leader that the loop is entered at.
+            if part.len() > 1 && around.len() < MAX_DEPTH {
+                // The remaining leaders without the loop entry.
                 let from_outside = |to: &usize| {
                     among.iter().any(|from| !inside.contains(from) && graph.ways[*from].contains(to))
                 };
@@ -120,7 +121,7 @@ impl Loops {
         }
     }
 
-    /// The leaders of each loop that has none within, in the order of their addresses.
+    /// The leaders of each loop that contains no other loop, in address order.
     pub fn innermost(&self) -> Vec<Vec<u64>> {
         let mut loops: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
         let outer: FxHashSet<u64> =
@@ -133,26 +134,26 @@ impl Loops {
         loops.into_values().collect()
     }
 
-    /// Whether the innermost loop around two leaders is the same.
+    /// Whether two leaders have the same innermost loop.
     pub fn share(&self, from: u64, to: u64) -> bool {
         let inner = |leader| self.around.get(&source(leader)).and_then(|around| around.last());
         inner(to).is_some() && inner(from) == inner(to)
     }
 
-    /// Whether a jump between two leaders stays in the innermost loop around the first.
+    /// Whether a jump between two leaders stays in the innermost loop of the first.
     pub fn stays(&self, from: u64, to: u64) -> bool {
         let around = |leader| self.around.get(&source(leader)).map_or(&[][..], Vec::as_slice);
         around(from).last().is_none_or(|inner| around(to).contains(inner))
     }
 
-    /// Where registers are at a leader.
-    pub fn homes(&self, leader: u64) -> Homes {
+    /// The register assignment at a leader.
+    pub fn homes(&self, leader: u64) -> RegisterAssignment {
         let around = self.around.get(&source(leader)).map_or(&[][..], Vec::as_slice);
         around.iter().find_map(|first| self.homes.get(first)).copied().unwrap_or(OUTSIDE)
     }
 
-    /// Gives registers in memory the places of those that are not in the loop at all: in the outermost loop with room for all that it names,
-    /// or in those within.
+    /// Assigns registers: source registers in memory take over those of source registers that the loop does not use.
+    /// Prefers the outermost loop in which everything fits.
     fn settle_in(&mut self, reach: &Reach) {
         let mut counts: FxHashMap<u64, Named> = FxHashMap::default();
         for (leader, around) in &self.around {
@@ -173,16 +174,16 @@ impl Loops {
     }
 }
 
-/// What a loop names.
+/// Register use within a loop.
 #[derive(Default)]
 struct Named {
-    /// How often each general register.
+    /// Weighted number of uses of each general-purpose register.
     general: [u64; 31],
     vectors: u32,
     needs_vector: bool,
-    /// There are loops within.
+    /// The loop contains other loops.
     has_inner: bool,
-    /// It tries an exclusive store again, which is seldom done twice.
+    /// The loop retries an exclusive store, which is rarely necessary.
     tries: bool,
 }
 
@@ -199,11 +200,11 @@ impl Named {
         });
     }
 
-    fn homes(&self) -> Homes {
+    fn homes(&self) -> RegisterAssignment {
         if self.tries {
             return OUTSIDE;
         }
-        let is_in_memory = |number: &usize| !matches!(OUTSIDE.general[*number], Place::Register(_));
+        let is_in_memory = |number: &usize| !matches!(OUTSIDE.general[*number], Location::Register(_));
         let mut wanted: Vec<usize> =
             (0..31).filter(is_in_memory).filter(|number| self.general[*number] != 0).collect();
         wanted.sort_by_key(|number| (std::cmp::Reverse(self.general[*number]), *number));
@@ -213,7 +214,7 @@ impl Named {
         if self.has_inner && (unused.len() < wanted.len() || self.needs_vector && lent.is_none()) {
             return OUTSIDE;
         }
-        let mut homes = Homes { lent, ..OUTSIDE };
+        let mut homes = RegisterAssignment { lent, ..OUTSIDE };
         for (number, other) in wanted.into_iter().zip(unused) {
             homes.general[number] = OUTSIDE.general[other];
             homes.general[other] = slot(other as u8);
@@ -223,7 +224,7 @@ impl Named {
 }
 
 impl Graph {
-    /// Groups of leaders, each of which leads to every other of its group, by way of leaders `among` these alone.
+    /// Returns the strongly connected components of the subgraph of `among`.
     fn components(&self, among: &[usize]) -> Vec<Vec<usize>> {
         let mut search = Search { order: FxHashMap::default(), open: Vec::new(), done: FxHashSet::default() };
         let among: FxHashSet<usize> = among.iter().copied().collect();
@@ -239,7 +240,7 @@ impl Graph {
     }
 }
 
-/// A depth-first search: when each leader was found, and which are in no group yet.
+/// State of the depth-first search: discovery order, and the nodes that are not in a component yet.
 struct Search {
     order: FxHashMap<usize, usize>,
     open: Vec<usize>,
@@ -248,7 +249,7 @@ struct Search {
 
 impl Search {
     fn from(&mut self, graph: &Graph, among: &FxHashSet<usize>, start: usize, found: &mut Vec<Vec<usize>>) {
-        // A leader, the next of its ways, and the earliest that it leads back to.
+        // The nodes on the current path, each with its next edge and the earliest node that it reaches.
         let mut path: Vec<(usize, usize, usize)> = Vec::new();
         let mut enter = Some(start);
         loop {

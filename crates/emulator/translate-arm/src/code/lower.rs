@@ -1,6 +1,6 @@
-//! From blocks of A64 instructions to LoongArch code: their order, what holds where they begin and end.
-//! Not what single instructions become.
-//! Source: Arm Architecture Reference Manual (Arm DDI 0487), chapter C6; LoongArch Reference Manual, volume 1.
+//! Lowers blocks of A64 instructions to LoongArch code: block order, and the register state at the start and end of
+//! each block. Source: Arm Architecture Reference Manual (Arm DDI 0487), chapter C6; LoongArch Reference Manual, volume
+//! 1.
 
 use std::rc::Rc;
 
@@ -13,82 +13,83 @@ use super::known::{Facts, Known};
 use super::reach::{Block, Reach};
 use super::unit::Plan;
 use crate::instruction::{Instruction, Op};
-use crate::registers::{Place, SLOT_OF_VECTORS, SLOTS};
+use crate::registers::{Location, SLOT_OF_VECTORS, SLOTS};
 use crate::{Position, Unit};
 use longma_translate::assembler::{Assembler, Goal, Label};
 use longma_translate::front_end::Exit;
-use longma_translate::parts::Part;
+use longma_translate::optimizations::Optimization;
 
 pub(super) struct Lowering<'a> {
     pub assembler: Assembler,
     pub unit: Unit,
     pub reach: &'a Reach,
-    /// What holds at leaders that only the unit's own jumps lead to.
+    /// The states expected at leaders that are not entry points.
     plan: &'a Plan,
-    /// The plan is still to be made.
+    /// The first planning pass: no plan exists yet.
     is_first: bool,
-    /// Where the code of such leaders is.
+    /// The code of these leaders.
     inner: FxHashMap<u64, Label>,
-    /// Where that of the others is.
-    pub doors: FxHashMap<u64, usize>,
-    /// What is known of registers here.
+    /// Code offsets of the entry points.
+    pub entry_points: FxHashMap<u64, usize>,
+    /// The current state.
     pub known: Known,
-    /// Registers whose value is a number that is known.
+    /// Registers with known constant values.
     pub constants: [Option<i64>; 31],
-    /// What was known where a jump leads to a leader, and whether it leads back.
+    /// The states on the edges to each leader, and whether the edge is a back edge.
     pub outs: FxHashMap<u64, Vec<(bool, Known)>>,
-    /// The same of the block that is being translated, and of those that were. Only while the plan is made.
+    /// The edges of the current block (planning passes only).
     block_outs: Vec<(u64, bool, Known)>,
-    pub remembered: Remembered,
-    /// What was known before registers were brought into the form that the branch being translated finds likely.
+    pub remembered: PlanCache,
+    /// The state before the registers were converted for the likely target of the current branch.
     before_way: Option<Known>,
-    /// Branches that are taken where not all is as it has to be there.
+    /// Branches that need a conversion on the edge, which is emitted out of line.
     ways: Vec<(Label, Known, u64)>,
-    /// The block being translated.
+    /// The current block.
     pub block: Rc<Block>,
     pub index: usize,
-    /// Where the instruction being translated stands.
+    /// The address of the current instruction.
     pub pc: u64,
-    /// Where its block begins.
+    /// The address of the current block.
     pub leader: u64,
-    /// The block that comes behind this one.
+    /// The block that follows in the code.
     pub next: Option<u64>,
-    /// Temporary registers given away for this instruction, as a set.
+    /// Temporary registers in use by the current instruction, as a bit set.
     pub taken: u8,
-    /// Behind which instruction of the block what the temporary registers hold was needed last.
+    /// For each cached value, the index of the instruction after its last use.
     pub ages: [usize; 3],
-    /// Vectors whose registers hold something else during this instruction.
+    /// Vectors whose registers are borrowed by the current instruction.
     borrowed: Vec<u8>,
-    /// This instruction uses the vector that the loop has lent.
+    /// The current instruction uses the register of the vector that the loop has spilled.
     uses_lent: bool,
-    /// The same, whose low half is in a temporary register meanwhile, and that is all there is to it.
+    /// A vector register that is borrowed, and the temporary register that holds its low half. The upper half is not
+    /// needed.
     lent: Option<(u8, u8)>,
-    /// The first instruction that has found too few registers: its code is wrong.
+    /// The first instruction that ran out of temporary registers. Its code is invalid.
     pub short_at: Option<u64>,
-    /// Before this instruction of the block, a condition is to be found out.
+    /// A condition to evaluate before the instruction at this index of the block.
     pub then_truth: Option<(usize, u8)>,
-    /// The instruction has been translated together with the one before it.
+    /// The current instruction has been deferred to the next one, which completes it.
     pub skip: bool,
 }
 
-/// What came of blocks while the plan is made, by leader: nothing else comes of them as long as the same holds where they begin and where
-/// they lead back to.
-pub(super) type Remembered = FxHashMap<u64, Outcome>;
+/// Results of blocks from earlier planning passes, by leader. A result is reused if the state at the block's start and
+/// the states expected at its back edges are the same.
+pub(super) type PlanCache = FxHashMap<u64, BlockResult>;
 
-/// What came of a block.
-pub(super) struct Outcome {
+/// The result of planning a block.
+pub(super) struct BlockResult {
     known: Known,
-    /// What was to hold where its branches back lead to, once there was a plan.
+    /// The states expected at the targets of the back edges, once there is a plan.
     wanted: Vec<Option<Known>>,
     outs: Vec<(u64, bool, Known)>,
 }
 
 impl<'a> Lowering<'a> {
-    /// Without `writes`, no words are made: only what holds where is found.
+    /// Without `writes`, only determines states and emits no code.
     pub fn new(reach: &'a Reach, plan: &'a Plan, writes: bool) -> Self {
         let mut assembler = Assembler::default();
         assembler.is_blank = !writes;
-        let inside = reach.leaders.iter().filter(|leader| !reach.doors.contains(leader));
+        let inside = reach.leaders.iter().filter(|leader| !reach.entry_points.contains(leader));
         let inner = inside.map(|leader| (*leader, assembler.label())).collect();
         Self {
             assembler,
@@ -97,12 +98,12 @@ impl<'a> Lowering<'a> {
             plan,
             is_first: plan.is_empty() && !writes,
             inner,
-            doors: FxHashMap::default(),
+            entry_points: FxHashMap::default(),
             known: Known::default(),
             constants: [None; 31],
             outs: FxHashMap::default(),
             block_outs: Vec::new(),
-            remembered: Remembered::default(),
+            remembered: PlanCache::default(),
             before_way: None,
             ways: Vec::new(),
             block: Rc::default(),
@@ -121,14 +122,14 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// Translates all blocks, in the order of their addresses.
+    /// Lowers all blocks in address order.
     pub fn all(&mut self) {
         let leaders: Vec<u64> = self.reach.leaders.iter().copied().collect();
-        // For the plan it comes last: where states meet, those of the unit's own jumps weigh more.
-        let entrance = self.reach.entrance;
-        if let Some(entrance) = entrance.filter(|_| !self.assembler.is_blank) {
+        // During planning, the entry comes last: in merges, the unit's own edges have priority.
+        let engine_entry = self.reach.engine_entry;
+        if let Some(engine_entry) = engine_entry.filter(|_| !self.assembler.is_blank) {
             self.next = leaders.first().copied();
-            self.enter(entrance);
+            self.enter(engine_entry);
         }
         for (index, &leader) in leaders.iter().enumerate() {
             self.next = leaders.get(index + 1).copied();
@@ -144,15 +145,15 @@ impl<'a> Lowering<'a> {
         }
         if !self.assembler.is_blank {
             self.out_of_line();
-        } else if let Some(entrance) = entrance {
-            self.enter(entrance);
+        } else if let Some(engine_entry) = engine_entry {
+            self.enter(engine_entry);
         }
     }
 
-    /// Notes what holds where the block at `leader`, which has been opened, leads to.
+    /// Records the outgoing edges of the block at `leader`. The block must be open.
     fn find_outs(&mut self, leader: u64) {
         let block = self.reach.kept_block(leader);
-        // Only before a branch back is anything done for what it leads to (`prepare_way`) that those behind it see.
+        // Only back edges have effects (`prepare_way`) that later code of the block sees.
         let branches = block.0.iter().filter_map(|(pc, i)| {
             let target = i.filter(|i| i.is_conditional_branch())?.target(source(*pc))?;
             Some(self.reach.lead(leader, target)).filter(|to| source(*to) <= source(*pc))
@@ -160,10 +161,10 @@ impl<'a> Lowering<'a> {
         let wanted = branches.map(|to| (!self.is_first).then(|| self.wanted_at(to)));
         let wanted: Vec<Option<Known>> = wanted.collect();
         let known = self.known;
-        let as_before = |outcome: &Outcome| outcome.known == known && outcome.wanted == wanted;
+        let as_before = |outcome: &BlockResult| outcome.known == known && outcome.wanted == wanted;
         let outcome = self.remembered.remove(&leader).filter(as_before).unwrap_or_else(|| {
             self.translate_block(leader);
-            Outcome { known, wanted, outs: std::mem::take(&mut self.block_outs) }
+            BlockResult { known, wanted, outs: std::mem::take(&mut self.block_outs) }
         });
         for (to, is_back, known) in &outcome.outs {
             self.outs.entry(*to).or_default().push((*is_back, *known));
@@ -171,30 +172,30 @@ impl<'a> Lowering<'a> {
         self.remembered.insert(leader, outcome);
     }
 
-    /// The engine's way to a leader that otherwise only the unit's own jumps lead to.
-    fn enter(&mut self, entrance: u64) {
+    /// Emits the engine's entry to a leader that only the unit's own jumps reach otherwise.
+    fn enter(&mut self, engine_entry: u64) {
         if self.assembler.is_blank {
             let known = Known { flags: Flags::Stored, ..Known::default() };
-            self.outs.entry(entrance).or_default().push((false, known));
+            self.outs.entry(engine_entry).or_default().push((false, known));
             return;
         }
         let offset = self.assembler.words.len();
-        self.doors.insert(entrance, offset);
-        self.unit.entries.push((entrance, offset as u32));
+        self.entry_points.insert(engine_entry, offset);
+        self.unit.entries.push((engine_entry, offset as u32));
         self.unit.positions.push(Position {
             offset: offset as u32,
-            pc: entrance,
+            pc: engine_entry,
             is_boundary: true,
             counted: None,
             begins: true,
             pending: None,
         });
         self.known = Known::default();
-        self.leave(entrance);
+        self.leave(engine_entry);
         self.assembler.fill_from(offset);
     }
 
-    /// The code of a leader begins here.
+    /// Starts the code of a leader.
     fn open(&mut self, leader: u64) {
         let offset = self.assembler.words.len();
         self.constants = [None; 31];
@@ -207,7 +208,7 @@ impl<'a> Lowering<'a> {
             }
             None => {
                 if !self.reach.options.is_cold {
-                    self.doors.insert(leader, offset);
+                    self.entry_points.insert(leader, offset);
                 }
                 self.unit.entries.push((leader, offset as u32));
                 self.known = Known::default();
@@ -215,7 +216,8 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// What holds at a leader that only the unit's own jumps lead to. The first time, what those before it say.
+    /// The expected state at a leader that is not an entry point. In the first pass, it is merged from the edges
+    /// recorded so far.
     fn planned(&self, leader: u64) -> Known {
         let homes = self.reach.loops.homes(leader);
         if let Some(known) = self.plan.get(&leader) {
@@ -239,7 +241,7 @@ impl<'a> Lowering<'a> {
             self.pc = source(pc);
             let is_unfinished = std::mem::take(&mut self.skip);
             self.begin_instruction(is_unfinished, Some(self.assembler.words.len() as u32));
-            if !is_unfinished && !self.reach.options.has(Part::Forms) {
+            if !is_unfinished && !self.reach.options.has(Optimization::Forms) {
                 self.tidy();
             }
             match i.filter(|_| !self.reach.refused.contains(&self.pc)) {
@@ -261,8 +263,8 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// Notes that the code of an instruction begins here, which counts with the word `counted`; what comes of the one before
-    /// `is_unfinished`.
+    /// Records the start of an instruction's code. `counted` is the word whose execution counts as that of the
+    /// instruction. `is_unfinished` means that the previous instruction is not complete yet.
     fn begin_instruction(&mut self, is_unfinished: bool, counted: Option<u32>) {
         self.taken = 0;
         if self.assembler.is_blank {
@@ -279,7 +281,7 @@ impl<'a> Lowering<'a> {
         });
     }
 
-    /// Brings every register into the form that the source has it in, where it is, before an instruction begins.
+    /// Brings all registers into their architectural state before an instruction, without changing the assignment.
     fn tidy(&mut self) {
         let before = self.assembler.words.len();
         for number in 0..31 {
@@ -293,8 +295,8 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// Notes what is known from here on in the middle of an instruction: what has been added to a pointer is not added again if the
-    /// instruction faults.
+    /// Records the current state within an instruction, so that a pointer increment that has been added is not added
+    /// again if the instruction faults.
     pub fn note_here(&mut self) {
         if self.assembler.is_blank {
             return;
@@ -330,7 +332,7 @@ impl<'a> Lowering<'a> {
             }
             Op::Brk => {
                 self.settle();
-                // What Linux makes a SIGTRAP of.
+                // Linux delivers SIGTRAP for this.
                 self.assembler.push(Code::new(La::Break));
             }
             _ => {
@@ -350,7 +352,7 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// Has the engine execute an instruction.
+    /// Exits to the engine to execute an instruction.
     pub fn serve(&mut self, i: Instruction) {
         self.settle();
         self.unit.exit(&mut self.assembler, self.pc, Exit::Service(i));
@@ -365,7 +367,7 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// Brings every register into the form that the source has it in. Flags stay where they are.
+    /// Brings all registers into their architectural state, except the flags.
     pub fn settle(&mut self) {
         for number in 0..31 {
             self.tighten(number);
@@ -377,7 +379,7 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// Clears what is to be zero of a vector, as far as `bytes`.
+    /// Clears the bytes of a vector that are architecturally zero, up to `bytes`.
     pub fn widen(&mut self, number: u8, bytes: u8) {
         let valid = self.known.valid[usize::from(number)];
         if valid < 8 && bytes > 4 {
@@ -390,13 +392,13 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// So many bytes of a vector have been written; those above are zero.
+    /// Records that the low `bytes` of a vector have been written; the rest is architecturally zero.
     pub fn put_vector(&mut self, number: u8, bytes: u8) {
         self.known.valid[usize::from(number)] = bytes;
         self.known.used[usize::from(number)] = bytes;
     }
 
-    /// What a jump to `to` finds there.
+    /// The state that code at `to` expects.
     fn wanted_at(&self, to: u64) -> Known {
         if self.inner.contains_key(&to) {
             self.plan.get(&to).copied().unwrap_or_default().at(self.reach.loops.homes(to))
@@ -405,7 +407,7 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// Brings registers into the form in which code at `to` finds them, and notes what is known.
+    /// Converts registers to the state that code at `to` expects, and records the edge.
     pub fn go_to(&mut self, to: u64) {
         self.note_way(to);
         if !self.is_first {
@@ -413,14 +415,14 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// Notes what is known where a jump leads to `to`.
+    /// Records the edge to `to`.
     fn note_way(&mut self, to: u64) {
         if self.assembler.is_blank {
             self.block_outs.push((to, to <= self.leader, Known { flags: Flags::Stored, ..self.known }));
         }
     }
 
-    /// Whether code at `to` finds registers as they are.
+    /// Whether the current state is acceptable for code at `to`.
     fn conforms(&self, to: u64) -> bool {
         let wanted = self.wanted_at(to);
         if self.known.homes != wanted.homes || self.known.steps != wanted.steps {
@@ -434,7 +436,7 @@ impl<'a> Lowering<'a> {
         loose && self.known.valid.iter().zip(wanted.valid).all(|(own, wanted)| *own >= wanted)
     }
 
-    /// Brings registers into the form in which code at `to` finds them.
+    /// Converts registers to the state that code at `to` expects.
     fn conform(&mut self, to: u64) {
         let wanted = self.wanted_at(to);
         self.go_home(&wanted.homes);
@@ -448,7 +450,7 @@ impl<'a> Lowering<'a> {
             } else if wanted.is_loose(number)
                 && there.sign
                 && !own.sign
-                && let Place::Register(register) = self.home(number)
+                && let Location::Register(register) = self.home(number)
             {
                 self.assembler.immediate(La::SlliW, register, register, 0);
                 self.known.loose |= 1 << number;
@@ -460,9 +462,10 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// Before the test of a conditional branch to `to`: brings registers into their form there if that is likely where it goes.
+    /// Called before the test of a conditional branch to `to`. If the branch is likely to be taken, converts the
+    /// registers in advance.
     pub fn prepare_way(&mut self, to: u64) {
-        // What leaves the innermost loop is not likely, wherever it leads to.
+        // Branches that leave the innermost loop are unlikely.
         let is_likely = source(to) <= self.pc && self.reach.loops.stays(self.leader, to);
         if !self.is_first && is_likely {
             self.before_way = Some(self.known);
@@ -470,11 +473,11 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// Where a conditional branch to `to` goes: there, once registers are as code there finds them. Where it leads forward, they are
-    /// brought into that form out of the straight path.
+    /// The goal of a conditional branch to `to`: the target if the registers are already as expected. Otherwise an
+    /// out-of-line conversion.
     pub fn way_to(&mut self, to: u64) -> Goal {
         match self.before_way.take() {
-            // Not what has been made of it for the place: that is so because it was expected there.
+            // Record the state before the conversion: the converted state only reflects what the target expected.
             Some(before) => {
                 let now = self.known;
                 self.known = Known { kept: now.kept, ..before };
@@ -491,7 +494,7 @@ impl<'a> Lowering<'a> {
         Goal::Label(label)
     }
 
-    /// What is out of the straight path.
+    /// Emits the out-of-line conversions.
     fn out_of_line(&mut self) {
         for (label, known, to) in std::mem::take(&mut self.ways) {
             self.assembler.place(label);
@@ -512,12 +515,12 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// The code of a source address.
+    /// The branch goal for a source address.
     pub fn goal(&self, to: u64) -> Goal {
         self.inner.get(&to).map_or(Goal::Source(to), |label| Goal::Label(*label))
     }
 
-    /// Goes on at `to`.
+    /// Continues at `to`.
     pub fn leave(&mut self, to: u64) {
         self.known.flags = Flags::Stored;
         self.go_to(to);
@@ -526,12 +529,12 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// The instruction that stands next in the block.
+    /// The next instruction of the block.
     pub fn following(&self) -> Option<Instruction> {
         self.block.0.get(self.index + 1).and_then(|(_, i)| *i)
     }
 
-    /// A vector register for this instruction, none of those in `used`: what is in it comes back afterwards.
+    /// Borrows a vector register that is not in `used` for the current instruction. Its value is restored afterwards.
     pub fn borrow_vector(&mut self, used: &[u8]) -> u8 {
         if let Some(number) = self.known.homes.lent.filter(|_| !self.uses_lent) {
             self.uses_lent = true;
@@ -549,7 +552,7 @@ impl<'a> Lowering<'a> {
         number
     }
 
-    /// A vector register for a scalar: shorter where one holds no more than a scalar.
+    /// Borrows a vector register for a scalar. Cheaper if there is a vector whose upper half is unused.
     pub fn borrow_scalar(&mut self, used: &[u8]) -> u8 {
         if self.known.homes.lent.is_some() && !self.uses_lent {
             return self.borrow_vector(used);

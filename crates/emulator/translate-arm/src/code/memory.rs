@@ -1,28 +1,27 @@
-//! Loads and stores of one register and of two.
-//! Not the exclusive and the atomic ones (`atomic`).
-//! Source: Arm Architecture Reference Manual (Arm DDI 0487), sections C1.3.3 (addressing modes) and C6.2; LoongArch Reference Manual, volume 1.
+//! Lowers loads and stores of one or two registers. Source: Arm Architecture Reference Manual (Arm DDI 0487), sections
+//! C1.3.3 (addressing modes) and C6.2; LoongArch Reference Manual, volume 1.
 
 use longma_loongarch::Op as La;
 
-use super::known::{Facts, Kept};
+use super::known::{CachedValue, Facts};
 use super::lower::Lowering;
 use super::operands::NONE;
 use crate::instruction::{Instruction, Op, Operand};
 use crate::registers::TEMPORARIES;
 
-/// What an access moves.
+/// The kind of a memory access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Access {
     bytes: u8,
     loads: bool,
-    /// To or from a vector register.
+    /// The register is a vector register.
     is_vector: bool,
-    /// A load extends by the sign: to 64 bits if `is_wide`.
+    /// A load sign-extends: to 64 bits if `is_wide`, otherwise to 32.
     is_signed: bool,
     is_wide: bool,
 }
 
-/// Where an access goes.
+/// The address of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Address {
     Near(u8, i64),
@@ -30,7 +29,7 @@ enum Address {
 }
 
 impl Access {
-    /// Of one register, by size, V and opc.
+    /// Decodes a single-register access from size, V and opc.
     fn of_one(i: Instruction) -> Self {
         let (size, is_vector, opc) = (i.bits(30, 2), i.bits(26, 1) != 0, i.bits(22, 2));
         if is_vector {
@@ -41,7 +40,7 @@ impl Access {
         Self { bytes: 1 << size, loads: opc != 0, is_vector, is_signed, is_wide }
     }
 
-    /// Of two, by opc, V and L.
+    /// Decodes a register-pair access from opc, V and L.
     fn of_two(i: Instruction) -> Self {
         let (opc, is_vector, loads) = (i.bits(30, 2), i.bits(26, 1) != 0, i.bits(22, 1) != 0);
         let bytes = if is_vector {
@@ -54,7 +53,7 @@ impl Access {
         Self { bytes, loads, is_vector, is_signed: opc == 1, is_wide: opc != 0 }
     }
 
-    /// Of a literal, by opc and V.
+    /// Decodes a literal load from opc and V.
     fn of_literal(i: Instruction) -> Self {
         let (opc, is_vector) = (i.bits(30, 2), i.bits(26, 1) != 0);
         let bytes = match (is_vector, opc) {
@@ -65,7 +64,7 @@ impl Access {
         Self { bytes, loads: true, is_vector, is_signed: opc == 2, is_wide: opc != 0 }
     }
 
-    /// The instruction with an offset of 12 bits, the one with 16, and the one with an index.
+    /// The LoongArch instructions with a 12-bit offset, a 16-bit offset and an index register.
     fn ops(self) -> (La, Option<La>, La) {
         match (self.bytes, self.loads, self.is_signed) {
             (1, true, false) => (La::LdBu, None, La::LdxBu),
@@ -93,7 +92,7 @@ impl Access {
         }
     }
 
-    /// What is known of what is loaded.
+    /// What is known about a loaded value.
     fn facts(self) -> Facts {
         match (self.is_signed, self.bytes) {
             (true, _) => Facts::WORD,
@@ -104,7 +103,7 @@ impl Access {
 }
 
 impl Lowering<'_> {
-    /// Loads and stores.
+    /// Lowers the instruction. Returns false for other instructions.
     pub fn memory(&mut self, i: Instruction) -> bool {
         let Some(Operand::Address(kind)) = i.row().operands.last() else { return false };
         if matches!(i.row().operands[0], Operand::Other("prefetch")) {
@@ -131,19 +130,20 @@ impl Lowering<'_> {
         true
     }
 
-    /// One register at the base and an offset; then the base moves.
+    /// Accesses one register at base plus offset, then adds `step` to the base.
     fn one(&mut self, i: Instruction, access: Access, offset: i64, step: Option<i64>) {
         let (base, stepped) = self.near_base(i, access, offset);
         self.access(access, i.rd(), Address::Near(base, stepped));
         self.step_base(i.rn(), base, step);
     }
 
-    /// The register with a base, and the offset from there: with what the base is yet to be more, if that makes no difference.
+    /// Returns the base register and the offset. Adds the base's deferred increment to the offset if the sum is
+    /// encodable.
     fn near_base(&mut self, i: Instruction, access: Access, offset: i64) -> (u8, i64) {
         let number = i.rn();
         let (base, step) = self.stepped(number);
         let is_near = (-2048..2032).contains(&(offset + step));
-        // A base that is stored is brought into its form then.
+        // If the base register is also stored, its deferred increment must be added.
         let is_stored = !access.loads && !access.is_vector && [i.rd(), i.ra()].contains(&number);
         if step == 0 || is_near && !is_stored {
             return (base, offset + step);
@@ -151,7 +151,7 @@ impl Lowering<'_> {
         (self.whole_or_stack(number), offset)
     }
 
-    /// The base, in a register, moves by a step.
+    /// Adds `step` to the base.
     pub fn step_base(&mut self, number: u8, base: u8, step: Option<i64>) {
         let Some(step) = step else { return };
         if self.add_later(number, step) {
@@ -168,7 +168,7 @@ impl Lowering<'_> {
         if let Some((_, Some(register))) = sum {
             return self.access(access, i.rd(), Address::Near(register, 0));
         }
-        // The index first: it may be changed where it is.
+        // The index comes first: extending it may change its register.
         let shifted = self.index_shifted(i, shift as u8);
         let index = shifted.unwrap_or_else(|| self.extended(i.rm(), i.bits(13, 3), 0).0);
         let base = self.whole_or_stack(i.rn());
@@ -187,20 +187,20 @@ impl Lowering<'_> {
         self.access(access, i.rd(), address);
     }
 
-    /// What an access goes to, if that is a sum that may be kept, and the register that holds it already.
-    fn kept_sum(&mut self, i: Instruction, shift: u8) -> Option<(Kept, Option<u8>)> {
+    /// Returns the address of an access if it is a sum that is worth caching, and the register if it is already cached.
+    fn kept_sum(&mut self, i: Instruction, shift: u8) -> Option<(CachedValue, Option<u8>)> {
         let is_plain = shift != 0 && i.bits(13, 2) == 3 && i.rn() != NONE && i.rm() != NONE;
-        let what = Kept::Sum(i.rn(), i.rm(), shift);
+        let what = CachedValue::Sum(i.rn(), i.rm(), shift);
         (is_plain && !self.reach.frugal.contains(&self.pc)).then(|| (what, self.kept(what)))
     }
 
-    /// The index, shifted, in a register for itself, where another access has the same.
+    /// Returns a temporary register with the shifted index, if another access uses the same.
     fn index_shifted(&mut self, i: Instruction, shift: u8) -> Option<u8> {
         let (number, is_wide) = (i.rm(), i.bits(13, 2) == 3);
         if shift == 0 || number == NONE || !is_wide {
             return None;
         }
-        let what = Kept::Shifted(number, shift);
+        let what = CachedValue::Shifted(number, shift);
         if let Some(register) = self.kept(what) {
             return Some(register);
         }
@@ -214,7 +214,7 @@ impl Lowering<'_> {
         Some(to)
     }
 
-    /// Whether another access of the block has the same index before that changes.
+    /// Whether another access of the block uses the same shifted index before the register changes.
     fn is_indexed_again(&self, i: Instruction, shift: u8) -> bool {
         let number = i.rm();
         if self.reach.used_by(self.pc).written >> number & 1 != 0 {
@@ -249,7 +249,7 @@ impl Lowering<'_> {
         let (first, second) = (i.rd(), i.ra());
         let (base, offset) = self.near_base(i, access, offset);
         let next = offset + i64::from(access.bytes);
-        // The base is read until the last: what is loaded into it comes then.
+        // A load into the base register comes last, because the other one still reads the base.
         if access.loads && !access.is_vector && first == i.rn() && first != NONE {
             self.access(access, second, Address::Near(base, next));
             self.access(access, first, Address::Near(base, offset));
@@ -302,7 +302,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// One access of LoongArch's: with the offset that its address needs.
+    /// Emits a single LoongArch access with the encoding that the address requires.
     fn emit(&mut self, near: La, far: Option<La>, index: La, register: u8, address: Address) {
         match (address, far) {
             (Address::Sum(base, other), _) => self.assembler.three(index, register, base, other),
@@ -325,7 +325,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// The address of an instruction that has it in its base alone.
+    /// The address of an instruction whose only address operand is a base register.
     pub fn base(&mut self, i: Instruction) -> u8 {
         self.whole_or_stack(i.rn())
     }

@@ -1,7 +1,7 @@
-//! What a unit's instructions become.
-//! Not what the engine executes in their place: that is `service`'s.
-//! Source: Arm Architecture Reference Manual (Arm DDI 0487), chapters C6 and C7; LoongArch Reference Manual, volumes 1 and 2.
+//! Lowers A64 instructions to LoongArch code. Source: Arm Architecture Reference Manual (Arm DDI 0487), chapters C6 and
+//! C7; LoongArch Reference Manual, volumes 1 and 2.
 
+mod assignment;
 mod atomic;
 mod bits;
 mod branch;
@@ -11,7 +11,6 @@ mod conversion;
 mod copies;
 mod flags;
 mod float;
-mod homes;
 mod integer;
 mod known;
 mod loops;

@@ -1,28 +1,27 @@
-//! Operands of instructions: where they are, brought into the form that is wanted; where results go.
-//! Not what is done with them.
-//! Source: Arm Architecture Reference Manual (Arm DDI 0487), sections B1.2.1 and C6.1; LoongArch Reference Manual, volume 1.
+//! Operand access for the lowering code: loads operands in the required form, and records results. Source: Arm
+//! Architecture Reference Manual (Arm DDI 0487), sections B1.2.1 and C6.1; LoongArch Reference Manual, volume 1.
 
 use longma_loongarch::Op as La;
 
-use super::known::{Facts, Kept};
+use super::known::{CachedValue, Facts};
 use super::lower::Lowering;
 use crate::instruction::Instruction;
-use crate::registers::{Place, SCRATCH, SLOTS, STACK_POINTER, TEMPORARIES};
+use crate::registers::{Location, SCRATCH, SLOTS, STACK_POINTER, TEMPORARIES};
 
-/// What 31 stands for.
+/// Register number 31: the zero register, or the stack pointer where an instruction allows it.
 pub(crate) const NONE: u8 = 31;
-/// What is added later is no more than this.
-const LARGEST_STEP: i16 = 1000;
-/// The stack pointer, where another number stands for a register.
+/// Maximum absolute value of a deferred increment.
+const MAX_INCREMENT: i16 = 1000;
+/// Pseudo register number of the stack pointer, where 31 is the zero register.
 pub(super) const STACK: u8 = 32;
 
 impl Lowering<'_> {
-    /// A general register for this instruction: one whose value nobody needs, if there is one.
+    /// Allocates a temporary register for the current instruction. Prefers registers without a cached value.
     pub fn temporary(&mut self) -> u8 {
         self.take([3, 0, 1, 2])
     }
 
-    /// The same, for a value that may be needed again.
+    /// Allocates a temporary register whose value can be cached beyond the current instruction.
     pub fn lasting(&mut self) -> u8 {
         self.take([0, 1, 2, 3])
     }
@@ -42,8 +41,8 @@ impl Lowering<'_> {
         TEMPORARIES[n]
     }
 
-    /// Notes what `register` holds beyond this instruction, if it is a temporary one that lasts.
-    pub fn keep(&mut self, what: Kept, register: u8) {
+    /// Records that `register` caches a value, if it is a temporary register that supports this.
+    pub fn keep(&mut self, what: CachedValue, register: u8) {
         let n = TEMPORARIES.iter().position(|temporary| *temporary == register);
         if let Some(n) = n.filter(|n| *n < self.known.kept.len()) {
             self.known.kept[n] = Some(what);
@@ -51,34 +50,34 @@ impl Lowering<'_> {
         }
     }
 
-    /// No temporary register holds x`number` any more, nor what is made of it.
+    /// Drops cached values that depend on x`number`.
     pub fn forget(&mut self, number: u8) {
         for kept in self.known.kept.iter_mut().filter(|kept| kept.is_some_and(|kept| kept.is_of(number))) {
             *kept = None;
         }
     }
 
-    /// The temporary register that holds something.
-    pub fn kept(&mut self, what: Kept) -> Option<u8> {
+    /// The temporary register that caches a value, if any.
+    pub fn kept(&mut self, what: CachedValue) -> Option<u8> {
         let n = self.known.kept.iter().position(|kept| *kept == Some(what))?;
         self.ages[n] = self.index + 1;
         self.taken |= 1 << n;
         Some(TEMPORARIES[n])
     }
 
-    /// Gives a temporary register back; others stay as they are.
+    /// Releases a temporary register. Does nothing for other registers.
     pub fn free(&mut self, register: u8) {
         if let Some(n) = TEMPORARIES.iter().position(|temporary| *temporary == register) {
             self.taken &= !(1 << n);
         }
     }
 
-    /// The register itself if it is a temporary one, or another that is.
+    /// Returns a register that may be overwritten: the register itself if it is temporary, or a new temporary.
     pub fn own(&mut self, register: u8) -> u8 {
         let Some(n) = TEMPORARIES.iter().position(|temporary| *temporary == register) else {
             return self.temporary();
         };
-        // What is kept in it is kept on where there is room for that.
+        // Preserve the cached value if there are enough temporary registers.
         let is_roomy = (!self.taken & 15).count_ones() >= 2 && !self.reach.frugal.contains(&self.pc);
         let Some(kept) = self.known.kept.get_mut(n) else { return register };
         if kept.is_some() && is_roomy {
@@ -88,24 +87,24 @@ impl Lowering<'_> {
         register
     }
 
-    /// The same, of a register whose value `other` may be as well: that stays.
+    /// Like [`Self::own`], but does not overwrite `other`.
     pub fn own_apart(&mut self, register: u8, other: u8) -> u8 {
         if register == other { self.temporary() } else { self.own(register) }
     }
 
-    /// Gives a temporary register back if it is not `other`.
+    /// Releases a temporary register unless it is `other`.
     pub fn free_apart(&mut self, register: u8, other: u8) {
         if register != other {
             self.free(register);
         }
     }
 
-    /// Where x`number` is.
-    pub fn home(&self, number: u8) -> Place {
+    /// The location of x`number`.
+    pub fn home(&self, number: u8) -> Location {
         self.known.homes.general[usize::from(number)]
     }
 
-    /// What is known of the value of x`number` where it is.
+    /// What is known about the register that holds x`number`.
     pub fn facts(&self, number: u8) -> Facts {
         match number {
             NONE => Facts::of_width(0),
@@ -114,38 +113,38 @@ impl Lowering<'_> {
         }
     }
 
-    /// The LoongArch register with the low half of x`number`: above may be anything.
+    /// Returns the LoongArch register that contains the low half of x`number`. The upper half is arbitrary.
     pub fn word(&mut self, number: u8) -> u8 {
         if number >= NONE {
             return if number == STACK { STACK_POINTER } else { 0 };
         }
         let there = self.home(number);
-        if let Place::Register(register) = there {
+        if let Location::Register(register) = there {
             self.take_step(number);
             return register;
         }
-        if let Some(register) = self.kept(Kept::Register(number)) {
+        if let Some(register) = self.kept(CachedValue::Register(number)) {
             return register;
         }
         let register = self.lasting();
         match there {
-            Place::Scratch(scratch) => self.assembler.two(La::Movscr2gr, register, scratch),
-            Place::Slot(offset) => self.assembler.immediate(La::LdD, register, SLOTS, offset.into()),
-            Place::Register(_) => {}
+            Location::Scratch(scratch) => self.assembler.two(La::Movscr2gr, register, scratch),
+            Location::Slot(offset) => self.assembler.immediate(La::LdD, register, SLOTS, offset.into()),
+            Location::Register(_) => {}
         }
-        self.keep(Kept::Register(number), register);
+        self.keep(CachedValue::Register(number), register);
         register
     }
 
-    /// Adds to x`number` what is yet to be added.
+    /// Adds the deferred increment of x`number`.
     pub fn take_step(&mut self, number: u8) {
         self.take_step_to(number, 0);
     }
 
-    /// The same, but for so much.
+    /// Adds the deferred increment of x`number`, except `left`, which stays deferred.
     pub fn take_step_to(&mut self, number: u8, left: i16) {
         let step = std::mem::replace(&mut self.known.steps[usize::from(number)], left);
-        if let Place::Register(register) = self.home(number)
+        if let Location::Register(register) = self.home(number)
             && step != left
         {
             self.assembler.immediate(La::AddiD, register, register, (step - left).into());
@@ -153,15 +152,15 @@ impl Lowering<'_> {
         }
     }
 
-    /// Has `value` added to x`number` later, if that can be.
+    /// Defers the addition of `value` to x`number`. Returns false if that is not possible.
     pub fn add_later(&mut self, number: u8, value: i64) -> bool {
-        let is_own = number != NONE && matches!(self.home(number), Place::Register(_));
-        if !is_own || value.abs() > LARGEST_STEP.into() {
+        let is_own = number != NONE && matches!(self.home(number), Location::Register(_));
+        if !is_own || value.abs() > MAX_INCREMENT.into() {
             return false;
         }
         self.tighten(number);
         let step = i64::from(self.known.steps[usize::from(number)]) + value;
-        if step.abs() > LARGEST_STEP.into() {
+        if step.abs() > MAX_INCREMENT.into() {
             self.take_step(number);
         }
         self.known.steps[usize::from(number)] += value as i16;
@@ -171,45 +170,45 @@ impl Lowering<'_> {
         true
     }
 
-    /// The register with a base or, of 31, the stack pointer, and what is to be added to it.
+    /// Returns the register of a base (31: the stack pointer) and its deferred increment.
     pub fn stepped(&mut self, number: u8) -> (u8, i64) {
         if number == NONE {
             return (STACK_POINTER, 0);
         }
         self.tighten(number);
         match self.home(number) {
-            Place::Register(register) => (register, self.known.steps[usize::from(number)].into()),
+            Location::Register(register) => (register, self.known.steps[usize::from(number)].into()),
             _ => (self.word(number), 0),
         }
     }
 
-    /// The LoongArch register with x`number`.
+    /// Returns the LoongArch register that contains x`number`.
     pub fn whole(&mut self, number: u8) -> u8 {
         self.tighten(number);
         self.word(number)
     }
 
-    /// The LoongArch register with x`number` or, of 31, the stack pointer.
+    /// Returns the LoongArch register that contains x`number`, or the stack pointer for 31.
     pub fn whole_or_stack(&mut self, number: u8) -> u8 {
         if number == NONE { STACK_POINTER } else { self.whole(number) }
     }
 
-    /// A source of 64 or 32 bits.
+    /// Returns the register of a 64-bit or 32-bit source operand. The upper half of a 32-bit operand is arbitrary.
     pub fn source(&mut self, number: u8, is_wide: bool) -> u8 {
         if is_wide { self.whole(number) } else { self.word(number) }
     }
 
-    /// Clears the upper half of x`number` if that is to be done.
+    /// Clears the upper half of x`number` if that has been deferred.
     pub fn tighten(&mut self, number: u8) {
         if number >= NONE || !self.known.is_loose(number) {
             return;
         }
-        if let Place::Register(register) = self.home(number) {
+        if let Location::Register(register) = self.home(number) {
             self.tighten_at(number, register);
         }
     }
 
-    /// The same, of one that is in `register`.
+    /// Clears the upper half of x`number`, which is in `register`, if that has been deferred.
     pub fn tighten_at(&mut self, number: u8, register: u8) {
         if self.known.is_loose(number) {
             self.assembler.field(La::BstrpickD, register, register, 31, 0);
@@ -218,10 +217,10 @@ impl Lowering<'_> {
         }
     }
 
-    /// A register with the low half of x`number`, sign-extended; the same one if it is so already.
+    /// Returns a register that contains the low half of x`number`, sign-extended.
     pub fn signed_word(&mut self, number: u8) -> u8 {
         if !self.facts(number).sign
-            && let Some(register) = self.kept(Kept::Signed(number))
+            && let Some(register) = self.kept(CachedValue::Signed(number))
         {
             return register;
         }
@@ -231,11 +230,11 @@ impl Lowering<'_> {
         }
         let to = if TEMPORARIES.contains(&register) { self.own(register) } else { self.lasting() };
         self.assembler.immediate(La::SlliW, to, register, 0);
-        self.keep(Kept::Signed(number), to);
+        self.keep(CachedValue::Signed(number), to);
         to
     }
 
-    /// The same, zero-extended.
+    /// Returns a register that contains the low half of x`number`, zero-extended.
     pub fn unsigned_word(&mut self, number: u8) -> u8 {
         let register = self.word(number);
         if self.facts(number).width <= 32 {
@@ -246,27 +245,28 @@ impl Lowering<'_> {
         to
     }
 
-    /// Where to compute what x`number` becomes: call [`Self::put`] then.
+    /// Returns the register in which to compute the new value of x`number`. [`Self::put`] must follow.
     pub fn target(&mut self, number: u8) -> u8 {
         if number == NONE {
             return self.temporary();
         }
         match self.home(number) {
-            Place::Register(register) => register,
+            Location::Register(register) => register,
             _ => self.lasting(),
         }
     }
 
-    /// Where to compute what x`number` becomes if it must not be one of `sources`.
+    /// Like [`Self::target`], but returns none of `sources`.
     pub fn target_apart(&mut self, number: u8, sources: &[u8]) -> u8 {
         match (number != NONE).then(|| self.home(number)) {
-            Some(Place::Register(register)) if !sources.contains(&register) => register,
-            Some(Place::Scratch(_) | Place::Slot(_)) => self.lasting(),
+            Some(Location::Register(register)) if !sources.contains(&register) => register,
+            Some(Location::Scratch(_) | Location::Slot(_)) => self.lasting(),
             _ => self.temporary(),
         }
     }
 
-    /// `register` has what x`number` becomes, of 64 or 32 bits; of a word, only the low half counts, and `facts` say what is above.
+    /// Records that `register` contains the new value of x`number`. For 32-bit results, only the low half counts;
+    /// `facts` describe the whole register.
     pub fn put(&mut self, number: u8, register: u8, is_wide: bool, facts: Facts) {
         if number == NONE {
             return;
@@ -275,7 +275,7 @@ impl Lowering<'_> {
         self.known.steps[usize::from(number)] = 0;
         let is_exact = is_wide || facts.width <= 32;
         match self.home(number) {
-            Place::Register(own) => {
+            Location::Register(own) => {
                 self.forget(number);
                 self.assembler.copy(own, register);
                 let bit = 1 << number;
@@ -289,23 +289,25 @@ impl Lowering<'_> {
                     return self.put(number, to, true, Facts::ZERO_EXTENDED);
                 }
                 match other {
-                    Place::Scratch(scratch) => self.assembler.two(La::Movgr2scr, scratch, register),
-                    Place::Slot(offset) => self.assembler.immediate(La::StD, register, SLOTS, offset.into()),
-                    Place::Register(_) => {}
+                    Location::Scratch(scratch) => self.assembler.two(La::Movgr2scr, scratch, register),
+                    Location::Slot(offset) => {
+                        self.assembler.immediate(La::StD, register, SLOTS, offset.into())
+                    }
+                    Location::Register(_) => {}
                 }
                 self.known.facts[usize::from(number)] = facts;
                 self.forget(number);
-                self.keep(Kept::Register(number), register);
+                self.keep(CachedValue::Register(number), register);
             }
         }
     }
 
-    /// The same, of an instruction of 64 or 32 bits whose result on words is sign-extended.
+    /// Records the result of an operation whose 32-bit form sign-extends.
     pub fn put_sum(&mut self, number: u8, register: u8, is_wide: bool) {
         self.put(number, register, is_wide, if is_wide { Facts::NONE } else { Facts::WORD });
     }
 
-    /// The same, or of 31 the stack pointer.
+    /// Like [`Self::put_sum`], with the stack pointer for 31.
     pub fn put_or_stack(&mut self, number: u8, register: u8, is_wide: bool) {
         if number != NONE {
             return self.put_sum(number, register, is_wide);
@@ -317,21 +319,21 @@ impl Lowering<'_> {
         }
     }
 
-    /// A constant in a register: r0 if it is zero.
+    /// Returns a register that contains a constant; r0 for zero.
     pub fn constant(&mut self, value: i64) -> u8 {
         if value == 0 {
             return 0;
         }
-        if let Some(register) = self.kept(Kept::Constant(value)) {
+        if let Some(register) = self.kept(CachedValue::Constant(value)) {
             return register;
         }
         let register = self.lasting();
         self.assembler.constant(register, value);
-        self.keep(Kept::Constant(value), register);
+        self.keep(CachedValue::Constant(value), register);
         register
     }
 
-    /// Adds a constant of any size: `d` may be `j`.
+    /// Adds a constant of any size. `d` can be `j`.
     pub fn add_constant(&mut self, d: u8, j: u8, value: i64, is_wide: bool) {
         let (near, wide) = if is_wide { (La::AddiD, La::AddD) } else { (La::AddiW, La::AddW) };
         if (-2048..2048).contains(&value) {
@@ -349,7 +351,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// The value of a shifted register, of 64 or 32 bits, and what is known of it.
+    /// Returns a shifted register operand and what is known about it.
     pub fn shifted(&mut self, i: Instruction) -> (u8, Facts) {
         let (is_wide, number, amount) = (i.is_wide(), i.rm(), i.bits(10, 6) as i32);
         let register = self.source(number, is_wide);
@@ -367,7 +369,7 @@ impl Lowering<'_> {
         (to, if is_wide { Facts::NONE } else { Facts::WORD })
     }
 
-    /// The value of an extended register, shifted, and what is known of it; `option` and `amount` are the instruction's.
+    /// Returns an extended and shifted register operand, and what is known about it.
     pub fn extended(&mut self, number: u8, option: u32, amount: u32) -> (u8, Facts) {
         if option & 3 == 3 {
             let register = self.whole(number);

@@ -1,6 +1,5 @@
-//! The code that one address reaches by direct jumps and calls, and what of its registers and flags is read where.
-//! Not what it becomes.
-//! Source: Arm Architecture Reference Manual (Arm DDI 0487), chapter C6, for targets.
+//! Discovers the code that is reachable from an address by direct jumps and calls, and computes the liveness of
+//! registers and flags. Source: Arm Architecture Reference Manual (Arm DDI 0487), chapter C6, for targets.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
@@ -13,49 +12,52 @@ use super::loops::Loops;
 use super::operands::NONE;
 use super::uses::{Live, Uses, uses};
 use crate::instruction::{Instruction, Op, Operand, decode};
-use longma_translate::parts::{Options, Part};
+use longma_translate::optimizations::{Optimization, Options};
 
-/// So many instructions of other units are looked at for the flags that they read.
+/// Maximum number of instructions outside of the unit that are examined for the flags that they read.
 const LOOKAHEAD: usize = 40;
-/// What a jump leads to stands behind it once more if it is no longer than this, and the block before it is no longer.
-const MOST_JOINED: usize = 12;
-/// What is watched for changes of the source's code, as the engine does.
+/// Maximum block length, in instructions, for duplicating a jump target after the jump instead of jumping.
+const MAX_JOINED: usize = 12;
+/// Granularity at which the engine detects code changes.
 pub(super) const PAGE: u64 = 4096;
 
-/// The code that one address reaches.
+/// The code that is reachable from an address.
 pub(super) struct Reach {
-    /// How it is to be translated.
+    /// Translation options.
     pub options: Options,
-    /// By address; `None` is a word that is no instruction.
+    /// By address; `None` if the word is not a valid instruction.
     pub instructions: FxHashMap<u64, Option<Instruction>>,
     pub leaders: BTreeSet<u64>,
-    /// The leaders that calls, returns and the engine lead to; others have jumps of the unit only.
-    pub doors: FxHashSet<u64>,
-    /// The pages of the code that has been read, be it for the flags that others read.
+    /// Entry points: leaders that are reachable by calls, by returns or from the engine. Only jumps of the unit reach
+    /// the other leaders.
+    pub entry_points: FxHashSet<u64>,
+    /// Pages of all code that was read, including code outside of the unit that was examined for flag reads.
     pub looked_at: FxHashSet<u64>,
-    /// A leader that the engine leads to and that is none of these: jumps may close a loop there, which is to be seen as one.
-    pub entrance: Option<u64>,
-    /// What is read from a leader on.
+    /// A leader that the engine enters although it is not an entry point. This way, a loop that starts there is still
+    /// recognized as a loop.
+    pub engine_entry: Option<u64>,
+    /// Liveness at the start of each leader.
     live: FxHashMap<u64, Live>,
-    /// The flags that code behind a call reads.
+    /// The flags that code after a call reads.
     returned: u8,
     used: FxHashMap<u64, Uses>,
-    /// Instructions for whose code there are too few registers: they are illegal ones rather than executed wrongly.
+    /// Instructions that need more temporary registers than there are. They raise an illegal instruction exception
+    /// instead.
     pub refused: FxHashSet<u64>,
-    /// Instructions that had too few registers when they kept what was in some.
+    /// Instructions that ran out of temporary registers while values were cached. They are lowered without caching.
     pub frugal: FxHashSet<u64>,
-    /// The loops among its leaders.
+    /// The loops of the unit.
     pub loops: Loops,
-    /// The blocks of its leaders, once all is found.
+    /// The blocks of all leaders, once discovery is complete.
     blocks: FxHashMap<u64, Rc<Block>>,
-    /// It has no more source instructions than this.
+    /// Maximum number of source instructions.
     most: usize,
 }
 
-/// A block: its instructions, and where it goes on by falling through.
+/// A block: its instructions, and the address where it falls through.
 pub(super) type Block = (Vec<(u64, Option<Instruction>)>, Option<u64>);
 
-/// Where an instruction that ends a block leads to, and what is reached behind it.
+/// The targets of an instruction that ends a block, and the address after it if that is reachable.
 fn successors(i: Instruction, pc: u64) -> Vec<u64> {
     let behind = pc.wrapping_add(4);
     match i.op {
@@ -67,11 +69,11 @@ fn successors(i: Instruction, pc: u64) -> Vec<u64> {
 }
 
 impl Reach {
-    /// Follows direct jumps and calls from `start`, up to what `known` has and so many instructions. An instruction at `door` that is reached
-    /// can be come to as well.
+    /// Follows direct jumps and calls from `start`, up to addresses for which `known` returns true and up to a number
+    /// of instructions. An instruction at `extra_entry` becomes an additional entry point if it is reached.
     pub fn of(
         start: u64,
-        door: Option<u64>,
+        extra_entry: Option<u64>,
         fetch: &dyn Fn(u64) -> Option<u32>,
         known: &dyn Fn(u64) -> bool,
         (most, options): (usize, Options),
@@ -80,9 +82,9 @@ impl Reach {
             options,
             instructions: FxHashMap::default(),
             leaders: BTreeSet::new(),
-            doors: FxHashSet::default(),
+            entry_points: FxHashSet::default(),
             looked_at: FxHashSet::default(),
-            entrance: None,
+            engine_entry: None,
             live: FxHashMap::default(),
             returned: 0,
             used: FxHashMap::default(),
@@ -109,13 +111,13 @@ impl Reach {
             .iter()
             .filter_map(|(pc, instruction)| instruction.map(|instruction| (*pc, uses(instruction))))
             .collect();
-        found.find_entrances(start, door);
-        if options.has(Part::Loops) {
+        found.find_entry_points(start, extra_entry);
+        if options.has(Optimization::Loops) {
             found.split_loops();
         }
         found.look_ahead(fetch);
         found.find_live();
-        if options.has(Part::Loops) {
+        if options.has(Optimization::Loops) {
             let loops = Loops::of(&found);
             found.copy_loops(&loops);
             found.loops = loops;
@@ -139,7 +141,7 @@ impl Reach {
             self.instructions.insert(pc, instruction);
             let Some(i) = instruction else { return };
             let goes_elsewhere = i.is_conditional_branch() || i.ends_block();
-            if !self.options.has(Part::Units) && goes_elsewhere {
+            if !self.options.has(Optimization::Units) && goes_elsewhere {
                 return;
             }
             if i.is_conditional_branch() {
@@ -147,7 +149,7 @@ impl Reach {
             } else if i.ends_block() {
                 let next = successors(i, pc);
                 if i.is_call() {
-                    self.doors.extend(next.iter().copied());
+                    self.entry_points.extend(next.iter().copied());
                 }
                 ahead.extend(next);
                 return;
@@ -159,10 +161,11 @@ impl Reach {
         }
     }
 
-    /// Makes `start` a door, or an entrance if no other `door` is asked for and the unit's own code comes back to it: who was interrupted in
-    /// the middle of a loop goes on there, and the loop is to be as good as without. `door` is an entrance otherwise.
-    fn find_entrances(&mut self, start: u64, door: Option<u64>) {
-        // All that leads there has been reached from there, wherever it stands.
+    /// Makes `start` an entry point. If it is inside a loop of the unit and no `extra_entry` is given, makes it an
+    /// engine entry instead, so that a thread that was interrupted in a loop continues in optimized code. `extra_entry`
+    /// always becomes an engine entry.
+    fn find_entry_points(&mut self, start: u64, extra_entry: Option<u64>) {
+        // All code that jumps to `start` is reachable from it and thus known.
         let comes_back = |(pc, i): (&u64, &Option<Instruction>)| {
             i.is_some_and(|i| {
                 let jumps = i.is_conditional_branch() || i.op == Op::B;
@@ -170,18 +173,20 @@ impl Reach {
                 falls || jumps && i.target(*pc) == Some(start)
             })
         };
-        let sees_loops = self.options.has(Part::Loops) && self.options.has(Part::Units);
+        let sees_loops = self.options.has(Optimization::Loops) && self.options.has(Optimization::Units);
         let is_loop = sees_loops && self.instructions.iter().any(comes_back);
-        let door = door.or(is_loop.then_some(start));
-        if door != Some(start) || !is_loop {
-            self.doors.insert(start);
+        let extra_entry = extra_entry.or(is_loop.then_some(start));
+        if extra_entry != Some(start) || !is_loop {
+            self.entry_points.insert(start);
         }
-        let door = door.filter(|door| self.instructions.contains_key(door) && !self.doors.contains(door));
-        self.leaders.extend(door);
-        self.entrance = door;
+        let extra_entry = extra_entry.filter(|extra_entry| {
+            self.instructions.contains_key(extra_entry) && !self.entry_points.contains(extra_entry)
+        });
+        self.leaders.extend(extra_entry);
+        self.engine_entry = extra_entry;
     }
 
-    /// What stands behind a jump that closes a loop is not the loop's.
+    /// Ends the block after a backward branch: the code after it is not part of the loop.
     fn split_loops(&mut self) {
         let closing = self.instructions.iter().filter(|(pc, i)| {
             let target = i.filter(|i| i.is_conditional_branch()).and_then(|i| i.target(**pc));
@@ -191,7 +196,7 @@ impl Reach {
         self.leaders.extend(behind.into_iter().filter(|pc| self.instructions.contains_key(pc)));
     }
 
-    /// The instructions from a leader to the block's end.
+    /// The instructions from a leader to the end of its block.
     pub fn block(&self, leader: u64) -> Block {
         let mut block = Vec::new();
         let mut pc = leader;
@@ -200,7 +205,7 @@ impl Reach {
             if pc != leader && !entered.contains(&block.len()) && self.leaders.contains(&pc) {
                 return (block, Some(pc));
             }
-            // A copy of a loop ends where the loop does.
+            // A copy of a loop ends where the loop ends.
             let Some(instruction) = self.instructions.get(&pc) else { return (block, Some(source(pc))) };
             block.push((pc, *instruction));
             if let Some((to, length)) = self.goes_on_at(leader, &block) {
@@ -214,18 +219,18 @@ impl Reach {
         }
     }
 
-    /// Where a block goes on that has come to a jump, if what is there is so short that it stands behind the jump once more, and how much of
-    /// it does: up to where it goes elsewhere.
+    /// If a block ends with a jump to code that is short enough to be duplicated after the jump: returns its address
+    /// and the number of instructions, up to its final jump.
     fn goes_on_at(&self, leader: u64, block: &[(u64, Option<Instruction>)]) -> Option<(u64, usize)> {
         let (pc, i) = *block.last()?;
         let to = i.filter(|i| i.op == Op::B)?.target(source(pc))?;
         let to = self.lead(leader, to);
-        let is_new = block.len() < MOST_JOINED && block.iter().all(|(pc, _)| *pc != to);
+        let is_new = block.len() < MAX_JOINED && block.iter().all(|(pc, _)| *pc != to);
         if !is_new || !self.leaders.contains(&to) {
             return None;
         }
         let at = |length: usize| to.wrapping_add(4 * length as u64);
-        for length in 0..MOST_JOINED {
+        for length in 0..MAX_JOINED {
             let i = (*self.instructions.get(&at(length))?)?;
             if matches!(i.op, Op::Ret | Op::Br | Op::B) {
                 return Some((to, length + 1));
@@ -240,12 +245,12 @@ impl Reach {
         None
     }
 
-    /// The block of a leader, found once for all rounds of lowering.
+    /// The block of a leader. Computed only once for all planning passes.
     pub fn kept_block(&self, leader: u64) -> Rc<Block> {
         self.blocks.get(&leader).cloned().unwrap_or_default()
     }
 
-    /// Where the unit's own jumps lead from a block, and where it falls through.
+    /// The targets of jumps from a block within the unit, and the address where it falls through.
     pub fn ways_of(&self, leader: u64) -> Vec<u64> {
         let (block, next) = self.block(leader);
         let jumps = block.iter().filter_map(|(pc, i)| {
@@ -255,23 +260,23 @@ impl Reach {
         jumps.chain(next).collect()
     }
 
-    /// What code at an address reads; everything where nothing is known.
+    /// Liveness at an address. Everything is live if nothing is known.
     pub fn live_at(&self, pc: u64) -> Live {
         let live = self.live.get(&source(pc)).copied().unwrap_or(Live { flags: ALL, ..Live::REGISTERS });
         if self.sees_across() { live } else { Live { flags: ALL, ..live } }
     }
 
-    /// Whether it is known which flags are read beyond a block.
+    /// Whether the liveness of flags across blocks is known.
     fn sees_across(&self) -> bool {
-        self.options.has(Part::Flags) && self.options.has(Part::FlagsAcross)
+        self.options.has(Optimization::Flags) && self.options.has(Optimization::FlagsAcross)
     }
 
-    /// What an instruction does to registers.
+    /// The registers that an instruction uses.
     pub fn used_by(&self, pc: u64) -> Uses {
         self.used.get(&source(pc)).copied().unwrap_or_default()
     }
 
-    /// What is read behind the last instruction of a block.
+    /// Liveness after the last instruction of a block.
     pub fn live_behind(&self, block: &Block) -> Live {
         if let Some(next) = block.1 {
             return self.live_at(next);
@@ -286,7 +291,8 @@ impl Reach {
         match last.op {
             Op::B => last.target(pc).map_or(Live::REGISTERS, |to| self.live_at(to)),
             Op::Svc => flags(self.live_at(pc.wrapping_add(4)).flags),
-            // By the calling convention nothing is read across a call, but in the same unit it is seen.
+            // By the calling convention, flags are dead across calls. A callee in the same unit is checked
+            // nevertheless.
             Op::Bl => flags(last.target(pc).and_then(|to| self.live.get(&to)).map_or(0, |live| live.flags)),
             Op::Ret => flags(self.returned),
             Op::Br if is_call(last) => flags(0),
@@ -296,7 +302,7 @@ impl Reach {
         }
     }
 
-    /// What is read before an instruction, if `behind` is behind it.
+    /// Liveness before an instruction, given the liveness `behind` it.
     pub fn live_before(&self, pc: u64, i: Option<Instruction>, behind: Live) -> Live {
         let Some(i) = i else { return Live { flags: ALL, ..Live::REGISTERS } };
         let behind = match i.target(pc).filter(|_| i.is_conditional_branch()) {
@@ -306,7 +312,7 @@ impl Reach {
         self.used_by(pc).before(behind)
     }
 
-    /// Looks at the code of other units that this one goes on in, for the flags that are read there.
+    /// Examines the code that this unit jumps to in other units, for the flags that it reads.
     fn look_ahead(&mut self, fetch: &dyn Fn(u64) -> Option<u32>) {
         let mut pages: FxHashSet<u64> = self.instructions.keys().map(|pc| pc / PAGE).collect();
         let mut outside = BTreeSet::new();
@@ -326,8 +332,8 @@ impl Reach {
         self.looked_at = pages;
     }
 
-    /// The flags that the code behind a call reads before it goes elsewhere. The calling convention says that they mean nothing there, so
-    /// that only code which has its own convention does.
+    /// The flags that code after a call reads before its next jump. By the calling convention, flags are dead there.
+    /// Only code with a private convention reads them.
     fn read_at_once(&self, mut pc: u64) -> u8 {
         let mut read = 0;
         while let Some(Some(i)) = self.instructions.get(&pc) {
@@ -352,7 +358,8 @@ impl Reach {
             for (leader, block) in &blocks {
                 let mut live = self.live_behind(block);
                 if block.0.last().is_some_and(|(_, i)| i.is_some_and(|i| i.op == Op::Brk)) {
-                    // Who jumps to a trap does not come back: what its handler sees of the flags from before is not asked for.
+                    // Code that jumps to a trap does not return. Flag values in the trap handler's signal frame are not
+                    // preserved.
                     live.flags = 0;
                 }
                 for (pc, i) in block.0.iter().rev() {
@@ -366,7 +373,7 @@ impl Reach {
         }
     }
 
-    /// Where the source's code has been read: first addresses and bytes.
+    /// The ranges of source code that were read, as (address, bytes).
     pub fn ranges(&self) -> Vec<(u64, u64)> {
         let mut addresses: Vec<u64> =
             self.instructions.keys().copied().filter(|pc| source(*pc) == *pc).collect();
@@ -382,13 +389,13 @@ impl Reach {
     }
 }
 
-/// Whether an indirect jump is a call: by x16 and x17 procedure linkage tables and veneers jump, and nobody else.
+/// Whether an indirect jump is a call. Only procedure linkage tables and veneers jump through x16 and x17.
 fn is_call(jump: Instruction) -> bool {
     matches!(jump.rn(), 16 | 17)
 }
 
-/// The flags that may be read where the indirect jump at the end of a block leads to. Compilers put a comparison that all cases of a switch begin
-/// with before its jump, and the branches that read it behind; of the check that the index is in the table nothing is read.
+/// The flags that can be live after the indirect jump at the end of a block. Compilers may hoist a comparison common to
+/// all cases of a switch above the jump. But the flags of the bounds check of the index are dead.
 fn live_behind_jump(block: &[(u64, Option<Instruction>)]) -> u8 {
     let mut indices: Vec<u8> = Vec::new();
     for i in block.iter().rev().filter_map(|(_, i)| *i) {
@@ -396,7 +403,7 @@ fn live_behind_jump(block: &[(u64, Option<Instruction>)]) -> u8 {
             let is_check = i.op == Op::SubsImm && i.rd() == NONE && indices.contains(&i.rn());
             return if is_check { 0 } else { ALL };
         }
-        // What is put there later is not what was compared.
+        // A register written after the comparison no longer has the compared value.
         let written = uses(i).written;
         indices.retain(|&index| index == NONE || written & 1 << index == 0);
         if i.row().operands.iter().any(|operand| matches!(operand, Operand::Address(b'r'))) {
@@ -406,8 +413,8 @@ fn live_behind_jump(block: &[(u64, Option<Instruction>)]) -> u8 {
     ALL
 }
 
-/// Which flags code from `pc` on reads before it writes them; all of them once `left` instructions have been looked at, or outside of the
-/// pages whose changes are noticed.
+/// The flags that code at `pc` reads before it writes them. Returns all flags after `left` instructions, and outside of
+/// pages that are monitored for changes.
 fn flags_read(
     (pages, is_cold): (&mut FxHashSet<u64>, bool),
     mut pc: u64,
@@ -416,7 +423,7 @@ fn flags_read(
 ) -> u8 {
     let mut read = 0;
     while read != ALL {
-        // For a few times not on other pages than those that the unit has been read from: they may be hard to get at.
+        // A cold translation does not read other pages than those of the unit, because access to them may be slow.
         if *left == 0 || is_cold && !pages.contains(&(pc / PAGE)) {
             return ALL;
         }

@@ -1,38 +1,38 @@
-//! A unit: what one address reaches, translated in the order of its addresses, once it is known what holds where.
-//! Not what single instructions become, and not where units lie (`engine`).
+//! Translates a unit: all code that is reachable from an address, in address order, after planning the register state
+//! at each leader.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::copies::source;
 use super::known::Known;
-use super::lower::{Lowering, Remembered};
+use super::lower::{Lowering, PlanCache};
 use super::reach::{PAGE, Reach};
 use crate::Unit;
 use longma_translate::front_end::Exit;
-use longma_translate::parts::{Options, Part};
+use longma_translate::optimizations::{Optimization, Options};
 
-/// How often a unit is lowered to find what holds at its leaders, before what has not settled is given up.
-const MOST_ROUNDS: usize = 12;
+/// Maximum number of planning passes. States that have not converged by then use the default.
+const MAX_ROUNDS: usize = 12;
 
-/// A unit has no more source instructions than this.
-const MOST_INSTRUCTIONS: usize = 1500;
-/// And no more words: branches of 16 bits reach across it.
-const MOST_WORDS: usize = 30_000;
+/// Maximum number of source instructions in a unit.
+const MAX_INSTRUCTIONS: usize = 1500;
+/// Maximum number of words in a unit, limited by the reach of 16-bit branches.
+const MAX_WORDS: usize = 30_000;
 
-/// What holds at the leaders that only the unit's own jumps lead to.
+/// The register states expected at leaders that are not entry points.
 pub(super) type Plan = FxHashMap<u64, Known>;
 
-/// Translates what `start` reaches, and lets others come to `door` in it. `fetch` reads the source's code; `known` says what is not to be
-/// translated with it.
+/// Translates the code that is reachable from `start`, with an additional entry point at `extra_entry`. `fetch` reads
+/// source code. Addresses for which `known` returns true are not included.
 pub fn translate(
     start: u64,
-    door: Option<u64>,
+    extra_entry: Option<u64>,
     fetch: &dyn Fn(u64) -> Option<u32>,
     known: &dyn Fn(u64) -> bool,
     options: &Options,
 ) -> Unit {
-    let mut most = MOST_INSTRUCTIONS;
-    let mut reach = Reach::of(start, door, fetch, known, (most, *options));
+    let mut most = MAX_INSTRUCTIONS;
+    let mut reach = Reach::of(start, extra_entry, fetch, known, (most, *options));
     loop {
         match lower(&reach) {
             Ok(unit) => return unit,
@@ -44,25 +44,25 @@ pub fn translate(
             Err(Failure::Long) => {
                 most /= 4;
                 let (refused, frugal) = (reach.refused, reach.frugal);
-                reach = Reach::of(start, door, fetch, known, (most, *options));
+                reach = Reach::of(start, extra_entry, fetch, known, (most, *options));
                 (reach.refused, reach.frugal) = (refused, frugal);
             }
         }
     }
 }
 
-/// Why there is no code.
+/// Why lowering failed.
 enum Failure {
-    /// An instruction for which there are too few registers.
+    /// The instruction at this address ran out of temporary registers.
     Short(u64),
-    /// Branches would not reach across it.
+    /// The unit is too long for its branches.
     Long,
 }
 
-/// The code of what has been found.
+/// Lowers the code of a unit.
 ///
 /// # Errors
-/// It has to be made otherwise.
+/// Fails if the unit must be lowered with other parameters.
 fn lower(reach: &Reach) -> Result<Unit, Failure> {
     let plan = plan(reach);
     let mut lowering = Lowering::new(reach, &plan, true);
@@ -70,11 +70,11 @@ fn lower(reach: &Reach) -> Result<Unit, Failure> {
     if let Some(pc) = lowering.short_at {
         return Err(Failure::Short(pc));
     }
-    if lowering.assembler.words.len() > MOST_WORDS {
+    if lowering.assembler.words.len() > MAX_WORDS {
         return Err(Failure::Long);
     }
     let mut unit = std::mem::take(&mut lowering.unit);
-    let mut entries = std::mem::take(&mut lowering.doors);
+    let mut entries = std::mem::take(&mut lowering.entry_points);
     for pc in lowering.assembler.outside(&entries) {
         let at = lowering.assembler.words.len();
         entries.insert(pc, at);
@@ -93,22 +93,23 @@ fn lower(reach: &Reach) -> Result<Unit, Failure> {
     Ok(unit)
 }
 
-/// Finds what holds where jumps of the unit lead to: lowers it until what the jumps say of that is what was assumed.
+/// Determines the states at the targets of the unit's jumps. Lowers the unit repeatedly until the states at the jumps
+/// match those assumed.
 fn plan(reach: &Reach) -> Plan {
     let mut plan = Plan::default();
-    // A block for the first few times has no jumps of its own.
-    if !reach.options.has(Part::Loops) || reach.options.is_cold {
+    // Cold translations are single blocks without internal jumps.
+    if !reach.options.has(Optimization::Loops) || reach.options.is_cold {
         return plan;
     }
     let mut given_up: FxHashSet<u64> = FxHashSet::default();
-    let mut memory = Remembered::default();
+    let mut memory = PlanCache::default();
     let mut outs_before: FxHashMap<u64, Vec<(bool, Known)>> = FxHashMap::default();
     for round in 0.. {
         let mut lowering = Lowering::new(reach, &plan, false);
         lowering.remembered = memory;
         lowering.all();
         let mut outs = lowering.outs;
-        outs.retain(|to, _| reach.leaders.contains(to) && !reach.doors.contains(to));
+        outs.retain(|to, _| reach.leaders.contains(to) && !reach.entry_points.contains(to));
         let of = |(to, outs): (&u64, &Vec<(bool, Known)>)| {
             let live = reach.live_at(*to);
             let as_before = plan.get(to).filter(|_| outs_before.get(to) == Some(outs));
@@ -124,7 +125,7 @@ fn plan(reach: &Reach) -> Plan {
         if next == plan {
             return plan;
         }
-        if round >= MOST_ROUNDS {
+        if round >= MAX_ROUNDS {
             given_up.extend(next.iter().filter(|(to, known)| plan.get(to) != Some(known)).map(|(to, _)| *to));
         }
         plan = next;

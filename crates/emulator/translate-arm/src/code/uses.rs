@@ -1,6 +1,5 @@
-//! Which registers and flags an instruction reads and writes, and how much of them; which are read behind a place.
-//! Not what becomes of them.
-//! Source: Arm Architecture Reference Manual (Arm DDI 0487), chapter C6; the table's operands.
+//! Registers and flags that an instruction reads and writes, and to what width. Source: Arm Architecture Reference
+//! Manual (Arm DDI 0487), chapter C6; the operands in the instruction table.
 
 use super::flags::{ALL, flags_of};
 use super::vector::count;
@@ -8,19 +7,19 @@ use crate::instruction::lane_of;
 use crate::instruction::{Instruction, Op, Operand, Role};
 use crate::registers::NZCV;
 
-/// What is read from a place on before it is written.
+/// Liveness at a point in the code.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Live {
-    /// Condition flags, as the immediates of instructions have them.
+    /// Live condition flags, N, Z, C and V in bits 3 to 0.
     pub flags: u8,
-    /// General registers whose upper half is read.
+    /// General-purpose registers whose upper half is live.
     pub wide: u32,
-    /// Vectors of which more is read than four and than eight bytes.
+    /// Vectors of which more than 4 bytes, and more than 8 bytes, are live.
     pub upper: [u32; 2],
 }
 
 impl Live {
-    /// Everything but flags.
+    /// Everything except the flags is live.
     pub const REGISTERS: Self = Self { flags: 0, wide: !0, upper: [!0; 2] };
 
     pub fn or(self, other: Self) -> Self {
@@ -32,11 +31,11 @@ impl Live {
     }
 }
 
-/// What an instruction does to registers.
+/// The registers and flags that an instruction uses.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Uses {
     pub reads: Live,
-    /// General registers that are read, be it in part.
+    /// General-purpose registers that are read, at least in part.
     pub read: u32,
     /// General registers that are written.
     pub written: u32,
@@ -44,12 +43,12 @@ pub(super) struct Uses {
     pub vectors_written: u32,
     /// Vectors that are read or written.
     pub vectors: u32,
-    /// Whether all condition flags are written.
+    /// Whether the instruction writes all condition flags.
     pub sets_flags: bool,
 }
 
 impl Uses {
-    /// What is read before an instruction, if `behind` is read behind it.
+    /// Liveness before the instruction, given the liveness `behind` it.
     pub fn before(&self, behind: Live) -> Live {
         let kept = Live {
             flags: if self.sets_flags { 0 } else { behind.flags },
@@ -72,7 +71,7 @@ impl Uses {
         }
     }
 
-    /// Vectors that are not named one by one.
+    /// Adds the vectors of a register list.
     fn lists(&mut self, i: Instruction) {
         let is_lane = i.is_single_structure() && !i.replicates();
         let bytes = if is_lane || i.bits(30, 1) != 0 { 16 } else { 8 };
@@ -103,12 +102,12 @@ impl Uses {
     }
 }
 
-/// Whether an extended register is read whole.
+/// Whether all 64 bits of an extended register are read.
 fn is_extended_wide(i: Instruction) -> bool {
     i.bits(13, 2) == 3
 }
 
-/// What `i` does to registers and flags.
+/// Returns the registers and flags that `i` uses.
 pub(super) fn uses(i: Instruction) -> Uses {
     let mut uses = Uses::default();
     for operand in i.row().operands {

@@ -1,15 +1,15 @@
-//! The frame of a signal handler as AArch64 has it, laid below the one that the process has made.
-//! Not the delivery. What the process knows of the thread stays in its own frame, which is used to come back.
-//! Source: Linux arch/arm64/kernel/signal.c (struct rt_sigframe, setup_rt_frame), arch/arm64/include/uapi/asm/{sigcontext,ucontext}.h.
+//! Builds the AArch64 signal frame below the process's LoongArch frame, and copies changes back when the handler
+//! returns. The return itself uses the LoongArch frame. Source: Linux arch/arm64/kernel/signal.c (struct rt_sigframe,
+//! setup_rt_frame), arch/arm64/include/uapi/asm/{sigcontext,ucontext}.h.
 
 use longma_loongarch::State;
 
 use super::{control, set_control, set_status, status};
 use crate::registers::*;
-use longma_translate::front_end::Structures;
+use longma_translate::front_end::UserMemory;
 use longma_translate::process_frame::{ProcessFrame, put_word, word};
 
-// The frame of AArch64: siginfo, ucontext with its machine's part at a multiple of 16, the records behind.
+// The AArch64 frame: siginfo, then ucontext, whose mcontext is 16-byte aligned, followed by the context records.
 const CONTEXT: usize = 128;
 const CONTEXT_STACK: usize = CONTEXT + 16;
 const MASK: usize = CONTEXT + 40;
@@ -28,10 +28,10 @@ const VECTORS: usize = FLOATS + 16;
 /// struct esr_context.
 const SYNDROME: usize = FLOATS + FLOATS_BYTES;
 const SYNDROME_MAGIC: u32 = 0x4553_5201;
-/// A data abort from a lower level, by a translation fault of the third level.
+/// A data abort from a lower exception level, caused by a level 3 translation fault.
 const DATA_ABORT: u64 = 0x24 << 26 | 1 << 25 | 7;
 const ABORT_WROTE: u64 = 1 << 6;
-/// struct frame_record: x29 and x30 of who was interrupted. Behind it: where the other frame is.
+/// struct frame_record: x29 and x30 of the interrupted code. The address of the LoongArch frame follows.
 const RECORD: usize = RECORDS + RECORDS_BYTES;
 const LINK: usize = RECORD + 16;
 const BYTES: usize = LINK + 16;
@@ -44,9 +44,9 @@ fn get_half(frame: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(std::array::from_fn(|byte| frame[at + byte]))
 }
 
-/// The thread is at the first instruction of a handler, with the process's frame at its stack pointer: lays AArch64's frame below it. `back`
-/// is the code that handlers return to. False if the stack cannot take it.
-pub fn enter(state: &mut State, back: u64, memory: &dyn Structures) -> bool {
+/// Builds the AArch64 frame for a thread that is at the first instruction of a handler, with the LoongArch frame at its
+/// stack pointer. `back` is the return trampoline for handlers. Returns false if the stack is not writable.
+pub fn enter(state: &mut State, back: u64, memory: &dyn UserMemory) -> bool {
     let Some(process) = ProcessFrame::read(state.r(STACK_POINTER), memory) else { return false };
     let address = process.address().wrapping_sub(BYTES as u64) & !15;
     let signal = state.r(4);
@@ -58,7 +58,7 @@ pub fn enter(state: &mut State, back: u64, memory: &dyn Structures) -> bool {
     put_word(&mut frame, MASK, process.mask());
     for number in 0..31u8 {
         let value = match place(number) {
-            Place::Register(register) => process.register(register),
+            Location::Register(register) => process.register(register),
             _ => read(state, number, memory),
         };
         put_word(&mut frame, REGISTERS + 8 * usize::from(number), value);
@@ -67,7 +67,7 @@ pub fn enter(state: &mut State, back: u64, memory: &dyn Structures) -> bool {
     put_word(&mut frame, PC, process.pc());
     put_word(&mut frame, STATUS, flags(state));
     put_floats(&mut frame, state);
-    // Signals of faults tell where.
+    // Fault signals report the address.
     if matches!(signal, 4 | 5 | 7 | 8 | 11) {
         put_word(&mut frame, FAULT, process.fault_address());
     }
@@ -103,8 +103,9 @@ fn put_floats(frame: &mut [u8], state: &State) {
     }
 }
 
-/// The handler has returned: what it has made of the frame goes into the process's own, and the stack pointer to that.
-pub fn leave(state: &mut State, memory: &dyn Structures) -> Option<u64> {
+/// Copies the handler's changes to the LoongArch frame, and points the stack pointer to it. Returns the address of the
+/// AArch64 frame.
+pub fn leave(state: &mut State, memory: &dyn UserMemory) -> Option<u64> {
     let address = state.r(STACK_POINTER);
     let mut frame = [0; BYTES];
     if !memory.read(address, &mut frame) {
@@ -112,7 +113,7 @@ pub fn leave(state: &mut State, memory: &dyn Structures) -> Option<u64> {
     }
     let mut process = ProcessFrame::read(word(&frame, LINK), memory)?;
     for number in 0..31u8 {
-        if let Place::Register(register) = place(number) {
+        if let Location::Register(register) = place(number) {
             process.set_register(register, word(&frame, REGISTERS + 8 * usize::from(number)));
         }
     }
@@ -123,13 +124,14 @@ pub fn leave(state: &mut State, memory: &dyn Structures) -> Option<u64> {
     process.write(memory).then_some(address)
 }
 
-/// What the process's own frame does not bring back of the handler's changes: call it when that has been done.
-pub fn after(state: &mut State, at: u64, memory: &dyn Structures) {
+/// Restores the state that the LoongArch frame does not cover. The caller calls this after restoring from the LoongArch
+/// frame.
+pub fn after(state: &mut State, at: u64, memory: &dyn UserMemory) {
     let mut frame = [0; BYTES];
     if !memory.read(at, &mut frame) {
         return;
     }
-    for number in (0..31).filter(|number| !matches!(place(*number), Place::Register(_))) {
+    for number in (0..31).filter(|number| !matches!(place(*number), Location::Register(_))) {
         write(state, number, word(&frame, REGISTERS + 8 * usize::from(number)), memory);
     }
     set_flags(state, word(&frame, STATUS));

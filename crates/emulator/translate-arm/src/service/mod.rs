@@ -1,6 +1,5 @@
-//! Instructions that the engine executes: rare ones whose code would be long.
-//! Not plain ones, which become LoongArch code.
-//! Source: Arm Architecture Reference Manual (Arm DDI 0487), sections C5.2 (FPCR, FPSR) and C7.2.
+//! Instructions that the engine executes because they are rare and their generated code would be long. Source: Arm
+//! Architecture Reference Manual (Arm DDI 0487), sections C5.2 (FPCR, FPSR) and C7.2.
 
 use longma_loongarch::float::{self, Double, ExceptionFlags, Format, Half, Integer, RoundingMode, Single};
 use longma_loongarch::{Fcsr, State};
@@ -10,13 +9,13 @@ use crate::instruction::{Instruction, Op};
 use crate::registers::{FPCR, read, write};
 pub mod frame;
 mod vector;
-use longma_translate::front_end::{Served, Structures};
+use longma_translate::front_end::{ServiceResult, UserMemory};
 
-/// Rounding modes of FPCR, by their numbers there.
+/// Rounding modes, indexed by FPCR.RMode.
 const MODES: [RoundingMode; 4] =
     [RoundingMode::NearestEven, RoundingMode::Upward, RoundingMode::Downward, RoundingMode::TowardZero];
 
-/// FPCR: how results are rounded; nothing else of it is had.
+/// FPCR. Only the rounding mode is implemented.
 pub(crate) fn control(state: &State) -> u32 {
     let mode = state.fcsr.rounding_mode();
     (MODES.iter().position(|other| *other == mode).unwrap_or_default() as u32) << 22
@@ -28,7 +27,7 @@ pub(crate) fn set_control(state: &mut State, value: u32) {
     state.fcsr = Fcsr(state.fcsr.0 & !Fcsr::ROUNDING | (mode as u32) << 8);
 }
 
-/// FPSR: the exceptions that have been raised, in the opposite order.
+/// FPSR: the accumulated exception flags, in the reverse order of FCSR.
 pub(crate) fn status(state: &State) -> u32 {
     (state.fcsr.0 >> 16 & 31).reverse_bits() >> 27
 }
@@ -38,11 +37,11 @@ pub(crate) fn set_status(state: &mut State, value: u32) {
     state.fcsr = Fcsr(state.fcsr.0 & !Fcsr::FLAGS | ((value & 31).reverse_bits() >> 27) << 16);
 }
 
-/// Executes `instruction` on `state`, whose program counter is the caller's.
-pub fn serve(i: Instruction, state: &mut State, memory: &dyn Structures) -> Served {
+/// Executes `instruction` on `state`. The caller sets the program counter.
+pub fn serve(i: Instruction, state: &mut State, memory: &dyn UserMemory) -> ServiceResult {
     let x = |state: &State, number| if number == NONE { 0 } else { read(state, number, memory) };
     match i.op {
-        Op::IcIvau => return Served::Changed(x(state, i.rd())),
+        Op::IcIvau => return ServiceResult::Changed(x(state, i.rd())),
         Op::Mrs => {
             let value = if i.system_register() == FPCR { control(state) } else { status(state) };
             put(i, state, value.into(), memory);
@@ -63,10 +62,10 @@ pub fn serve(i: Instruction, state: &mut State, memory: &dyn Structures) -> Serv
             state.fcsr.0 |= (u32::from(raised.0) & 31) << 16;
         }
     }
-    Served::Done
+    ServiceResult::Done
 }
 
-fn put(i: Instruction, state: &mut State, value: u64, memory: &dyn Structures) {
+fn put(i: Instruction, state: &mut State, value: u64, memory: &dyn UserMemory) {
     if i.rd() != NONE {
         write(state, i.rd(), value, memory);
     }
@@ -77,7 +76,7 @@ fn put_scalar(i: Instruction, state: &mut State, value: u64) {
     (lanes[0], lanes[1]) = (value, 0);
 }
 
-fn convert(i: Instruction, state: &mut State, memory: &dyn Structures) -> ExceptionFlags {
+fn convert(i: Instruction, state: &mut State, memory: &dyn UserMemory) -> ExceptionFlags {
     use Op::*;
     let from = state.v[usize::from(i.rn())].0[0];
     let mode = state.fcsr.rounding_mode();
@@ -107,7 +106,7 @@ fn convert(i: Instruction, state: &mut State, memory: &dyn Structures) -> Except
     raised
 }
 
-/// How many bits of a fixed-point number are behind the point.
+/// The number of fraction bits of a fixed-point number.
 fn fraction_bits(i: Instruction) -> i64 {
     64 - i64::from(i.bits(10, 6))
 }
@@ -119,12 +118,12 @@ fn from_fixed<F: Format>(i: Instruction, number: u64, mode: RoundingMode) -> (u6
         (_, true) => float::from_unsigned::<F>(number, mode),
         _ => float::from_unsigned::<F>(number & 0xffff_ffff, mode),
     };
-    // A power of two is exact: no such number is too small.
+    // The scaling is exact: it is by a power of two and cannot underflow.
     let (value, more) = float::scaleb::<F>(whole, -fraction_bits(i), mode);
     (value, raised | more)
 }
 
-/// The nearest integral number, of two the one away from zero.
+/// Rounds to the nearest integral value, ties away from zero.
 fn round_away<F: Format>(from: u64) -> (u64, ExceptionFlags) {
     let (value, raised) = float::round_to_integral::<F>(from, RoundingMode::NearestEven);
     let is_nan = from & (F::SIGN - 1) > F::INFINITY;

@@ -1,6 +1,5 @@
-//! Instructions of Advanced SIMD that the engine executes: tables, shifts by registers, insertions, structures taken apart.
-//! Not those that have a short sequence of LSX.
-//! Source: Arm Architecture Reference Manual (Arm DDI 0487), section C7.2.
+//! Advanced SIMD instructions that the engine executes: table lookups, shifts by register, insertions, structure loads
+//! and stores. Source: Arm Architecture Reference Manual (Arm DDI 0487), section C7.2.
 
 use longma_loongarch::float::{self, Double, Single};
 use longma_loongarch::{Access, Fault, FaultCause, State, Trap};
@@ -10,15 +9,15 @@ use crate::code::vector::shifts::amounts;
 use crate::code::vector::structures::{count, steps};
 use crate::instruction::{Instruction, Op};
 use crate::registers::{STACK_POINTER, read, write};
-use longma_translate::front_end::{Served, Structures};
+use longma_translate::front_end::{ServiceResult, UserMemory};
 
-/// The bytes of a vector.
+/// Reads a vector as bytes.
 fn bytes(state: &State, number: u8) -> [u8; 16] {
     let lanes = state.v[usize::from(number)].0;
     std::array::from_fn(|byte| (lanes[byte / 8] >> (8 * (byte % 8))) as u8)
 }
 
-/// Writes a vector; of half of one, what is above becomes zero.
+/// Writes a vector. A half-width write clears the upper half.
 fn put(state: &mut State, number: u8, value: [u8; 16], is_whole: bool) {
     let half = |at: usize| u64::from_le_bytes(std::array::from_fn(|byte| value[at + byte]));
     let lanes = &mut state.v[usize::from(number)].0;
@@ -35,8 +34,8 @@ fn put_lane(to: &mut [u8; 16], size: usize, index: usize, value: u64) {
     to[at..at + (1 << size)].copy_from_slice(&value.to_le_bytes()[..1 << size]);
 }
 
-/// Executes an instruction; `None` if it is none of these.
-pub(crate) fn serve(i: Instruction, state: &mut State, memory: &dyn Structures) -> Option<Served> {
+/// Executes an instruction. Returns `None` for instructions not handled here.
+pub(crate) fn serve(i: Instruction, state: &mut State, memory: &dyn UserMemory) -> Option<ServiceResult> {
     use Op::*;
     let is_whole = i.is_whole();
     match i.op {
@@ -59,7 +58,7 @@ pub(crate) fn serve(i: Instruction, state: &mut State, memory: &dyn Structures) 
         Sqxtn | Sqxtn2 | Uqxtn | Uqxtn2 | Sqxtun | Sqxtun2 => narrow(i, state),
         RbitV => each(i, state, 0, |n, _, _, _| u64::from((n as u8).reverse_bits())),
         FmaxpV | FminpV => float_pairs(i, state),
-        // By a whole lane: what is rounded is half of it.
+        // These shift by the full element width, so the rounding constant is half of the value range.
         SrshrV => each(i, state, amounts(i).0, |_, _, _, _| 0),
         UrshrV => each(i, state, amounts(i).0, |n, _, _, bits| n >> (bits - 1)),
         Ld2 | Ld2Post | Ld3 | Ld3Post | Ld4 | Ld4Post | St2 | St2Post | St3 | St3Post | St4 | St4Post => {
@@ -70,10 +69,10 @@ pub(crate) fn serve(i: Instruction, state: &mut State, memory: &dyn Structures) 
     if !is_whole {
         state.v[usize::from(i.rd())].0[1] = 0;
     }
-    Some(Served::Done)
+    Some(ServiceResult::Done)
 }
 
-/// A lane shifted to the left, or to the right by a negative number.
+/// Shifts an element left, or right if `by` is negative.
 fn shift(value: u64, by: i8, bits: u32, is_signed: bool) -> u64 {
     let signed = (value << (64 - bits)) as i64 >> (64 - bits);
     match by {
@@ -83,7 +82,7 @@ fn shift(value: u64, by: i8, bits: u32, is_signed: bool) -> u64 {
     }
 }
 
-/// Each lane of Rd becomes a function of those of Rn, Rm and Rd, and of their width.
+/// Computes each element of Rd from those of Rn, Rm and Rd and the element width in bits.
 fn each(i: Instruction, state: &mut State, size: usize, of: impl Fn(u64, u64, u64, u32) -> u64) {
     let (n, m, mut d) = (bytes(state, i.rn()), bytes(state, i.rm()), bytes(state, i.rd()));
     let lanes = if i.is_whole() { 16 } else { 8 } >> size;
@@ -94,7 +93,7 @@ fn each(i: Instruction, state: &mut State, size: usize, of: impl Fn(u64, u64, u6
     put(state, i.rd(), d, i.is_whole());
 }
 
-/// SQXTN, UQXTN and SQXTUN: what does not fit becomes the nearest that does.
+/// SQXTN, UQXTN and SQXTUN: narrows with saturation.
 fn narrow(i: Instruction, state: &mut State) {
     let (n, size) = (bytes(state, i.rn()), i.size());
     let (from, to) = (16u32 << size, 8u32 << size);
@@ -113,7 +112,7 @@ fn narrow(i: Instruction, state: &mut State) {
     put(state, i.rd(), result, i.is_whole());
 }
 
-/// FMAXP and FMINP: of neighbours, those of Rn and then those of Rm; a NaN comes out.
+/// FMAXP and FMINP: reduces adjacent pairs of Rn, then of Rm. NaNs propagate.
 fn float_pairs(i: Instruction, state: &mut State) {
     let (n, m, size) = (bytes(state, i.rn()), bytes(state, i.rm()), if i.is_double() { 3 } else { 2 });
     let lanes = if i.is_whole() { 16 } else { 8 } >> size;
@@ -151,8 +150,8 @@ fn look_up(i: Instruction, state: &mut State) {
     put(state, i.rd(), result, i.is_whole());
 }
 
-/// LD2 to LD4, ST2 to ST4: lanes of one structure lie side by side.
-fn structures(i: Instruction, state: &mut State, memory: &dyn Structures) -> Served {
+/// LD2 to LD4, ST2 to ST4: the elements of a structure are adjacent in memory.
+fn structures(i: Instruction, state: &mut State, memory: &dyn UserMemory) -> ServiceResult {
     let (loads, size, vectors) = (i.bits(22, 1) != 0, i.bits(10, 2) as usize, count(i).unwrap_or(1));
     let lanes = if i.is_whole() { 16 } else { 8 } >> size;
     let address = if i.rn() == NONE { state.r(STACK_POINTER) } else { read(state, i.rn(), memory) };
@@ -160,7 +159,8 @@ fn structures(i: Instruction, state: &mut State, memory: &dyn Structures) -> Ser
     let mut all = vec![0; total];
     let place = |index: usize, vector: usize| (index * usize::from(vectors) + vector) << size;
     let number = |vector: usize| (i.rd() + vector as u8) & 31;
-    let fault = |access| Served::Trap(Trap::Memory(Fault { address, access, cause: FaultCause::Unmapped }));
+    let fault =
+        |access| ServiceResult::Trap(Trap::Memory(Fault { address, access, cause: FaultCause::Unmapped }));
     if loads {
         if !memory.read(address, &mut all) {
             return fault(Access::Read);
@@ -193,5 +193,5 @@ fn structures(i: Instruction, state: &mut State, memory: &dyn Structures) -> Ser
             write(state, i.rn(), address.wrapping_add(step), memory);
         }
     }
-    Served::Done
+    ServiceResult::Done
 }

@@ -1,18 +1,17 @@
-//! Exchanges, and instructions with a LOCK prefix.
-//! Not those that compare 16 bytes with a narrower prefix, nor what the engine executes.
-//! Source: Intel SDM, volume 2 and volume 3, section 9.1.2; LoongArch Reference Manual, volume 1, section 2.2.7.
+//! XCHG, and instructions with a LOCK prefix. Source: Intel SDM, volume 2 and volume 3, section 9.1.2; LoongArch
+//! Reference Manual, volume 1, section 2.2.7.
 
 use iced_x86::{Mnemonic, OpKind, Register, RflagsBits};
 use longma_loongarch::{Instruction as Code, Op as La};
 
 use super::integer::Arithmetic;
 use super::lower::{Lowering, is_register};
-use super::operands::{Extension, Place};
+use super::operands::{Extension, OperandLocation};
 use crate::registers::*;
 use longma_translate::assembler::{Goal, Label};
 
 impl Lowering<'_> {
-    /// Translates an instruction that is atomic, or says that it is none of this file's.
+    /// Translates an atomic instruction. Returns false for others.
     pub fn atomic(&mut self) -> bool {
         use Mnemonic::*;
         let i = self.instruction;
@@ -38,7 +37,8 @@ impl Lowering<'_> {
         self.assembler.push(Code { d, j: address, k: value, ..Code::new(op) });
     }
 
-    /// Replaces memory at `address` by what `change` makes of it, in `new`; `old` becomes what was there, sign-extended.
+    /// Atomically replaces memory at `address` with the value that `change` computes in `new`. `old` receives the
+    /// previous value, sign-extended.
     fn replace(
         &mut self,
         address: u8,
@@ -57,7 +57,7 @@ impl Lowering<'_> {
             self.branch_to(La::Beqz, SCRATCH, 0, again);
         } else {
             let op = if bytes == 1 { La::AmcasDbB } else { La::AmcasDbH };
-            self.load_to(old, Place::Near(address, 0), bytes, Extension::Sign);
+            self.load_to(old, OperandLocation::Near(address, 0), bytes, Extension::Sign);
             change(self, new, old);
             self.assembler.copy(SCRATCH, old);
             self.atomic_three(op, SCRATCH, new, address);
@@ -155,7 +155,7 @@ impl Lowering<'_> {
         if i.has_lock_prefix() && bytes >= 4 {
             self.assembler.immediate(La::Dbar, 0, 0, 0);
         }
-        // The flags are those of comparing the accumulator with what was there.
+        // The flags are those of comparing the accumulator with the memory.
         if self.live & i.rflags_modified() != 0 {
             self.assembler.three(La::SubD, SCRATCH, expected, old);
             if bytes < 8 {
@@ -166,7 +166,7 @@ impl Lowering<'_> {
             self.difference_flags([expected, old, difference], 0);
         }
         if bytes == 4 {
-            // What was equal is not written: the bits above stay.
+            // If the comparison succeeded, EAX is not written and its upper half stays.
             self.assembler.three(La::Xor, SCRATCH, old, expected);
             self.assembler.field(La::BstrpickD, old, old, 31, 0);
             self.assembler.three(La::Maskeqz, old, old, SCRATCH);
@@ -271,7 +271,7 @@ impl Lowering<'_> {
             Neg => self.difference_flags([0, old, d], 0),
             And | Or | Xor => self.logic_flags(d),
             Adc => {
-                // What the two make without the carry.
+                // The intermediate result without the carry.
                 let half = self.temporary();
                 self.assembler.three(La::AddD, half, old, b);
                 self.extend(half, half, bytes, Extension::Sign);
@@ -291,7 +291,7 @@ impl Lowering<'_> {
         let bytes = self.bytes_of(0);
         let (place, bit) = self.bit_place(bytes);
         let address = match place {
-            Some(Place::Near(base, 0)) if base != 0 => base,
+            Some(OperandLocation::Near(base, 0)) if base != 0 => base,
             Some(place) => {
                 let t = self.temporary();
                 self.address_into(t, place);

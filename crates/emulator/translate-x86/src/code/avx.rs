@@ -1,28 +1,28 @@
-//! What AVX and AVX2 have and SSE has not, and what works across the halves of 256 bits.
-//! Not the forms of SSE's instructions, which are SSE's (see `vex`), nor FMA's (see `fma`).
-//! Source: Intel SDM, volume 2; the manual's LASX volume.
+//! Instructions that are new with AVX and AVX2, and those that work across the two halves of 256 bits. Source: Intel
+//! SDM, volume 2; LoongArch Reference Manual, LASX volume.
 
 use iced_x86::{Mnemonic, OpKind, Register};
 use longma_loongarch::Op as La;
 
 use super::known::Upper;
 use super::lower::{Lowering, is_register};
-use super::operands::Place;
+use super::operands::OperandLocation;
 use super::uses::Uses;
 use super::vex::{first, wide};
 use crate::registers::*;
 
-/// Of `xvpermi.q d, j`: the lower and the upper half of the result, each by the number of one of j's halves or, from 2 on, of d's.
+/// The immediate of `xvpermi.q d, j`. Halves 0 and 1 are those of j, 2 and 3 those of d.
 const fn halves(low: i32, high: i32) -> i32 {
     high << 4 | low
 }
 
-/// `xvpermi.d` that puts two doublewords where instructions that widen the lower half of each half look for them.
+/// `xvpermi.d` order that moves the two lower doublewords to where instructions that widen the lower half of each
+/// 128-bit half expect them.
 const SPREAD: i32 = 0b00_01_00_00;
-/// `xvpermi.d` that puts the lower doublewords of both halves side by side.
+/// `xvpermi.d` order that packs the lower doublewords of both halves.
 const GATHER: i32 = 0b00_00_10_00;
 
-/// Broadcasts by the bytes of what is spread.
+/// The element size in bytes of a broadcast.
 fn broadcast(mnemonic: Mnemonic) -> Option<usize> {
     use Mnemonic::*;
     Some(match mnemonic {
@@ -35,7 +35,7 @@ fn broadcast(mnemonic: Mnemonic) -> Option<usize> {
     })
 }
 
-/// Instructions that widen 128 bits to 256.
+/// The LoongArch instruction that widens 128 bits to 256.
 fn widening(mnemonic: Mnemonic) -> Option<La> {
     use Mnemonic::*;
     Some(match mnemonic {
@@ -58,7 +58,7 @@ fn widening(mnemonic: Mnemonic) -> Option<La> {
 }
 
 impl Lowering<'_> {
-    /// An instruction with the encoding of AVX.
+    /// Translates a VEX-encoded instruction.
     pub fn extended(&mut self, used: &Uses) {
         if self.general_extended() || self.clears_uppers() {
             return;
@@ -108,7 +108,7 @@ impl Lowering<'_> {
         true
     }
 
-    /// The YMM registers whose upper half an instruction reads not, though it names them.
+    /// A mask of YMM operands whose upper half the instruction does not read.
     pub fn half_read(&self) -> u16 {
         let i = &self.instruction;
         let inserts = matches!(i.mnemonic(), Mnemonic::Vinsertf128 | Mnemonic::Vinserti128);
@@ -117,7 +117,7 @@ impl Lowering<'_> {
         if only_low || extracts && i.immediate8() & 1 == 0 { 1 << i.op1_register().number() } else { 0 }
     }
 
-    /// Translates an instruction that SSE does not have or that crosses halves, or says that it is none of this file's.
+    /// Translates an instruction that is new with AVX or crosses halves. Returns false for others.
     pub fn avx(&mut self) -> bool {
         use Mnemonic::*;
         let i = self.instruction;
@@ -180,7 +180,7 @@ impl Lowering<'_> {
             }
             let load = if self.is_wide { wide(load) } else { load };
             return match place {
-                Place::Near(base, offset) if offset % bytes as i32 == 0 => {
+                OperandLocation::Near(base, offset) if offset % bytes as i32 == 0 => {
                     self.assembler.immediate(load, d, base, offset);
                 }
                 place => {
@@ -214,7 +214,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// Blends whose halves have orders of their own: `count` elements each.
+    /// A blend whose halves have separate masks for `count` elements each.
     fn blend_halves(&mut self, op: La, count: i32) {
         let i = self.instruction;
         let d = vector(i.op0_register());
@@ -237,7 +237,8 @@ impl Lowering<'_> {
         }
     }
 
-    /// A register with a blend in both halves: one of the sources, if that is what it is.
+    /// A register whose halves both contain the blend with mask `order`; a source register if the blend selects only
+    /// that.
     fn blended(&mut self, op: La, count: i32, [a, s]: [u8; 2], order: u32) -> u8 {
         if order == 0 {
             return a;
@@ -297,7 +298,7 @@ impl Lowering<'_> {
         let order = i32::from(i.immediate8());
         let v = if d == a && d != s { d } else { self.vector_temporary() };
         self.copy_vector(v, a);
-        // The first source is what is replaced: its halves are 2 and 3.
+        // `v` holds the first source, so its halves are 2 and 3.
         self.assembler.immediate(La::XvpermiQ, v, s, halves(order & 3 ^ 2, order >> 4 & 3 ^ 2));
         let kept = match (order & 8 != 0, order & 0x80 != 0) {
             (false, false) => None,
@@ -345,7 +346,7 @@ impl Lowering<'_> {
         self.copy_vector(d, v);
     }
 
-    /// VSHUFPD of 256 bits, if its halves differ.
+    /// VSHUFPD of 256 bits if its halves differ. Returns false otherwise.
     fn shuffle_wide_doubles(&mut self) -> bool {
         let i = self.instruction;
         let order = i32::from(i.immediate8());
@@ -361,7 +362,7 @@ impl Lowering<'_> {
         true
     }
 
-    /// Shifts of each element by a count of its own, of which LoongArch looks at as many bits as it needs.
+    /// Shifts with a count for each element. LoongArch uses only as many bits of the count as it needs.
     fn shift_each(&mut self) {
         use Mnemonic::*;
         let i = self.instruction;
@@ -389,7 +390,7 @@ impl Lowering<'_> {
         self.vectors(La::VandV, d, w, v);
     }
 
-    /// Whether the engine executes it.
+    /// Whether the engine executes the instruction.
     pub fn is_engines(&self) -> bool {
         use Mnemonic::*;
         let i = &self.instruction;
@@ -419,7 +420,7 @@ impl Lowering<'_> {
             )
     }
 
-    /// The vectors that an instruction names and reads all 256 bits of.
+    /// A mask of operands of which the instruction reads all 256 bits.
     pub fn wide_operands(&self) -> u16 {
         let i = &self.instruction;
         let named = (first(i)..i.op_count()).chain([0]);

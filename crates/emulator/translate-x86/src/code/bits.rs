@@ -1,6 +1,5 @@
-//! Shifts, rotations and single bits.
-//! Not shifts of vectors.
-//! Source: Intel SDM, volume 2; LoongArch Reference Manual, volume 1.
+//! Shifts, rotations and bit operations of general registers. Source: Intel SDM, volume 2; LoongArch Reference Manual,
+//! volume 1.
 
 use iced_x86::{Mnemonic, OpKind, Register, RflagsBits};
 use longma_loongarch::{Instruction as Code, Op as La};
@@ -8,24 +7,24 @@ use longma_loongarch::{Instruction as Code, Op as La};
 use super::forms::number;
 use super::known::Facts;
 use super::lower::{Lowering, is_register};
-use super::operands::{Extension, Place};
+use super::operands::{Extension, OperandLocation};
 use crate::registers::*;
 use longma_translate::assembler::{Goal, Label};
 
-/// How far to shift.
+/// A shift count.
 #[derive(Clone, Copy, Debug)]
 enum Count {
     Known(u32),
-    /// In a register, not zero.
+    /// In a register, possibly zero.
     Variable(u8),
 }
 
-/// How a shift's operand is to be extended; its flags may be `wanted`.
+/// The extension that a shift's operand needs. `wanted` says that flags are live.
 fn extension_of_shifted(mnemonic: Mnemonic, bytes: usize, wanted: bool) -> Extension {
     match mnemonic {
         Mnemonic::Sar if bytes == 4 && !wanted => Extension::Any,
         Mnemonic::Sar => Extension::Sign,
-        // The word forms look at no more.
+        // The word instructions ignore the upper half.
         Mnemonic::Shl if !wanted || bytes == 8 => Extension::Any,
         Mnemonic::Shr if bytes == 4 && !wanted => Extension::Any,
         _ => Extension::Zero,
@@ -33,7 +32,7 @@ fn extension_of_shifted(mnemonic: Mnemonic, bytes: usize, wanted: bool) -> Exten
 }
 
 impl Lowering<'_> {
-    /// Translates an instruction of bits, or says that it is none of this file's.
+    /// Translates a shift, rotation or bit instruction. Returns false for others.
     pub fn bits(&mut self) -> bool {
         use Mnemonic::*;
         let i = self.instruction;
@@ -55,7 +54,7 @@ impl Lowering<'_> {
         true
     }
 
-    /// The count of a shift, masked.
+    /// The masked count of a shift.
     fn count(&mut self, operand: u32, bytes: usize) -> Count {
         let i = self.instruction;
         let mask: u32 = if bytes == 8 { 63 } else { 31 };
@@ -67,14 +66,14 @@ impl Lowering<'_> {
         Count::Known(i.immediate8() as u32 & mask)
     }
 
-    /// A shift by nothing changes nothing but the upper half of a register of which it takes the lower.
+    /// A shift by zero has no effect, except that a 32-bit shift clears the upper half of its register.
     fn shift_by_nothing(&mut self, bytes: usize) {
         if let Some(register) = is_register(&self.instruction, 0).filter(|_| bytes == 4) {
             self.alias(number(register), number(register), false);
         }
     }
 
-    /// Jumps over the flags of a shift by nothing.
+    /// If the count is variable, jumps over the flag computation when it is zero.
     fn unless_zero(&mut self, count: Count) -> Option<Label> {
         let Count::Variable(t) = count else { return None };
         let over = self.assembler.label();
@@ -100,7 +99,7 @@ impl Lowering<'_> {
             Count::Known(count) if i.mnemonic() == Mnemonic::Shr && bytes >= 4 => {
                 Facts::of_width(of_a.width.min(8 * bytes as u8).saturating_sub(count as u8))
             }
-            // A count in a register may be zero: then a word's extension is LoongArch's, by the sign.
+            // The count may be zero, which leaves a sign-extended word.
             _ if word => Facts::WORD,
             _ => Facts::NONE,
         };
@@ -122,7 +121,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// `d` becomes `a`, shifted as a word or as all of the register.
+    /// Shifts `a` into `d`, as a word or doubleword.
     fn shift_into(&mut self, d: u8, a: u8, count: Count, word: bool) {
         let (known, by_register) = match (self.instruction.mnemonic(), word) {
             (Mnemonic::Shl, true) => (La::SlliW, La::SllW),
@@ -140,14 +139,14 @@ impl Lowering<'_> {
         }
     }
 
-    /// The flags of a shift of `a`, whose result is `d`.
+    /// Computes the flags of a shift of `a` with result `d`.
     fn shift_flags(&mut self, a: u8, d: u8, count: Count, bytes: usize) {
         let i = self.instruction;
         let bits = 8 * bytes as u32;
         let left = i.mnemonic() == Mnemonic::Shl;
         let live = self.live;
         if live & (RflagsBits::CF | RflagsBits::OF) != 0 {
-            // The last bit that left.
+            // CF is the last bit shifted out.
             match (count, left && bytes == 8) {
                 (Count::Known(count), true) => {
                     self.assembler.immediate(La::SrliD, CARRY, a, (64 - count) as i32);
@@ -171,7 +170,7 @@ impl Lowering<'_> {
         if live & RflagsBits::OF != 0 {
             match i.mnemonic() {
                 Mnemonic::Shl => {
-                    // The sign has changed by the last step.
+                    // OF is set if the last step changed the sign.
                     self.extend(SCRATCH, d, bytes, Extension::Sign);
                     self.assembler.three(La::SubD, OVERFLOW, 0, CARRY);
                     self.assembler.three(La::Xor, OVERFLOW, OVERFLOW, SCRATCH);
@@ -223,10 +222,10 @@ impl Lowering<'_> {
         }
     }
 
-    /// `d` becomes `a`, rotated.
+    /// Rotates `a` into `d`.
     fn rotate_into(&mut self, d: u8, a: u8, count: Count, bytes: usize) {
         let left = self.instruction.mnemonic() == Mnemonic::Rol;
-        // A narrow value is repeated until it fills a word.
+        // Replicate narrow values to fill a word.
         if bytes < 4 {
             self.assembler.copy(d, a);
             self.assembler.field(La::BstrinsD, d, d, 31, 16);
@@ -256,7 +255,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// The flags of a rotation whose result is `d`, of so many bits.
+    /// Computes the flags of a rotation of `bits` bits with result `d`.
     fn rotation_flags(&mut self, d: u8, bits: i32) {
         if self.instruction.mnemonic() == Mnemonic::Rol {
             self.assembler.immediate(La::Andi, CARRY, d, 1);
@@ -303,7 +302,7 @@ impl Lowering<'_> {
         true
     }
 
-    /// Both words are put into one register, from which 32 bits are taken.
+    /// Concatenates both words in one register and extracts 32 bits.
     fn double_shift_words(&mut self, left: bool, d: u8, (a, b): (u8, u8), count: Count) {
         let (high, low) = if left { (a, b) } else { (b, a) };
         self.assembler.immediate(La::SlliD, d, high, 32);
@@ -331,7 +330,7 @@ impl Lowering<'_> {
             }
             Count::Variable(t) => {
                 let (near, far) = if left { (La::SllD, La::SrlD) } else { (La::SrlD, La::SllD) };
-                // The other way by one and by the rest, so that a count of zero leaves nothing of it.
+                // Shift the other way by one and then by the rest, so that a count of zero contributes nothing.
                 let once = if left { La::SrliD } else { La::SlliD };
                 self.assembler.immediate(once, SCRATCH, b, 1);
                 self.assembler.immediate(La::Xori, d, t, 63);
@@ -342,7 +341,7 @@ impl Lowering<'_> {
         self.assembler.three(La::Or, d, d, SCRATCH);
     }
 
-    /// SHLD and SHRD of registers by a number: of a register and itself, that rotates.
+    /// SHLD and SHRD of registers by a constant. If both registers are the same, it is a rotation.
     fn known_double_shift(&mut self, register: Register, count: i32, bytes: usize) {
         let i = self.instruction;
         let left = i.mnemonic() == Mnemonic::Shld;
@@ -419,13 +418,13 @@ impl Lowering<'_> {
         true
     }
 
-    fn write_back_bits(&mut self, value: u8, place: Option<Place>, bytes: usize) {
+    fn write_back_bits(&mut self, value: u8, place: Option<OperandLocation>, bytes: usize) {
         if let Some(place) = place {
             self.store_from(value, place, bytes);
         }
     }
 
-    /// `t` becomes `a` with the bit `mask` set, cleared or turned.
+    /// Computes `t` from `a` by setting, clearing or inverting the bits in `mask`.
     pub fn change_bit(&mut self, t: u8, a: u8, mask: u8) {
         let op = match self.instruction.mnemonic() {
             Mnemonic::Bts => La::Or,
@@ -435,8 +434,8 @@ impl Lowering<'_> {
         self.assembler.three(op, t, a, mask);
     }
 
-    /// Where the bit of BT and its kin is: its place in memory, if it is there, and its number: known, or in a register.
-    pub fn bit_place(&mut self, bytes: usize) -> (Option<Place>, Result<i32, u8>) {
+    /// The memory operand of BT and its variants, if any, and the bit number: a constant or a register.
+    pub fn bit_place(&mut self, bytes: usize) -> (Option<OperandLocation>, Result<i32, u8>) {
         let i = self.instruction;
         let bits = 8 * bytes as i32;
         let in_memory = i.op0_kind() == OpKind::Memory;
@@ -451,7 +450,7 @@ impl Lowering<'_> {
             self.assembler.immediate(La::Andi, register, number, bits - 1);
             return (None, Err(register));
         }
-        // A string of bits: the number leads beyond the operand, backwards too.
+        // With a memory operand, the bit number can address bits outside it, in both directions.
         let shift = bits.trailing_zeros() as i32;
         let address = self.address();
         let t = self.temporary();
@@ -460,7 +459,7 @@ impl Lowering<'_> {
         self.assembler.immediate(La::SlliD, t, t, shift - 3);
         self.assembler.three(La::AddD, t, t, address);
         self.assembler.immediate(La::Andi, register, number, bits - 1);
-        (Some(Place::Near(t, 0)), Err(register))
+        (Some(OperandLocation::Near(t, 0)), Err(register))
     }
 
     fn scan(&mut self) -> bool {
@@ -478,7 +477,7 @@ impl Lowering<'_> {
             self.assembler.two(La::ClzD, t, a);
             self.assembler.immediate(La::Xori, t, t, 63);
         }
-        // Of zero the register stays as it is.
+        // If the source is zero, the destination is unchanged.
         let register = i.op0_register();
         let n = number(register);
         let old = self.wide(n);
@@ -515,7 +514,7 @@ impl Lowering<'_> {
             }
         }
         if self.live & RflagsBits::CF != 0 {
-            // Of nothing but zeros the number is that of all bits.
+            // For a source of zero, the count is the operand size.
             self.assembler.immediate(La::SrliD, CARRY, t, bytes.trailing_zeros() as i32 + 3);
         }
         if self.live & RflagsBits::ZF != 0 {
@@ -546,7 +545,7 @@ impl Lowering<'_> {
                 self.assembler.two(La::Revb2w, d, a);
                 self.defined(n, Facts::NONE);
             }
-            // The manual leaves it open; processors give zero.
+            // Undefined in the manual; processors return zero.
             _ => self.write_register(register, 0),
         }
     }

@@ -1,6 +1,4 @@
-//! Integer instructions of BMI1, BMI2 and MOVBE.
-//! Not those that processors without them take for others, as TZCNT: see `bits`.
-//! Source: Intel SDM, volume 2.
+//! Integer instructions of BMI1, BMI2 and MOVBE, except TZCNT and LZCNT (see `bits`). Source: Intel SDM, volume 2.
 
 use iced_x86::{Mnemonic, OpKind, RflagsBits};
 use longma_loongarch::Op as La;
@@ -12,7 +10,7 @@ use super::operands::Extension;
 use crate::registers::*;
 
 impl Lowering<'_> {
-    /// Translates an instruction of general registers with the encoding of AVX, or says that it is none.
+    /// Translates a VEX-encoded integer instruction. Returns false for others.
     pub fn general_extended(&mut self) -> bool {
         use Mnemonic::*;
         match self.instruction.mnemonic() {
@@ -28,7 +26,7 @@ impl Lowering<'_> {
         true
     }
 
-    /// Puts a result of the operand size into the first operand. Of 32 bits, only they count.
+    /// Writes a result to the first operand. For 32-bit operands, the upper half of `value` is ignored.
     fn put(&mut self, value: u8) {
         let register = self.instruction.op0_register();
         let n = number(register);
@@ -37,7 +35,7 @@ impl Lowering<'_> {
         if register.size() == 4 { self.defined(n, Facts::WORD) } else { self.defined_wide(n, Facts::NONE) }
     }
 
-    /// The flags of a result that is sign-extended, CF but for: that one is `carry`.
+    /// Computes all flags of a sign-extended result except CF.
     fn flags_but_carry(&mut self, result: u8) {
         let live = self.live;
         self.live &= !RflagsBits::CF;
@@ -70,7 +68,7 @@ impl Lowering<'_> {
                 if mnemonic == Blsr { La::And } else { La::Xor }
             }
         };
-        // Of the smallest word one less does not fit, and of the opposite neither: the sum is a word's again.
+        // Subtracting from or negating the smallest word overflows the sign extension, so extend again.
         self.assembler.three(op, t, t, a);
         if self.bytes_of(0) == 4 {
             self.assembler.immediate(La::SlliW, t, t, 0);
@@ -141,7 +139,8 @@ impl Lowering<'_> {
         }
     }
 
-    /// MULX: the upper half into the first operand, the lower into the second; the first counts if they are the same.
+    /// MULX: the upper half goes to the first operand, the lower to the second. If both are the same register, it
+    /// receives the upper half.
     fn product_without_flags(&mut self) {
         let i = self.instruction;
         let (t, u) = (self.temporary(), self.temporary());

@@ -1,7 +1,6 @@
-//! Flags in the flag register of LoongArch's binary-translation extension: from what computes them up to the end of the block, or to a branch
-//! behind which they are read. Beyond that they are in general registers, as without it.
-//! Not flags in general registers (`flags`), nor which flags are read (`unit`).
-//! Source: Intel SDM, volume 1, section 3.4.3 and appendix B (conditions); jiegec/la-inst, LBT.md, for the extension.
+//! Flags in the EFLAGS register of LoongArch's binary-translation extension (LBT). They stay there until the end of the
+//! block, or until a branch with live flags; elsewhere they are in general registers. Source: Intel SDM, volume 1,
+//! section 3.4.3 and appendix B (conditions); jiegec/la-inst, LBT.md, for the extension.
 
 use iced_x86::{ConditionCode, FlowControl, RflagsBits};
 use longma_loongarch::{Op as La, State};
@@ -11,14 +10,14 @@ use super::integer::{Arithmetic, steps};
 use super::lower::Lowering;
 use super::unit::{ARITHMETIC, may_keep_flags};
 use crate::registers::*;
-use longma_translate::parts::Part;
+use longma_translate::optimizations::Optimization;
 
-/// What follows from a result alone.
+/// Flags that depend on the result only.
 const OF_RESULT: u32 = RflagsBits::ZF | RflagsBits::SF | RflagsBits::PF;
-/// Flags that take more instructions than this to have in general registers are computed by the extension.
-const MOST_PLAIN: u32 = 2;
+/// LBT is used if the flags take more than this number of instructions without it.
+const MAX_PLAIN: u32 = 2;
 
-/// How many instructions these flags take without the extension.
+/// The number of instructions to compute these flags without LBT.
 fn plain_cost(is_logic: bool, flags: u32) -> u32 {
     if is_logic {
         return flags.count_ones();
@@ -27,7 +26,7 @@ fn plain_cost(is_logic: bool, flags: u32) -> u32 {
     (flags & OF_RESULT).count_ones() + of(RflagsBits::CF, 1) + of(RflagsBits::AF, 2) + of(RflagsBits::OF, 3)
 }
 
-/// The number that `setx86j` has for a condition.
+/// The encoding of a condition in `setx86j`.
 fn number_of(condition: ConditionCode) -> Option<i32> {
     use ConditionCode::*;
     Some(match condition {
@@ -51,7 +50,7 @@ fn number_of(condition: ConditionCode) -> Option<i32> {
     })
 }
 
-/// The instruction that computes the flags of a sum or of a difference of so many bytes.
+/// The LBT instruction for the flags of an addition or subtraction of `bytes` bytes. `is_step` selects INC and DEC.
 fn operation(kind: Arithmetic, is_step: bool, bytes: usize) -> La {
     let row = match (kind, is_step) {
         (Arithmetic::Add, false) => [La::X86addB, La::X86addH, La::X86addW, La::X86addD],
@@ -63,13 +62,13 @@ fn operation(kind: Arithmetic, is_step: bool, bytes: usize) -> La {
 }
 
 impl Lowering<'_> {
-    /// Computes the flags of a sum, a difference or a conjunction whose result is `d` by the extension; false if that does not pay. `b` is
-    /// not given where only flags are read that follow from the result.
+    /// Computes the flags of an operation with result `d` by LBT, if that is cheaper. Returns false if not. `b` is
+    /// `None` if only flags of the result are live.
     pub fn extension_flags(&mut self, kind: Arithmetic, a: u8, b: Option<u8>, d: u8) -> bool {
         let i = self.instruction;
         let wanted = self.live & i.rflags_modified();
-        let is_there = self.reach.options.has(Part::Lbt);
-        if !is_there || plain_cost(kind.is_logic(), wanted) <= MOST_PLAIN {
+        let is_there = self.reach.options.has(Optimization::Lbt);
+        if !is_there || plain_cost(kind.is_logic(), wanted) <= MAX_PLAIN {
             return false;
         }
         match b.filter(|_| !kind.is_logic()) {
@@ -78,7 +77,7 @@ impl Lowering<'_> {
                 self.assembler.three(operation, 0, a, if steps(&i) { 0 } else { b });
                 self.extended = i.rflags_modified() & ARITHMETIC;
             }
-            // Its bits are its own conjunction.
+            // `d & d` is `d`.
             None => {
                 self.assembler.three(La::X86andD, 0, d, d);
                 self.extended = if kind.is_logic() { ARITHMETIC } else { OF_RESULT };
@@ -87,7 +86,7 @@ impl Lowering<'_> {
         true
     }
 
-    /// A register that is 1 or 0 as a condition holds that the instruction reads, if all its flags are in the flag register.
+    /// A register that holds the instruction's condition as 0 or 1, if all flags that it reads are in EFLAGS.
     pub fn extension_condition(&mut self, condition: ConditionCode) -> Option<u8> {
         let read = self.instruction.rflags_read() & ARITHMETIC;
         let number = number_of(condition).filter(|_| read != 0 && read & !self.known.flagged == 0)?;
@@ -96,8 +95,8 @@ impl Lowering<'_> {
         Some(t)
     }
 
-    /// Before an instruction: puts those flags into general registers that it reads there, or may leave as they are, or that are read where
-    /// it leads to.
+    /// Before an instruction: moves those flags to general registers that the instruction needs there, may leave
+    /// unchanged, or that are live at its target.
     pub fn prepare_flags(&mut self) {
         let i = self.instruction;
         let read = i.rflags_read() & ARITHMETIC;
@@ -112,21 +111,21 @@ impl Lowering<'_> {
         self.flags_home(wanted);
     }
 
-    /// Behind the instructions from `first` on that have just been translated: says where flags are.
+    /// Records which flags are in EFLAGS after the instructions from `first` on.
     pub fn note_flags(&mut self, first: usize) {
         let last = self.index.min(self.block.len() - 1);
         let written = self.block[first..=last].iter().fold(0, |sum, i| sum | i.rflags_modified());
         self.known.flagged = self.known.flagged & !written | std::mem::take(&mut self.extended);
     }
 
-    /// Before everybody may look: puts those flags into general registers that are read here or behind.
+    /// Before a position where all state must be architectural: moves live flags to general registers.
     pub fn settle_flags(&mut self) {
         let behind = self.around.get(self.index).map_or(ARITHMETIC, |around| around.flags);
         self.flags_home(behind | self.instruction.rflags_read());
         self.known.flagged = 0;
     }
 
-    /// Puts these flags into general registers, if they are in the flag register.
+    /// Moves these flags to general registers if they are in EFLAGS.
     pub fn flags_home(&mut self, flags: u32) {
         let moved = flags & self.known.flagged;
         self.known.flagged &= !moved;
@@ -152,7 +151,7 @@ impl Lowering<'_> {
     }
 }
 
-/// Puts these flags of a thread into general registers.
+/// Moves these flags of a thread to general registers.
 pub(super) fn settle(flags: u32, state: &mut State) {
     let all = set_of(state.lbt.eflags);
     for (flag, register) in [
@@ -169,7 +168,7 @@ pub(super) fn settle(flags: u32, state: &mut State) {
     }
 }
 
-/// The general registers, those of flags as the flag register has them.
+/// General registers with the flags in `eflags`.
 fn set_of(eflags: u32) -> [u64; 32] {
     let mut x = [0; 32];
     let _ = set_flags(&mut x, eflags.into());

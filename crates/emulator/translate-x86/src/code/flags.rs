@@ -1,6 +1,5 @@
-//! Flags: written only where they are read, and conditions, taken from a comparison directly where it stands before them.
-//! Not which flags are read: that is `unit`'s.
-//! Source: Intel SDM, volume 1, section 3.4.3 and appendix B (conditions).
+//! Computation of live flags and of conditions. Where a comparison directly precedes its user, the condition is
+//! computed without flags. Source: Intel SDM, volume 1, section 3.4.3 and appendix B (conditions).
 
 use iced_x86::{ConditionCode, Instruction, Mnemonic, OpKind, Register, RflagsBits};
 use longma_loongarch::{Instruction as Code, Op as La};
@@ -11,16 +10,16 @@ use super::lower::{Branch, Lowering, is_register};
 use super::operands::Extension;
 use crate::registers::*;
 
-/// What flags follow from.
+/// What the flags are derived from.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Comparison {
-    /// The difference of two values that are sign-extended.
+    /// The comparison of two sign-extended values.
     Difference(u8, u8),
-    /// A sign-extended result that overflows and carries nothing.
+    /// A sign-extended result with CF and OF clear.
     Result(u8),
-    /// A sign-extended result of which carry and overflow are not asked for.
+    /// A sign-extended result whose CF and OF are not used.
     Sum(u8),
-    /// Two doubles or two singles.
+    /// The comparison of two doubles (`true`) or singles.
     Floats(u8, u8, bool),
 }
 
@@ -29,7 +28,7 @@ impl Lowering<'_> {
         self.live & flags != 0
     }
 
-    /// ZF, SF and PF of a result that is sign-extended.
+    /// Computes ZF, SF and PF of a sign-extended result.
     pub fn result_flags(&mut self, result: u8) {
         if self.wants(RflagsBits::ZF) {
             self.assembler.copy(NOT_ZERO, result);
@@ -52,19 +51,19 @@ impl Lowering<'_> {
         }
     }
 
-    /// The flags of AND, OR, XOR and TEST.
+    /// Computes the flags of AND, OR, XOR and TEST.
     pub fn logic_flags(&mut self, result: u8) {
         self.result_flags(result);
         self.carry_and_overflow_clear();
     }
 
-    /// The flags of a sum; all three are sign-extended. `keep` are flags that stay as they are.
+    /// Computes the flags of an addition; all values are sign-extended. Flags in `keep` are unchanged.
     pub fn sum_flags(&mut self, [a, b, result]: [u8; 3], keep: u32) {
         let live = self.live;
         self.live &= !keep;
         self.adjust([a, b, result]);
         if self.wants(RflagsBits::OF) {
-            // Both have the sign that the result has not.
+            // Both operands have the opposite sign of the result.
             self.assembler.three(La::Xor, SCRATCH, a, result);
             self.assembler.three(La::Xor, OVERFLOW, b, result);
             self.assembler.three(La::And, OVERFLOW, OVERFLOW, SCRATCH);
@@ -76,7 +75,7 @@ impl Lowering<'_> {
         self.live = live;
     }
 
-    /// The flags of a difference; all three are sign-extended. `keep` are flags that stay as they are.
+    /// Computes the flags of a subtraction; all values are sign-extended. Flags in `keep` are unchanged.
     pub fn difference_flags(&mut self, [a, b, result]: [u8; 3], keep: u32) {
         let live = self.live;
         self.live &= !keep;
@@ -93,7 +92,7 @@ impl Lowering<'_> {
         self.live = live;
     }
 
-    /// AF, which is the carry into bit 4.
+    /// Computes AF, the carry into bit 4.
     pub fn adjust(&mut self, [a, b, result]: [u8; 3]) {
         if self.wants(RflagsBits::AF) {
             self.assembler.three(La::Xor, ADJUST, a, b);
@@ -101,7 +100,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// The flags of COMISS, COMISD and their kin.
+    /// Computes the flags of COMISS, COMISD and their variants.
     pub fn float_flags(&mut self, a: u8, b: u8, is_double: bool) {
         let compare = |lowering: &mut Self, single: La, double: La, flag: u32, register: u8| {
             if lowering.wants(flag) {
@@ -111,7 +110,7 @@ impl Lowering<'_> {
         };
         compare(self, La::FcmpCultS, La::FcmpCultD, RflagsBits::CF, CARRY);
         compare(self, La::FcmpCneS, La::FcmpCneD, RflagsBits::ZF, NOT_ZERO);
-        // One bit, an odd number, if the two can be compared.
+        // PF is clear (odd parity: one bit) if the operands are ordered.
         compare(self, La::FcmpCorS, La::FcmpCorD, RflagsBits::PF, PARITY);
         for (flag, register) in [(RflagsBits::OF, OVERFLOW), (RflagsBits::SF, SIGN), (RflagsBits::AF, ADJUST)]
         {
@@ -121,7 +120,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// A register that is not zero if a condition of the flags holds; `true` beside it if it is zero then.
+    /// A register that is nonzero if a condition of the flags holds; or zero if the second value is `true`.
     pub fn condition_value(&mut self, condition: ConditionCode) -> (u8, bool) {
         use ConditionCode::*;
         if let Some(value) = self.extension_condition(condition) {
@@ -166,7 +165,7 @@ impl Lowering<'_> {
         (t, negative)
     }
 
-    /// PF as 0 or 1.
+    /// Computes PF as 0 or 1.
     pub fn parity(&mut self, t: u8) {
         for shift in [4, 2, 1] {
             let from = if shift == 4 { PARITY } else { t };
@@ -192,7 +191,7 @@ impl Lowering<'_> {
         if if_zero { branch.opposite() } else { branch }
     }
 
-    /// A branch on a condition of a comparison; `None` if the flags are needed for it.
+    /// A branch on a condition of a comparison; `None` if it requires flags.
     fn branch_of(&mut self, comparison: Comparison, condition: ConditionCode) -> Option<Branch> {
         use ConditionCode::*;
         Some(match comparison {
@@ -256,7 +255,7 @@ impl Lowering<'_> {
         Some(())
     }
 
-    /// A register that is not zero if a condition of a comparison holds; `true` beside it if it is zero then.
+    /// A register that is nonzero if a condition of a comparison holds; or zero if the second value is `true`.
     pub fn value_of(&mut self, comparison: Comparison, condition: ConditionCode) -> Option<(u8, bool)> {
         use ConditionCode::*;
         let t = match comparison {
@@ -310,7 +309,7 @@ impl Lowering<'_> {
         })
     }
 
-    /// The instruction behind this one, if it alone reads the flags of this one and can be translated by what they follow from.
+    /// The next instruction, if it is the only user of this one's flags and can be fused with the comparison.
     pub fn direct_reader(&self, comparison: Comparison) -> Option<Instruction> {
         let reader = self.sole_reader()?;
         let condition = reader.condition_code();
@@ -324,7 +323,7 @@ impl Lowering<'_> {
         can.then_some(reader)
     }
 
-    /// Translates the instruction behind this one by what its flags follow from; [`Self::direct_reader`] has said that this can be done.
+    /// Translates the next instruction fused with the comparison. [`Self::direct_reader`] must have returned it.
     pub fn read_directly(&mut self, comparison: Comparison) {
         self.skip_reader();
         let reader = self.instruction;
@@ -352,7 +351,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// Translates the instruction behind this one by a register that is 0 or 1: its condition holds if it is 1, or 0 with `if_zero`.
+    /// Translates the next instruction, whose condition is in a register as 0 or 1; inverted if `if_zero`.
     pub fn read_value(&mut self, value: u8, if_zero: bool) {
         self.skip_reader();
         self.position(false);
@@ -367,7 +366,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// SETcc by a value, which may be known to be 0 or 1.
+    /// SETcc from a value; `is_bit` says that the value is 0 or 1.
     pub fn set_byte(&mut self, value: u8, if_zero: bool, is_bit: bool) {
         let i = self.instruction;
         let whole = is_register(&i, 0).filter(|register| !is_high(*register) && self.is_widened(*register));
@@ -378,7 +377,7 @@ impl Lowering<'_> {
             self.defined(n, Facts::of_width(1));
             return;
         }
-        // Not the value itself: it may be any register that is in use.
+        // `value` may be in use, so do not modify it.
         let t = self.temporary();
         self.put_bit(t, value, if_zero, is_bit);
         self.write(t);
@@ -393,7 +392,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// Whether nothing of a register is read but its lowest byte: it is zero above, or the next instruction makes it so.
+    /// Whether only the lowest byte of a register is used: the rest is zero already, or the next instruction clears it.
     fn is_widened(&self, register: Register) -> bool {
         let n = number(register);
         if self.known.value(n).width <= 8 {
@@ -407,7 +406,7 @@ impl Lowering<'_> {
             && next.op0_register().size() >= 4
     }
 
-    /// CMOVcc by a value.
+    /// CMOVcc from a value.
     pub fn conditional_move(&mut self, value: u8, if_zero: bool) {
         let i = self.instruction;
         let register = i.op0_register();
@@ -439,18 +438,18 @@ impl Lowering<'_> {
     }
 }
 
-/// Whether a condition tells numbers with a sign apart.
+/// Whether a condition depends on signs.
 pub(super) fn is_signed(condition: ConditionCode) -> bool {
     use ConditionCode::*;
     !matches!(condition, e | ne | b | ae | be | a)
 }
 
-/// Whether a condition asks for zero, or for equal numbers.
+/// Whether a condition tests for equality.
 pub(super) fn is_equality(condition: ConditionCode) -> bool {
     matches!(condition, ConditionCode::e | ConditionCode::ne)
 }
 
-/// Whether a condition follows from a comparison without flags.
+/// Whether a condition can be computed from a comparison without flags.
 fn is_known(comparison: Comparison, condition: ConditionCode) -> bool {
     use ConditionCode::*;
     match comparison {

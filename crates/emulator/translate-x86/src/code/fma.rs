@@ -1,6 +1,5 @@
-//! FMA: products and sums that are rounded once.
-//! Not products and sums that are rounded each.
-//! Source: Intel SDM, volume 2; LoongArch Reference Manual, volume 1, section 3.2.1, and LASX.
+//! FMA: fused multiplications and additions. Source: Intel SDM, volume 2; LoongArch Reference Manual, volume 1, section
+//! 3.2.1, and LASX.
 
 use std::sync::LazyLock;
 
@@ -11,21 +10,21 @@ use rustc_hash::FxHashMap;
 use super::lower::{Lowering, is_register};
 use crate::registers::*;
 
-/// What is added to a product.
+/// How the addend is combined with the product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Addend {
     Added,
     Subtracted,
-    /// Subtracted in even elements, added in odd ones; or the other way round.
+    /// Subtracted in even elements and added in odd ones, or the other way round.
     Alternating(bool),
 }
 
-/// A fused instruction by the parts of its name.
+/// A fused instruction, decoded from its name.
 #[derive(Clone, Copy, Debug)]
 struct Fused {
     is_negated: bool,
     addend: Addend,
-    /// The operands that are multiplied, and the one that is added.
+    /// The two operands that are multiplied, and the addend.
     order: [u32; 3],
     is_double: bool,
     is_scalar: bool,
@@ -70,13 +69,13 @@ static FUSED: LazyLock<FxHashMap<Mnemonic, Fused>> = LazyLock::new(|| {
         .collect()
 });
 
-/// Whether it is a fused instruction on scalars.
+/// Whether the instruction is a fused scalar one.
 pub(super) fn is_fused_scalar(i: &Instruction) -> bool {
     FUSED.get(&i.mnemonic()).is_some_and(|fused| fused.is_scalar)
 }
 
 impl Lowering<'_> {
-    /// Translates an instruction on whole vectors, or says that it is none.
+    /// Translates a fused vector instruction. Returns false for others.
     pub fn fused_multiplication(&mut self) -> bool {
         let Some(&fused) = FUSED.get(&self.instruction.mnemonic()).filter(|fused| !fused.is_scalar) else {
             return false;
@@ -111,7 +110,7 @@ impl Lowering<'_> {
         true
     }
 
-    /// Translates an instruction on scalars, whose vectors need not be as they are to be, or says that it is none.
+    /// Translates a fused scalar instruction, which does not need complete vectors. Returns false for others.
     pub fn fused_scalars(&mut self) -> bool {
         let Some(&fused) = FUSED.get(&self.instruction.mnemonic()).filter(|fused| fused.is_scalar) else {
             return false;

@@ -1,5 +1,4 @@
-//! Registers brought into the form that an instruction or another block wants: [`Known`] kept true.
-//! Not operands, which ask for it.
+//! Conversion of registers to the form that an instruction or another block needs, and maintenance of [`Known`].
 
 use iced_x86::Register;
 use longma_loongarch::Op as La;
@@ -11,12 +10,12 @@ use super::uses::Live;
 use crate::Position;
 use crate::registers::*;
 
-/// The number of a general register of any size.
+/// The encoding number of a general register of any size.
 pub(super) fn number(register: Register) -> usize {
     register.full_register().number() & 15
 }
 
-/// What a register needs to fit.
+/// What a register needs to match a required state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Need {
     Nothing,
@@ -26,12 +25,12 @@ enum Need {
 }
 
 impl Lowering<'_> {
-    /// The LoongArch register that holds the low half of register `n`, and more if that is known of it.
+    /// The LoongArch register that holds at least the low half of register `n`.
     pub fn at(&self, n: usize) -> u8 {
         self.known.at[n]
     }
 
-    /// Copies the value in the LoongArch register of `n` to the others that rely on it.
+    /// Moves other registers that share the LoongArch register of `n` elsewhere.
     fn vacate(&mut self, n: usize) {
         let own = GENERAL[n];
         let mut moved = None;
@@ -45,13 +44,13 @@ impl Lowering<'_> {
         }
     }
 
-    /// Register `n` is about to change: a sum with it is gone.
+    /// Invalidates the cached address sum if it uses register `n`, which is about to change.
     fn drop_scaled(&mut self, n: usize) {
         self.scaled = self.scaled.filter(|scaled| scaled.base != Some(n) && scaled.index != n);
     }
 
-    /// Register `n` is about to be given another value: gives its LoongArch register, which nobody else relies on, and of which nothing is
-    /// known.
+    /// Prepares register `n` for a new value: returns its own LoongArch register, which is no longer shared, with
+    /// nothing known about it.
     pub fn define(&mut self, n: usize) -> u8 {
         self.drop_scaled(n);
         self.vacate(n);
@@ -64,7 +63,7 @@ impl Lowering<'_> {
         GENERAL[n]
     }
 
-    /// Register `n` has been given a value of 32 bits, in its LoongArch register with these facts.
+    /// Records that register `n` has a new 32-bit value in its LoongArch register, with these facts.
     pub fn defined(&mut self, n: usize, facts: Facts) {
         if n == RSP {
             return;
@@ -73,7 +72,7 @@ impl Lowering<'_> {
         self.known.narrow |= 1 << n;
     }
 
-    /// Register `n` has been given a value of 64 bits.
+    /// Records that register `n` has a new 64-bit value in its LoongArch register, with these facts.
     pub fn defined_wide(&mut self, n: usize, facts: Facts) {
         if n == RSP {
             return;
@@ -85,7 +84,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// Register `n` becomes what register `from` is: its low half, or all.
+    /// Makes register `n` an alias of register `from`, of its low half unless `wide`.
     pub fn alias(&mut self, n: usize, from: usize, wide: bool) {
         if n != from || !wide {
             self.drop_scaled(n);
@@ -93,7 +92,7 @@ impl Lowering<'_> {
         let at = self.known.at[from];
         let narrow = !wide || self.known.narrow >> from & 1 != 0;
         if at == GENERAL[n] {
-            // The same register, maybe cut.
+            // It is the same register, possibly truncated.
             if n != from {
                 self.known.at[n] = at;
             }
@@ -107,7 +106,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// Register `n` becomes zero.
+    /// Makes register `n` zero.
     pub fn clear(&mut self, n: usize) {
         self.drop_scaled(n);
         self.vacate(n);
@@ -115,7 +114,7 @@ impl Lowering<'_> {
         self.known.narrow |= 1 << n;
     }
 
-    /// Puts register `n` into its own LoongArch register, where nobody else relies on it: a part of it is about to be changed.
+    /// Moves register `n` to its own LoongArch register and unshares that, because a part of it is about to change.
     pub fn own(&mut self, n: usize) -> u8 {
         self.drop_scaled(n);
         let own = GENERAL[n];
@@ -130,19 +129,20 @@ impl Lowering<'_> {
         own
     }
 
-    /// Whether the LoongArch register of `n` holds it and only others whose upper half is to be zero too: it may be changed there.
+    /// Whether the upper half of the LoongArch register of `n` may be changed: it holds `n`, and all registers that
+    /// share it have an upper half of zero.
     fn is_free_above(&self, n: usize) -> bool {
         let own = GENERAL[n];
         self.known.at[n] == own && self.known.sharers(own).all(|other| self.known.narrow >> other & 1 != 0)
     }
 
-    /// Whether register `n` may be extended in its own LoongArch register: nothing of this instruction's code relies on what is there.
+    /// Whether register `n` may be extended in place: no code of the current instruction relies on its present form.
     fn may_convert(&self, n: usize) -> bool {
         let is_own = self.known.at[n] == GENERAL[n];
         self.known.narrow >> n & 1 != 0 && (!is_own || self.is_free_above(n)) && self.pinned >> n & 1 == 0
     }
 
-    /// This instruction's code relies on what is in a LoongArch register.
+    /// Marks a LoongArch register as used by the current instruction, so that it is not changed in place.
     fn pin(&mut self, register: u8) -> u8 {
         if let Some(n) = owner(register) {
             self.pinned |= 1 << n;
@@ -150,7 +150,7 @@ impl Lowering<'_> {
         register
     }
 
-    /// The LoongArch register that holds all of register `n`.
+    /// A LoongArch register that holds all 64 bits of register `n`.
     pub fn wide(&mut self, n: usize) -> u8 {
         if n == RSP {
             self.step_stack(0, true);
@@ -172,7 +172,7 @@ impl Lowering<'_> {
         t
     }
 
-    /// Extends register `n`, whose upper half is to be zero, into its own LoongArch register.
+    /// Extends register `n`, whose upper half is zero, into its own LoongArch register.
     fn extend_own(&mut self, n: usize, op: La, facts: Facts) {
         let (own, from) = (GENERAL[n], self.known.at[n]);
         if from == own && !self.is_free_above(n) {
@@ -187,7 +187,7 @@ impl Lowering<'_> {
         self.known.facts[n] = facts;
     }
 
-    /// The low half of register `n`, sign-extended: where it is, or in a temporary.
+    /// The low half of register `n`, sign-extended, in place or in a temporary.
     pub fn signed(&mut self, n: usize) -> u8 {
         if self.known.value(n).sign {
             return self.pin(self.known.at[n]);
@@ -201,7 +201,7 @@ impl Lowering<'_> {
         t
     }
 
-    /// The low half of register `n`, zero-extended: where it is, or in a temporary.
+    /// The low half of register `n`, zero-extended, in place or in a temporary.
     pub fn unsigned(&mut self, n: usize) -> u8 {
         if self.known.value(n).width <= 32 {
             return self.pin(self.known.at[n]);
@@ -209,12 +209,13 @@ impl Lowering<'_> {
         self.zero_extended(n)
     }
 
-    /// Register `n` is about to be written while it is still read: the others that rely on its LoongArch register get theirs.
+    /// Unshares the LoongArch register of `n`, which is about to be written while it is still being read.
     pub fn make_room(&mut self, n: usize) {
         self.vacate(n);
     }
 
-    /// Lets the LoongArch stack pointer be RSP less `stack`. `is_boundary` if the instruction has not begun.
+    /// Adjusts the LoongArch stack pointer so that RSP is `stack` more than it. `is_boundary` says that the instruction
+    /// has not begun.
     pub fn step_stack(&mut self, stack: i32, is_boundary: bool) {
         let step = self.known.stack - stack;
         if step != 0 {
@@ -224,7 +225,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// Another position of the same instruction: more is known now.
+    /// Records another position of the same instruction with the updated state.
     fn position_again(&mut self, is_boundary: bool) {
         if self.assembler.is_blank {
             return;
@@ -235,7 +236,7 @@ impl Lowering<'_> {
         self.unit.positions.push(Position { offset, pc, is_boundary, counted: None, begins: false, pending });
     }
 
-    /// Makes all of a vector what it is to be.
+    /// Clears the bytes of a vector that must be zero.
     pub fn complete(&mut self, v: usize) {
         let register = 16 + v as u8;
         if self.known.valid[v] == 4 {
@@ -265,7 +266,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// Whether going on where `wanted` holds and `live` is read takes upper halves away that are among what `read` has.
+    /// Whether a transition to `wanted` with live registers `live` would destroy upper halves that are in `read`.
     pub fn loses(&self, wanted: &Known, live: Live, read: Live) -> bool {
         (0..16).any(|n| {
             let is_cut = matches!(self.need(n, wanted, live), Need::ZeroExtend | Need::SignExtend);
@@ -274,14 +275,14 @@ impl Lowering<'_> {
         })
     }
 
-    /// How many registers have to be brought into another form to go on where `wanted` holds and `live` is read.
+    /// The number of conversions for a transition to `wanted` with live registers `live`.
     pub fn misfits(&self, wanted: &Known, live: Live) -> usize {
         (0..16).filter(|n| self.need(*n, wanted, live) != Need::Nothing).count()
             + usize::from(self.known.stack != wanted.stack)
             + self.misfit_uppers(wanted, live)
     }
 
-    /// Whether nothing has to be done to go on where `wanted` holds and `live` is read.
+    /// Whether a transition to `wanted` with live registers `live` needs no code.
     pub fn fits(&self, wanted: &Known, live: Live) -> bool {
         self.known.stack == wanted.stack
             && (0..16).all(|n| self.need(n, wanted, live) == Need::Nothing)
@@ -289,8 +290,8 @@ impl Lowering<'_> {
             && self.misfit_uppers(wanted, live) == 0
     }
 
-    /// Does what is to be done to go on where `wanted` holds and `live` is read. `is_boundary` if the program can be interrupted on the
-    /// way, before the instruction at `place_of_code`.
+    /// Emits the transition to `wanted` with live registers `live`. `is_boundary` says that the program can be
+    /// interrupted meanwhile, before the instruction at `place_of_code`.
     pub fn fit(&mut self, wanted: &Known, live: Live, is_boundary: bool) {
         for n in 0..16 {
             match self.need(n, wanted, live) {
@@ -313,14 +314,15 @@ impl Lowering<'_> {
         self.step_stack(wanted.stack, is_boundary);
     }
 
-    /// Puts everything into its place, before the instruction begins or, if not `is_boundary`, at its end.
+    /// Makes all state architectural, before the instruction or, unless `is_boundary`, at its end.
     pub fn settle(&mut self, is_boundary: bool) {
         self.settle_flags();
         self.fit(&Known::default(), Live::ALL, is_boundary);
     }
 }
 
-/// What holds where blocks with these states go on: each with whether it is behind. `live` is what is read there.
+/// The common state at the start of a block with these incoming states. The flag marks loop back edges. `live` are the
+/// registers live there.
 pub(super) fn join(outs: &[(bool, Known)], live: Live) -> Known {
     let mut joined = Known::default();
     let Some(&(_, first)) = outs.iter().find(|(backwards, _)| *backwards).or(outs.first()) else {

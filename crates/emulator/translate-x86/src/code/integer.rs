@@ -1,6 +1,4 @@
-//! What integer instructions become: arithmetic and comparisons.
-//! Not products (`products`), moves (`moves`), shifts and single bits (`bits`), nor what is atomic or repeated.
-//! Source: Intel SDM, volume 2; LoongArch Reference Manual, volume 1.
+//! Integer arithmetic and comparisons. Source: Intel SDM, volume 2; LoongArch Reference Manual, volume 1.
 
 use iced_x86::{ConditionCode, Instruction, Mnemonic, OpKind, Register, RflagsBits};
 use longma_loongarch::Op as La;
@@ -9,14 +7,14 @@ use super::flags::{Comparison, is_cmovcc, is_equality, is_setcc, is_signed};
 use super::forms::number;
 use super::known::{Facts, RSP};
 use super::lower::{Lowering, is_register};
-use super::operands::{Extension, Place};
+use super::operands::{Extension, OperandLocation};
 use crate::registers::*;
-use longma_translate::parts::Part;
+use longma_translate::optimizations::Optimization;
 
-/// The flags that need more than the result.
+/// Flags that do not depend on the result alone.
 const BEYOND_RESULT: u32 = RflagsBits::CF | RflagsBits::OF | RflagsBits::AF;
 
-/// Arithmetic of two operands.
+/// Arithmetic with two operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Arithmetic {
     Add,
@@ -42,7 +40,7 @@ impl Arithmetic {
         !matches!(self, Self::Add | Self::Subtract)
     }
 
-    /// What is known of a result of so many bytes, from what is known of the operands.
+    /// Facts about a result of `bytes` bytes, derived from facts about the operands.
     fn facts(self, bytes: usize, a: Facts, b: Facts) -> Facts {
         match self {
             Self::Add | Self::Subtract if bytes == 4 => Facts::WORD,
@@ -63,7 +61,7 @@ enum Second {
     Constant(i64),
 }
 
-/// By how much ADD or SUB of a constant moves its first operand.
+/// The amount that ADD or SUB of a constant adds to its first operand.
 fn stack_step(i: &Instruction, kind: Arithmetic) -> Option<i64> {
     let is_constant = i.op_count() == 2 && i.op1_kind() != OpKind::Register && i.op1_kind() != OpKind::Memory;
     if kind.is_logic() || !is_constant {
@@ -73,31 +71,32 @@ fn stack_step(i: &Instruction, kind: Arithmetic) -> Option<i64> {
     Some(if kind == Arithmetic::Add { step } else { step.wrapping_neg() })
 }
 
-/// Whether it is INC or DEC, which leave CF.
+/// Whether the instruction is INC or DEC, which preserve CF.
 pub(super) fn steps(i: &Instruction) -> bool {
     matches!(i.mnemonic(), Mnemonic::Inc | Mnemonic::Dec)
 }
 
-/// Whether an instruction makes something of a register and itself that is zero.
+/// Whether the instruction is a zeroing idiom.
 fn is_zeroing(i: &Instruction) -> bool {
     matches!(i.mnemonic(), Mnemonic::Xor | Mnemonic::Sub)
         && matches!((is_register(i, 0), is_register(i, 1)), (Some(a), Some(b)) if a == b)
 }
 
-/// Whether an instruction is a TEST of a register with itself.
+/// Whether the instruction is a TEST of a register with itself.
 fn tests_itself(i: &Instruction) -> bool {
     i.mnemonic() == Mnemonic::Test
         && matches!((is_register(i, 0), is_register(i, 1)), (Some(a), Some(b)) if a == b)
 }
 
-/// Whether a result of so many bytes is as its sign's extension makes it, or as good as that for whoever asks `by_equality` with zero.
+/// Whether a result of `bytes` bytes is sign-extended, or equivalent to that for a comparison with zero if
+/// `by_equality`.
 fn is_extended(facts: Facts, bytes: usize, by_equality: bool) -> bool {
     let bits = 8 * bytes as u8;
     facts.width < bits || bytes == 4 && facts.sign || by_equality && facts.width <= bits
 }
 
 impl Lowering<'_> {
-    /// Writes the first operand's register, or what `near` has found if that is in memory.
+    /// Writes the first operand, a register or memory.
     pub fn write(&mut self, value: u8) {
         let i = self.instruction;
         match is_register(&i, 0) {
@@ -110,11 +109,12 @@ impl Lowering<'_> {
         }
     }
 
-    /// Comparisons and arithmetic together with what reads their flags.
+    /// Translates a comparison or arithmetic instruction fused with the user of its flags. Returns false if that is not
+    /// possible.
     pub fn fused(&mut self) -> bool {
         use Mnemonic::*;
         let i = self.instruction;
-        if i.has_lock_prefix() || !self.reach.options.has(Part::Fusion) {
+        if i.has_lock_prefix() || !self.reach.options.has(Optimization::Fusion) {
             return false;
         }
         let sample = match self.mnemonic() {
@@ -153,7 +153,8 @@ impl Lowering<'_> {
         true
     }
 
-    /// SUB of a register together with what asks which operand was less: that is compared before.
+    /// Fuses SUB with a condition on its operands, which is computed before the subtraction. Returns false if that is
+    /// not possible.
     fn fused_difference(&mut self) -> bool {
         let i = self.instruction;
         let Some(register) = is_register(&i, 0).filter(|_| i.mnemonic() == Mnemonic::Sub) else {
@@ -178,7 +179,7 @@ impl Lowering<'_> {
         if is_there {
             self.arithmetic(None);
         } else {
-            // What has been loaded once is not loaded again.
+            // Reuse loaded operands.
             let n = number(register);
             let d = self.define(n);
             self.assembler.three(if register.size() == 4 { La::SubW } else { La::SubD }, d, a, b);
@@ -193,7 +194,7 @@ impl Lowering<'_> {
         true
     }
 
-    /// How many instructions it takes to have an operand of CMP extended so.
+    /// The number of instructions to extend an operand of CMP.
     fn cost_of(&self, operand: u32, extension: Extension) -> u32 {
         let i = self.instruction;
         let Some(register) = is_register(&i, operand) else {
@@ -211,7 +212,7 @@ impl Lowering<'_> {
         u32::from(!is_free)
     }
 
-    /// What CMP compares, for a condition.
+    /// The operands of CMP, extended as the condition needs.
     fn difference(&mut self, condition: ConditionCode) -> Comparison {
         let i = self.instruction;
         let bytes = self.bytes_of(0);
@@ -222,7 +223,7 @@ impl Lowering<'_> {
         let value = if is_constant { (i.immediate(1) as i64) << unused >> unused } else { 0 };
         if bytes >= 4 && is_equality(condition) {
             let sum: u32 = signed.iter().sum::<u32>().min(unsigned.iter().sum());
-            // Equal if their difference is zero, whatever stands above.
+            // Values are equal if their difference is zero, whatever the upper bits are.
             if is_constant && value != 0 && (-2047..2049).contains(&value) {
                 let a = self.read(0, Extension::Any);
                 let t = self.temporary();
@@ -244,7 +245,7 @@ impl Lowering<'_> {
         Comparison::Difference(a, b)
     }
 
-    /// Translates an integer instruction, or says that it is none of this file's.
+    /// Translates an integer instruction. Returns false for others.
     pub fn integer(&mut self) -> bool {
         use Mnemonic::*;
         let i = self.instruction;
@@ -302,8 +303,8 @@ impl Lowering<'_> {
         true
     }
 
-    /// The first operand, and its place if that is in memory.
-    pub fn first(&mut self, extension: Extension) -> (u8, Option<Place>) {
+    /// The value of the first operand, and its place if it is in memory.
+    pub fn first(&mut self, extension: Extension) -> (u8, Option<OperandLocation>) {
         let i = self.instruction;
         match is_register(&i, 0) {
             Some(register) => (self.read_register(register, extension), None),
@@ -316,8 +317,8 @@ impl Lowering<'_> {
         }
     }
 
-    /// Writes the first operand where [`Self::first`] has found it.
-    pub fn write_back(&mut self, value: u8, place: Option<Place>) {
+    /// Writes the first operand to the place that [`Self::first`] returned.
+    pub fn write_back(&mut self, value: u8, place: Option<OperandLocation>) {
         let i = self.instruction;
         match place {
             Some(place) => self.store_from(value, place, i.memory_size().size()),
@@ -339,7 +340,7 @@ impl Lowering<'_> {
         }
         let unused = 64 - 8 * bytes as u32;
         let signed = (i.immediate(1) as i64) << unused >> unused;
-        // Of fewer bits nobody looks at those above.
+        // For narrower operands, the upper bits do not matter.
         let value =
             if kind.is_logic() && bytes < 4 { (signed as u64) << unused >> unused } else { signed as u64 };
         let value = value as i64;
@@ -355,7 +356,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// `d` becomes the result, of 32 bits or more sign-extended.
+    /// Computes the result into `d`; results of 32 bits or more are sign-extended.
     fn combine(&mut self, kind: Arithmetic, d: u8, a: u8, b: Second, bytes: usize) {
         let word = bytes == 4;
         match b {
@@ -387,7 +388,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// AND and TEST with a constant that a field of bits does: the last and the first of them.
+    /// The last and first bit of a constant mask that AND or TEST can apply by extracting a bit field.
     fn field_of(&self, kind: Arithmetic, bytes: usize, reader: Option<ConditionCode>) -> Option<(u8, u8)> {
         let i = self.instruction;
         if kind != Arithmetic::And || matches!(i.op_kind(1), OpKind::Register | OpKind::Memory) {
@@ -397,15 +398,15 @@ impl Lowering<'_> {
         let value = i.immediate(1) << unused >> unused;
         let first = value.trailing_zeros();
         let ones = value.checked_shr(first)?.trailing_ones();
-        // A bit at the top of a word would not be zero- and sign-extended alike; ANDI does those below.
+        // A mask that includes the top bit of a word would sign-extend differently. Small masks are left to `andi`.
         let is_run = value != 0 && value >> first == u64::MAX >> (64 - ones);
-        // Elsewhere only whether it is zero shows.
+        // A field that does not start at bit 0 is moved, which is allowed only if the result is compared with zero.
         let starts = first == 0 || i.mnemonic() == Mnemonic::Test && reader.is_some_and(is_equality);
         (is_run && starts && value >= 4096).then_some(((first + ones - 1) as u8, first as u8))
     }
 
-    /// Arithmetic that needs none, or little: what is zero by itself, steps of the stack, TEST of a register with itself. Gives what
-    /// [`Self::arithmetic`] does.
+    /// Translates arithmetic that needs little or no code: zeroing idioms, stack adjustments, TEST of a register with
+    /// itself. The result is as for [`Self::arithmetic`].
     fn easy_arithmetic(
         &mut self,
         kind: Arithmetic,
@@ -430,8 +431,8 @@ impl Lowering<'_> {
         tests_itself(&i).then(|| self.test_itself(reader, wanted, bytes))
     }
 
-    /// ADD, SUB, AND, OR, XOR, INC, DEC, NEG, CMP, TEST. Gives the register with the result; for `reader` or if flags are wanted, it is
-    /// extended so that they follow from it.
+    /// ADD, SUB, AND, OR, XOR, INC, DEC, NEG, CMP, TEST. Returns the register with the result. If a `reader` is fused
+    /// or flags are live, it is suitably extended.
     pub fn arithmetic(&mut self, reader: Option<ConditionCode>) -> u8 {
         let i = self.instruction;
         let bytes = self.bytes_of(0);
@@ -445,7 +446,7 @@ impl Lowering<'_> {
         let discards = matches!(mnemonic, Mnemonic::Cmp | Mnemonic::Test);
         let destination = is_register(&i, 0).filter(|_| !discards);
         let beyond = wanted & BEYOND_RESULT != 0 && !kind.is_logic();
-        // Whether the result has to be as an extension from its size makes it.
+        // Whether the result must be extended from its size.
         let extends = wanted != 0 || reader.is_some();
         let extension = if beyond { Extension::Sign } else { Extension::Any };
         let (a, place) = if discards { (self.read(0, extension), None) } else { self.first(extension) };
@@ -459,7 +460,7 @@ impl Lowering<'_> {
         };
         let a = if is_negation { 0 } else { a };
         let (facts_a, facts_b) = (self.known.of(a), self.facts_of_second(b));
-        // Straight into its register, if nothing needs the old value.
+        // Write the result directly to its register if the old value is not needed.
         let straight = destination.is_some() && bytes >= 4 && !beyond;
         let d = match destination {
             Some(register) if straight => self.define(number(register)),
@@ -489,7 +490,7 @@ impl Lowering<'_> {
         d
     }
 
-    /// A result is in `d`, which is its register itself if it went `straight` there.
+    /// Writes the result `d` to its register, unless it was computed there (`straight`).
     fn place_result(&mut self, register: Register, d: u8, straight: bool, facts: Facts) {
         if register.size() < 4 {
             return self.write_register(register, d);
@@ -502,7 +503,7 @@ impl Lowering<'_> {
         if register.size() == 8 { self.defined_wide(n, facts) } else { self.defined(n, facts) }
     }
 
-    /// What gives zero whatever the operands are.
+    /// Clears the first operand of a zeroing idiom.
     fn clear_first(&mut self) {
         let register = self.instruction.op0_register();
         if register.size() >= 4 && number(register) != RSP {
@@ -513,7 +514,7 @@ impl Lowering<'_> {
         self.logic_flags(0);
     }
 
-    /// The flags of a result `d`.
+    /// Computes the flags of a result `d`.
     fn arithmetic_flags(&mut self, kind: Arithmetic, a: u8, b: Second, d: u8) {
         let second = if let Second::Register(b) = b { Some(b) } else { None };
         let beyond = self.live & self.instruction.rflags_modified() & BEYOND_RESULT != 0;
@@ -537,7 +538,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// TEST of a register and itself.
+    /// TEST of a register with itself.
     fn test_itself(&mut self, reader: Option<ConditionCode>, wanted: u32, bytes: usize) -> u8 {
         let unsigned = wanted == 0
             && reader.is_some_and(is_equality)
@@ -554,7 +555,7 @@ impl Lowering<'_> {
         a
     }
 
-    /// RSP moves by so much.
+    /// Adds `step` to RSP.
     fn move_stack(&mut self, step: i64) {
         if Self::is_step(step) {
             self.reserve_stack(step.unsigned_abs() as i32);
@@ -573,7 +574,7 @@ impl Lowering<'_> {
         let wanted = self.live & i.rflags_modified();
         let adds = i.mnemonic() == Mnemonic::Adc;
         if !adds && wanted == 0 && is_register(&i, 0).is_some() && is_register(&i, 0) == is_register(&i, 1) {
-            // All ones or all zeros.
+            // SBB of a register with itself gives all ones or zero.
             self.assembler.three(La::SubD, SCRATCH, 0, CARRY);
             self.write(SCRATCH);
             return;
@@ -582,7 +583,7 @@ impl Lowering<'_> {
         let (a, place) = self.first(extension);
         let b = match self.second(Arithmetic::Xor, bytes, extension, true) {
             Second::Register(b) => b,
-            Second::Constant(_) => unreachable!("a register was asked for"),
+            Second::Constant(_) => unreachable!("the operand is a register"),
         };
         let (half, d) = (self.temporary(), self.temporary());
         let op = match (adds, bytes == 4) {

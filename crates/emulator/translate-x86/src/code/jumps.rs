@@ -1,6 +1,5 @@
-//! Conditional branches, and where indirect jumps and calls lead to.
-//! Not the order of blocks, nor what holds where they begin (`lower`).
-//! Source: Intel SDM, volume 2 (Jcc, JMP, CALL, LOOP); LoongArch Reference Manual, volume 1.
+//! Conditional branches, and the targets of indirect jumps and calls. Source: Intel SDM, volume 2 (Jcc, JMP, CALL,
+//! LOOP); LoongArch Reference Manual, volume 1.
 
 use iced_x86::{Instruction, Mnemonic, OpKind};
 use longma_loongarch::{Instruction as Code, Op as La};
@@ -11,10 +10,10 @@ use super::lower::{Branch, Lowering};
 use super::operands::Extension;
 use crate::registers::*;
 use longma_translate::assembler::Goal;
-use longma_translate::parts::Part;
+use longma_translate::optimizations::Optimization;
 
 impl Lowering<'_> {
-    /// Puts where an indirect jump or call goes into its register.
+    /// Loads the target of an indirect jump or call into its register.
     pub fn target(&mut self) {
         let i = self.instruction;
         if i.op0_kind() == OpKind::Register {
@@ -27,13 +26,13 @@ impl Lowering<'_> {
         }
     }
 
-    /// Reads the code address of the target into a register.
+    /// Looks up the host address of the target.
     pub fn look_up(&mut self, d: u8) {
         let options = self.reach.options;
-        if options.has(Part::Table) {
+        if options.has(Optimization::Table) {
             return self.look_up_in_table(d);
         }
-        // Nothing is in temporary registers any more.
+        // All temporaries are free here.
         let spare = TEMPORARIES[0];
         let (miss, back) = (self.assembler.label(), self.assembler.label());
         self.assembler.look_up_hashed(&options, 1, [d, TARGET, spare], miss);
@@ -41,13 +40,13 @@ impl Lowering<'_> {
         self.misses.push((miss, d, self.instruction.ip(), back));
     }
 
-    /// The same, from the table of targets.
+    /// Looks up the host address of the target in the lookup table.
     pub fn look_up_in_table(&mut self, d: u8) {
         self.assembler.push(Code { d, j: TARGET, k: TABLE, imm: 2, ..Code::new(La::AlslD) });
         self.assembler.immediate(La::LdWu, d, d, 0);
     }
 
-    /// A conditional branch that is not translated together with a comparison before it.
+    /// A conditional branch that is not fused with a comparison.
     pub fn conditional(&mut self) {
         let i = self.instruction;
         self.ready(i.near_branch_target());
@@ -86,13 +85,14 @@ impl Lowering<'_> {
         Branch::of(La::Bnez, La::Beqz, t, 0)
     }
 
-    /// Before a branch back reads its operands: what has to be done where it is taken is done now, as it mostly is taken.
+    /// Before a backward branch, emits the transition for its target in advance, because the branch is usually taken.
     pub fn ready(&mut self, target: u64) {
         if target <= self.instruction.ip() && self.target_of_jumps(target).is_some() {
             let (_, wanted, live) = self.way_to(target);
-            // What the instruction itself is yet to read counts, too: the comparison that the branch goes by, an address.
+            // This includes registers that the branch's comparison or address still reads.
             let read = self.read_behind().or(self.around[self.index].uses.reads);
-            // More would cost whoever does not go there more than it saves who does; and that one may read what it takes away.
+            // More than one conversion would cost the fall-through path too much, and it may need the state that the
+            // transition destroys.
             if self.misfits(&wanted, live) > 1 || self.loses(&wanted, live, read) {
                 return;
             }
@@ -100,7 +100,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// Branches to where the instruction does, which stands in or at the end of its block.
+    /// Emits a branch to the target of the current instruction.
     pub fn branch(&mut self, branch: Branch) {
         let target = self.instruction.near_branch_target();
         self.flags_home(self.reach.live_where_taken(&self.instruction));

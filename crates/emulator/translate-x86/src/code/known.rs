@@ -1,7 +1,6 @@
-//! What a translation knows of registers between two instructions: where each one's value is, and in which form. Code that nobody would
-//! notice is not written then: copies, zero-extensions, steps of the stack pointer, upper parts of vectors.
-//! Not what is known of flags, but for where they are.
-//! Source: Intel SDM, volume 1, section 3.4.1.1 (what becomes of the upper half of a register).
+//! The location and form of register values between two instructions. This allows the translation to omit copies,
+//! zero-extensions, stack pointer adjustments, and clearing of vectors. Source: Intel SDM, volume 1, section 3.4.1.1
+//! (upper halves of registers).
 
 use longma_loongarch::State;
 use serde::{Deserialize, Serialize};
@@ -9,70 +8,70 @@ use serde::{Deserialize, Serialize};
 use super::extension;
 use crate::registers::{GENERAL, STACK_POINTER, set_upper};
 
-/// RSP's number: it is always where it is, but for [`Known::stack`].
+/// The number of RSP, which is always in its own register, apart from [`Known::stack`].
 pub(super) const RSP: usize = 4;
 
-/// What is known of the bits of a LoongArch register.
+/// Facts about the bits of a LoongArch register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Facts {
-    /// All bits from here on are zero; 64 if that is not known.
+    /// All bits from this one on are zero; 64 if unknown.
     pub width: u8,
-    /// The upper half is the sign of the lower one.
+    /// The register is a sign-extended word.
     pub sign: bool,
 }
 
 impl Facts {
     /// Nothing is known.
     pub const NONE: Self = Self { width: 64, sign: false };
-    /// A result of LoongArch's instructions on words.
+    /// The result of a LoongArch word instruction.
     pub const WORD: Self = Self { width: 64, sign: true };
     /// Zero-extended from 32 bits.
     pub const ZERO_EXTENDED: Self = Self::of_width(32);
 
-    /// A number of so many bits at most.
+    /// A value of at most `width` bits.
     pub const fn of_width(width: u8) -> Self {
         Self { width, sign: width < 32 }
     }
 
-    /// What holds of either.
+    /// What holds for both.
     pub fn or(self, other: Self) -> Self {
         Self { width: self.width.max(other.width), sign: self.sign && other.sign }
     }
 }
 
-/// Where the upper half of a YMM register is.
+/// The location of the upper half of a YMM register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Upper {
-    /// In its place (see [`crate::registers::upper_place`]).
-    Place,
+    /// In its default place (see [`crate::registers::upper_place`]).
+    OperandLocation,
     /// Above the XMM register.
     Above,
-    /// Nowhere: it is to be zero.
+    /// Nowhere; it is zero.
     Zero,
 }
 
-/// Where the sixteen general registers and vectors are, and in which form.
+/// The location and form of the sixteen general and vector registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Known {
-    /// The LoongArch register that holds each one's value: its own, that of another of the same value, or r0.
+    /// The LoongArch register of each general register: its own, that of another register with the same value, or r0.
     pub(super) at: [u8; 16],
-    /// What is known of each one's own LoongArch register.
+    /// Facts about the LoongArch register of each general register.
     pub(super) facts: [Facts; 16],
-    /// Those whose upper half is to be zero, whatever it is in the LoongArch register.
+    /// General registers whose upper half is zero architecturally, whatever the LoongArch register holds.
     pub(super) narrow: u16,
-    /// RSP is so much more than its LoongArch register.
+    /// The difference of RSP and its LoongArch register.
     pub(super) stack: i32,
-    /// The bytes of each vector that are as they are to be; those above are to be zero.
+    /// The number of valid bytes of each vector. The bytes above are zero architecturally.
     pub(super) valid: [u8; 16],
-    /// The bytes of each vector above which it is to be zero; 16 if that is not known.
+    /// The bytes of each vector from this one on are zero architecturally; 16 if unknown.
     pub(super) used: [u8; 16],
-    /// YMM registers whose upper half is above their XMM register, not in its own place.
+    /// YMM registers whose upper half is above the XMM register.
     pub(super) above: u16,
-    /// YMM registers whose upper half is to be zero, whatever is in its place.
+    /// YMM registers whose upper half is zero, whatever its default place holds.
     pub(super) cleared: u16,
-    /// All upper halves' places are zero.
+    /// The default places of all upper halves are zero.
     pub(super) is_clean: bool,
-    /// Flags that are in the flag register (see `extension`), as iced-x86 has them.
+    /// Flags that are in LBT's EFLAGS (see `extension`), as iced-x86's bits.
     pub(super) flagged: u32,
 }
 
@@ -93,12 +92,12 @@ impl Default for Known {
     }
 }
 
-/// The number of the register whose own this LoongArch register is.
+/// The general register that owns a LoongArch register.
 pub(super) fn owner(register: u8) -> Option<usize> {
     OWNERS[usize::from(register) % OWNERS.len()].map(usize::from)
 }
 
-/// By LoongArch register.
+/// The owners of all LoongArch registers.
 const OWNERS: [Option<u8>; 32] = {
     let mut owners = [None; 32];
     let mut n = 0;
@@ -110,7 +109,7 @@ const OWNERS: [Option<u8>; 32] = {
 };
 
 impl Known {
-    /// Whether every register is in its place.
+    /// Whether all state is architectural.
     pub(super) fn is_settled(&self) -> bool {
         self.at == GENERAL
             && self.stack == 0
@@ -120,7 +119,7 @@ impl Known {
             && (0..16).all(|n| self.narrow >> n & 1 == 0 || self.facts[n].width <= 32)
     }
 
-    /// What is known of the bits of a LoongArch register.
+    /// Facts about a LoongArch register.
     pub(super) fn of(&self, register: u8) -> Facts {
         match owner(register) {
             Some(n) => self.facts[n],
@@ -129,44 +128,44 @@ impl Known {
         }
     }
 
-    /// What is known of the value of register `n` where it is.
+    /// Facts about the value of register `n`.
     pub(super) fn value(&self, n: usize) -> Facts {
         self.of(self.at[n])
     }
 
-    /// Whether the upper half of register `n` is to be zero and may be something else where it is.
+    /// Whether the upper half of register `n` is zero architecturally, but may differ in the LoongArch register.
     pub(super) fn is_loose(&self, n: usize) -> bool {
         self.narrow >> n & 1 != 0 && self.value(n).width > 32
     }
 
-    /// Those whose value is in the LoongArch register.
+    /// The general registers whose value is in a LoongArch register.
     pub(super) fn sharers(&self, register: u8) -> impl Iterator<Item = usize> {
         let at = self.at;
         (0..16).filter(move |n| at[*n] == register)
     }
 
-    /// Where the upper half of YMM register `v` is.
+    /// The location of the upper half of YMM register `v`.
     pub(super) fn upper(&self, v: usize) -> Upper {
         match (self.above >> v & 1 != 0, self.cleared >> v & 1 != 0) {
             (true, _) => Upper::Above,
             (_, true) => Upper::Zero,
-            _ => Upper::Place,
+            _ => Upper::OperandLocation,
         }
     }
 
-    /// Says where the upper half of YMM register `v` is.
+    /// Sets the location of the upper half of YMM register `v`.
     pub(super) fn set_upper(&mut self, v: usize, upper: Upper) {
         let bit = 1 << v;
         self.above &= !bit;
         self.cleared &= !bit;
         match upper {
-            Upper::Place => {}
+            Upper::OperandLocation => {}
             Upper::Above => self.above |= bit,
             Upper::Zero => self.cleared |= bit,
         }
     }
 
-    /// Puts every register into its place.
+    /// Makes all registers of a thread architectural.
     pub(crate) fn settle(&self, state: &mut State) {
         let values: [u64; 16] = std::array::from_fn(|n| {
             let value = state.r(self.at[n]);
@@ -180,7 +179,7 @@ impl Known {
         for n in 0..16 {
             let lanes = state.v[16 + n].0;
             match self.upper(n) {
-                Upper::Place => {}
+                Upper::OperandLocation => {}
                 Upper::Above => set_upper(state, n, [lanes[2], lanes[3]]),
                 Upper::Zero => set_upper(state, n, [0; 2]),
             }

@@ -1,6 +1,5 @@
-//! From a block of x86-64 instructions to LoongArch code: order, jumps, calls.
-//! Not the plain instructions: those are in `integer`, `bits`, `atomic`, `strings` and `vector`.
-//! Source: Intel SDM, volume 2; LoongArch Reference Manual, volume 1.
+//! Lowers blocks of x86-64 instructions to LoongArch code: order, jumps, calls, and dispatch to the modules for each
+//! kind of instruction. Source: Intel SDM, volume 2; LoongArch Reference Manual, volume 1.
 
 use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
 use longma_loongarch::{Instruction as Code, Op as La};
@@ -14,11 +13,11 @@ use crate::registers::*;
 use crate::{Position, Unit};
 use longma_translate::assembler::{Assembler, Goal, Label};
 use longma_translate::front_end::Exit;
-use longma_translate::parts::Part;
+use longma_translate::optimizations::Optimization;
 
 mod blocks;
 
-/// The sum of a base and a scaled index, by their numbers, and where it is.
+/// A cached sum of a base and a scaled index, and the temporary register that holds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Scaled {
     pub base: Option<usize>,
@@ -31,63 +30,63 @@ pub(super) struct Lowering<'a> {
     pub assembler: Assembler,
     pub unit: Unit,
     pub reach: &'a Reach,
-    /// What holds at leaders where jumps of the unit come from.
+    /// The planned state at each leader for jumps within the unit.
     plan: &'a [Option<Known>],
-    /// The plan is still to be made.
+    /// The plan has not been computed yet.
     is_first: bool,
-    /// What is known of registers here.
+    /// The current register state.
     pub known: Known,
-    /// What was known where jumps lead to a leader, and whether they lead back. Only while the plan is made.
+    /// States at the sources of jumps to each leader, and whether the jump is a back edge. Only used while planning.
     pub outs: Vec<Vec<(bool, Known)>>,
-    /// The same of the block that is being translated, by the leader's number, and of those that were.
+    /// The outgoing states of the current block by leader number, and the results of previous blocks.
     block_outs: Vec<(usize, bool, Known)>,
-    pub remembered: Remembered,
-    /// The instruction being translated, those of its block, and what is known at each.
+    pub remembered: PlanCache,
+    /// The current instruction, its block, and the analysis results of the block.
     pub instruction: Instruction,
     pub block: &'a [Instruction],
     pub around: &'a [Around],
     pub index: usize,
-    /// The source address that positions in its code tell.
+    /// The source address recorded in positions.
     pub place_of_code: u64,
-    /// The flags that the instruction's code must write.
+    /// The flags that the current instruction must write.
     pub live: u32,
-    /// Instructions that the engine executes out of the straight path: where, which, and where it goes on.
+    /// Out-of-line services: label, instruction, and the label to return to.
     stubs: Vec<(Label, Instruction, Label)>,
-    /// Look-ups in the hash table that miss: where, the register that is to get the code's address, whose, and where it goes on.
+    /// Out-of-line hash-table misses: label, register for the host address, source address, and the label to return to.
     pub misses: Vec<(Label, u8, u64, Label)>,
-    /// Branches that are taken where not all is as it has to be at the target.
+    /// Out-of-line transitions of taken branches whose target needs another state.
     pub ways: Vec<(Label, Known, u64)>,
-    /// Temporary registers given away for this instruction, as a set.
+    /// A mask of temporaries used by the current instruction.
     taken: u8,
-    /// The first instruction that has found too few of them: its code is wrong.
+    /// The first instruction that ran out of temporaries. Its code is invalid.
     pub short_at: Option<u64>,
     vectors_taken: usize,
-    /// Clearings of upper halves out of the straight path.
+    /// Out-of-line clearings of upper halves.
     pub clearings: Vec<Clearing>,
-    /// The instruction works on 256 bits.
+    /// The current instruction works on 256 bits.
     pub is_wide: bool,
-    /// The flags that the instruction has put into the flag register.
+    /// The flags that the current instruction has put into LBT's EFLAGS.
     pub extended: u32,
-    /// A temporary register that holds the sum of a base and a scaled index.
+    /// The cached sum of a base and a scaled index.
     pub scaled: Option<Scaled>,
-    /// Registers whose form this instruction's code relies on where they are.
+    /// Registers that must not be converted in place by the current instruction.
     pub pinned: u16,
 }
 
-/// What came of blocks while the plan is made, by leader, for everybody and for jumps of the unit: nothing else comes of them as long as
-/// the same holds where they begin and where they lead back to.
-pub(super) type Remembered = Vec<[Option<Outcome>; 2]>;
+/// Cached planning results by leader, for entry points and for jumps within the unit. A result is valid while the
+/// incoming states and the planned states of back edges are the same.
+pub(super) type PlanCache = Vec<[Option<BlockResult>; 2]>;
 
-/// What came of a block.
-pub(super) struct Outcome {
+/// The planning result of a block.
+pub(super) struct BlockResult {
     known: Known,
     next: Option<u64>,
-    /// What was to hold where its branches back lead to.
+    /// The planned states at the targets of its back edges.
     wanted: Vec<Known>,
     outs: Vec<(usize, bool, Known)>,
 }
 
-/// A condition: the branch to be taken if it holds, without its offset, and its opposite.
+/// A branch on a condition without its offset, and the branch on the opposite condition.
 #[derive(Clone, Copy)]
 pub(super) struct Branch {
     pub holds: Code,
@@ -105,17 +104,17 @@ impl Branch {
     }
 }
 
-/// An instruction becomes fewer words than this, mostly.
+/// A rough upper bound of the words for an instruction.
 const WORDS_OF_ONE: usize = 4;
 
 impl<'a> Lowering<'a> {
-    /// Without `writes`, no words are made: only what holds where is found.
+    /// Creates a lowering. Without `writes`, only states are computed and no code is emitted.
     pub fn new(reach: &'a Reach, plan: &'a [Option<Known>], writes: bool) -> Self {
         let is_first = !writes && plan.iter().all(Option::is_none);
         let mut assembler = Assembler::default();
         assembler.is_blank = !writes;
         let leaders = reach.leaders.len();
-        // A block for the first few times has no jumps of its own.
+        // Cold blocks have no jumps within the unit.
         let labels = if reach.options.is_cold { leaders } else { 2 * leaders };
         for _ in 0..labels {
             assembler.label();
@@ -124,7 +123,7 @@ impl<'a> Lowering<'a> {
         assembler.words.reserve(WORDS_OF_ONE * instructions + WORDS_OF_ONE);
         let mut unit = Unit::default();
         if writes {
-            // One, and one more for every few.
+            // One for each instruction, plus some extra.
             unit.positions.reserve(instructions + instructions / 2 + WORDS_OF_ONE);
         }
         Self {
@@ -136,7 +135,7 @@ impl<'a> Lowering<'a> {
             known: Known::default(),
             outs: if writes { Vec::new() } else { vec![Vec::new(); leaders] },
             block_outs: Vec::new(),
-            remembered: Remembered::new(),
+            remembered: PlanCache::new(),
             instruction: Instruction::default(),
             block: &[],
             around: &[],
@@ -157,22 +156,22 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// Where the code of a leader is that everybody may come to.
+    /// The label of a leader's entry point.
     fn outer(&self, number: usize) -> Label {
         number
     }
 
-    /// Where the code of a leader is that jumps of the unit lead to.
+    /// The label of a leader for jumps within the unit.
     fn inner(&self, number: usize) -> Label {
         self.reach.leaders.len() + number
     }
 
-    /// The number of the leader at an address, if jumps of the unit can lead there.
+    /// The number of the leader at `pc`, if jumps within the unit can target it.
     pub fn target_of_jumps(&self, pc: u64) -> Option<usize> {
         if self.reach.options.is_cold { None } else { self.reach.number(pc) }
     }
 
-    /// What is to hold where jumps of the unit lead to a leader.
+    /// The planned state of a leader for jumps within the unit.
     fn wanted(&self, number: usize) -> Known {
         self.planned_for(number).unwrap_or_default()
     }
@@ -181,7 +180,7 @@ impl<'a> Lowering<'a> {
         self.plan.get(number).copied().flatten()
     }
 
-    /// A general register for this instruction. If none is left, what is being made must not be executed.
+    /// Allocates a general register for the current instruction. If none is free, the unit must be discarded.
     pub fn temporary(&mut self) -> u8 {
         let kept = self.scaled.map(|scaled| scaled.at);
         let is_free = |lowering: &Self, n: usize| lowering.taken >> n & 1 == 0;
@@ -198,7 +197,7 @@ impl<'a> Lowering<'a> {
         TEMPORARIES[n]
     }
 
-    /// The register with the sum of a base and a scaled index, if there is one: this instruction needs it.
+    /// The register with a cached sum of base and scaled index, reserved for the current instruction.
     pub fn scaled(&mut self, base: Option<usize>, index: usize, shift: u32) -> Option<u8> {
         let found =
             self.scaled.filter(|scaled| (scaled.base, scaled.index, scaled.shift) == (base, index, shift))?;
@@ -207,7 +206,7 @@ impl<'a> Lowering<'a> {
         Some(found.at)
     }
 
-    /// A vector register for this instruction. If none is left, what is being made must not be executed.
+    /// Allocates a vector register for the current instruction. If none is free, the unit must be discarded.
     pub fn vector_temporary(&mut self) -> u8 {
         let Some(found) = VECTOR_TEMPORARIES.get(self.vectors_taken) else {
             self.short_at.get_or_insert(self.instruction.ip());
@@ -217,12 +216,12 @@ impl<'a> Lowering<'a> {
         *found
     }
 
-    /// What registers are yet to be.
+    /// The register state that is not architectural.
     pub fn pending(&self) -> Option<Known> {
         (!self.known.is_settled()).then_some(self.known)
     }
 
-    /// Translates the block of a leader; the block at `next` comes behind it.
+    /// Lowers the block of a leader. The block at `next` is laid out after it.
     fn block(&mut self, number: usize, next: Option<u64>) {
         let falls = self.reach.behind(number);
         (self.block, self.around) = (self.reach.block(number), self.reach.around(number));
@@ -233,7 +232,7 @@ impl<'a> Lowering<'a> {
             (self.taken, self.vectors_taken, self.pinned, self.is_wide) = (0, 0, 0, false);
             self.place_of_code = self.instruction.ip();
             self.position(true);
-            if !self.reach.options.has(Part::Forms) {
+            if !self.reach.options.has(Optimization::Forms) {
                 self.fit(&Known::default(), Live::ALL, true);
                 (self.known, self.scaled) = (Known { flagged: self.known.flagged, ..Known::default() }, None);
             }
@@ -256,7 +255,7 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// Notes that the code of the instruction begins here.
+    /// Records the start of the instruction's code.
     pub fn position(&mut self, is_boundary: bool) {
         if self.assembler.is_blank {
             return;
@@ -274,7 +273,7 @@ impl<'a> Lowering<'a> {
         });
     }
 
-    /// The instruction behind this one in the block, if it is the only one that reads the flags written here: `flags` of them.
+    /// The next instruction in the block, if it is the only user of the flags that this one writes.
     pub fn sole_reader(&self) -> Option<Instruction> {
         let reader = *self.block.get(self.index + 1)?;
         let written = self.instruction.rflags_modified();
@@ -283,7 +282,7 @@ impl<'a> Lowering<'a> {
         (left == 0 && reader.rflags_read() & written != 0 && !is_refused).then_some(reader)
     }
 
-    /// The reader has been translated together with this instruction.
+    /// Advances to the next instruction, which is translated together with this one.
     pub fn skip_reader(&mut self) {
         self.index += 1;
         self.instruction = self.block[self.index];
@@ -329,24 +328,24 @@ impl<'a> Lowering<'a> {
                 self.target();
                 self.settle(false);
                 self.look_up(JUMP);
-                // Not through r1, so that nobody takes it for a return.
+                // r1 is reserved for returns, so that the processor predicts them.
                 self.assembler.immediate(La::Jirl, 0, JUMP, 0);
             }
             FlowControl::Return if matches!(i.mnemonic(), Mnemonic::Ret) => {
-                let beside = if i.op_count() == 1 { i32::from(i.immediate16()) } else { 0 };
-                if self.known.stack + beside > FARTHEST {
+                let popped = if i.op_count() == 1 { i32::from(i.immediate16()) } else { 0 };
+                if self.known.stack + popped > FARTHEST {
                     self.step_stack(0, true);
                 }
                 self.assembler.immediate(La::LdD, TARGET, STACK_POINTER, self.known.stack);
                 self.known.stack += 8;
-                if beside > FARTHEST {
+                if popped > FARTHEST {
                     self.settle(false);
-                    self.add_constant(STACK_POINTER, STACK_POINTER, beside.into());
+                    self.add_constant(STACK_POINTER, STACK_POINTER, popped.into());
                 } else {
-                    self.known.stack += beside;
+                    self.known.stack += popped;
                     self.settle(false);
                 }
-                let through = if self.reach.options.has(Part::Returns) { SCRATCH } else { JUMP };
+                let through = if self.reach.options.has(Optimization::Returns) { SCRATCH } else { JUMP };
                 self.look_up(through);
                 self.assembler.immediate(La::Jirl, 0, through, 0);
             }
@@ -354,7 +353,7 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// An instruction behind which the next one follows.
+    /// Lowers an instruction without control flow.
     fn plain(&mut self) {
         let i = self.instruction;
         if is_newer(&i) {
@@ -369,7 +368,7 @@ impl<'a> Lowering<'a> {
         let used = self.around[self.index].uses;
         let narrow = i.is_string_instruction() || self.is_atomic();
         if narrow {
-            // They may come out to the engine, or begin again in their middle.
+            // These may exit to the engine or be restarted in their middle.
             self.settle(true);
             self.forget(&used);
             self.scaled = None;
@@ -400,7 +399,7 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// Nothing is known any more of registers that the instruction writes.
+    /// Discards facts about registers that the instruction writes.
     pub fn forget(&mut self, used: &Uses) {
         for n in (0..16).filter(|n| used.written >> n & 1 != 0 && *n != RSP) {
             self.known.facts[n] = Facts::NONE;
@@ -408,7 +407,7 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// The registers that are read behind the instruction.
+    /// The registers that are live after the instruction.
     pub fn read_behind(&self) -> Live {
         self.around[self.index].registers
     }
@@ -421,7 +420,7 @@ impl<'a> Lowering<'a> {
         i.has_lock_prefix() || exchanges || matches!(i.mnemonic(), Xadd | Cmpxchg | Cmpxchg16b)
     }
 
-    /// Has the engine execute the instruction.
+    /// Lets the engine execute the instruction.
     pub fn serve(&mut self) {
         let i = self.instruction;
         self.settle(true);
@@ -430,14 +429,14 @@ impl<'a> Lowering<'a> {
         self.scaled = None;
     }
 
-    /// A place out of the straight path where the engine executes the instruction and comes back to `back`.
+    /// Creates an out-of-line exit at which the engine executes the instruction, then continues at `back`.
     pub fn rare(&mut self, back: Label) -> Label {
         let label = self.assembler.label();
         self.stubs.push((label, self.instruction, back));
         label
     }
 
-    /// Writes what is out of the straight path.
+    /// Emits all out-of-line code.
     fn out_of_line(&mut self) {
         for (label, instruction, back) in std::mem::take(&mut self.stubs) {
             self.assembler.place(label);
@@ -472,7 +471,7 @@ impl<'a> Lowering<'a> {
         self.clear_out_of_line();
     }
 
-    /// How a jump gets to an address: where, what must hold there, and what is read there.
+    /// How to jump to an address: the target, the state required there, and the registers live there.
     pub fn way_to(&self, target: u64) -> (Goal, Known, Live) {
         match self.target_of_jumps(target) {
             Some(number) => {
@@ -482,7 +481,7 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// Notes what holds where a jump leads to.
+    /// Records the current state as an incoming state of a jump's target.
     pub fn note_out(&mut self, target: u64) {
         self.note_out_of(target, target <= self.instruction.ip());
     }
@@ -496,7 +495,7 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// `d` becomes `j` and a constant.
+    /// Computes `d` as `j` plus a constant.
     pub fn add_constant(&mut self, d: u8, j: u8, value: i64) {
         if (-2048..2048).contains(&value) {
             if value != 0 || d != j {
@@ -508,11 +507,11 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// Goes on at an address; the block at `next` comes behind this one.
+    /// Continues at an address. The block at `next` is laid out after this one.
     fn leave(&mut self, to: u64, next: Option<u64>) {
         self.note_out(to);
         let (goal, wanted, live) = self.way_to(to);
-        // Where it goes on is where it is.
+        // The transition belongs to the target.
         let unfit = !self.fits(&wanted, live);
         if unfit {
             self.place_of_code = to;
@@ -524,7 +523,7 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// The code from here on belongs to nobody: the program is at `pc`.
+    /// Records that the following code belongs to no instruction, and resumes at `pc`.
     fn between(&mut self, pc: u64) {
         if self.assembler.is_blank {
             return;
@@ -541,7 +540,7 @@ impl<'a> Lowering<'a> {
         });
     }
 
-    /// What stands behind a call, where everybody comes back to.
+    /// Continues at the return address of a call, unless it is laid out next.
     fn returned(&mut self, next: Option<u64>) {
         let behind = self.instruction.next_ip();
         if next == Some(behind) {
@@ -561,7 +560,7 @@ impl<'a> Lowering<'a> {
         self.known.stack -= 8;
     }
 
-    /// Makes sure that RSP can move by so many bytes without a step of the LoongArch register.
+    /// Ensures that RSP can change by `bytes` without adjusting the LoongArch stack pointer.
     pub fn reserve_stack(&mut self, bytes: i32) {
         if (self.known.stack - bytes).abs() > FARTHEST || (self.known.stack + bytes).abs() > FARTHEST {
             self.step_stack(0, true);
@@ -569,10 +568,10 @@ impl<'a> Lowering<'a> {
     }
 }
 
-/// RSP is not more than this away from its LoongArch register.
+/// The maximum difference of RSP and the LoongArch stack pointer.
 pub(super) const FARTHEST: i32 = 1024;
 
-/// Whether an operand is a register of that many bytes.
+/// The register that is operand `operand`, if it is one.
 pub(super) fn is_register(i: &Instruction, operand: u32) -> Option<Register> {
     (i.op_kind(operand) == OpKind::Register).then(|| i.op_register(operand))
 }

@@ -1,5 +1,4 @@
-//! Masked moves and gathers: one element after the other, those that the mask has not are neither read nor written.
-//! Not MASKMOVDQU, which the engine executes.
+//! Masked moves and gathers, element by element. Masked-off elements are not accessed. The engine executes MASKMOVDQU.
 //! Source: Intel SDM, volume 2 (VMASKMOV, VPMASKMOV, VGATHER, VPGATHER).
 
 use iced_x86::{Mnemonic, OpKind, Register};
@@ -11,7 +10,7 @@ use super::lower::Lowering;
 use crate::registers::*;
 use longma_translate::assembler::{Goal, Label};
 
-/// What moves an element between a vector and a general register, and from and to memory.
+/// The LoongArch instructions that move an element between a vector, a general register and memory.
 struct Element {
     bytes: i32,
     pick: La,
@@ -31,7 +30,7 @@ impl Element {
 }
 
 impl Lowering<'_> {
-    /// Jumps over an element that a mask has not.
+    /// Jumps over an element that is masked off.
     fn unless_masked(&mut self, element: &Element, t: u8, mask: u8, at: i32) -> Label {
         let over = self.assembler.label();
         self.assembler.immediate(element.pick, t, mask, at);
@@ -39,7 +38,7 @@ impl Lowering<'_> {
         over
     }
 
-    /// Translates an instruction of this file, or says that it is none.
+    /// Translates a masked move or gather. Returns false for others.
     pub fn masked(&mut self) -> bool {
         use Mnemonic::*;
         let i = self.instruction;
@@ -75,7 +74,7 @@ impl Lowering<'_> {
         true
     }
 
-    /// Gathers. A fault begins the instruction anew: the mask becomes zero and the destination is written at its end.
+    /// Gathers. The mask and the destination are written at the end, so that a fault restarts the instruction.
     fn gather(&mut self) -> bool {
         use Mnemonic::*;
         let i = self.instruction;

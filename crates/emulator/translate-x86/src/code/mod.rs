@@ -1,6 +1,5 @@
-//! What a unit's instructions become.
-//! Not what the engine executes in their place: that is `service`'s.
-//! Source: Intel SDM, volumes 1 and 2; LoongArch Reference Manual, volume 1.
+//! Translation of a unit's instructions to LoongArch code. Source: Intel SDM, volumes 1 and 2; LoongArch Reference
+//! Manual, volume 1.
 
 mod atomic;
 mod avx;

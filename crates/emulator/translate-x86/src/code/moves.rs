@@ -1,6 +1,5 @@
-//! What moves become: of registers, extended, of addresses, to and from the stack.
-//! Not what computes (`integer`).
-//! Source: Intel SDM, volume 2; LoongArch Reference Manual, volume 1.
+//! Moves: registers, extensions, addresses, and the stack. Source: Intel SDM, volume 2; LoongArch Reference Manual,
+//! volume 1.
 
 use iced_x86::{Mnemonic, OpKind, Register};
 use longma_loongarch::Op as La;
@@ -8,10 +7,10 @@ use longma_loongarch::Op as La;
 use super::forms::number;
 use super::known::{Facts, RSP};
 use super::lower::{Lowering, is_register};
-use super::operands::{Extension, Place};
+use super::operands::{Extension, OperandLocation};
 use crate::registers::*;
 
-/// How far ahead it is looked for what a register is read as.
+/// How many instructions to scan for the next use of a register.
 const LOOKAHEAD: usize = 12;
 
 impl Lowering<'_> {
@@ -28,8 +27,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// MOVSXD of registers.
-    /// CBW, CWDE and CDQE, within RAX; CWD, CDQ and CQO, whose sign fills RDX.
+    /// CBW, CWDE and CDQE, which extend within RAX; CWD, CDQ and CQO, which fill RDX with the sign.
     pub(super) fn extend_accumulator(&mut self) {
         match self.instruction.mnemonic() {
             Mnemonic::Cbw => self.convert(Register::AX, La::ExtWB),
@@ -148,7 +146,8 @@ impl Lowering<'_> {
         if size == 8 { self.defined_wide(n, facts) } else { self.defined(n, facts) }
     }
 
-    /// Whether register `n` is read as a whole before it is read as a number with a sign, as far as the block shows.
+    /// Whether the next use of register `n` in the block needs all 64 bits, so that zero-extension is better than
+    /// sign-extension.
     fn prefers_zero(&self, n: usize) -> bool {
         for i in self.block.iter().skip(self.index + 1).take(LOOKAHEAD) {
             let is_it = |register: Register| register.is_gpr() && number(register) == n;
@@ -163,7 +162,7 @@ impl Lowering<'_> {
                 }
                 (_, Some(_)) if i.mnemonic() == Mnemonic::Movsxd => return false,
                 (Some(_), _) | (_, Some(_)) => {
-                    // A copy may be what is read next; arithmetic gives a number with a sign anyway.
+                    // A copy is inconclusive, and arithmetic gives sign-extended results anyway.
                     return false;
                 }
                 _ => {}
@@ -197,7 +196,7 @@ impl Lowering<'_> {
         true
     }
 
-    /// A register of 32 or 64 bits becomes what memory has.
+    /// Loads a 32-bit or 64-bit register from memory.
     fn load_register(&mut self, register: Register) {
         let n = number(register);
         let t = self.temporary();
@@ -216,7 +215,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// A register of 32 or 64 bits becomes the instruction's number.
+    /// Loads a constant into a 32-bit or 64-bit register.
     fn load_constant(&mut self, register: Register) {
         let i = self.instruction;
         let n = number(register);
@@ -237,7 +236,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// A register of 32 or 64 bits becomes another.
+    /// Copies a 32-bit or 64-bit register.
     fn copy_register(&mut self, register: Register) {
         let i = self.instruction;
         let (n, from, wide) = (number(register), number(i.op1_register()), register.size() == 8);
@@ -273,7 +272,7 @@ impl Lowering<'_> {
             self.write_register(register, t);
             return;
         }
-        // Straight into the register, unless a constant would stand there while the base is still to be read.
+        // Compute directly into the register, unless that would overwrite the base before it is used.
         let own = GENERAL[n];
         let is_there = |register: Register| {
             register != Register::None && number(register) != RSP && self.at(number(register)) == own
@@ -291,7 +290,7 @@ impl Lowering<'_> {
             own
         };
         let place = self.place(t);
-        if let Place::Near(at, 0) = place
+        if let OperandLocation::Near(at, 0) = place
             && at != own
             && let Some(from) = super::known::owner(at)
             && from != RSP
@@ -357,7 +356,11 @@ impl Lowering<'_> {
             OpKind::Memory => self.read(0, Extension::Any),
             _ => self.read_constant(i.immediate(0) as i64, 8, Extension::Sign),
         };
-        self.store_from(value, Place::Near(STACK_POINTER, self.known.stack - bytes), bytes as usize);
+        self.store_from(
+            value,
+            OperandLocation::Near(STACK_POINTER, self.known.stack - bytes),
+            bytes as usize,
+        );
         self.known.stack -= bytes;
         true
     }

@@ -1,6 +1,5 @@
-//! Operands: where they are in memory, how they are read and written in each size.
-//! Not what is done with them.
-//! Source: Intel SDM, volume 1, sections 3.4.1 (partial registers) and 3.7.5 (addresses).
+//! Operands: memory addresses, and reads and writes in each size. Source: Intel SDM, volume 1, sections 3.4.1 (partial
+//! registers) and 3.7.5 (addresses).
 
 use iced_x86::{OpKind, Register};
 use longma_loongarch::{Instruction as Code, Op as La};
@@ -10,27 +9,27 @@ use super::known::{Facts, RSP};
 use super::lower::{FARTHEST, Lowering, Scaled};
 use crate::registers::*;
 
-/// What stands above the bits of an operand.
+/// The state of the bits above an operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Extension {
     Zero,
     Sign,
-    /// Nobody looks.
+    /// Irrelevant.
     Any,
 }
 
-/// A place in memory.
+/// A memory address.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Place {
-    /// A register and an offset of 12 bits.
+pub(super) enum OperandLocation {
+    /// A register plus a 12-bit offset.
     Near(u8, i32),
     /// The sum of two registers.
     Sum(u8, u8),
 }
 
 impl Lowering<'_> {
-    /// The address of the memory operand; `t` is a register that may be needed for it.
-    pub fn place(&mut self, t: u8) -> Place {
+    /// The address of the memory operand; `t` is a register that may be used for it.
+    pub fn place(&mut self, t: u8) -> OperandLocation {
         let i = self.instruction;
         let base = i.memory_base();
         let index = i.memory_index();
@@ -51,7 +50,7 @@ impl Lowering<'_> {
         let place = if narrow {
             self.address_into(t, place);
             self.assembler.field(La::BstrpickD, t, t, 31, 0);
-            Place::Near(t, 0)
+            OperandLocation::Near(t, 0)
         } else {
             place
         };
@@ -60,23 +59,23 @@ impl Lowering<'_> {
             self.address_into(t, place);
             self.assembler.two(La::Movscr2gr, SCRATCH, GS_BASE);
             self.assembler.three(La::AddD, t, t, SCRATCH);
-            return Place::Near(t, 0);
+            return OperandLocation::Near(t, 0);
         }
         match place {
-            Place::Near(0, offset) => Place::Near(segment, offset),
-            Place::Near(register, 0) => Place::Sum(register, segment),
-            Place::Near(register, offset) => {
+            OperandLocation::Near(0, offset) => OperandLocation::Near(segment, offset),
+            OperandLocation::Near(register, 0) => OperandLocation::Sum(register, segment),
+            OperandLocation::Near(register, offset) => {
                 self.assembler.three(La::AddD, t, register, segment);
-                Place::Near(t, offset)
+                OperandLocation::Near(t, offset)
             }
-            Place::Sum(..) => {
+            OperandLocation::Sum(..) => {
                 self.address_into(t, place);
-                Place::Sum(t, segment)
+                OperandLocation::Sum(t, segment)
             }
         }
     }
 
-    fn plain_place(&mut self, t: u8, base: Register, index: Register) -> Place {
+    fn plain_place(&mut self, t: u8, base: Register, index: Register) -> OperandLocation {
         let i = self.instruction;
         let displacement = i.memory_displacement64() as i64;
         let displacement =
@@ -98,10 +97,10 @@ impl Lowering<'_> {
             && i.memory_segment() != Register::GS
             && (-2048..2048).contains(&displacement);
         if keeps && let Some(at) = self.scaled(base_number, index_number, shift) {
-            return Place::Near(at, displacement as i32);
+            return OperandLocation::Near(at, displacement as i32);
         }
         let index = self.address_part(index);
-        // Whoever needs it next finds it, unless it goes straight into a register of the program's.
+        // Cache the sum for the next instruction, unless it is computed directly into a guest register.
         let t = if keeps && TEMPORARIES.contains(&t) {
             let at = self.temporary();
             if at == SCRATCH {
@@ -116,8 +115,14 @@ impl Lowering<'_> {
         self.sum_place(t, base, (index, shift), displacement)
     }
 
-    /// The place at the sum of `base` (0 if there is none), `index` shifted, and a displacement; `t` is a register for it.
-    fn sum_place(&mut self, t: u8, base: u8, (index, shift): (u8, u32), displacement: i64) -> Place {
+    /// The address `base` (0 for none) plus shifted `index` plus displacement; `t` is a register for it.
+    fn sum_place(
+        &mut self,
+        t: u8,
+        base: u8,
+        (index, shift): (u8, u32),
+        displacement: i64,
+    ) -> OperandLocation {
         let scaled = |k: u8| Code { d: t, j: index, k, imm: shift as i32, ..Code::new(La::AlslD) };
         let is_near = (-2048..2048).contains(&displacement);
         let low = displacement << 52 >> 52;
@@ -125,24 +130,24 @@ impl Lowering<'_> {
         if shift != 0 && base == 0 && !is_near {
             self.assembler.constant(SCRATCH, displacement.wrapping_sub(low));
             self.assembler.push(scaled(SCRATCH));
-            return Place::Near(t, low as i32);
+            return OperandLocation::Near(t, low as i32);
         }
         match (shift, base) {
             (0, 0) => return self.offset_place(t, index, displacement),
-            (0, _) if displacement == 0 => return Place::Sum(base, index),
+            (0, _) if displacement == 0 => return OperandLocation::Sum(base, index),
             (0, _) => self.assembler.three(La::AddD, t, base, index),
             (_, 0) => self.assembler.immediate(La::SlliD, t, index, shift as i32),
             _ => self.assembler.push(scaled(base)),
         }
         if is_near {
-            return Place::Near(t, displacement as i32);
+            return OperandLocation::Near(t, displacement as i32);
         }
         self.assembler.constant(SCRATCH, displacement - low);
         self.assembler.three(La::AddD, t, t, SCRATCH);
-        Place::Near(t, low as i32)
+        OperandLocation::Near(t, low as i32)
     }
 
-    /// A register of an address: all of it, or of an address of 32 bits its low half.
+    /// A register of an address: all of it, or its low half for 32-bit addresses.
     fn address_part(&mut self, register: Register) -> u8 {
         match number(register) {
             RSP => STACK_POINTER,
@@ -151,42 +156,42 @@ impl Lowering<'_> {
         }
     }
 
-    fn offset_place(&mut self, t: u8, base: u8, displacement: i64) -> Place {
+    fn offset_place(&mut self, t: u8, base: u8, displacement: i64) -> OperandLocation {
         if (-2048..2048).contains(&displacement) {
-            return Place::Near(base, displacement as i32);
+            return OperandLocation::Near(base, displacement as i32);
         }
         let low = displacement << 52 >> 52;
         if t == base {
-            // What is to be added to stands there.
+            // `t` holds the base, so it must not be overwritten.
             self.assembler.constant(SCRATCH, displacement.wrapping_sub(low));
             self.assembler.three(La::AddD, t, base, SCRATCH);
-            return Place::Near(t, low as i32);
+            return OperandLocation::Near(t, low as i32);
         }
         self.assembler.constant(t, displacement.wrapping_sub(low));
         if base == 0 {
-            return Place::Near(t, low as i32);
+            return OperandLocation::Near(t, low as i32);
         }
         if low == 0 {
-            return Place::Sum(base, t);
+            return OperandLocation::Sum(base, t);
         }
         self.assembler.three(La::AddD, t, base, t);
-        Place::Near(t, low as i32)
+        OperandLocation::Near(t, low as i32)
     }
 
-    /// Puts an address into a register.
-    pub fn address_into(&mut self, d: u8, place: Place) {
+    /// Computes an address into a register.
+    pub fn address_into(&mut self, d: u8, place: OperandLocation) {
         match place {
-            Place::Near(base, 0) => self.assembler.copy(d, base),
-            Place::Near(base, offset) => self.assembler.immediate(La::AddiD, d, base, offset),
-            Place::Sum(base, index) => self.assembler.three(La::AddD, d, base, index),
+            OperandLocation::Near(base, 0) => self.assembler.copy(d, base),
+            OperandLocation::Near(base, offset) => self.assembler.immediate(La::AddiD, d, base, offset),
+            OperandLocation::Sum(base, index) => self.assembler.three(La::AddD, d, base, index),
         }
     }
 
-    /// The memory operand's address as a register alone.
+    /// The address of the memory operand in a single register.
     pub fn address(&mut self) -> u8 {
         let t = self.temporary();
         match self.place(t) {
-            Place::Near(base, 0) if base != 0 => base,
+            OperandLocation::Near(base, 0) if base != 0 => base,
             place => {
                 self.address_into(t, place);
                 t
@@ -194,20 +199,20 @@ impl Lowering<'_> {
         }
     }
 
-    /// The memory operand's place for an access that is made twice: one offset can be added to it.
-    pub fn near(&mut self) -> Place {
+    /// The address of a memory operand that is accessed twice, in a form to which an offset can be added.
+    pub fn near(&mut self) -> OperandLocation {
         let t = self.temporary();
         match self.place(t) {
-            Place::Sum(base, index) => {
+            OperandLocation::Sum(base, index) => {
                 self.assembler.three(La::AddD, t, base, index);
-                Place::Near(t, 0)
+                OperandLocation::Near(t, 0)
             }
             near => near,
         }
     }
 
-    /// Loads so many bytes.
-    pub fn load_to(&mut self, d: u8, place: Place, bytes: usize, extension: Extension) {
+    /// Loads `bytes` bytes.
+    pub fn load_to(&mut self, d: u8, place: OperandLocation, bytes: usize, extension: Extension) {
         let zero = extension != Extension::Sign;
         let (near, sum) = match (bytes, zero) {
             (1, true) => (La::LdBu, La::LdxBu),
@@ -221,8 +226,8 @@ impl Lowering<'_> {
         self.access(near, sum, d, place);
     }
 
-    /// Stores so many bytes.
-    pub fn store_from(&mut self, value: u8, place: Place, bytes: usize) {
+    /// Stores `bytes` bytes.
+    pub fn store_from(&mut self, value: u8, place: OperandLocation, bytes: usize) {
         let (near, sum) = match bytes {
             1 => (La::StB, La::StxB),
             2 => (La::StH, La::StxH),
@@ -233,10 +238,10 @@ impl Lowering<'_> {
     }
 
     /// A load or store of any register.
-    pub fn access(&mut self, near: La, sum: La, d: u8, place: Place) {
+    pub fn access(&mut self, near: La, sum: La, d: u8, place: OperandLocation) {
         match place {
-            Place::Near(base, offset) => self.assembler.immediate(near, d, base, offset),
-            Place::Sum(base, index) => self.assembler.three(sum, d, base, index),
+            OperandLocation::Near(base, offset) => self.assembler.immediate(near, d, base, offset),
+            OperandLocation::Sum(base, index) => self.assembler.three(sum, d, base, index),
         }
     }
 
@@ -253,7 +258,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// A register that holds an operand.
+    /// A register that holds the value of an operand.
     pub fn read(&mut self, operand: u32, extension: Extension) -> u8 {
         let i = self.instruction;
         match i.op_kind(operand) {
@@ -265,14 +270,14 @@ impl Lowering<'_> {
                 t
             }
             _ => {
-                // Immediates are as wide as the first operand.
+                // Immediates have the size of the first operand.
                 let bytes = self.bytes_of(0);
                 self.read_constant(i.immediate(operand) as i64, bytes, extension)
             }
         }
     }
 
-    /// A register that holds a constant, extended from so many bytes.
+    /// A register that holds a constant, extended from `bytes` bytes.
     pub fn read_constant(&mut self, value: i64, bytes: usize, extension: Extension) -> u8 {
         let unused = 64 - 8 * bytes as u32;
         let value = match extension {
@@ -287,7 +292,7 @@ impl Lowering<'_> {
         t
     }
 
-    /// A register that holds a register of any size.
+    /// A register that holds the value of a general register of any size.
     pub fn read_register(&mut self, register: Register, extension: Extension) -> u8 {
         let n = number(register);
         if n == RSP {
@@ -321,7 +326,7 @@ impl Lowering<'_> {
         t
     }
 
-    /// Extends a value of so many bytes.
+    /// Extends a value of `bytes` bytes.
     pub fn extend(&mut self, d: u8, from: u8, bytes: usize, extension: Extension) {
         match (bytes, extension) {
             (8, _) | (_, Extension::Any) => self.assembler.copy(d, from),
@@ -332,7 +337,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// Writes a register of any size; 32 bits clear those above, fewer keep the rest.
+    /// Writes a register of any size. A 32-bit write clears the upper half; narrower ones preserve the other bits.
     pub fn write_register(&mut self, register: Register, value: u8) {
         let n = number(register);
         let of_value = self.known.of(value);
@@ -371,7 +376,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// Whether a register may be moved by an instruction that adds this to RSP.
+    /// Whether a change of RSP by this amount can be deferred.
     pub fn is_step(value: i64) -> bool {
         value.abs() <= FARTHEST.into()
     }

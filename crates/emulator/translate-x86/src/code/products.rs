@@ -1,6 +1,5 @@
-//! What products and quotients of integers become.
-//! Not the divisions that trap or are of less than 32 bits: the engine executes those.
-//! Source: Intel SDM, volume 2 (MUL, IMUL, DIV, IDIV); LoongArch Reference Manual, volume 1.
+//! Integer multiplication and division. The engine executes divisions that trap and those of less than 32 bits. Source:
+//! Intel SDM, volume 2 (MUL, IMUL, DIV, IDIV); LoongArch Reference Manual, volume 1.
 
 use iced_x86::{Mnemonic, Register, RflagsBits};
 use longma_loongarch::{Instruction as Code, Op as La};
@@ -15,20 +14,20 @@ use longma_translate::assembler::{Goal, Label};
 /// DIV or IDIV.
 #[derive(Clone, Copy)]
 struct Division {
-    /// What is divided by, in a register.
+    /// The register with the divisor.
     by: u8,
     signed: bool,
-    /// The upper half of what is divided is zero.
+    /// The upper half of the dividend is zero.
     nothing_above: bool,
-    /// Registers for the quotient and the rest.
+    /// Registers for the quotient and the remainder.
     quotient: u8,
     rest: u8,
-    /// Where the engine executes it.
+    /// The out-of-line service.
     rare: Label,
 }
 
 impl Lowering<'_> {
-    /// IMUL of two or three operands.
+    /// IMUL with two or three operands.
     pub(super) fn product(&mut self) {
         let i = self.instruction;
         let bytes = self.bytes_of(0);
@@ -58,7 +57,7 @@ impl Lowering<'_> {
         }
         self.assembler.three(La::MulD, d, a, b);
         if wanted {
-            // It overflows if the upper half is not the lower one's sign.
+            // It overflows if the upper half is not the sign extension of the lower one.
             if bytes == 8 {
                 self.assembler.immediate(La::SraiD, CARRY, d, 63);
                 self.assembler.three(La::Xor, SCRATCH, SCRATCH, CARRY);
@@ -71,7 +70,7 @@ impl Lowering<'_> {
         self.write_register(i.op0_register(), d);
     }
 
-    /// CF and OF, both set if `upper` is not zero.
+    /// Sets CF and OF if `upper` is nonzero.
     fn product_flags(&mut self, upper: u8) {
         self.assembler.three(La::Sltu, CARRY, 0, upper);
         if self.live & RflagsBits::OF != 0 {
@@ -79,7 +78,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// MUL and IMUL of one operand.
+    /// MUL and IMUL with one operand.
     pub(super) fn wide_product(&mut self) {
         let i = self.instruction;
         let bytes = self.bytes_of(0);
@@ -135,7 +134,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// DIV and IDIV of 32 and 64 bits, where the quotient fits; the rest is the engine's.
+    /// DIV and IDIV of 32 and 64 bits. If the quotient may overflow, the engine executes them.
     pub(super) fn division(&mut self) -> bool {
         let i = self.instruction;
         let bytes = self.bytes_of(0);
@@ -143,9 +142,9 @@ impl Lowering<'_> {
             return false;
         }
         let signed = i.mnemonic() == Mnemonic::Idiv;
-        // XOR EDX, EDX stands before.
+        // Typically because of a preceding XOR EDX, EDX.
         let nothing_above = self.known.value(2).width == 0;
-        // The engine may execute it: everything is in its place until the end.
+        // The engine may execute the instruction, so all state must be architectural until its end.
         self.settle(true);
         self.pinned = !0;
         let back = self.assembler.label();
@@ -171,18 +170,18 @@ impl Lowering<'_> {
         true
     }
 
-    /// Jumps to `rare` if `op` says so of `j` and, if it compares two, `d`.
+    /// Jumps to `rare` if condition `op` holds for `j` and, if it takes two operands, `d`.
     fn unless(&mut self, rare: Label, op: La, j: u8, d: u8) {
         self.assembler.jump(Code { j, d, ..Code::new(op) }, Goal::Label(rare));
     }
 
-    /// RAX and RDX become the quotient and the rest of RDX:RAX, if RDX only extends RAX.
+    /// Divides RDX:RAX if RDX is the extension of RAX. RAX receives the quotient, RDX the remainder.
     fn divide_wide(&mut self, division: Division) {
         let Division { by: b, signed, nothing_above, rest, rare, .. } = division;
         if signed {
             self.assembler.immediate(La::SraiD, SCRATCH, RAX, 63);
             self.unless(rare, La::Bne, SCRATCH, RDX);
-            // The smallest number by -1 does not fit.
+            // The smallest number divided by -1 overflows.
             self.assembler.immediate(La::AddiD, SCRATCH, b, 1);
             self.unless(rare, La::Beqz, SCRATCH, 0);
         } else if !nothing_above {
@@ -193,7 +192,7 @@ impl Lowering<'_> {
         self.assembler.copy(RDX, rest);
     }
 
-    /// EAX and EDX become the quotient and the rest of EDX:EAX.
+    /// Divides EDX:EAX. EAX receives the quotient, EDX the remainder.
     fn divide_words(&mut self, division: Division) {
         let Division { by: b, signed, nothing_above, quotient, rest, rare } = division;
         if !signed && nothing_above {

@@ -1,18 +1,16 @@
-//! Single instructions, read from words of code.
-//! Not which are read (`unit`).
-//! Source: Intel SDM, volume 2, by iced-x86.
+//! Decodes instructions from words of code. Source: Intel SDM, volume 2, by iced-x86.
 
 use std::cell::Cell;
 
 use iced_x86::{Code, Decoder, DecoderOptions, Instruction};
 
-/// The longest instruction, bytes.
-pub(super) const LONGEST: usize = 15;
+/// The maximum length of an instruction in bytes.
+pub(super) const MAX_INSTRUCTION_BYTES: usize = 15;
 
-/// So many words of code are kept, since instructions share them.
+/// The number of cached words. Consecutive instructions share words.
 const WORDS_KEPT: usize = 8;
 
-/// Words of code, of which the last ones are not fetched again.
+/// Fetches words of code through a small cache.
 pub(super) struct Words<'a> {
     fetch: &'a dyn Fn(u64) -> Option<u32>,
     kept: [Cell<(u64, Option<u32>)>; WORDS_KEPT],
@@ -24,7 +22,7 @@ impl<'a> Words<'a> {
         Self { fetch, kept: [const { Cell::new((u64::MAX, None)) }; WORDS_KEPT] }
     }
 
-    /// The word at an aligned address; `None` if there is none to be executed.
+    /// The word at an aligned address; `None` if it is not executable.
     pub fn word(&self, address: u64) -> Option<u32> {
         let place = &self.kept[(address / 4) as usize % WORDS_KEPT];
         if place.get().0 != address {
@@ -34,18 +32,18 @@ impl<'a> Words<'a> {
     }
 }
 
-/// Reads the instruction at `pc`; `None` if there are no bytes to be executed.
+/// Decodes the instruction at `pc`; `None` if its bytes are not executable.
 pub(crate) fn decode_at(pc: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> Option<Instruction> {
-    let mut bytes = [0; LONGEST.next_multiple_of(4) + 4];
+    let mut bytes = [0; MAX_INSTRUCTION_BYTES.next_multiple_of(4) + 4];
     let mut count = 0;
-    while count < LONGEST + 4 {
+    while count < MAX_INSTRUCTION_BYTES + 4 {
         let Some(word) = fetch((pc & !3).wrapping_add(count as u64)) else { break };
         bytes[count..count + 4].copy_from_slice(&word.to_le_bytes());
         count += 4;
     }
     let skipped = (pc & 3) as usize;
     let bytes = bytes[..count].get(skipped..)?;
-    let bytes = &bytes[..bytes.len().min(LONGEST)];
+    let bytes = &bytes[..bytes.len().min(MAX_INSTRUCTION_BYTES)];
     if bytes.is_empty() {
         return None;
     }
@@ -54,21 +52,22 @@ pub(crate) fn decode_at(pc: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> Option<I
     if let Some(code) = shift_left(instruction.code()) {
         instruction.set_code(code);
     }
-    // One that goes on where nothing can be executed is a fault there, when it is reached.
-    let is_cut = decoder.last_error() == iced_x86::DecoderError::NoMoreBytes && bytes.len() < LONGEST;
+    // An instruction that extends into a non-executable page faults when it is reached.
+    let is_cut =
+        decoder.last_error() == iced_x86::DecoderError::NoMoreBytes && bytes.len() < MAX_INSTRUCTION_BYTES;
     (!is_cut).then_some(instruction)
 }
 
-/// The first word that the instruction at `pc` needs and that is not there.
-pub(crate) fn missing(pc: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> Option<u64> {
+/// The address of the first word that the instruction at `pc` needs but `fetch` cannot read.
+pub(crate) fn missing_address(pc: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> Option<u64> {
     if decode_at(pc, fetch).is_some() {
         return None;
     }
-    let words = (0..=LONGEST as u64).step_by(4).map(|bytes| (pc & !3).wrapping_add(bytes));
+    let words = (0..=MAX_INSTRUCTION_BYTES as u64).step_by(4).map(|bytes| (pc & !3).wrapping_add(bytes));
     words.into_iter().find(|word| fetch(*word).is_none())
 }
 
-/// SHL for the other encoding of the same, SAL.
+/// SHL for SAL, which is another encoding of the same operation.
 fn shift_left(code: Code) -> Option<Code> {
     use Code::*;
     Some(match code {

@@ -1,6 +1,6 @@
-//! Scalar floating point of SSE and SSE2, and moves between general and vector registers.
-//! Not whole vectors. The upper part of a destination stays as x86 has it, which LoongArch leaves open.
-//! Source: Intel SDM, volume 2; LoongArch Reference Manual, volume 1, chapter 3.
+//! Scalar floating-point instructions of SSE and SSE2, and moves between general and vector registers. The upper part
+//! of a destination is preserved as on x86, whereas LoongArch leaves it undefined. Source: Intel SDM, volume 2;
+//! LoongArch Reference Manual, volume 1, chapter 3.
 
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 use longma_loongarch::{Instruction as Code, Op as La};
@@ -12,7 +12,7 @@ use super::operands::Extension;
 use super::vex::{first, is_vex, last};
 use crate::registers::*;
 
-/// Arithmetic of two scalars or one.
+/// The LoongArch instruction of scalar arithmetic, whether it is double, and whether it has two sources.
 fn arithmetic(mnemonic: Mnemonic) -> Option<(La, bool, bool)> {
     use Mnemonic::*;
     Some(match mnemonic {
@@ -30,7 +30,7 @@ fn arithmetic(mnemonic: Mnemonic) -> Option<(La, bool, bool)> {
     })
 }
 
-/// The bytes of a scalar.
+/// The size of a scalar in bytes.
 const fn size_of(is_double: bool) -> u8 {
     if is_double { 8 } else { 4 }
 }
@@ -39,13 +39,13 @@ fn is_vector(register: Option<Register>) -> bool {
     register.is_some_and(Register::is_xmm)
 }
 
-/// Whether it has an operand of MMX.
+/// Whether the instruction has an MMX operand.
 pub(super) fn has_mmx(i: &Instruction) -> bool {
     (0..i.op_count()).any(|n| is_register(i, n).is_some_and(Register::is_mm))
 }
 
 impl Lowering<'_> {
-    /// The low part of a vector register or memory as a floating-point register.
+    /// A floating-point register with the low part of a vector register or memory operand.
     pub fn float(&mut self, operand: u32, is_double: bool) -> u8 {
         let i = self.instruction;
         if let Some(register) = is_register(&i, operand) {
@@ -59,7 +59,7 @@ impl Lowering<'_> {
         v
     }
 
-    /// A vector register whose low part is as it is to be.
+    /// A vector register whose low part is valid.
     fn low(&mut self, register: Register, is_double: bool) -> u8 {
         let v = register.number();
         if self.known.valid[v] < size_of(is_double) {
@@ -68,8 +68,7 @@ impl Lowering<'_> {
         vector(register)
     }
 
-    /// Whether what is to stand in a vector above its low part, as it stands in the first source, need not be kept: it is to be zero, or nobody
-    /// reads it.
+    /// Whether the part of vector `v` above the scalar need not be preserved, because it is zero or dead.
     fn is_low_only(&self, v: usize, is_double: bool) -> bool {
         let live = self.read_behind();
         let i = &self.instruction;
@@ -77,7 +76,7 @@ impl Lowering<'_> {
         self.known.used[from] <= size_of(is_double) || is_double && live.whole >> v & 1 == 0
     }
 
-    /// Where the low part of a vector is to be computed, and whether it is to be merged into the vector then.
+    /// The register to compute the low part of a vector in, and whether it must be merged into the vector afterwards.
     pub fn result(&mut self, register: Register, is_double: bool) -> (u8, bool) {
         let v = register.number();
         if self.is_low_only(v, is_double) {
@@ -87,7 +86,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// The low part of a vector has been computed where [`Self::result`] has said.
+    /// Completes a scalar result that was computed in the register from [`Self::result`].
     pub fn finish(&mut self, register: Register, (at, merges): (u8, bool), is_double: bool) {
         if merges {
             self.take_first();
@@ -97,7 +96,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// The destination becomes the first source, of which a part is about to be changed.
+    /// Copies the first source to the destination, a part of which is about to change.
     fn take_first(&mut self) {
         let i = self.instruction;
         let (d, from) = (i.op0_register(), i.op_register(first(&i)));
@@ -109,7 +108,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// Only the low part of a vector is as it is to be; the rest is to be zero.
+    /// Records that only the low part of a vector is valid; the rest is zero.
     fn has_low(&mut self, register: Register, is_double: bool) {
         let v = register.number();
         self.known.valid[v] = size_of(is_double);
@@ -122,13 +121,13 @@ impl Lowering<'_> {
         (a, self.float(1, is_double))
     }
 
-    /// Puts the low part of `from` into `d`, whose rest stays.
+    /// Inserts the low part of `from` into `d`.
     pub fn merge(&mut self, d: u8, from: u8, is_double: bool) {
         let op = if is_double { La::VextrinsD } else { La::VextrinsW };
         self.assembler.immediate(op, d, from, 0);
     }
 
-    /// Translates an instruction on scalars, or a move, that knows how much of a vector counts, or says that it is none.
+    /// Translates a scalar instruction or move that tracks the valid part of vectors. Returns false for others.
     pub fn scalar_in_place(&mut self) -> bool {
         use Mnemonic::*;
         let i = self.instruction;
@@ -174,14 +173,14 @@ impl Lowering<'_> {
         true
     }
 
-    /// Whether an instruction makes a vector zero.
+    /// Whether the instruction is a zeroing idiom for vectors.
     pub fn is_zeroing_vector(&self) -> bool {
         use Mnemonic::*;
         let i = &self.instruction;
         matches!(self.mnemonic(), Xorps | Xorpd | Pxor) && is_register(i, first(i)) == is_register(i, last(i))
     }
 
-    /// Translates another instruction on scalars, whose vectors are as they are to be, or says that it is none of this file's.
+    /// Translates another scalar instruction, which needs complete vectors. Returns false for others.
     pub fn scalar(&mut self) -> bool {
         use Mnemonic::*;
         let i = self.instruction;
@@ -207,7 +206,7 @@ impl Lowering<'_> {
         self.finish(d, result, to_double);
     }
 
-    /// Moves of a whole vector.
+    /// Moves a whole vector.
     fn move_whole(&mut self) {
         let i = self.instruction;
         match (is_register(&i, 0), is_register(&i, 1)) {
@@ -247,7 +246,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// The highest bits of elements, of which each half of a vector has `each`.
+    /// MOVMSKPS, MOVMSKPD and PMOVMSKB: the sign bits of elements, `each` in each half.
     fn mask(&mut self, op: La, each: u8) {
         let i = self.instruction;
         let v = self.vector_temporary();
@@ -293,7 +292,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// Loads a scalar; what is above is to be zero.
+    /// Loads a scalar; the rest of the vector is zero.
     fn load_low(&mut self, d: Register, is_double: bool) {
         let t = self.temporary();
         let place = self.place(t);
@@ -365,7 +364,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// The second operand is the result unless the first one is truly less or greater.
+    /// MINSD, MAXSD and their variants: the result is the second operand unless the first is strictly less or greater.
     fn least_or_most(&mut self) {
         use Mnemonic::*;
         let i = self.instruction;
@@ -399,7 +398,7 @@ impl Lowering<'_> {
         self.finish(d, result, is_double);
     }
 
-    /// What does not fit becomes the smallest number.
+    /// Conversions to integers. Results that do not fit become the smallest integer.
     fn float_to_integer(&mut self) {
         use Mnemonic::*;
         let i = self.instruction;
@@ -420,7 +419,7 @@ impl Lowering<'_> {
         self.assembler.three(if is_double { La::FcmpCunD } else { La::FcmpCunS }, 0, s, s);
         self.assembler.two(La::Movcf2gr, u, 0);
         if wide {
-            // LoongArch gives the largest number for what is too large, and zero for what is no number.
+            // LoongArch returns the largest integer for large values, and zero for NaN.
             self.assembler.immediate(La::Lu52iD, limit, 0, -2048);
             self.assembler.immediate(La::AddiD, SCRATCH, limit, -1);
             self.assembler.three(La::Xor, SCRATCH, SCRATCH, t);
@@ -477,7 +476,7 @@ impl Lowering<'_> {
         true
     }
 
-    /// A comparison of vectors by the number of its predicate; those from 16 on differ from the first ones by the exceptions that they raise.
+    /// A vector comparison by its predicate. Predicates from 16 on only differ in the exceptions that they raise.
     pub fn compare_vectors(&mut self, v: u8, d: u8, s: u8, predicate: u8, is_double: bool) {
         let predicate = predicate & if is_vex(&self.instruction) { 15 } else { 7 };
         let (single, double, j, k) = match predicate {

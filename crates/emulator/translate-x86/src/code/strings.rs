@@ -1,17 +1,16 @@
-//! Instructions on strings: MOVS and STOS forwards, repeated or not.
-//! Not the others, nor backwards: those the engine executes.
-//! Source: Intel SDM, volume 2 (REP, MOVS, STOS).
+//! Forward MOVS and STOS, with or without REP. The engine executes other string instructions and the backward
+//! direction. Source: Intel SDM, volume 2 (REP, MOVS, STOS).
 
 use iced_x86::{Mnemonic, Register};
 use longma_loongarch::{Instruction as Code, Op as La};
 
 use super::lower::Lowering;
-use super::operands::{Extension, Place};
+use super::operands::{Extension, OperandLocation};
 use crate::registers::*;
 use longma_translate::assembler::Goal;
 
 impl Lowering<'_> {
-    /// Translates an instruction on strings, or says that it is none of this file's.
+    /// Translates a string instruction. Returns false for others.
     pub fn strings(&mut self) -> bool {
         use Mnemonic::*;
         let i = self.instruction;
@@ -35,7 +34,7 @@ impl Lowering<'_> {
         self.assembler.jump(Code { j: SCRATCH, ..Code::new(La::Bnez) }, Goal::Label(rare));
         let again = self.assembler.label();
         if repeats {
-            // Each round counts.
+            // Each iteration counts as an instruction.
             if let Some(position) = self.unit.positions.last_mut() {
                 position.counted = None;
             }
@@ -44,12 +43,12 @@ impl Lowering<'_> {
             self.position(true);
         }
         let value = if copies {
-            self.load_to(t, Place::Near(RSI, 0), bytes, Extension::Zero);
+            self.load_to(t, OperandLocation::Near(RSI, 0), bytes, Extension::Zero);
             t
         } else {
             RAX
         };
-        self.store_from(value, Place::Near(RDI, 0), bytes);
+        self.store_from(value, OperandLocation::Near(RDI, 0), bytes);
         let step = bytes as i32;
         if copies {
             self.assembler.immediate(La::AddiD, RSI, RSI, step);

@@ -1,20 +1,19 @@
-//! Which LoongArch instruction does what an instruction of SSE does.
-//! Not those that take several.
-//! Source: Intel SDM, volume 2; the manual's LSX volume.
+//! SSE instructions with an equivalent LoongArch instruction. Source: Intel SDM, volume 2; LoongArch Reference Manual,
+//! LSX volume.
 
 use iced_x86::Mnemonic;
 use longma_loongarch::Op as La;
 
-/// Which operand comes first.
+/// The order of operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
-    /// The destination.
+    /// Destination first.
     Straight,
-    /// The source.
+    /// Source first.
     Swapped,
 }
 
-/// Instructions whose result follows from the destination and the source by one instruction.
+/// Instructions that combine destination and source.
 #[rustfmt::skip]
 pub(super) fn binary(mnemonic: Mnemonic) -> Option<(La, Order)> {
     use Mnemonic::*;
@@ -58,7 +57,7 @@ pub(super) fn binary(mnemonic: Mnemonic) -> Option<(La, Order)> {
     })
 }
 
-/// Instructions whose result follows from the source alone by one instruction.
+/// Instructions of the source only.
 pub(super) fn unary(mnemonic: Mnemonic) -> Option<La> {
     Some(match mnemonic {
         Mnemonic::Sqrtps => La::VfsqrtS,
@@ -68,7 +67,7 @@ pub(super) fn unary(mnemonic: Mnemonic) -> Option<La> {
     })
 }
 
-/// The steps, each from a size to the next, that widen the low elements.
+/// The sequence of instructions that widens the low elements, each to the next size.
 pub(super) fn widening(mnemonic: Mnemonic) -> Option<&'static [La]> {
     use Mnemonic::*;
     Some(match mnemonic {

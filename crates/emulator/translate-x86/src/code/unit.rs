@@ -1,7 +1,5 @@
-//! A unit: the code that direct jumps and calls reach from one address, which of its flags are read, and its translation in the order of
-//! its addresses.
-//! Not what single instructions become, and not where units lie (`engine`).
-//! Source: Intel SDM, volume 2, for lengths, flags and targets, by iced-x86.
+//! Translation units: the code that direct jumps and calls reach from an address, liveness of flags and registers, and
+//! translation in address order. Source: Intel SDM, volume 2, for lengths, flags and targets, by iced-x86.
 
 use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
@@ -11,12 +9,12 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::forms::join;
 use super::known::Known;
-use super::lower::{Lowering, Remembered};
-use super::reading::{LONGEST, Words, decode_at};
+use super::lower::{Lowering, PlanCache};
+use super::reading::{MAX_INSTRUCTION_BYTES, Words, decode_at};
 use super::uses::{Live, Uses, uses};
 use crate::Unit;
 use longma_translate::front_end::Exit;
-use longma_translate::parts::{Options, Part};
+use longma_translate::optimizations::{Optimization, Options};
 
 mod cold;
 mod indirect;
@@ -25,63 +23,65 @@ mod visited;
 use indirect::live_behind_jump;
 use visited::Visited;
 
-/// What is watched for changes of the source's code, as the engine does.
+/// The granularity of change tracking; the same as the engine's.
 const PAGE: u64 = 4096;
-/// No more is read from an address on to know the instruction there.
+/// The maximum number of bytes read to decode an instruction.
 const BYTES_READ: u64 = 20;
-/// So many instructions of other units are looked at for the flags that they read.
+/// The maximum number of instructions outside the unit that are scanned for live flags.
 const LOOKAHEAD: usize = 40;
-/// A unit has no more source instructions than this: branches of 16 bits reach across it.
-const MOST_INSTRUCTIONS: usize = 1500;
-/// PUSH ES, which 64-bit mode does not have.
+/// The maximum number of source instructions in a unit, so that branches with 16-bit offsets reach across it.
+const MAX_INSTRUCTIONS: usize = 1500;
+/// PUSH ES, which is invalid in 64-bit mode.
 const NO_INSTRUCTION: u8 = 0x06;
-/// The flags that arithmetic writes, as iced-x86 has them.
+/// The flags that arithmetic writes, as iced-x86's bits.
 pub(super) const ARITHMETIC: u32 =
     RflagsBits::OF | RflagsBits::SF | RflagsBits::ZF | RflagsBits::AF | RflagsBits::CF | RflagsBits::PF;
 
-/// The code that one address reaches.
+/// The code that is reachable from an address.
 #[derive(Default)]
 pub(super) struct Reach {
-    /// How it is to be translated.
+    /// The options of the translation.
     pub options: Options,
-    /// In the order of their addresses; what is known of each is at its number.
+    /// The leaders in address order. Other fields are indexed by leader number.
     pub leaders: Vec<u64>,
-    /// What calls, returns and the engine lead to, in order: other leaders have jumps of the unit only.
-    doors: Vec<u64>,
-    /// The pages of the code that has been read, be it for the flags that others read.
+    /// Leaders that calls, returns or the engine enter, sorted. Other leaders are reached only by jumps within the
+    /// unit.
+    entry_points: Vec<u64>,
+    /// The pages whose code was read, including code that was only scanned for live flags.
     looked_at: Vec<u64>,
-    /// A leader that the engine leads to and that is none of these: a jump may close a loop there.
-    pub entrance: Option<u64>,
-    /// The flags that are read before they are written, by leader.
+    /// A leader that the engine enters in addition, because a loop may be running through it.
+    pub engine_entry: Option<u64>,
+    /// The live flags at each leader.
     live: Vec<u32>,
-    /// The same of other units' code, by address and in order.
+    /// The live flags at addresses outside the unit, sorted by address.
     live_outside: Vec<(u64, u32)>,
-    /// Those that code behind a call reads.
+    /// The flags that are live at return addresses.
     returned: u32,
-    /// The registers that are read before they are written, by leader.
+    /// The live registers at each leader.
     registers: Vec<Live>,
-    /// Instructions for whose code there are too few registers: they are illegal ones rather than executed wrongly.
+    /// Instructions that ran out of temporaries. They are translated as illegal instructions.
     pub refused: FxHashSet<u64>,
-    /// By leader.
+    /// The block of each leader.
     blocks: Vec<Block>,
-    /// The instructions of one block behind those of the other; an invalid one has been read and is none.
+    /// The instructions of all blocks. An invalid instruction represents undecodable bytes.
     code: Vec<Instruction>,
-    /// What is known at each of them.
+    /// The analysis results of each instruction.
     around: Vec<Around>,
 }
 
-/// What is known at an instruction of a block.
+/// The analysis results of an instruction.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Around {
-    /// What it does to registers.
+    /// The registers that it uses.
     pub uses: Uses,
-    /// The flags that are read behind it or where it jumps to.
+    /// The flags that are live after it or at its jump target.
     pub flags: u32,
-    /// The registers.
+    /// The registers that are live after it or at its jump target.
     pub registers: Live,
 }
 
-/// The instructions from a leader to the end of its block, and where it goes on without a jump, if it does.
+/// The instructions from a leader to the end of its block, and the address at which the block falls through, if it
+/// does.
 #[derive(Clone, Copy)]
 struct Block {
     first: usize,
@@ -89,7 +89,7 @@ struct Block {
     next: Option<u64>,
 }
 
-/// Where execution can go on behind an instruction that ends a block, as far as that is known.
+/// The known successors of an instruction that ends a block.
 pub(super) fn successors(instruction: &Instruction) -> Option<Vec<u64>> {
     let behind = instruction.next_ip();
     Some(match instruction.flow_control() {
@@ -103,7 +103,7 @@ pub(super) fn successors(instruction: &Instruction) -> Option<Vec<u64>> {
     })
 }
 
-/// Whether an instruction may leave the flags that it writes as they are, by a count of zero.
+/// Whether an instruction may leave its flags unchanged because of a zero count.
 pub(super) fn may_keep_flags(instruction: &Instruction) -> bool {
     use Mnemonic::*;
     match instruction.mnemonic() {
@@ -118,17 +118,17 @@ pub(super) fn may_keep_flags(instruction: &Instruction) -> bool {
     }
 }
 
-/// The flags that are read at an instruction or, if it does not write them, behind it.
+/// The flags that are live before an instruction, if `behind` are live after it.
 fn live_before(instruction: &Instruction, behind: u32) -> u32 {
     if instruction.mnemonic() == Mnemonic::Syscall {
-        // R11, which a processor puts them into, stays as it is here.
+        // A processor saves the flags in R11, which is not modelled.
         return behind;
     }
     let written = if may_keep_flags(instruction) { 0 } else { instruction.rflags_modified() };
     (behind & !written | instruction.rflags_read()) & ARITHMETIC
 }
 
-/// What instructions do to registers.
+/// The register uses of instructions.
 fn uses_of(block: &[Instruction]) -> Vec<Uses> {
     let mut factory = InstructionInfoFactory::new();
     block.iter().map(|instruction| uses(&mut factory, instruction)).collect()
@@ -139,12 +139,12 @@ fn ends(instruction: &Instruction) -> bool {
     !matches!(instruction.flow_control(), FlowControl::Next | FlowControl::ConditionalBranch)
 }
 
-/// Whether an instruction is a call, of the system too: what stands behind is reached by a return.
+/// Whether an instruction is a call or system call, whose successor is reached by a return.
 pub(super) fn is_call(instruction: &Instruction) -> bool {
     matches!(instruction.flow_control(), FlowControl::Call | FlowControl::IndirectCall)
 }
 
-/// Notes the page of an address among others, which are few.
+/// Adds the page of an address to a short list.
 fn note_page(pages: &mut Vec<u64>, address: u64) {
     let page = address / PAGE;
     if pages.last() != Some(&page) && !pages.contains(&page) {
@@ -153,11 +153,11 @@ fn note_page(pages: &mut Vec<u64>, address: u64) {
 }
 
 impl Reach {
-    /// Follows direct jumps and calls from `start`, up to what `known` has. An instruction at `door` that is reached can be come to as
-    /// well.
+    /// Follows direct jumps and calls from `start` up to addresses in `known`. If an instruction at `extra_entry` is
+    /// reached, it becomes an additional entry point.
     fn of(
         start: u64,
-        door: Option<u64>,
+        extra_entry: Option<u64>,
         fetch: &dyn Fn(u64) -> Option<u32>,
         known: &dyn Fn(u64) -> bool,
         options: Options,
@@ -167,11 +167,11 @@ impl Reach {
         if options.is_cold {
             return Self::of_block(start, fetch, options);
         }
-        let mut found = Self { options, doors: vec![start], ..Self::default() };
+        let mut found = Self { options, entry_points: vec![start], ..Self::default() };
         let mut visited = Visited::default();
         let mut ahead = VecDeque::from([start]);
         while let Some(leader) = ahead.pop_front() {
-            if visited.is_leader(leader) || visited.places.len() >= MOST_INSTRUCTIONS {
+            if visited.is_leader(leader) || visited.places.len() >= MAX_INSTRUCTIONS {
                 continue;
             }
             if leader != start && known(leader) {
@@ -186,27 +186,28 @@ impl Reach {
                 if instruction.is_invalid() {
                     break;
                 }
-                if !options.has(Part::Units) && instruction.flow_control() != FlowControl::Next {
+                if !options.has(Optimization::Units) && instruction.flow_control() != FlowControl::Next {
                     break;
                 }
                 if instruction.flow_control() == FlowControl::ConditionalBranch {
                     ahead.push_back(instruction.near_branch_target());
                 } else if let Some(next) = successors(&instruction) {
                     if is_call(&instruction) {
-                        found.doors.extend(&next);
+                        found.entry_points.extend(&next);
                     }
                     ahead.extend(next);
                     break;
                 }
                 pc = instruction.next_ip();
-                if known(pc) || visited.places.len() >= MOST_INSTRUCTIONS {
+                if known(pc) || visited.places.len() >= MAX_INSTRUCTIONS {
                     break;
                 }
             }
             visited.lead(leader);
         }
-        found.doors.sort_unstable();
-        found.entrance = door.filter(|door| !found.is_door(*door) && visited.lead(*door));
+        found.entry_points.sort_unstable();
+        found.engine_entry =
+            extra_entry.filter(|extra_entry| !found.is_door(*extra_entry) && visited.lead(*extra_entry));
         found.lay(&visited);
         if found.sees_across() {
             found.look_ahead(fetch);
@@ -221,17 +222,17 @@ impl Reach {
         self.leaders.binary_search(&pc).ok()
     }
 
-    /// Whether calls, returns and the engine lead there.
+    /// Whether calls, returns or the engine enter a leader.
     pub fn is_door(&self, leader: u64) -> bool {
-        self.doors.binary_search(&leader).is_ok()
+        self.entry_points.binary_search(&leader).is_ok()
     }
 
-    /// Whether it is known which flags are read beyond a block.
+    /// Whether flag liveness extends across blocks.
     fn sees_across(&self) -> bool {
-        self.options.has(Part::Flags) && self.options.has(Part::FlagsAcross)
+        self.options.has(Optimization::Flags) && self.options.has(Optimization::FlagsAcross)
     }
 
-    /// Looks at the code of other units that this one goes on in, for the flags that are read there.
+    /// Scans code outside the unit for flags that are live there.
     fn look_ahead(&mut self, fetch: &dyn Fn(u64) -> Option<u32>) {
         let mut pages = Vec::new();
         let mut outside: Vec<u64> = self.blocks.iter().filter_map(|block| block.next).collect();
@@ -253,7 +254,8 @@ impl Reach {
         self.looked_at = pages;
     }
 
-    /// Which of these flags code from `pc` on reads before it writes them; all of them once `left` instructions have been looked at.
+    /// The flags among `asked` that are live at `pc`. Once `left` instructions have been scanned, all of `asked` counts
+    /// as live.
     fn flags_read(
         &self,
         pages: &mut Vec<u64>,
@@ -264,7 +266,7 @@ impl Reach {
     ) -> u32 {
         let mut read = 0;
         while asked != 0 {
-            // For a few times not on other pages than those that it has been read from: they may be hard to get at.
+            // Cold blocks do not scan other pages, because validating them later would be expensive.
             let ends = [pc, pc.wrapping_add(BYTES_READ)].map(|at| at / PAGE);
             let is_near = !self.options.is_cold || ends.iter().all(|page| pages.contains(page));
             let found = (*left > 0 && is_near).then(|| decode_at(pc, fetch)).flatten();
@@ -286,7 +288,7 @@ impl Reach {
                     asked &= !read;
                     i.next_ip()
                 }
-                // As inside of a unit.
+                // As within a unit.
                 FlowControl::IndirectBranch if i.is_ip_rel_memory_operand() => return read,
                 FlowControl::IndirectBranch => return read | asked,
                 FlowControl::Return | FlowControl::IndirectCall => return read,
@@ -298,29 +300,29 @@ impl Reach {
         read
     }
 
-    /// The instructions of the block of a leader.
+    /// The instructions of a leader's block.
     pub fn block(&self, number: usize) -> &[Instruction] {
         let Block { first, end, .. } = self.blocks[number];
         &self.code[first..end]
     }
 
-    /// Where the block of a leader goes on without a jump, if it does.
+    /// The address at which a leader's block falls through, if it does.
     pub fn behind(&self, number: usize) -> Option<u64> {
         self.blocks[number].next
     }
 
-    /// What is known at each instruction of the block of a leader.
+    /// The analysis results of a leader's block.
     pub fn around(&self, number: usize) -> &[Around] {
         let Block { first, end, .. } = self.blocks[number];
         &self.around[first..end]
     }
 
-    /// All instructions; one that lies in two blocks comes twice.
+    /// All instructions. Those in several blocks occur repeatedly.
     pub fn instructions(&self) -> impl ExactSizeIterator<Item = &Instruction> {
         self.code.iter()
     }
 
-    /// The flags that code at a leader reads, or other code that is jumped to, if anything is known of it.
+    /// The live flags at a leader or at scanned code outside; `None` if unknown.
     fn known_live(&self, pc: u64) -> Option<u32> {
         let Some(number) = self.number(pc) else {
             let found = self.live_outside.binary_search_by_key(&pc, |(pc, _)| *pc).ok();
@@ -329,12 +331,12 @@ impl Reach {
         self.live.get(number).copied()
     }
 
-    /// The flags that code at a leader reads; all of them where nothing is known.
+    /// The live flags at a leader; all if unknown.
     fn live_at(&self, pc: u64) -> u32 {
         self.known_live(pc).unwrap_or(ARITHMETIC)
     }
 
-    /// The flags that are read behind a block's end.
+    /// The live flags after a block.
     fn live_behind(&self, block: &[Instruction], next: Option<u64>) -> u32 {
         if !self.sees_across() {
             return ARITHMETIC;
@@ -346,7 +348,7 @@ impl Reach {
         match last.flow_control() {
             FlowControl::UnconditionalBranch => self.live_at(last.near_branch_target()),
             FlowControl::Call if last.mnemonic() == Mnemonic::Syscall => self.live_at(last.next_ip()),
-            // By the calling convention nothing is read across a call, but in the same unit it is seen.
+            // By the calling convention, no flags are live across a call. Calls within the unit are analysed.
             FlowControl::Call => self.known_live(last.near_branch_target()).unwrap_or(0),
             FlowControl::Return => self.returned,
             FlowControl::IndirectBranch => live_behind_jump(block),
@@ -355,31 +357,31 @@ impl Reach {
         }
     }
 
-    /// The flags that are read at an instruction, behind it or where it jumps to; `behind` are those behind it.
+    /// The flags that are live before or at the jump target of an instruction, if `behind` are live after it.
     fn live_before(&self, instruction: &Instruction, behind: u32) -> u32 {
-        if !self.options.has(Part::Flags) {
+        if !self.options.has(Optimization::Flags) {
             return ARITHMETIC;
         }
         live_before(instruction, behind | self.live_where_taken(instruction))
     }
 
-    /// The flags that are read where a conditional branch goes if it is taken.
+    /// The flags that are live at the target of a conditional branch.
     pub fn live_where_taken(&self, instruction: &Instruction) -> u32 {
         let is_branch = instruction.flow_control() == FlowControl::ConditionalBranch;
         if is_branch { self.live_at(instruction.near_branch_target()) } else { 0 }
     }
 
-    /// The registers that code at an address reads; all of them where nothing is known.
+    /// The registers that are live at an address; all if unknown.
     pub fn registers_at(&self, pc: u64) -> Live {
         self.number(pc).map_or(Live::ALL, |number| self.registers_of(number))
     }
 
-    /// The same of a leader's number.
+    /// The registers that are live at a leader.
     pub fn registers_of(&self, number: usize) -> Live {
         self.registers.get(number).copied().unwrap_or(Live::ALL)
     }
 
-    /// What is read behind an instruction: behind it in its block, and where it jumps to.
+    /// The registers that are live after an instruction and at its jump target.
     fn registers_read_behind(&self, instruction: &Instruction, behind: Live) -> Live {
         if instruction.flow_control() == FlowControl::ConditionalBranch {
             behind.or(self.registers_at(instruction.near_branch_target()))
@@ -419,9 +421,9 @@ impl Reach {
         self.find_around(&uses);
     }
 
-    /// Finds what is known at each instruction, once it is known what is read at each leader.
+    /// Computes the analysis results of all instructions from those of leaders.
     fn find_around(&mut self, uses: &[Uses]) {
-        let all = if self.options.has(Part::Flags) { 0 } else { ARITHMETIC };
+        let all = if self.options.has(Optimization::Flags) { 0 } else { ARITHMETIC };
         let mut around = Vec::with_capacity(self.code.len());
         for Block { first, end, next } in &self.blocks {
             let block = &self.code[*first..*end];
@@ -442,10 +444,11 @@ impl Reach {
         self.around = around;
     }
 
-    /// The flags that code behind a call reads. Where that ends in a trap, nobody comes back: the handler's view of them is not asked for.
+    /// The flags that are live at a return address. If the code there ends in a trap, the call does not return, and
+    /// none are.
     fn live_behind_call(&self, pc: u64) -> u32 {
         let Some(live) = self.known_live(pc) else { return 0 };
-        // It is mostly a leader, but when there are too many instructions it may be in the middle of a block.
+        // Usually a leader, but possibly in the middle of a block if the unit reached its maximum size.
         let at = match self.number(pc) {
             Some(number) => Some(self.blocks[number].first),
             None => self.code.iter().position(|i| i.ip() == pc),
@@ -494,10 +497,10 @@ impl Reach {
 
     fn ranges(&self) -> Vec<(u64, u64)> {
         let mut ranges: Vec<(u64, u64)> = Vec::new();
-        // Instructions of a block follow each other, and blocks mostly do.
+        // Instructions of a block are contiguous, and blocks usually are.
         for instruction in &self.code {
-            // What is none may become one by any of the bytes that were looked at.
-            let bytes = if instruction.is_invalid() { LONGEST } else { instruction.len() };
+            // Undecodable bytes may become valid by a change to any of them.
+            let bytes = if instruction.is_invalid() { MAX_INSTRUCTION_BYTES } else { instruction.len() };
             match ranges.last_mut() {
                 Some((start, length)) if *start + *length == instruction.ip() => *length += bytes as u64,
                 _ => ranges.push((instruction.ip(), bytes as u64)),
@@ -507,7 +510,7 @@ impl Reach {
     }
 }
 
-/// Ranges of addresses, each with its size, in order and joined where they touch.
+/// Sorts ranges (start address, length) and joins adjacent ones.
 fn join_ranges(mut pieces: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
     if pieces.len() < 2 {
         return pieces;
@@ -525,24 +528,24 @@ fn join_ranges(mut pieces: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
     ranges
 }
 
-/// How often a unit is lowered to find what holds at its leaders, before what has not settled is given up.
-const MOST_ROUNDS: usize = 8;
+/// The maximum number of planning rounds before leaders that have not converged are given up.
+const MAX_ROUNDS: usize = 8;
 
-/// What holds where jumps of the unit lead to, by leader.
+/// The planned states of leaders for jumps within the unit.
 pub(super) type Plan = Vec<Option<Known>>;
 
-/// Translates what `start` reaches, and lets others come to `door` in it. `fetch` reads aligned words of the source's code; `known` says
-/// what is not to be translated with it.
+/// Translates the code that is reachable from `start`, with `extra_entry` as an additional entry point. `fetch` reads
+/// aligned words of source code. `known` excludes addresses from the unit.
 pub fn translate(
     start: u64,
-    door: Option<u64>,
+    extra_entry: Option<u64>,
     fetch: &dyn Fn(u64) -> Option<u32>,
     known: &dyn Fn(u64) -> bool,
     options: &Options,
 ) -> Unit {
-    let mut reach = Reach::of(start, door, fetch, known, *options);
+    let mut reach = Reach::of(start, extra_entry, fetch, known, *options);
     if reach.leaders.is_empty() {
-        // Its bytes end where nothing can be executed: what is not there is no instruction.
+        // The instruction extends into a non-executable page.
         reach.be_nothing(start);
     }
     loop {
@@ -553,7 +556,7 @@ pub fn translate(
     }
 }
 
-/// Translates the one instruction at `start`. Nothing is known of those behind it, so that all its flags are written.
+/// Translates the single instruction at `start`. All flags count as live after it.
 pub(crate) fn translate_one(start: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> Unit {
     let length = decode_at(start, fetch).filter(|i| !i.is_invalid()).map(|i| i.len() as u64);
     let Some(length) = length else { return translate(start, None, fetch, &|_| true, &Options::default()) };
@@ -571,10 +574,10 @@ pub(crate) fn translate_one(start: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> U
     translate(start, None, &alone, &|_| true, &Options::default())
 }
 
-/// The code of what has been found.
+/// Lowers the code to a unit.
 ///
 /// # Errors
-/// The address of an instruction for which there are too few registers.
+/// The address of an instruction that ran out of temporaries.
 fn lower(reach: &Reach) -> Result<Unit, u64> {
     let plan = plan(reach);
     let mut lowering = Lowering::new(reach, &plan, true);
@@ -601,20 +604,21 @@ fn lower(reach: &Reach) -> Result<Unit, u64> {
     Ok(unit)
 }
 
-/// Finds what holds where jumps of the unit lead to: lowers it until what the jumps say of that is what was assumed.
+/// Computes the states at the leaders for jumps within the unit: repeats lowering without output until the incoming
+/// states match the assumptions.
 fn plan(reach: &Reach) -> Plan {
     let mut plan = Plan::default();
     if reach.options.is_cold {
-        // No jump of its own leads anywhere in it.
+        // Cold blocks have no jumps within the unit.
         return plan;
     }
     let leaders = reach.leaders.len();
-    if !reach.options.has(Part::Loops) {
+    if !reach.options.has(Optimization::Loops) {
         return vec![Some(Known::default()); leaders];
     }
     plan = vec![None; leaders];
     let mut given_up = vec![false; leaders];
-    let mut memory = Remembered::new();
+    let mut memory = PlanCache::new();
     let mut outs_before: Vec<Vec<(bool, Known)>> = vec![Vec::new(); leaders];
     for round in 0.. {
         let mut lowering = Lowering::new(reach, &plan, false);
@@ -631,7 +635,7 @@ fn plan(reach: &Reach) -> Plan {
         if next == plan {
             break;
         }
-        if round >= MOST_ROUNDS {
+        if round >= MAX_ROUNDS {
             for (to, known) in next.iter().enumerate() {
                 given_up[to] |= known.is_some() && plan[to] != *known;
             }
@@ -649,7 +653,7 @@ mod tests {
     use super::*;
     use crate::registers::TEMPORARIES;
 
-    /// add rax, rbx; ret.
+    /// add rax, rbx; ret
     const CODE: [u32; 1] = [0xc3d8_0148];
 
     fn reach() -> Reach {
@@ -657,7 +661,7 @@ mod tests {
     }
 
     #[test]
-    fn an_instruction_that_finds_too_few_registers_is_told_of() {
+    fn an_instruction_that_runs_out_of_registers_is_reported() {
         let reach = reach();
         let plan = Plan::default();
         let mut lowering = Lowering::new(&reach, &plan, true);
@@ -669,7 +673,7 @@ mod tests {
     }
 
     #[test]
-    fn an_instruction_that_is_refused_is_illegal() {
+    fn a_refused_instruction_is_illegal() {
         let mut reach = reach();
         let is_illegal = |unit: &Unit| unit.exits.iter().any(|exit| matches!(exit.1, Exit::Illegal));
         assert!(!is_illegal(&lower(&reach).unwrap()));

@@ -1,8 +1,6 @@
-//! The upper halves of YMM registers: in places of their own, where SSE leaves them as they are without a word; above the XMM registers while AVX
-//! works on 256 bits; or nowhere, since AVX clears them with everything it writes.
-//! Not the instructions that work on them.
-//! Source: Intel SDM, volume 1, section 14.1.2 (what becomes of the upper half); LoongArch Reference Manual, LASX (what LSX leaves there is
-//! undefined).
+//! The upper halves of YMM registers. They are in separate places while SSE instructions preserve them, above the XMM
+//! registers while AVX works on 256 bits, or nowhere after AVX has cleared them. Source: Intel SDM, volume 1, section
+//! 14.1.2 (upper halves); LoongArch Reference Manual, LASX (LSX leaves upper halves undefined).
 
 use longma_loongarch::{Instruction as Code, Op as La};
 
@@ -13,7 +11,7 @@ use crate::Position;
 use crate::registers::*;
 use longma_translate::assembler::{Goal, Label};
 
-/// The places of upper halves that are cleared out of the straight path, if any is in use.
+/// Out-of-line code that clears the places of upper halves if any is in use.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Clearing {
     label: Label,
@@ -21,13 +19,14 @@ pub(super) struct Clearing {
     back: Label,
 }
 
-/// `xvpermi.q` with the lower half of the result from one of four: the source's halves, the destination's; and the upper one.
+/// The immediate of `xvpermi.q`: the halves of the result, each one of the source's halves (0, 1) or the destination's
+/// (2, 3).
 const fn halves(low: i32, high: i32) -> i32 {
     high << 4 | low
 }
 
 impl Lowering<'_> {
-    /// Puts the upper half of `v` from above the XMM register into its place.
+    /// Moves the upper half of `v` from above the XMM register to its place.
     fn put_away(&mut self, v: usize) {
         let (place, half) = upper_place(v);
         let order = if half == 0 { halves(1, 3) } else { halves(2, 1) };
@@ -40,27 +39,27 @@ impl Lowering<'_> {
         self.assembler.immediate(La::XvpermiQ, place, ZERO_VECTOR, order);
     }
 
-    /// Notes that a place may be other than zero.
+    /// Records that a place may be nonzero.
     fn note_in_use(&mut self) {
         self.assembler.two(La::VseteqzV, UPPERS, ZERO_VECTOR);
         self.known.is_clean = false;
     }
 
-    /// The XMM register is about to be written and its upper half is to stay.
+    /// Saves the upper half before an instruction writes the XMM register and preserves the upper half.
     pub fn keep_upper(&mut self, v: usize) {
         if self.known.upper(v) == Upper::Above {
             self.put_away(v);
             self.note_in_use();
-            self.known.set_upper(v, Upper::Place);
+            self.known.set_upper(v, Upper::OperandLocation);
         }
     }
 
-    /// Makes all 256 bits of a YMM register what they are to be.
+    /// Makes all 256 bits of a YMM register valid.
     pub fn complete_wide(&mut self, v: usize) {
         let register = 16 + v as u8;
         match self.known.upper(v) {
             Upper::Above => {}
-            Upper::Place => {
+            Upper::OperandLocation => {
                 self.complete(v);
                 let (place, half) = upper_place(v);
                 self.assembler.immediate(La::XvpermiQ, register, place, halves(2, half.into()));
@@ -78,31 +77,32 @@ impl Lowering<'_> {
         self.known.set_upper(v, Upper::Above);
     }
 
-    /// What to do with the upper half of `v` to go on where `wanted` holds and `live` is read; `None` if nothing.
+    /// The location that the upper half of `v` must have for a transition to `wanted` with live registers `live`;
+    /// `None` if it need not move.
     fn upper_wanted(&self, v: usize, wanted: &Known, live: Live) -> Option<Upper> {
         let upper = wanted.upper(v);
         (live.uppers >> v & 1 != 0 && self.known.upper(v) != upper).then_some(upper)
     }
 
-    /// How many upper halves have to be moved to go on where `wanted` holds and `live` is read.
+    /// The number of upper halves that must move for a transition to `wanted` with live registers `live`.
     pub fn misfit_uppers(&self, wanted: &Known, live: Live) -> usize {
         (0..16).filter(|v| self.upper_wanted(*v, wanted, live).is_some()).count()
     }
 
-    /// Moves the upper halves that have to be moved to go on where `wanted` holds and `live` is read.
+    /// Moves upper halves for a transition to `wanted` with live registers `live`.
     pub fn fit_uppers(&mut self, wanted: &Known, live: Live) {
         let (mut is_in_use, mut cleared) = (false, 0u16);
         for v in 0..16 {
             match self.upper_wanted(v, wanted, live) {
                 Some(Upper::Above) => self.complete_wide(v),
-                Some(Upper::Place) if self.known.upper(v) == Upper::Above => {
+                Some(Upper::OperandLocation) if self.known.upper(v) == Upper::Above => {
                     self.put_away(v);
                     is_in_use = true;
-                    self.known.set_upper(v, Upper::Place);
+                    self.known.set_upper(v, Upper::OperandLocation);
                 }
-                Some(Upper::Place) => {
+                Some(Upper::OperandLocation) => {
                     cleared |= 1 << v;
-                    self.known.set_upper(v, Upper::Place);
+                    self.known.set_upper(v, Upper::OperandLocation);
                 }
                 _ => {}
             }
@@ -116,7 +116,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// Clears places unless it is known that they are clear; the program is to be told by its own flag, unless it `is_in_use` anyway.
+    /// Clears places. Unless `is_in_use`, the code first tests the flag that says whether any place is in use.
     fn clear_places(&mut self, cleared: u16, is_in_use: bool) {
         if is_in_use {
             return (0..16).filter(|v| cleared >> v & 1 != 0).for_each(|v| self.clear_place(v));
@@ -128,7 +128,7 @@ impl Lowering<'_> {
         self.known.is_clean |= cleared == !0;
     }
 
-    /// The code from here on is reached from the middle of an instruction.
+    /// Records that the following code is reached from the middle of an instruction.
     pub fn aside(&mut self) {
         let offset = self.assembler.words.len() as u32;
         let pc = self.place_of_code;
@@ -142,7 +142,7 @@ impl Lowering<'_> {
         });
     }
 
-    /// Writes what is out of the straight path.
+    /// Emits the out-of-line clearings.
     pub fn clear_out_of_line(&mut self) {
         for clearing in std::mem::take(&mut self.clearings) {
             self.assembler.place(clearing.label);
@@ -162,17 +162,17 @@ impl Lowering<'_> {
     }
 }
 
-/// Where the upper half of `v` is where blocks with these states go on: each with whether it is behind.
+/// The common location of the upper half of `v` with these incoming states. The flag marks loop back edges.
 pub(super) fn join_upper(outs: &[(bool, Known)], v: usize) -> Upper {
     let all = |upper: Upper| outs.iter().all(|(_, known)| known.upper(v) == upper);
     let any = |upper: Upper| outs.iter().any(|(_, known)| known.upper(v) == upper);
     if all(Upper::Zero) {
         Upper::Zero
     } else if outs.iter().any(|(backwards, known)| *backwards && known.upper(v) == Upper::Above)
-        || any(Upper::Above) && !any(Upper::Place)
+        || any(Upper::Above) && !any(Upper::OperandLocation)
     {
         Upper::Above
     } else {
-        Upper::Place
+        Upper::OperandLocation
     }
 }

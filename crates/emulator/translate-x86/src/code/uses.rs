@@ -1,6 +1,5 @@
-//! Which registers an instruction reads and writes, and how much of them; which are read behind a place.
-//! Not flags: those are `unit`'s.
-//! Source: Intel SDM, volume 2, by iced-x86.
+//! The registers that an instruction reads and writes, and liveness of registers. Source: Intel SDM, volume 2, by
+//! iced-x86.
 
 use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
 
@@ -8,26 +7,26 @@ use super::fma::is_fused_scalar;
 use super::marks::has_number;
 use super::vex::{first, is_vex, last, old};
 
-/// Sets of the general registers and of the vectors, by number.
+/// Sets of general and vector registers, as bit masks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Live {
-    /// Of which any part is read.
+    /// General registers of which any part is read.
     pub any: u16,
-    /// Of which the upper half is read.
+    /// General registers whose upper half is read.
     pub wide: u16,
-    /// Vectors of which any part is read.
+    /// Vector registers of which any part is read.
     pub vectors: u16,
-    /// Vectors of which more is read than eight bytes.
+    /// Vector registers of which more than eight bytes are read.
     pub whole: u16,
-    /// Vectors of which the upper half of 256 bits is read.
+    /// Vector registers whose upper half of 256 bits is read.
     pub uppers: u16,
 }
 
 impl Live {
-    /// Everything is read.
+    /// All registers are read.
     pub const ALL: Self = Self { any: !0, wide: !0, vectors: !0, whole: !0, uppers: !0 };
 
-    /// What either reads.
+    /// The union of two sets.
     pub fn or(self, other: Self) -> Self {
         Self {
             any: self.any | other.any,
@@ -39,25 +38,26 @@ impl Live {
     }
 }
 
-/// What an instruction does to registers.
+/// The registers that an instruction uses.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Uses {
     pub reads: Live,
-    /// General registers that it writes, be it in part or only sometimes.
+    /// General registers that it writes, possibly only in part or conditionally.
     pub written: u16,
-    /// Those whose old value is gone.
+    /// General registers whose old value is dead.
     pub killed: u16,
-    /// Vectors that it writes.
+    /// Vector registers that it writes.
     pub vectors_written: u16,
-    /// Vectors whose old value is gone.
+    /// Vector registers whose old value is dead.
     pub vectors_killed: u16,
-    /// Vectors whose old upper half is gone.
+    /// Vector registers whose old upper half is dead.
     pub uppers_killed: u16,
-    /// A vector that becomes another but for its lowest part, and that other.
+    /// A vector register that receives all but the lowest part of another one, and that other one.
     pub carried: Option<(u8, u8)>,
 }
 
-/// Whether it does nothing with a second vector register but read its low eight bytes or fewer, and keeps the upper part of the first.
+/// Whether the instruction reads at most eight bytes of its second vector operand and preserves the upper part of the
+/// first.
 pub(super) fn is_scalar(i: &Instruction) -> bool {
     use Mnemonic::*;
     match old(i) {
@@ -71,7 +71,7 @@ pub(super) fn is_scalar(i: &Instruction) -> bool {
     }
 }
 
-/// Whether its sources are the same register.
+/// Whether both sources are the same register.
 fn is_same(i: &Instruction) -> bool {
     let (a, b) = (first(i), last(i));
     i.op_count() > b
@@ -80,17 +80,17 @@ fn is_same(i: &Instruction) -> bool {
         && i.op_register(a) == i.op_register(b)
 }
 
-/// Whether it writes all vectors to memory.
+/// Whether the instruction stores all vector registers.
 fn saves_all(i: &Instruction) -> bool {
     use Mnemonic::*;
     matches!(i.mnemonic(), Fxsave | Fxsave64 | Xsave | Xsave64 | Xsaveopt | Xsaveopt64 | Xsavec | Xsavec64)
 }
 
-/// What an instruction reads and writes.
+/// The register uses of an instruction.
 pub(super) fn uses(factory: &mut InstructionInfoFactory, i: &Instruction) -> Uses {
     let mut found = Uses::default();
     let scalar = is_scalar(i);
-    // All ones or zeros whatever there was.
+    // The result is independent of the sources.
     let ignores = is_same(i)
         && matches!(
             old(i),
@@ -132,7 +132,7 @@ pub(super) fn uses(factory: &mut InstructionInfoFactory, i: &Instruction) -> Use
 }
 
 impl Uses {
-    /// Notes whether a general register is read, written, and written whole.
+    /// Records an access to a general register: whether it is read, written, and completely overwritten.
     fn note_general(&mut self, register: Register, (reads, writes, kills): (bool, bool, bool)) {
         let bit = 1u16 << (register.full_register().number() & 15);
         let bytes = register.size();
@@ -150,7 +150,7 @@ impl Uses {
         }
     }
 
-    /// Notes the same of a vector register, by an instruction that may read its lowest part alone.
+    /// Records an access to a vector register by an instruction that may be `scalar`.
     fn note_vector(&mut self, register: Register, scalar: bool, (reads, writes, kills): (bool, bool, bool)) {
         let bit = 1u16 << (register.number() & 15);
         if reads {
@@ -167,7 +167,7 @@ impl Uses {
         }
     }
 
-    /// Notes what an instruction with the encoding of AVX does to whole vectors.
+    /// Corrects the vector accesses of a VEX-encoded instruction.
     fn note_extended(&mut self, i: &Instruction, scalar: bool, ignores: bool) {
         if matches!(i.mnemonic(), Mnemonic::Vzeroupper | Mnemonic::Vzeroall) {
             self.reads.vectors = 0;
@@ -187,7 +187,7 @@ impl Uses {
                 self.carried = Some(((d.number() & 15) as u8, (carried.number() & 15) as u8));
             }
         }
-        // What reads 256 bits of one register is taken to do so of all; the destination counts where it is a source.
+        // An instruction that reads 256 bits of one register is assumed to do so for all sources.
         let is_wide = (0..i.op_count()).any(|n| register(n).is_some_and(Register::is_ymm));
         let is_wide = is_wide || i.memory_index().is_ymm();
         if is_wide && !ignores {
@@ -196,7 +196,7 @@ impl Uses {
         }
     }
 
-    /// What is read before the instruction, if `behind` is read behind it.
+    /// The registers that are live before the instruction, if `behind` are live after it.
     pub fn before(&self, behind: Live) -> Live {
         let mut whole = behind.whole & !self.vectors_killed | self.reads.whole;
         if let Some((_, from)) = self.carried.filter(|(to, _)| behind.whole >> to & 1 != 0) {

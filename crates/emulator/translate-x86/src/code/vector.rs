@@ -1,6 +1,5 @@
-//! Whole vectors of SSE to SSE4.2: moves, integers, floating point, shuffles.
-//! Not scalars. `table` has what one LoongArch instruction does.
-//! Source: Intel SDM, volume 2; the manual's LSX volume.
+//! Vector instructions of SSE to SSE4.2: moves, integers, floating point, shuffles. `table` lists those with an
+//! equivalent LoongArch instruction. Source: Intel SDM, volume 2; LoongArch Reference Manual, LSX volume.
 
 use iced_x86::{Mnemonic, OpKind, Register, RflagsBits};
 use longma_loongarch::Op as La;
@@ -14,7 +13,7 @@ use super::table::{self, Order};
 use super::vex::{first, last};
 use crate::registers::*;
 
-/// Instructions that combine neighbours: what picks the even elements, the odd ones, and what is done with both.
+/// Horizontal instructions: the LoongArch instructions that select even and odd elements, and the operation.
 fn neighbours(mnemonic: Mnemonic) -> Option<(La, La, La)> {
     use Mnemonic::*;
     Some(match mnemonic {
@@ -32,7 +31,7 @@ fn neighbours(mnemonic: Mnemonic) -> Option<(La, La, La)> {
     })
 }
 
-/// ROUNDPS and ROUNDPD by their immediate.
+/// The LoongArch instruction of ROUNDPS or ROUNDPD, by the immediate.
 fn rounding(how: u8, double: bool) -> La {
     match (how & 7, double) {
         (0, true) => La::VfrintrneD,
@@ -49,22 +48,22 @@ fn rounding(how: u8, double: bool) -> La {
 }
 
 impl Lowering<'_> {
-    /// The vector that is the first source.
+    /// The register of the first source.
     pub fn first_source(&self) -> u8 {
         vector(self.instruction.op_register(first(&self.instruction)))
     }
 
-    /// The vector that is the first source, if it is one.
+    /// The register of the first source, or 0 if it is not a register.
     fn first_source_if_vector(&self) -> u8 {
         is_register(&self.instruction, first(&self.instruction)).map_or(0, vector)
     }
 
-    /// The vector that is the last source, of SSE's instructions and AVX's forms of them.
+    /// The register of the last source.
     pub fn source(&mut self) -> u8 {
         self.whole(last(&self.instruction))
     }
 
-    /// A whole vector operand.
+    /// A register with the value of a vector operand.
     pub fn whole(&mut self, operand: u32) -> u8 {
         let i = self.instruction;
         if let Some(register) = is_register(&i, operand) {
@@ -86,14 +85,14 @@ impl Lowering<'_> {
         v
     }
 
-    /// A copy of a vector.
+    /// Copies a vector.
     pub fn copy_vector(&mut self, d: u8, from: u8) {
         if d != from {
             self.vectors(La::VorV, d, from, from);
         }
     }
 
-    /// Translates an instruction on vectors, or says that it is none of this file's.
+    /// Translates a vector instruction. Returns false for others.
     pub fn vector(&mut self) -> bool {
         let i = self.instruction;
         if has_mmx(&i)
@@ -287,7 +286,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// PALIGNR: 16 bytes from byte `by` on, of the second source and the first above it.
+    /// PALIGNR: 16 bytes from byte `by` on of the second source, with the first source above it.
     fn align(&mut self, by: i32) {
         let d = vector(self.instruction.op0_register());
         let (a, s) = (self.first_source(), self.source());
@@ -324,7 +323,7 @@ impl Lowering<'_> {
         true
     }
 
-    /// Sums and differences of neighbours.
+    /// Horizontal additions and subtractions.
     fn pairs(&mut self) -> bool {
         let i = self.instruction;
         let Some((even, odd, op)) = neighbours(self.mnemonic()) else { return false };
@@ -338,7 +337,7 @@ impl Lowering<'_> {
         true
     }
 
-    /// Products, sums of products and of differences, signs.
+    /// Multiplications, multiply-adds, sums of absolute differences, signs.
     fn sums(&mut self) -> bool {
         use Mnemonic::*;
         let i = self.instruction;
@@ -401,7 +400,7 @@ impl Lowering<'_> {
         true
     }
 
-    /// ADDSUBPS and ADDSUBPD: differences of the even elements, sums of the odd ones.
+    /// ADDSUBPS and ADDSUBPD: subtract even elements and add odd ones.
     fn subtract_and_add(&mut self) {
         let i = self.instruction;
         let d = vector(i.op0_register());
@@ -530,7 +529,8 @@ impl Lowering<'_> {
         let i = self.instruction;
         let s = self.source();
         let (v, w) = (self.vector_temporary(), self.vector_temporary());
-        // What is not below 2^31 becomes the smallest number; what is too small LoongArch makes that by itself.
+        // Values from 2^31 on must become the smallest integer. LoongArch does that itself for values that are too
+        // small.
         self.assembler.immediate(La::Lu12iW, SCRATCH, 0, 0x4f000);
         self.vectors_two(La::Vreplgr2vrW, w, SCRATCH);
         self.vectors(La::VfcmpCuleS, w, w, s);
@@ -539,13 +539,13 @@ impl Lowering<'_> {
         self.smallest(vector(i.op0_register()), v, w);
     }
 
-    /// CVTPD2DQ and CVTTPD2DQ, of each half in its lower one.
+    /// CVTPD2DQ and CVTTPD2DQ, for each half separately.
     pub fn integers_of_doubles(&mut self) {
         let s = self.source();
         let (v, w) = (self.vector_temporary(), self.vector_temporary());
         let op = if self.mnemonic() == Mnemonic::Cvttpd2dq { La::VftintrzWD } else { La::VftintWD };
         self.vectors(op, v, ZERO_VECTOR, s);
-        // The largest number stands for what is too large as well: it is told by comparing.
+        // LoongArch saturates large values, so detect them by a comparison.
         let t = self.temporary();
         self.assembler.constant(t, 0x41df_ffff_ffe0_0000);
         self.vectors_two(La::Vreplgr2vrD, w, t);
@@ -554,7 +554,7 @@ impl Lowering<'_> {
         self.smallest(vector(self.instruction.op0_register()), v, w);
     }
 
-    /// `d` becomes `v`, but the smallest word where `w` is all ones.
+    /// Copies `v` to `d`, with the smallest word where `w` is all ones.
     fn smallest(&mut self, d: u8, v: u8, w: u8) {
         self.assembler.immediate(La::Lu12iW, SCRATCH, 0, -0x80000);
         let x = self.vector_temporary();
@@ -562,7 +562,8 @@ impl Lowering<'_> {
         self.vectors_four(La::VbitselV, d, [v, x, w]);
     }
 
-    /// Of the elements of `a` those of `s` where `order` has a bit. Where most are of `s`, the others are put into that.
+    /// Blends: selects elements of `s` where `order` has a bit, and of `a` elsewhere. Copies the source with more
+    /// elements first.
     pub fn blend(&mut self, op: La, count: i32, [d, a, s]: [u8; 3], order: u32) {
         let all = (1u32 << count) - 1;
         let order = order & all;
@@ -574,7 +575,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// PTEST: only flags come of it.
+    /// PTEST, which only sets flags.
     fn test_bits(&mut self) {
         let i = self.instruction;
         let d = vector(i.op0_register());
@@ -607,7 +608,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// SSE4.
+    /// SSE4 instructions.
     fn newer(&mut self) -> bool {
         use Mnemonic::*;
         let i = self.instruction;

@@ -1,6 +1,4 @@
-//! XSAVE's area: what of the state of x87, SSE and AVX it has, where, and how it is taken back.
-//! Not the frame that it is a part of when a handler is called.
-//! Source: Intel SDM, volume 1, chapter 13.
+//! The XSAVE area: saving and restoring the state of x87, SSE and AVX. Source: Intel SDM, volume 1, chapter 13.
 
 use iced_x86::Mnemonic;
 use longma_loongarch::State;
@@ -10,29 +8,29 @@ use super::{Done, Machine, control, exceptions, set_control, x87};
 use crate::registers::*;
 use longma_translate::process_frame::{put_word, word};
 
-/// All of the area: FXSAVE's, the header, the upper halves.
+/// The size of the area: legacy region, header and YMM upper halves.
 pub const AREA_BYTES: usize = UPPERS_AT + 256;
 /// XCR0: x87, SSE, AVX.
 pub const COMPONENTS: u64 = X87 | SSE | AVX;
 const X87: u64 = 1;
 const SSE: u64 = 1 << 1;
 const AVX: u64 = 1 << 2;
-/// XSTATE_BV and XCOMP_BV.
+/// The offset of XSTATE_BV and XCOMP_BV.
 const HEADER: usize = FLOAT_BYTES;
-/// The upper halves' place, also in the compacted form: nothing stands before them that is not always there.
+/// The offset of the YMM upper halves, in both the standard and the compacted format.
 pub const UPPERS_AT: usize = HEADER + 64;
-/// The area is compacted.
+/// The bit of XCOMP_BV that marks the compacted format.
 const COMPACTED: u64 = 1 << 63;
-/// MXCSR at the beginning.
+/// The initial value of MXCSR.
 const INITIAL_CONTROL: u32 = 0x1f80;
 
-/// The components that are not as they are at the beginning.
+/// The components that are not in their initial state (XINUSE).
 fn in_use(state: &State) -> u64 {
     let uppers = (0..16).any(|n| upper(state, n) != [0; 2]);
     X87 | SSE | if uppers { AVX } else { 0 }
 }
 
-/// All that there is, as a frame has it.
+/// Saves all components, for a signal frame.
 pub fn save(state: &State) -> [u8; AREA_BYTES] {
     let mut out = [0; AREA_BYTES];
     out[..FLOAT_BYTES].copy_from_slice(&save_floats(state));
@@ -49,10 +47,10 @@ fn put_uppers(state: &State, area: &mut [u8; AREA_BYTES]) {
     }
 }
 
-/// Takes components back from an area; those that its header says nothing of become what they are at the beginning.
+/// Restores the components in `asked`. Those not set in the header's XSTATE_BV are initialized.
 pub fn restore(state: &mut State, area: &[u8; AREA_BYTES], asked: u64) {
     let present = word(area, HEADER);
-    let floats: &[u8; FLOAT_BYTES] = area.first_chunk().expect("an area begins with what FXSAVE writes");
+    let floats: &[u8; FLOAT_BYTES] = area.first_chunk().expect("the area starts with the FXSAVE area");
     match (asked & X87 != 0, present & X87 != 0) {
         (true, true) => restore_x87(state, floats),
         (true, false) => x87::initialise(state),
@@ -77,7 +75,7 @@ pub fn restore(state: &mut State, area: &[u8; AREA_BYTES], asked: u64) {
 }
 
 impl Machine<'_> {
-    /// XSAVE and its kin, XRSTOR, XGETBV; where they are not announced they are no instructions.
+    /// XSAVE and its variants, XRSTOR, XGETBV. They are illegal unless announced.
     pub(super) fn extended_state(&mut self) -> Done {
         use Mnemonic::*;
         if !crate::features::has_avx() {
@@ -110,7 +108,7 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// XSAVE, XSAVEOPT and XSAVEC: nothing is written of what is not asked for.
+    /// XSAVE, XSAVEOPT and XSAVEC. Components not in `asked` are left unchanged in memory.
     fn save_extended(&mut self, asked: u64, compacts: bool) -> Done {
         let address = self.address();
         if !address.is_multiple_of(64) {
@@ -144,7 +142,7 @@ impl Machine<'_> {
     }
 }
 
-/// MXCSR and its mask.
+/// Stores MXCSR and its mask.
 fn put_control(area: &mut [u8; AREA_BYTES], control: u32) {
     put_word(area, 24, u64::from(control) | 0xffff << 32);
 }

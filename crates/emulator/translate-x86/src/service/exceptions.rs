@@ -1,32 +1,33 @@
-//! Instructions that do nothing but raise an exception: interrupts, and what only the kernel may execute.
-//! Not faults of memory, nor divisions.
-//! Source: Intel SDM, volume 2 (INT n, INT3, INT1), volume 3, sections 5.9 (privileged instructions), 6.15; Linux
-//! arch/x86/kernel/idt.c (which interrupts a program may raise), traps.c.
+//! Instructions that always raise an exception: software interrupts and privileged instructions. Source: Intel SDM,
+//! volume 2 (INT n, INT3, INT1), volume 3, sections 5.9 (privileged instructions), 6.15; Linux arch/x86/kernel/idt.c
+//! (interrupts that programs may raise), traps.c.
 
 use iced_x86::{Instruction, Mnemonic};
 use longma_loongarch::{Access, Fault, FaultCause, Trap};
 
-/// `break` of a breakpoint, and of INT1.
+/// The `break` codes of a breakpoint and of INT1.
 const BREAKPOINT: u32 = 5;
 const DEBUG: u32 = 1;
 
-/// The trap of an instruction that is an interrupt, behind which its handler finds the program counter; `None` for all others.
+/// The trap of a software interrupt, whose handler sees the program counter after the instruction. `None` for other
+/// instructions.
 pub(super) fn interrupt(instruction: &Instruction) -> Option<Trap> {
     match (instruction.mnemonic(), instruction.immediate8()) {
         (Mnemonic::Int3, _) | (Mnemonic::Int, 3) => Some(Trap::Break(BREAKPOINT)),
         (Mnemonic::Int1, _) => Some(Trap::Break(DEBUG)),
-        // An overflow, as the kernel of 32 bits knew it.
+        // The overflow exception, which the 64-bit kernel reports as a general-protection fault.
         (Mnemonic::Int, 4) => Some(protection()),
         _ => None,
     }
 }
 
-/// A general-protection exception: as of an address that cannot be.
+/// A general-protection fault, represented as an access to a non-canonical address.
 pub(super) fn protection() -> Trap {
     Trap::Memory(Fault { address: 1 << 63, access: Access::Read, cause: FaultCause::Unmapped })
 }
 
-/// Whether an instruction is the kernel's, or an interrupt that programs may not raise. Not INT 80h, which would be a system call.
+/// Whether an instruction is privileged, or an interrupt that programs may not raise. INT 80h, a 32-bit system call, is
+/// not included.
 pub(super) fn is_forbidden(instruction: &Instruction) -> bool {
     use Mnemonic::*;
     match instruction.mnemonic() {
@@ -48,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn interrupts_that_programs_may_raise_are_no_others() {
+    fn only_permitted_software_interrupts_are_raised() {
         let break_of = |bytes: &[u8]| interrupt(&decoded(bytes));
         assert_eq!(break_of(&[0xcc]), Some(Trap::Break(BREAKPOINT)));
         assert_eq!(break_of(&[0xcd, 3]), Some(Trap::Break(BREAKPOINT)));
@@ -58,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_the_kernels_is_forbidden_and_no_illegal_instruction() {
+    fn privileged_instructions_raise_a_protection_fault() {
         let forbidden: [&[u8]; 8] = [
             &[0x0f, 0x30],
             &[0x0f, 0x06],

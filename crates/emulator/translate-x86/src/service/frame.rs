@@ -1,7 +1,6 @@
-//! The frame of a signal handler as x86-64 has it, laid below the one that the process has made.
-//! Not the delivery. What the process knows of the thread stays in its own frame, which is used to come back.
-//! Source: Linux arch/x86/include/asm/sigframe.h, arch/x86/include/uapi/asm/{sigcontext,ucontext}.h, arch/x86/kernel/signal_64.c;
-//! Intel SDM, volume 2 (FXSAVE).
+//! The x86-64 signal frame, built below the LoongArch frame. The LoongArch frame is used to return from the handler.
+//! Source: Linux arch/x86/include/asm/sigframe.h, arch/x86/include/uapi/asm/{sigcontext,ucontext}.h,
+//! arch/x86/kernel/signal_64.c; Intel SDM, volume 2 (FXSAVE).
 
 use longma_loongarch::State;
 
@@ -10,10 +9,10 @@ use super::x87;
 use super::{control, set_control};
 use crate::features::has_avx;
 use crate::registers::*;
-use longma_translate::front_end::Structures;
+use longma_translate::front_end::UserMemory;
 use longma_translate::process_frame::{ProcessFrame, put_word, word};
 
-// The frame of x86-64: the return address, ucontext, siginfo.
+// Offsets in the x86-64 frame: return address, ucontext, siginfo.
 const CONTEXT: usize = 8;
 const CONTEXT_STACK: usize = CONTEXT + 16;
 const REGISTERS: usize = CONTEXT + 40;
@@ -26,31 +25,33 @@ const CR2: usize = ERROR + 24;
 const FLOATS: usize = ERROR + 32;
 const MASK: usize = REGISTERS + 256;
 const INFO: usize = CONTEXT + 304;
-/// Behind the frame: where the other one is.
+/// The offset, after the frame, of the LoongArch frame's address.
 const LINK: usize = INFO + 128;
 const BYTES: usize = LINK + 8;
 
-/// What FXSAVE writes.
+/// The size of the FXSAVE area.
 pub(crate) const FLOAT_BYTES: usize = 512;
-/// What the kernel says of the area, in bytes that FXSAVE leaves alone: FP_XSTATE_MAGIC1, sizes, components; behind the area, FP_XSTATE_MAGIC2.
+/// The offset of the software-reserved bytes of the FXSAVE area: FP_XSTATE_MAGIC1, sizes, components. FP_XSTATE_MAGIC2
+/// follows the whole area.
 const SOFTWARE: usize = 464;
 const MARK: u32 = 0x4650_5853;
 const END_MARK: u32 = 0x4650_5845;
 const END_BYTES: usize = 4;
-/// Of `uc_flags`: there is more than what FXSAVE writes.
+/// The bit of `uc_flags` that says that the frame has an XSAVE area.
 const UC_FP_XSTATE: u64 = 1;
 
-/// The general registers by their order in the frame: R8 to R15, RDI, RSI, RBP, RBX, RDX, RAX, RCX, RSP.
+/// The encoding numbers of the general registers in the order of the frame: R8 to R15, RDI, RSI, RBP, RBX, RDX, RAX,
+/// RCX, RSP.
 const ORDER: [usize; 16] = [8, 9, 10, 11, 12, 13, 14, 15, 7, 6, 5, 3, 2, 0, 1, 4];
-/// CS and SS of user programs.
+/// CS and SS in user mode.
 const SELECTORS: u64 = 0x33 | 0x2b << 48;
-/// Its number; #DE is 0, #DB 1, #BP 3, #UD 6, #GP 13.
+/// The vector number of #PF. #DE is 0, #DB 1, #BP 3, #UD 6, #GP 13.
 const PAGE_FAULT: u64 = 14;
-/// Codes of INT1, and of exceptions without an address.
+/// `si_code` of INT1, and of exceptions without an address.
 const TRAP_BRKPT: u32 = 1;
 const SI_KERNEL: u32 = 0x80;
 
-/// The exception that a signal with such an `si_code` comes from.
+/// The vector number of the exception that caused a signal with this `si_code`.
 fn trap_number(signal: u64, code: u32) -> u64 {
     match (signal, code) {
         (4, _) => 6,
@@ -62,9 +63,9 @@ fn trap_number(signal: u64, code: u32) -> u64 {
     }
 }
 
-/// The thread is at the first instruction of a handler, with the process's frame at its stack pointer: lays x86's frame below it. `back`
-/// is the code that handlers return to. False if the stack cannot take it.
-pub fn enter(state: &mut State, back: u64, memory: &dyn Structures) -> bool {
+/// Builds the x86-64 frame below the LoongArch frame at the stack pointer. The thread is at the first instruction of
+/// its handler, which returns to `back`. Returns false if the stack is not writable.
+pub fn enter(state: &mut State, back: u64, memory: &dyn UserMemory) -> bool {
     let Some(process) = ProcessFrame::read(state.r(STACK_POINTER), memory) else { return false };
     let floats = saved(state);
     let floats_at = process.address().wrapping_sub(floats.len() as u64) & !63;
@@ -109,9 +110,10 @@ pub fn enter(state: &mut State, back: u64, memory: &dyn Structures) -> bool {
     true
 }
 
-/// The handler has returned: what it has made of the frame goes into the process's own, and the stack pointer to that.
-pub fn leave(state: &mut State, memory: &dyn Structures) -> Option<u64> {
-    // `ret` has taken the return address.
+/// Copies the handler's changes to the LoongArch frame, and points the stack pointer to it. Returns the address of the
+/// x86-64 frame.
+pub fn leave(state: &mut State, memory: &dyn UserMemory) -> Option<u64> {
+    // `ret` has popped the return address.
     let address = state.r(STACK_POINTER).wrapping_sub(8);
     let mut frame = [0; BYTES];
     if !memory.read(address, &mut frame) {
@@ -132,8 +134,8 @@ pub fn leave(state: &mut State, memory: &dyn Structures) -> Option<u64> {
     process.write(memory).then_some(address)
 }
 
-/// What the process's own frame does not bring back of the handler's changes: call it when that has been done.
-pub fn after(state: &mut State, at: u64, memory: &dyn Structures) {
+/// Restores the state that the LoongArch frame has no fields for. Call it after the LoongArch frame was restored.
+pub fn after(state: &mut State, at: u64, memory: &dyn UserMemory) {
     let mut frame = [0; BYTES];
     if !memory.read(at, &mut frame) {
         return;
@@ -145,7 +147,8 @@ pub fn after(state: &mut State, at: u64, memory: &dyn Structures) {
     }
 }
 
-/// What a frame has of the floating-point state: what FXSAVE writes or, where XSAVE is announced, its area between two marks.
+/// The floating-point state in a frame: the FXSAVE area or, if XSAVE is announced, the XSAVE area with both magic
+/// numbers.
 fn saved(state: &State) -> Vec<u8> {
     if !has_avx() {
         return save_floats(state).to_vec();
@@ -158,15 +161,16 @@ fn saved(state: &State) -> Vec<u8> {
     out
 }
 
-/// Takes it back as a handler has left it: all of it where both marks are there, else what FXRSTOR reads, as Linux does.
-fn restore_saved(state: &mut State, at: u64, memory: &dyn Structures) {
+/// Restores the floating-point state: the XSAVE area if both magic numbers are present, otherwise the FXSAVE area, as
+/// Linux does.
+fn restore_saved(state: &mut State, at: u64, memory: &dyn UserMemory) {
     let mut all = [0; AREA_BYTES + END_BYTES];
     let is_whole = has_avx() && memory.read(at, &mut all) && {
         let end = u32::from_le_bytes(std::array::from_fn(|byte| all[AREA_BYTES + byte]));
         word(&all, SOFTWARE) as u32 == MARK && end == END_MARK
     };
     if is_whole {
-        let area = all.first_chunk().expect("the area is the first part of what was read");
+        let area = all.first_chunk().expect("the buffer starts with the area");
         return area::restore(state, area, area::COMPONENTS);
     }
     let mut floats = [0; FLOAT_BYTES];
@@ -178,7 +182,7 @@ fn restore_saved(state: &mut State, at: u64, memory: &dyn Structures) {
     }
 }
 
-/// What FXSAVE writes.
+/// The FXSAVE area.
 pub(crate) fn save_floats(state: &State) -> [u8; FLOAT_BYTES] {
     let mut out = [0; FLOAT_BYTES];
     let words = x87::words(state);
@@ -201,14 +205,14 @@ pub(crate) fn save_floats(state: &State) -> [u8; FLOAT_BYTES] {
     out
 }
 
-/// Takes over what FXRSTOR reads.
+/// Restores the FXSAVE area.
 pub(super) fn restore_floats(state: &mut State, from: &[u8; FLOAT_BYTES]) {
     restore_x87(state, from);
     set_control(state, word(from, 24) as u32);
     restore_vectors(state, from);
 }
 
-/// Takes over x87's part of it.
+/// Restores the x87 part of the FXSAVE area.
 pub(crate) fn restore_x87(state: &mut State, from: &[u8; FLOAT_BYTES]) {
     let half = |at: usize| u16::from_le_bytes([from[at], from[at + 1]]);
     x87::set_words(state, x87::Words { control: half(0), status: half(2), empty: !from[4] });
@@ -218,7 +222,7 @@ pub(crate) fn restore_x87(state: &mut State, from: &[u8; FLOAT_BYTES]) {
     }
 }
 
-/// Takes over the XMM registers.
+/// Restores the XMM registers from the FXSAVE area.
 pub(super) fn restore_vectors(state: &mut State, from: &[u8; FLOAT_BYTES]) {
     for number in 0..16usize {
         let vector = &mut state.v[16 + number].0;

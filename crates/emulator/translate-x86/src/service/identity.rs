@@ -1,14 +1,14 @@
-//! What CPUID says.
-//! Not the choice: see `features`.
-//! Source: Intel SDM, volume 2 (CPUID); System V ABI, AMD64 supplement, section 3.1.1 (micro-architecture levels).
+//! CPUID. Source: Intel SDM, volume 2 (CPUID); System V ABI, AMD64 supplement, section 3.1.1 (micro-architecture
+//! levels).
 
 use super::Machine;
 use super::area::{AREA_BYTES, COMPONENTS, UPPERS_AT};
 use crate::features::has_avx;
 use crate::registers::*;
 
-/// CPUID.1:EDX: FPU, TSC, CX8, CMOV, CLFSH, MMX, FXSR, SSE, SSE2. MMX is not there; but every x86-64 has it (System V ABI, AMD64 supplement,
-/// "micro-architecture levels"), and the dynamic linker of glibc refuses to work without.
+/// CPUID.1:EDX: FPU, TSC, CX8, CMOV, CLFSH, MMX, FXSR, SSE, SSE2. MMX is announced although it is not implemented,
+/// because it is part of the x86-64 baseline (System V ABI, AMD64 supplement, "micro-architecture levels"), and glibc's
+/// dynamic linker requires it.
 const FEATURES_D: u32 = 1 | 1 << 4 | 1 << 8 | 1 << 15 | 1 << 19 | 1 << 23 | 1 << 24 | 1 << 25 | 1 << 26;
 /// CPUID.1:ECX: SSE3, SSSE3, FMA, CMPXCHG16B, SSE4.1, SSE4.2, MOVBE, POPCNT, XSAVE, OSXSAVE, AVX, F16C.
 const FEATURES_C: u32 = 1
@@ -25,14 +25,14 @@ const FEATURES_C: u32 = 1
     | 1 << 29;
 /// CPUID.7:EBX: BMI1, AVX2, BMI2.
 const FEATURES_7: u32 = 1 << 3 | 1 << 5 | 1 << 8;
-/// CPUID.0xd.1:EAX: XSAVEOPT, XSAVEC, XGETBV of 1.
+/// CPUID.0xd.1:EAX: XSAVEOPT, XSAVEC, XGETBV with ECX = 1.
 const SAVES: u32 = 1 | 1 << 1 | 1 << 2;
 /// CPUID.0x80000001:ECX: LAHF in long mode; LZCNT.
 const LAHF: u32 = 1;
 const LZCNT: u32 = 1 << 5;
 
 impl Machine<'_> {
-    /// CPUID; of MMX only that it is said to be there.
+    /// Executes CPUID.
     pub(super) fn identify(&mut self) {
         let (leaf, part) = (self.state.r(RAX) as u32, self.state.r(RCX) as u32);
         let text = |text: &[u8]| u32::from_le_bytes(std::array::from_fn(|at| text[at]));
@@ -51,7 +51,7 @@ impl Machine<'_> {
                 let at = 16 * (leaf - 0x8000_0002) as usize;
                 std::array::from_fn(|word| text(&name[at + 4 * word..]))
             }
-            // Invariant counter.
+            // Invariant TSC.
             0x8000_0007 => [0, 0, 0, 1 << 8],
             0x8000_0008 => [48 << 8 | 48, 0, 0, 0],
             _ => [0; 4],
@@ -61,7 +61,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Of XSAVE's area: how large it is, and where the upper halves are.
+    /// The leaf of the XSAVE area: its size and the offset of the YMM upper halves.
     fn saved(part: u32) -> [u32; 4] {
         let bytes = AREA_BYTES as u32;
         match part {

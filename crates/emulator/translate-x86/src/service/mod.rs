@@ -1,6 +1,5 @@
-//! Instructions that the engine executes: rare ones whose code would be long, and those that trap.
-//! Not plain ones, which become LoongArch code; x87's are in `x87`.
-//! Source: Intel SDM, volume 2; volume 1, section 10.2.3 (MXCSR).
+//! Instructions that the engine executes because they are rare or always trap. Source: Intel SDM, volume 2; volume 1,
+//! section 10.2.3 (MXCSR).
 
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 use longma_loongarch::{Access, Fault, FaultCause, Fcsr, State, Trap};
@@ -14,49 +13,49 @@ mod texts;
 mod vectors;
 mod x87;
 
-use longma_translate::front_end::{Served, Structures};
+use longma_translate::front_end::{ServiceResult, UserMemory};
 pub(crate) use x87::{INITIAL_WORDS, keep_flags, kept_flags};
 
-/// `break` of a division by zero.
+/// The `break` code of a division error.
 const DIVISION: u32 = 7;
-/// Flags by their bits.
+/// Bits of RFLAGS.
 pub(super) const CF: u64 = 1;
 pub(super) const PF: u64 = 1 << 2;
 pub(super) const AF: u64 = 1 << 4;
 pub(super) const ZF: u64 = 1 << 6;
 pub(super) const SF: u64 = 1 << 7;
 pub(super) const OF: u64 = 1 << 11;
-/// What POPF may change: flags, and those of which nothing is here follow it not.
+/// The flags that POPF changes, without those that are stored elsewhere.
 const CHANGEABLE: u64 = CF | PF | AF | ZF | SF | OF | 1 << 10;
 
-/// The memory of a program, and its registers.
+/// The registers and memory that an instruction works on.
 pub(super) struct Machine<'a> {
     pub state: &'a mut State,
-    memory: &'a dyn Structures,
+    memory: &'a dyn UserMemory,
     pub instruction: Instruction,
-    /// The instruction has repeated what it repeats for so long that it is interrupted.
+    /// A repeated instruction has used up its iterations and must be executed again.
     is_interrupted: bool,
 }
 
-/// So often does an instruction repeat what it does, before it can be interrupted.
-const MOST_ROUNDS: u32 = 4096;
+/// The maximum number of iterations of a repeated instruction before pending signals are delivered.
+const MAX_ROUNDS: u32 = 4096;
 
 pub(super) type Done = Result<(), Trap>;
 
-/// Executes an instruction; the program counter is the caller's.
-pub(super) fn serve(instruction: &Instruction, state: &mut State, memory: &dyn Structures) -> Served {
+/// Executes an instruction. The caller advances the program counter.
+pub(super) fn serve(instruction: &Instruction, state: &mut State, memory: &dyn UserMemory) -> ServiceResult {
     if let Some(trap) = exceptions::interrupt(instruction) {
-        return Served::TrapBehind(trap, instruction.next_ip());
+        return ServiceResult::TrapAfter(trap, instruction.next_ip());
     }
     let mut machine = Machine { state, memory, instruction: *instruction, is_interrupted: false };
     match machine.execute() {
-        Ok(()) if machine.is_interrupted => Served::Again,
-        Ok(()) => Served::Done,
-        Err(trap) => Served::Trap(trap),
+        Ok(()) if machine.is_interrupted => ServiceResult::Again,
+        Ok(()) => ServiceResult::Done,
+        Err(trap) => ServiceResult::Trap(trap),
     }
 }
 
-/// MXCSR.
+/// Reads MXCSR.
 pub(crate) fn control(state: &State) -> u32 {
     let fcsr = state.fcsr.0;
     let mut out = state.lbt.scratch[usize::from(SSE_CONTROL)] as u32 & KEPT;
@@ -64,15 +63,15 @@ pub(crate) fn control(state: &State) -> u32 {
         out |= (fcsr >> (16 + bit) & 1) << mxcsr;
         out |= (!fcsr >> bit & 1) << (7 + mxcsr);
     }
-    // The mask of denormal operands, of which LoongArch knows nothing, is kept inverted.
+    // The mask of denormal exceptions, which LoongArch lacks, is stored inverted.
     out ^= 1 << 8;
     out | [0, 3, 2, 1][(fcsr >> 8 & 3) as usize] << 13
 }
 
-/// Denormal operands, DAZ, FTZ, and the mask of the first.
+/// The bits of MXCSR without a counterpart in FCSR: denormal exception and its mask, DAZ, FTZ.
 const KEPT: u32 = 1 << 1 | 1 << 6 | 1 << 8 | 1 << 15;
 
-/// Sets MXCSR.
+/// Writes MXCSR.
 pub(crate) fn set_control(state: &mut State, value: u32) {
     let mut fcsr = [0, 3, 2, 1][(value >> 13 & 3) as usize] << 8;
     for (mxcsr, bit) in [(0, 4), (2, 3), (3, 2), (4, 1), (5, 0)] {
@@ -176,7 +175,7 @@ impl Machine<'_> {
     fn pop_operand(&mut self) -> Done {
         let bytes = self.instruction.memory_size().size().max(2);
         let value = self.pop(bytes)?;
-        // An address by the stack pointer is computed with the new one.
+        // An address relative to RSP uses the incremented RSP.
         let stored = self.write(0, value);
         if stored.is_err() {
             self.add(STACK_POINTER, -(bytes as i64));
@@ -200,7 +199,7 @@ impl Machine<'_> {
         }
     }
 
-    /// MXCSR, and all of the floating-point state, from and to memory.
+    /// LDMXCSR, STMXCSR, FXSAVE and FXRSTOR.
     fn move_control(&mut self) -> Done {
         use Mnemonic::*;
         match self.instruction.mnemonic() {
@@ -257,7 +256,7 @@ impl Machine<'_> {
         self.state.set_r(number, sum);
     }
 
-    /// The memory operand's address.
+    /// The address of the memory operand.
     pub fn address(&self) -> u64 {
         let i = &self.instruction;
         let base = i.memory_base();
@@ -464,7 +463,7 @@ impl Machine<'_> {
             return self.write(0, a);
         }
         let (a128, b128) = (u128::from(a), u128::from(b));
-        // Beyond its width, which the manual leaves open, the operand is taken to follow itself.
+        // Shifts beyond the width are undefined in the manual. Here, the operand is repeated.
         let (new, carry) = if i.mnemonic() == Mnemonic::Shld {
             let whole = a128 << bits | b128;
             let whole = if count > bits { whole << (count - bits).min(127) } else { whole };
@@ -481,7 +480,7 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// ZF, SF and PF.
+    /// Sets ZF, SF and PF.
     fn set_result_flags(&mut self, value: u64, bytes: usize) {
         self.set_flag(ZF, value & mask(bytes) == 0);
         self.set_flag(SF, sign(value, bytes));
@@ -544,7 +543,7 @@ impl Machine<'_> {
         };
         let mut rounds = 0;
         while !repeats || self.state.r(RCX) != 0 {
-            if rounds == MOST_ROUNDS {
+            if rounds == MAX_ROUNDS {
                 self.is_interrupted = true;
                 break;
             }
@@ -610,7 +609,7 @@ impl Machine<'_> {
         self.set_result_flags(result, bytes);
     }
 
-    /// As fast as the processor that `cpuid` names: nanoseconds.
+    /// RDTSC and RDTSCP. The counter runs in nanoseconds.
     fn read_clock(&mut self) {
         let nanoseconds = self.memory.clock_ns();
         self.state.set_r(RAX, nanoseconds & mask(4));

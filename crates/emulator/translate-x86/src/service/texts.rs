@@ -1,6 +1,5 @@
-//! String comparisons of SSE4.2.
-//! Not REP's instructions on strings.
-//! Source: Intel SDM, volume 1, section 12.10 (SSE4.2 string and text processing); volume 2, section 4.1.
+//! The string comparisons of SSE4.2. Source: Intel SDM, volume 1, section 12.10 (SSE4.2 string and text processing);
+//! volume 2, section 4.1.
 
 use iced_x86::Mnemonic;
 
@@ -8,7 +7,7 @@ use super::{AF, CF, Done, Machine, OF, PF, SF, ZF};
 use crate::code::old;
 use crate::registers::*;
 
-/// One of the two strings: its elements, and how many of them count.
+/// One of the two strings: its elements and its length.
 struct Text {
     elements: Vec<i64>,
     length: usize,
@@ -37,7 +36,7 @@ impl Text {
     }
 }
 
-/// Of each element of `text` whether it is what `set` asks for, by bits 2 and 3 of the order.
+/// A mask of the elements of `text` that match `set`, with the aggregation in bits 2 and 3 of the immediate.
 fn matches(set: &Text, text: &Text, order: u8) -> u32 {
     let count = text.elements.len();
     let of = |at: usize| match order >> 2 & 3 {
@@ -56,7 +55,7 @@ fn matches(set: &Text, text: &Text, order: u8) -> u32 {
 }
 
 impl Machine<'_> {
-    /// The length that a register says, of 32 bits or 64.
+    /// The explicit length in a register of 32 or 64 bits.
     fn told_length(&self, register: u8, is_wide: bool) -> u64 {
         let value = self.state.r(register);
         if is_wide { (value as i64).unsigned_abs() } else { (value as i32).unsigned_abs().into() }
@@ -102,7 +101,7 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// XMM0 becomes a mask, of bits or of elements.
+    /// Writes a bit mask or an element mask to XMM0.
     fn put_mask(&mut self, found: u32, count: usize, of_elements: bool) {
         let mut out = [0; 32];
         if of_elements {

@@ -1,7 +1,6 @@
-//! Rare instructions on vectors, executed by the engine: gathers at unusual addresses, sums of differences, products, string comparisons,
-//! reciprocals, halves as floating-point numbers.
-//! Not those that LoongArch has an instruction or a few for.
-//! Source: Intel SDM, volume 2; volume 1, section 14 (AVX).
+//! Rare vector instructions that the engine executes: gathers with unusual addresses, sums of absolute differences, dot
+//! products, string comparisons, reciprocals, half-precision conversions. Source: Intel SDM, volume 2; volume 1,
+//! section 14 (AVX).
 
 use iced_x86::{Mnemonic, OpKind, Register};
 use longma_loongarch::State;
@@ -13,10 +12,10 @@ use crate::code::{first, is_vex, last, old};
 use crate::registers::*;
 use longma_loongarch::Trap;
 
-/// 256 bits.
+/// A 256-bit value.
 pub(super) type Wide = [u8; 32];
 
-/// All of a YMM register.
+/// The value of a YMM register.
 fn whole(state: &State, n: usize) -> Wide {
     let low = state.v[16 + n].0;
     let high = upper(state, n);
@@ -44,7 +43,7 @@ fn double(bytes: &[u8], at: usize) -> Double {
     Double::from_bits(lane(bytes, at, 8).into())
 }
 
-/// The rounding of MXCSR, by its number there.
+/// The rounding mode with this encoding in MXCSR.
 fn rounding(number: u32) -> Round {
     match number & 3 {
         0 => Round::NearestTiesToEven,
@@ -55,7 +54,7 @@ fn rounding(number: u32) -> Round {
 }
 
 impl Machine<'_> {
-    /// Executes an instruction of this file; `None` if it is none.
+    /// Executes a vector instruction. `None` if it is unknown.
     pub(super) fn vectors(&mut self) -> Option<Done> {
         use Mnemonic::*;
         Some(match old(&self.instruction) {
@@ -82,7 +81,7 @@ impl Machine<'_> {
         })
     }
 
-    /// A vector operand, of a register all of it, of memory what there is.
+    /// The value of a vector operand: a whole register, or memory padded with zeros.
     pub(super) fn vector_in(&self, operand: u32) -> Result<Wide, Trap> {
         let i = &self.instruction;
         if i.op_kind(operand) == OpKind::Register {
@@ -94,7 +93,7 @@ impl Machine<'_> {
         Ok(bytes)
     }
 
-    /// Writes so many bytes of a register: AVX clears those above, SSE keeps them.
+    /// Writes a vector register. VEX-encoded instructions clear the bits above the operand, others preserve them.
     pub(super) fn vector_out(&mut self, register: Register, value: &Wide) {
         let n = register.number();
         let at = |lane: usize| u64::from_le_bytes(std::array::from_fn(|byte| value[8 * lane + byte]));
@@ -108,12 +107,12 @@ impl Machine<'_> {
         Ok([self.vector_in(first(&self.instruction))?, self.vector_in(last(&self.instruction))?])
     }
 
-    /// The bytes that the instruction works on.
+    /// The operand size in bytes.
     fn width(&self) -> usize {
         if self.instruction.op0_register().is_ymm() { 32 } else { 16 }
     }
 
-    /// Reciprocals, which processors give with 12 bits and which are exact here.
+    /// RCPPS, RSQRTPS and their scalar forms. The manual requires 12 bits of precision; the results here are exact.
     fn estimate(&mut self) -> Done {
         use Mnemonic::*;
         let i = self.instruction;
@@ -134,7 +133,7 @@ impl Machine<'_> {
         rounding(super::control(self.state) >> 13)
     }
 
-    /// DPPS and DPPD; their exceptions are not noted.
+    /// DPPS and DPPD. Exceptions are not recorded.
     fn dot_product(&mut self) -> Done {
         let i = self.instruction;
         let [a, b] = self.sources()?;
@@ -211,7 +210,7 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// Gathers by indices of so many bytes. What has been read when an access fails stays.
+    /// Gathers with indices of `index_bytes` bytes. Elements loaded before a fault are kept.
     fn gather(&mut self, index_bytes: usize) -> Done {
         let i = self.instruction;
         let (d, chooser, index) = (i.op0_register(), i.op2_register(), i.memory_index());

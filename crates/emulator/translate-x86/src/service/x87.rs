@@ -1,6 +1,6 @@
-//! x87, executed by the engine, with 80 bits.
-//! Not exceptions that trap, nor precision control: results have 64 bits of mantissa. Functions such as FSIN have the precision of a double.
-//! Source: Intel SDM, volume 1, chapter 8, and volume 2.
+//! x87 instructions, executed by the engine with 80-bit precision. Unmasked exceptions and precision control are not
+//! implemented: results always have 64 bits of mantissa. Transcendental functions have double precision. Source: Intel
+//! SDM, volume 1, chapter 8, and volume 2.
 
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 use longma_loongarch::{State, Trap};
@@ -10,27 +10,27 @@ use rustc_apfloat::{Category, Float, FloatConvert, Round};
 use super::{AF, CF, Done, Machine, OF, PF, SF, ZF};
 use crate::registers::{X87_EXPONENTS, X87_MANTISSAS, X87_WORDS, flags_of, set_flags_of};
 
-/// Where a register file of eight starts, and what is said of it.
+/// The control, status and tag words.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Words {
     pub control: u16,
     pub status: u16,
-    /// A bit a register, by its own number.
+    /// A mask of empty physical registers.
     pub empty: u8,
 }
 
 const INITIAL_CONTROL: u16 = 0x37f;
-/// The words at the beginning.
+/// The initial words.
 pub(crate) const INITIAL_WORDS: u64 = INITIAL_CONTROL as u64 | 0xff << 32;
 
-/// The words of a thread.
+/// Reads the words of a thread.
 pub(super) fn words(state: &State) -> Words {
     let all = state.lbt.scratch[usize::from(X87_WORDS)];
     let status = (all >> 16) as u16 & !0x3800 | u16::from(state.lbt.top & 7) << 11;
     Words { control: all as u16, status, empty: (all >> 32) as u8 }
 }
 
-/// Sets the words of a thread.
+/// Writes the words of a thread.
 pub(super) fn set_words(state: &mut State, words: Words) {
     state.lbt.top = (words.status >> 11 & 7) as u8;
     let kept = state.lbt.scratch[usize::from(X87_WORDS)] & KEPT_FLAGS;
@@ -38,18 +38,18 @@ pub(super) fn set_words(state: &mut State, words: Words) {
         kept | u64::from(words.control) | u64::from(words.status) << 16 | u64::from(words.empty) << 32;
 }
 
-/// ID and AC of RFLAGS: a processor where they can be changed has CPUID and is no 80386. They do nothing here, and are kept where x87's words
-/// leave room.
+/// ID and AC of RFLAGS. Programs test whether they can be changed to detect CPUID. They have no effect, and are stored
+/// in free bits of the x87 words.
 const UNCOMPUTED: u64 = 1 << 21 | 1 << 18;
 const KEPT_SHIFT: u32 = 40;
 const KEPT_FLAGS: u64 = UNCOMPUTED << KEPT_SHIFT;
 
-/// The flags that nothing computes.
+/// Reads ID and AC.
 pub(crate) fn kept_flags(state: &State) -> u64 {
     (state.lbt.scratch[usize::from(X87_WORDS)] & KEPT_FLAGS) >> KEPT_SHIFT
 }
 
-/// Sets them from RFLAGS.
+/// Sets ID and AC from RFLAGS.
 pub(crate) fn keep_flags(state: &mut State, flags: u64) {
     let words = &mut state.lbt.scratch[usize::from(X87_WORDS)];
     *words = *words & !KEPT_FLAGS | (flags & UNCOMPUTED) << KEPT_SHIFT;
@@ -64,14 +64,14 @@ fn physical(state: &State, number: u8) -> usize {
     usize::from(state.lbt.top.wrapping_add(number) & 7)
 }
 
-/// Mantissa, and sign and exponent, of a register counted from the top.
+/// Mantissa, and sign with exponent, of stack register `number`.
 pub(super) fn bits(state: &State, number: u8) -> (u64, u16) {
     let at = physical(state, number);
     let mantissa = state.v[usize::from(X87_MANTISSAS) + at / 4].0[at % 4];
     (mantissa, (state.v[usize::from(X87_EXPONENTS)].0[at / 4] >> (16 * (at % 4))) as u16)
 }
 
-/// Sets a register counted from the top, and nothing else.
+/// Sets stack register `number` without changing its tag.
 pub(super) fn set_bits(state: &mut State, number: u8, (mantissa, exponent): (u64, u16)) {
     let at = physical(state, number);
     state.v[usize::from(X87_MANTISSAS) + at / 4].0[at % 4] = mantissa;
@@ -80,7 +80,7 @@ pub(super) fn set_bits(state: &mut State, number: u8, (mantissa, exponent): (u64
     *word = *word & !(0xffff << shift) | u64::from(exponent) << shift;
 }
 
-/// Whether it is an instruction of x87.
+/// Whether an instruction belongs to x87.
 pub(super) fn is_known(i: &Instruction) -> bool {
     let code = format_mnemonic(i);
     code.starts_with('F') && !code.starts_with("FX")
@@ -107,13 +107,13 @@ fn double(value: f64) -> Extended {
     Double::from_bits(value.to_bits().into()).convert(&mut false).value
 }
 
-/// A host's function of doubles.
+/// Converts a value for the host's double-precision functions.
 fn by_double(value: Extended) -> f64 {
     let near: Double = value.convert(&mut false).value;
     f64::from_bits(near.to_bits() as u64)
 }
 
-/// The square root, to nearest.
+/// The square root, rounded to nearest.
 fn root(value: Extended) -> Extended {
     if value.is_negative() && !value.is_zero() || value.is_nan() {
         return if value.is_nan() { value } else { -Extended::NAN };
@@ -123,7 +123,7 @@ fn root(value: Extended) -> Extended {
     }
     let exponent = value.ilogb();
     let even = exponent & !1;
-    // Between 1 and 4, with 62 more bits behind the point than a mantissa has.
+    // A value between 1 and 4, with 62 more fraction bits than a mantissa has.
     let mantissa = value.scalbn(-even).scalbn(63).to_u128(128).value;
     let wide = mantissa << 63;
     let mut low: u128 = 0;
@@ -142,12 +142,12 @@ struct Stack<'a, 'b> {
     m: &'a mut Machine<'b>,
 }
 
-/// Executes an instruction of x87.
+/// Executes an x87 instruction.
 pub(super) fn execute(machine: &mut Machine) -> Done {
     Stack { m: machine }.execute()
 }
 
-/// What is computed of two numbers.
+/// The result of an arithmetic instruction.
 fn combine(name: &str, a: Extended, b: Extended, round: Round) -> Extended {
     match name {
         "ADD" => a.add_r(b, round).value,
@@ -202,7 +202,7 @@ impl Stack<'_, '_> {
         self.turn(1);
     }
 
-    /// The number of a register operand.
+    /// The stack index of a register operand.
     fn number(&self, operand: u32) -> u8 {
         let i = &self.m.instruction;
         let register = if operand < i.op_count() { i.op_register(operand) } else { Register::ST1 };
@@ -343,7 +343,7 @@ impl Stack<'_, '_> {
         Ok(())
     }
 
-    /// FCMOVcc; false if there is no such condition.
+    /// FCMOVcc. Returns false if the condition does not exist.
     fn conditional_move(&mut self, condition: &str) -> bool {
         let flags = flags_of(self.m.state);
         let (negated, condition) = match condition.strip_prefix('N') {
@@ -498,7 +498,7 @@ impl Stack<'_, '_> {
         Ok(true)
     }
 
-    /// FPREM, which truncates, and FPREM1, which rounds to the nearest.
+    /// FPREM, which truncates, and FPREM1, which rounds to nearest.
     fn remainder(&mut self, truncates: bool, x: Extended, y: Extended) {
         let rest = if truncates { x.c_fmod(y).value } else { x.ieee_rem(y).value };
         let to = if truncates { Round::TowardZero } else { Round::NearestTiesToEven };

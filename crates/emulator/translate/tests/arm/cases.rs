@@ -1,11 +1,10 @@
-//! Random instructions and states.
-//! Not what becomes of them.
+//! Random A64 instructions and register contents.
 
 use longma_translate_arm::instruction::{Instruction, Op, decode};
 
 use super::machine::{MIDDLE, POINTER, WORDS};
 
-/// A generator of numbers that is the same everywhere.
+/// A deterministic xorshift generator.
 pub struct Random(pub u64);
 
 impl Random {
@@ -25,10 +24,10 @@ impl Random {
     }
 }
 
-/// The base of accesses.
+/// The base register of accesses.
 const BASE: u32 = 29;
 
-/// What is not the same everywhere, or goes elsewhere.
+/// Instructions whose result depends on the machine, and jumps.
 pub fn is_excluded(i: Instruction) -> bool {
     use Op::*;
     let name = i.mnemonic();
@@ -44,7 +43,7 @@ pub fn is_memory(i: Instruction) -> bool {
     i.text(0).to_string().contains('[')
 }
 
-/// An instruction of the pattern, with operands that give the same everywhere. Registers that index come second.
+/// An instance of the pattern whose result is architecturally defined, and its index register if it has one.
 pub fn instruction(matched: u32, mask: u32, random: &mut Random) -> Option<(Instruction, Option<u32>)> {
     let mut word = matched | random.next() as u32 & !mask;
     let mut index = None;
@@ -77,7 +76,7 @@ pub fn instruction(matched: u32, mask: u32, random: &mut Random) -> Option<(Inst
         }
     }
     let found = decode(word)?;
-    // Literals are read from the program itself.
+    // Literals are read from the test program itself.
     if word >> 27 & 7 == 3 && word >> 24 & 3 == 0 {
         let word = word & !(0x7ffff << 5) | (random.below(60) as u32) << 5;
         return Some((decode(word)?, None));
@@ -88,7 +87,7 @@ pub fn instruction(matched: u32, mask: u32, random: &mut Random) -> Option<(Inst
     Some((found, index))
 }
 
-/// Whether an access does the same everywhere: what is loaded goes elsewhere than to the base, and two registers are two.
+/// Whether an access is architecturally predictable: it does not load its base, and the two registers of a pair differ.
 fn is_predictable(word: u32, mask: u32, text: &str, has_index: bool) -> bool {
     let starts = |names: &[&str]| names.iter().any(|name| text.starts_with(name));
     let is_vector = word >> 26 & 1 == 1;
@@ -101,7 +100,7 @@ fn is_predictable(word: u32, mask: u32, text: &str, has_index: bool) -> bool {
     !same && (is_vector || !(bad(number(0)) || has_two && bad(number(10)) || other))
 }
 
-/// A number of 64 bits such as programs have, and others.
+/// A random 64-bit number, often one that is common in programs.
 pub fn number(random: &mut Random) -> u64 {
     let bits = random.next();
     match random.below(10) {
@@ -158,7 +157,7 @@ fn single(random: &mut Random) -> u32 {
     }
 }
 
-/// A state; of vectors, half hold singles.
+/// Random registers. Half of the vectors hold singles.
 pub fn state(random: &mut Random) -> [u64; WORDS] {
     let mut state = [0; WORDS];
     for (at, value) in state.iter_mut().enumerate() {
@@ -173,7 +172,7 @@ pub fn state(random: &mut Random) -> [u64; WORDS] {
     state
 }
 
-/// A register that indexes is small, with anything above that does not count.
+/// Makes an index register small, with random bits where the extension ignores them.
 pub fn limit_index(state: &mut [u64; WORDS], register: u32, word: u32, random: &mut Random) {
     let value = random.below(0x200) as i64 - 0x100;
     state[register as usize] = match word >> 13 & 7 {

@@ -1,7 +1,7 @@
-//! The decoder and the printer.
+//! The A64 decoder and disassembler.
 
 use longma_translate::front_end::{Exit, FrontEnd as _};
-use longma_translate::parts::Options;
+use longma_translate::optimizations::Options;
 use longma_translate_arm::Aarch64;
 use longma_translate_arm::instruction::{decode, patterns};
 use proptest::prelude::*;
@@ -31,20 +31,20 @@ fn instructions_print_as_they_are_written() {
 }
 
 #[test]
-fn words_that_the_manual_leaves_open_are_no_instructions() {
-    // UDF, a shift by more than a word has, a mask of all ones, a system register of the kernel.
+fn unallocated_words_are_not_decoded() {
+    // UDF, a shift by more than the register width, a bitmask of all ones, a system register of EL1.
     for word in [0x0000_0000, 0x0000_1234, 0x0b00_8000, 0x1200_7c00, 0xd518_1000, 0xffff_ffff] {
         assert_eq!(decode(word), None, "{word:#010x} is {}", text(word));
     }
 }
 
-/// A word that is an instruction, mostly.
+/// A word that is a valid instruction in most cases.
 fn word() -> impl Strategy<Value = u32> {
     let rows: Vec<(u32, u32)> = patterns().collect();
     (0..rows.len(), any::<u32>()).prop_map(move |(row, bits)| rows[row].0 | bits & !rows[row].1)
 }
 
-/// Instructions between registers of which many lie in memory, many of them comparisons and what reads their flags.
+/// Instructions whose registers are mostly in spill slots, many of them comparisons and users of flags.
 fn crowded() -> impl Strategy<Value = u32> {
     let register = || prop::sample::select(vec![5u32, 6, 7, 16, 25, 26, 27, 28, 0, 31]);
     let sets_or_reads = |(value, _): &(u32, u32)| {
@@ -64,14 +64,14 @@ fn crowded() -> impl Strategy<Value = u32> {
 
 proptest! {
     #[test]
-    fn any_words_become_code(words in prop::collection::vec(word(), 1..60)) {
+    fn any_words_can_be_translated(words in prop::collection::vec(word(), 1..60)) {
         let fetch = |pc: u64| words.get(pc as usize / 4).copied();
         let unit = Aarch64::translate(0, None, &fetch, &|_| false, &Options::default());
         prop_assert!(!unit.words.is_empty() && unit.entries.iter().any(|(pc, _)| *pc == 0));
     }
 
     #[test]
-    fn any_word_is_an_instruction_that_prints_or_none(word: u32, pc: u64) {
+    fn any_word_decodes_to_a_printable_instruction_or_none(word: u32, pc: u64) {
         if let Some(instruction) = decode(word) {
             let text = instruction.text(pc & !3).to_string();
             prop_assert!(!text.is_empty());
@@ -82,9 +82,9 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(20_000))]
 
-    /// Of registers that lie in memory an instruction's code needs temporary ones, of which there are few.
+    /// Registers in spill slots need temporary host registers, of which there are few.
     #[test]
-    fn every_instruction_has_registers_enough(words in prop::collection::vec(crowded(), 1..20)) {
+    fn no_instruction_runs_out_of_temporary_registers(words in prop::collection::vec(crowded(), 1..20)) {
         let fetch = |pc: u64| words.get(pc as usize / 4).copied();
         let unit = Aarch64::translate(0, None, &fetch, &|_| false, &Options::default());
         for (at, exit) in &unit.exits {

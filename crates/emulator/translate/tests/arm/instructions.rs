@@ -1,11 +1,11 @@
-//! Every row of the table on random states.
+//! Compares each row of the instruction table on random states.
 
 use longma_translate_arm::instruction::{decode, patterns};
 
 use super::cases::{Random, instruction, limit_index, state};
 use super::machine::{Case, can_compare, differences};
 
-/// Cases of every row that can be compared, so many of each.
+/// `of_each` cases for each row that can be compared, and the number of such rows.
 fn cases(of_each: usize, seed: u64) -> (Vec<Case>, usize) {
     let mut random = Random(seed);
     let (mut cases, mut rows) = (Vec::new(), 0);
@@ -37,7 +37,7 @@ fn text(case: &Case) -> String {
 }
 
 #[test]
-fn every_instruction_does_on_random_states_what_qemu_does() {
+fn every_instruction_matches_qemu_on_random_states() {
     if !can_compare() {
         return;
     }

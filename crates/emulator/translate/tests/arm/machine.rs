@@ -1,26 +1,25 @@
-//! A program that loads states, executes instructions and keeps what came of it: under QEMU, and translated.
-//! Not which instructions.
+//! A program that loads states, executes instructions and stores the results, run under QEMU and translated.
 
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 use longma_loongarch::{Environment, State, Trap, decode as decode_word, semantics};
 use longma_translate::engine::{Engine, Layout};
-use longma_translate::front_end::{Exit, FrontEnd, Served};
-use longma_translate::parts::Parts as Choice;
-use longma_translate_arm::registers::{Place, SLOT_BYTES, SLOTS, TABLE, place};
+use longma_translate::front_end::{Exit, FrontEnd, ServiceResult};
+use longma_translate::optimizations::Optimizations;
+use longma_translate_arm::registers::{Location, SLOT_BYTES, SLOTS, TABLE, place};
 use longma_translate_arm::{Aarch64, serve};
 
-use crate::parts::Parts;
+use crate::test_memory::TestMemory;
 
 const BASE: u64 = 0x1_0000;
 const CODE: u64 = 0x1000_0000;
 const CODE_BYTES: u64 = 64 << 20;
 const TABLE_AT: u64 = 0x2000_0000;
-/// What loads and stores access.
+/// The memory that loads and stores access.
 pub const DATA_AT: u64 = 0x1c_0000;
 const DATA_BYTES: u64 = 0x2_0000;
-/// Where the base of accesses points to, and the stack pointer.
+/// The initial value of the base register and of the stack pointer.
 pub const MIDDLE: u64 = DATA_AT + 0x4000;
 const STATE_AT: u64 = 0x20_0000;
 const RESULTS_AT: u64 = 0x30_0000;
@@ -29,10 +28,10 @@ const LIMIT: u64 = 0x50_0000;
 /// x0 to x29, the stack pointer, NZCV, and the vectors.
 pub const WORDS: usize = 32 + 64;
 const CASE_BYTES: usize = WORDS * 8;
-/// The register that points to the state: no case may use it.
+/// The register that points to the saved state. Cases must not use it.
 pub const POINTER: u32 = 30;
-/// So many cases go into one program.
-pub const MOST_CASES: usize = 400;
+/// The maximum number of cases in one program.
+pub const MAX_CASES: usize = 400;
 
 /// Instructions and the state before them.
 #[derive(Clone, Debug)]
@@ -46,7 +45,7 @@ fn wide(words: &mut Vec<u32>, register: u32, value: u64) {
     words.push(0xf2a0_0000 | ((value >> 16) as u32) << 5 | register);
 }
 
-/// ldr or str of x`register` or q`register` at a word of the state.
+/// ldr or str of x`register` at a word of the state.
 fn general(loads: bool, register: u32, word: u32) -> u32 {
     (if loads { 0xf940_0000 } else { 0xf900_0000 }) | word << 10 | POINTER << 5 | register
 }
@@ -55,7 +54,8 @@ fn vector(loads: bool, register: u32, word: u32) -> u32 {
     (if loads { 0x3dc0_0000 } else { 0x3d80_0000 }) | (word / 2) << 10 | POINTER << 5 | register
 }
 
-/// The words of the program, and where those of the cases are: each case loads its registers, executes its instructions, and keeps what came of it.
+/// The program's words, and the addresses of the cases' own instructions. Each case loads its registers, executes its
+/// instructions and stores the result.
 fn program(cases: &[Case]) -> (Vec<u32>, Vec<u64>) {
     let (mut words, mut own) = (Vec::new(), Vec::new());
     for (index, case) in cases.iter().enumerate() {
@@ -87,11 +87,11 @@ fn program(cases: &[Case]) -> (Vec<u32>, Vec<u64>) {
     (words, own)
 }
 
-/// The memory from [`BASE`] on, as the program begins, and where the cases' own instructions are.
+/// The initial memory from [`BASE`] on, and the addresses of the cases' own instructions.
 fn image(cases: &[Case]) -> (Vec<u8>, Vec<u64>) {
     let (words, own) = program(cases);
     let mut image: Vec<u8> = words.into_iter().flat_map(u32::to_le_bytes).collect();
-    assert!(image.len() as u64 + BASE < DATA_AT && cases.len() <= MOST_CASES);
+    assert!(image.len() as u64 + BASE < DATA_AT && cases.len() <= MAX_CASES);
     image.resize((DATA_AT - BASE) as usize, 0);
     image.extend((0..DATA_BYTES).map(|byte| ((byte * 37) >> 3) as u8 ^ byte as u8));
     image.resize((STATE_AT - BASE) as usize, 0);
@@ -117,7 +117,7 @@ fn elf(image: &[u8]) -> Vec<u8> {
     file
 }
 
-/// False, said on standard error, where there is no `qemu-aarch64`.
+/// Whether `qemu-aarch64` is installed; prints a message if not.
 pub fn can_compare() -> bool {
     let found =
         Command::new("qemu-aarch64").arg("--version").output().is_ok_and(|done| done.status.success());
@@ -127,7 +127,7 @@ pub fn can_compare() -> bool {
     found
 }
 
-/// What the program writes under QEMU.
+/// The program's output under QEMU.
 fn reference(image: &[u8]) -> Vec<u8> {
     let folder = tempfile::tempdir().expect("the folder for temporary files can be written");
     let path = folder.path().join("program");
@@ -139,22 +139,25 @@ fn reference(image: &[u8]) -> Vec<u8> {
     done.stdout
 }
 
-/// What it writes when it is translated and its LoongArch code interpreted. Every `often`th time at one of the
-/// places in `own` where a signal could come, everything is brought into its form and code from there on is entered anew.
-fn translated(image: &[u8], own: &[u64], often: Option<u64>, parts: Choice) -> Vec<u8> {
+/// The program's output when translated and interpreted. At every `often`th interruptible position in `own`, all
+/// pending registers are written and execution reenters at that source address.
+fn translated(image: &[u8], own: &[u64], often: Option<u64>, optimizations: Optimizations) -> Vec<u8> {
     let mut low = vec![0; LIMIT as usize];
     low[BASE as usize..][..image.len()].copy_from_slice(image);
-    let memory =
-        Parts::new([(0, low), (CODE, vec![0; CODE_BYTES as usize]), (TABLE_AT, vec![0; LIMIT as usize])]);
+    let memory = TestMemory::new([
+        (0, low),
+        (CODE, vec![0; CODE_BYTES as usize]),
+        (TABLE_AT, vec![0; LIMIT as usize]),
+    ]);
     const { assert!(SLOTS_AT + SLOT_BYTES < LIMIT) };
     let layout = Layout { code: CODE..CODE + CODE_BYTES, table: TABLE_AT, limit: LIMIT };
-    let mut engine = Engine::<Aarch64>::new(layout, parts);
+    let mut engine = Engine::<Aarch64>::new(layout, optimizations);
     let mut state = State::default();
     state.set_r(TABLE, TABLE_AT);
     state.set_r(SLOTS, SLOTS_AT);
     state.pc = engine.code_of(BASE, &memory).expect("there is code");
     let x = |state: &State, number| match place(number) {
-        Place::Register(register) => state.r(register),
+        Location::Register(register) => state.r(register),
         _ => unreachable!("arguments are in registers"),
     };
     let (mut written, mut places) = (Vec::new(), 0u64);
@@ -180,7 +183,7 @@ fn translated(image: &[u8], own: &[u64], often: Option<u64>, parts: Choice) -> V
                 state.pc = engine.follow(state.pc, pc, &memory).expect("there is code");
             }
             (Trap::Break(_), Some(Exit::Service(instruction))) => {
-                assert_eq!(serve(instruction, &mut state, &memory), Served::Done);
+                assert_eq!(serve(instruction, &mut state, &memory), ServiceResult::Done);
                 state.pc += 4;
             }
             (Trap::Syscall(_), _) if x(&state, 8) == 94 => return written,
@@ -197,22 +200,22 @@ fn translated(image: &[u8], own: &[u64], often: Option<u64>, parts: Choice) -> V
     }
 }
 
-/// What differs between QEMU's results and the translation's, in words; `text` says what a case is.
+/// The differences between QEMU's results and the translation's. `text` describes a case.
 pub fn differences(cases: &[Case], often: Option<u64>, text: &dyn Fn(&Case) -> String) -> Vec<String> {
-    differences_with(Choice::default(), cases, often, text)
+    differences_with(Optimizations::default(), cases, often, text)
 }
 
-/// The same with these parts of translation.
+/// Like [`differences`], with this set of optimizations.
 pub fn differences_with(
-    parts: Choice,
+    optimizations: Optimizations,
     cases: &[Case],
     often: Option<u64>,
     text: &dyn Fn(&Case) -> String,
 ) -> Vec<String> {
     let mut wrong = Vec::new();
-    for cases in cases.chunks(MOST_CASES) {
+    for cases in cases.chunks(MAX_CASES) {
         let (image, own) = image(cases);
-        let (wanted, found) = (reference(&image), translated(&image, &own, often, parts));
+        let (wanted, found) = (reference(&image), translated(&image, &own, often, optimizations));
         assert_eq!(wanted.len(), found.len());
         let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("eight"));
         for (at, (wanted, found)) in wanted.chunks(8).zip(found.chunks(8)).enumerate() {

@@ -1,19 +1,20 @@
-//! Random sequences: flags that are read by conditions, branches, exclusive pairs; some interrupted where a signal could come.
+//! Random sequences with conditional instructions, branches and exclusive pairs, some interrupted where a signal can
+//! arrive.
 
 use longma_translate_arm::instruction::{Op, decode, patterns};
 
 use super::cases::{Random, instruction, is_memory, number, state};
 use super::machine::{Case, MIDDLE, can_compare, differences, differences_with};
-use crate::parts::choices;
+use crate::test_memory::choices;
 
-/// tst xzr, xzr: nobody reads the flags that were there.
+/// tst xzr, xzr, which makes previous flags dead.
 const FORGET: u32 = 0xea1f_03ff;
 
 /// A sequence of up to eight instructions, with branches over some of them.
 fn sequence(patterns: &[(u32, u32)], random: &mut Random) -> Vec<u32> {
     let mut words = Vec::new();
     let length = 2 + random.below(7) as usize;
-    // No branch goes between an access and what sets its base.
+    // A branch could skip the instruction that sets the base of an access, so only half of the sequences have branches.
     let has_branches = random.below(2) == 0;
     while words.len() < length {
         let left = length.saturating_sub(words.len()) as u64;
@@ -50,7 +51,7 @@ fn sequence(patterns: &[(u32, u32)], random: &mut Random) -> Vec<u32> {
                     && i.word >> 5 & 31 == 29
                     && i.word >> 27 & 7 != 3
                 {
-                    // The base may have been changed: movz, movk.
+                    // Reset the base, which an earlier access may have changed: movz, movk.
                     words.extend([
                         0xd280_0000 | (MIDDLE as u32 & 0xffff) << 5 | 29,
                         0xf2a0_0000 | (MIDDLE as u32 >> 16) << 5 | 29,
@@ -68,7 +69,7 @@ fn sequence(patterns: &[(u32, u32)], random: &mut Random) -> Vec<u32> {
     words
 }
 
-/// CMP, CMN, TST or CCMP of few registers, so that operands are equal now and then, or ADDS and SUBS.
+/// CMP, CMN, TST or CCMP of few registers, so that operands are sometimes equal; ADDS or SUBS.
 fn compare(random: &mut Random) -> u32 {
     let mut register = |count| random.below(count) as u32;
     let (d, n, m) = (register(30), register(4), register(4));
@@ -86,7 +87,7 @@ fn compare(random: &mut Random) -> u32 {
     }
 }
 
-/// CSEL and its kin, ADC, SBC, FCSEL.
+/// CSEL, CSINC, CSINV, CSNEG, ADC, SBC, FCSEL
 fn select(random: &mut Random) -> u32 {
     let mut register = |count| random.below(count) as u32;
     let (d, n, m, wide) = (register(29), register(29), register(29), register(2) << 31);
@@ -102,12 +103,12 @@ fn select(random: &mut Random) -> u32 {
     }
 }
 
-/// Whether one of the places where words name registers has this one.
+/// Whether any register field of a word names this register.
 fn names(word: u32, register: u32) -> bool {
     [0, 5, 10, 16].iter().any(|at| word >> at & 31 == register)
 }
 
-/// What moves a pointer, or is near one that has moved.
+/// An instruction that moves a pointer, or accesses memory near it.
 fn stepping(random: &mut Random) -> u32 {
     let register = random.below(27) as u32;
     let near = (random.below(5) as i32 - 2) as u32 & 0x1ff;
@@ -124,7 +125,7 @@ fn stepping(random: &mut Random) -> u32 {
     }
 }
 
-/// A loop of a few rounds, in it accesses and branches over some of its instructions; maybe a loop within.
+/// A loop with a few iterations, with accesses and forward branches, possibly with a nested loop.
 fn rounds(patterns: &[(u32, u32)], random: &mut Random, depth: u64) -> Vec<u32> {
     let counter = if depth == 0 { 27 } else { random.below(27) as u32 };
     let mut body: Vec<u32> = Vec::new();
@@ -152,7 +153,7 @@ fn rounds(patterns: &[(u32, u32)], random: &mut Random, depth: u64) -> Vec<u32> 
             _ => {
                 let (matched, mask) = patterns[random.below(patterns.len() as u64) as usize];
                 let Some((i, index)) = instruction(matched, mask, random) else { continue };
-                // CASP writes registers that it does not name.
+                // CASP writes registers that no field names.
                 let is_plain =
                     !matches!(i.op, Op::Adr | Op::Adrp | Op::CaspW | Op::CaspX) && i.word >> 27 & 7 != 3;
                 let is_near = is_memory(i) && index.is_none() && i.word >> 5 & 31 == 29;
@@ -161,7 +162,7 @@ fn rounds(patterns: &[(u32, u32)], random: &mut Random, depth: u64) -> Vec<u32> 
                     continue;
                 }
                 if is_near {
-                    // The base as it was, before and behind: movz, movk.
+                    // Set the base before and after: movz, movk.
                     let [low, high] =
                         [MIDDLE as u32 & 0xffff, MIDDLE as u32 >> 16].map(|half| half << 5 | 29);
                     let base = [0xd280_0000 | low, 0xf2a0_0000 | high];
@@ -195,7 +196,7 @@ fn loops(count: usize, seed: u64) -> Vec<Case> {
     let patterns: Vec<(u32, u32)> = patterns().collect();
     let mut case = || {
         let state = state(&mut random);
-        // The base of accesses: movz, movk.
+        // Set the base of accesses: movz, movk.
         let mut words = vec![
             0xd280_0000 | (MIDDLE as u32 & 0xffff) << 5 | 29,
             0xf2a0_0000 | (MIDDLE as u32 >> 16) << 5 | 29,
@@ -208,7 +209,7 @@ fn loops(count: usize, seed: u64) -> Vec<Case> {
 }
 
 #[test]
-fn loops_do_what_qemu_does() {
+fn loops_match_qemu() {
     if can_compare() {
         let wrong = differences(&loops(count() / 2, seed() + 2), None, &text);
         assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong[..wrong.len().min(30)].join("\n"));
@@ -216,7 +217,7 @@ fn loops_do_what_qemu_does() {
 }
 
 #[test]
-fn loops_that_are_interrupted_do_the_same() {
+fn interrupted_loops_match_qemu() {
     if can_compare() {
         let wrong = differences(&loops(count() / 4, seed() + 3), Some(7), &text);
         assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong[..wrong.len().min(30)].join("\n"));
@@ -224,7 +225,7 @@ fn loops_that_are_interrupted_do_the_same() {
 }
 
 #[test]
-fn comparisons_with_one_are_of_the_operand_and_not_of_the_difference() {
+fn comparisons_with_one_test_the_operand() {
     if !can_compare() {
         return;
     }
@@ -276,7 +277,7 @@ fn seed() -> u64 {
 }
 
 #[test]
-fn random_sequences_do_what_qemu_does() {
+fn random_sequences_match_qemu() {
     if can_compare() {
         let wrong = differences(&cases(count(), seed()), None, &text);
         assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong[..wrong.len().min(30)].join("\n"));
@@ -284,32 +285,32 @@ fn random_sequences_do_what_qemu_does() {
 }
 
 #[test]
-fn sequences_that_are_interrupted_do_the_same() {
+fn interrupted_sequences_match_qemu() {
     if can_compare() {
         let wrong = differences(&cases(count() / 4, seed() + 1), Some(3), &text);
         assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong[..wrong.len().min(30)].join("\n"));
     }
 }
 
-/// Sequences and loops, interrupted and not, by each choice of parts in turn.
+/// Sequences and loops, with and without interruptions, for each set of optimizations.
 #[test]
-fn sequences_and_loops_do_what_qemu_does_with_any_parts_of_translation() {
+fn sequences_and_loops_match_qemu_with_any_optimizations() {
     if !can_compare() {
         return;
     }
-    for (number, parts) in choices().into_iter().enumerate() {
+    for (number, optimizations) in choices().into_iter().enumerate() {
         let seed = seed() + 10 + 4 * number as u64;
         let cases = [cases(count() / 20, seed), loops(count() / 40, seed + 1)].concat();
         for often in [None, Some(3)] {
-            let wrong = differences_with(parts, &cases, often, &text);
+            let wrong = differences_with(optimizations, &cases, often, &text);
             let shown = wrong[..wrong.len().min(10)].join("\n");
-            assert!(wrong.is_empty(), "{} wrong with '{parts}':\n{shown}", wrong.len());
+            assert!(wrong.is_empty(), "{} wrong with '{optimizations}':\n{shown}", wrong.len());
         }
     }
 }
 
 #[test]
-fn exclusive_pairs_store_if_the_address_is_the_same() {
+fn exclusive_pairs_store_to_the_reserved_address() {
     if !can_compare() {
         return;
     }
@@ -320,7 +321,7 @@ fn exclusive_pairs_store_if_the_address_is_the_same() {
             let base = 29 << 5;
             let load = size << 30 | 0x085f_7c00 | order << 15 | base;
             let store = size << 30 | 0x0800_7c00 | order << 15 | base;
-            // ldxr w1; stxr w2, w3; ldxr w25; stxr w26, w4; the last one without a reservation.
+            // ldxr w1; stxr w2, w3; ldxr w25; stxr w26, w4; the last store has no reservation.
             let words =
                 vec![load | 1, store | 2 << 16 | 3, load | 25, store | 26 << 16 | 4, store | 5 << 16 | 6];
             cases.push(Case { words, state: state(&mut random) });

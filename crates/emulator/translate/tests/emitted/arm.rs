@@ -1,5 +1,5 @@
-//! Each instruction of AArch64 by itself, in its forms: words and doublewords, lanes of each size, half vectors and whole ones.
-//! Not what stands around it (see `arm_sequences.rs`).
+//! Snapshots of each AArch64 instruction alone, in its variants: words and doublewords, all lane sizes, half and whole
+//! vectors.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,22 +9,22 @@ use longma_translate_arm::instruction::{Instruction, decode};
 use crate::text::{OUTSIDE, SOURCE, bytes, with_and_without_flags};
 
 const HEAD: &str = "\
-# The LoongArch code of one instruction, with the number of its instructions; renewed as tests/emitted/main.rs says.
-# First no flag is read behind it, then, where that is something else, all are. Behind \"later\" is what the block's end does for it.
-# x0 a0 to x4 a4, x8 t0 to x15 t7, x17 a6, x18 a7, x19 a5, x20 s0 to x24 s4, x29 fp, x30 t8, sp sp; v0 vr0 and so on.
-# x5 to x7, x25 and x26 are in memory, x16, x27 and x28 in scratch registers. N fcc0, Z fcc1, C fcc2, V fcc3.
-# `engine`: the engine executes it.
+# The LoongArch code of single instructions, with the number of LoongArch instructions. tests/emitted/main.rs describes how to update this file.
+# The first version has no live flags; a second one, if different, has all flags live. \"later\" marks code at the end of the block.
+# x0 a0 to x6 a6, x8 t0 to x14 t6, x19 a7, x20 s0 to x24 s4, x26 t7, x29 fp, x30 t8, sp sp; v0 vr0 and so on.
+# x7 and x15 to x18 are in memory, x25, x27 and x28 in scratch registers. N fcc0, Z fcc1, C fcc2, V fcc3.
+# `engine`: the engine executes the instruction.
 
 ";
 
-/// `subs xzr, x15, x15`, behind which no flag of before is known, and `ret`.
+/// `subs xzr, x15, x15; ret`, which makes all previous flags dead.
 const NO_FLAGS: [u32; 2] = [0xeb0f_01ff, 0xd65f_03c0];
-/// `b` to what is outside.
+/// `b` to [`OUTSIDE`].
 const JUMP: u32 = 0x1400_0000 | ((OUTSIDE - SOURCE - 4) / 4) as u32;
-/// What branches and literals are relative to the instruction, in words: behind the start of what is outside.
+/// The offset in words of branches and literals, to an address after [`OUTSIDE`].
 const FAR: u32 = ((OUTSIDE + 0x100 - SOURCE) / 4) as u32;
 
-/// The table that the decoder is made from: letters in its patterns are the fields of an instruction.
+/// The decoder's table. Letters in its patterns are fields of an instruction.
 const TABLE: &str = include_str!("../../../translate-arm/src/instructions.tsv");
 
 /// The text of each group of instructions.
@@ -35,7 +35,7 @@ pub fn texts() -> BTreeMap<&'static str, String> {
         let [pattern, name, operands] = row.split('\t').collect::<Vec<_>>()[..] else {
             panic!("three columns: {row}")
         };
-        // Fields that change nothing of the text are there, too: of hints, and of barriers.
+        // Fields that do not change the text (of hints and barriers) give duplicates.
         let mut seen = BTreeSet::new();
         for instruction in words(pattern, operands).into_iter().filter_map(decode) {
             let shown = with_and_without_flags::<Aarch64>(&bytes(&[instruction.word, JUMP]), &no_flags);
@@ -48,7 +48,7 @@ pub fn texts() -> BTreeMap<&'static str, String> {
     texts
 }
 
-/// The words that a pattern stands for, with each of the values of each of its fields; not all are instructions.
+/// All words of a pattern with each of the values of each field. Not all are valid instructions.
 fn words(pattern: &str, operands: &str) -> Vec<u32> {
     let mut words = vec![0];
     for run in pattern.as_bytes().chunk_by(|a, b| a == b && a.is_ascii_alphabetic()) {
@@ -63,23 +63,23 @@ fn words(pattern: &str, operands: &str) -> Vec<u32> {
     words
 }
 
-/// What is put into a field of this letter and width of an instruction with these operands.
+/// The test values for a field of this letter and width, in an instruction with these operands.
 fn values(letter: u8, width: usize, operands: &str) -> Vec<u32> {
     let has = |operand: &str| operands.split(',').any(|other| other == operand);
     match (letter, width) {
-        // Registers: 1 and 2 are those that are written and the base, 3 and 4 the others.
+        // Registers: 1 is a destination, 2 the base, 3 and 4 other sources.
         (b'd' | b't', 5) => vec![1],
         (b'n', 5) => vec![2],
-        // Behind a structure, 31 stands for its size.
+        // As post-index register of a structure access, 31 means its size.
         (b'm', 5) if has("@s") => vec![3, 31],
         (b'm' | b'z', 4 | 5) => vec![3],
         (b'a' | b'u', 5) => vec![4],
-        // Whether it is of 64 bits, of a whole vector, of doubles; the size of lanes.
+        // 64 bits or 32; whole vector or half; double or single; the size of lanes.
         (b's', 1) if has("@r") => vec![1],
         (b's' | b'q' | b't', 1) => vec![0, 1],
         (b'z', 1) => vec![0, 1],
         (b'z', 2) => vec![0, 1, 2, 3],
-        // A shift to the left, or a half of a doubleword; UXTW, UXTX and SXTW; conditions, of which GT needs most flags; N and C.
+        // A shift to the left, or a halfword index; UXTW, UXTX and SXTW; conditions (GT needs most flags); N and C.
         (b'h', 2) => vec![if has("#shift") { 0 } else { 1 }],
         (b'i', 6) if has("#shift") => vec![0, 3],
         (b'o', 3) => vec![2, 3, 6],
@@ -91,14 +91,14 @@ fn values(letter: u8, width: usize, operands: &str) -> Vec<u32> {
         // Acquire and release.
         (b'a' | b'r', 1) => vec![1],
         (b'i', 14 | 19 | 26) => vec![FAR],
-        // The amount of a shift below the size of its lanes; a lane below its size.
+        // A shift amount or an element index, with the lane size encoded in it.
         (b'i', 7) if operands.contains("#amount") => vec![0b000_1011, 0b001_0011, 0b010_0011, 0b100_0011],
         (b'i', 5) if has("#element") => vec![0b00011, 0b00110, 0b01100, 0b11000],
-        // A lane, of doublewords or of what else there is.
+        // An element index for doublewords and for smaller lanes.
         (b'i', 3) if operands.contains("Qt") || operands.contains("#list") => vec![0b001, 0b100],
-        // 16 bits behind the point.
+        // 16 fraction bits.
         (b'i', 6) if has("#fbits") => vec![64 - 16],
-        // N, immr and imms: 11 bits from bit 3 on.
+        // N, immr and imms: an 11-bit mask from bit 3 on.
         (b'i', 13) => vec![3 << 6 | 10, 1 << 12 | 3 << 6 | 10],
         (b'i', 1) => vec![0, 1],
         (b'i', 15) => SYSTEM_REGISTERS.iter().map(|register| register & 0x7fff).collect(),
@@ -109,10 +109,10 @@ fn values(letter: u8, width: usize, operands: &str) -> Vec<u32> {
     }
 }
 
-/// NZCV, FPCR, FPSR, TPIDR_EL0, CTR_EL0, DCZID_EL0 and CNTVCT_EL0: op0 to op2.
+/// NZCV, FPCR, FPSR, TPIDR_EL0, CTR_EL0, DCZID_EL0 and CNTVCT_EL0, as op0 to op2.
 const SYSTEM_REGISTERS: [u32; 7] = [0xda10, 0xda20, 0xda21, 0xde82, 0xd801, 0xd807, 0xdf02];
 
-/// The file that an instruction's code is in: by the classes of the manual, section C4.1.
+/// The snapshot file of an instruction, by the encoding groups of the manual, section C4.1.
 fn group(instruction: Instruction) -> &'static str {
     let word = instruction.word;
     let is_of_vectors = word >> 26 & 1 != 0;

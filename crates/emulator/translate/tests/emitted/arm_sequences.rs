@@ -1,11 +1,11 @@
-//! AArch64 as programs have it: loops, calls, flags that live on in other blocks, exclusive accesses, vectors.
-//! Not single instructions (see `arm.rs`).
+//! Snapshots of AArch64 sequences as they are common in programs: loops, calls, flags that are live across blocks,
+//! exclusive accesses, vectors.
 
 use longma_translate_arm::Aarch64;
 
 use crate::text::{self, bytes};
 
-/// What it is, and its words.
+/// Title and words of each sequence.
 const SEQUENCES: &[(&str, &[u32])] = &[
     (
         "A counted loop",
@@ -24,8 +24,8 @@ const SEQUENCES: &[(&str, &[u32])] = &[
     ),
     (
         "A function that keeps registers on the stack",
-        // stp x29, x30, [sp, #-32]!; mov x29, sp; str x19, [sp, #16]; mov x19, x0; blr x1; mov x0, x19; ldr x19, [sp, #16]; ldp x29, x30,
-        // [sp], #32; ret
+        // stp x29, x30, [sp, #-32]!; mov x29, sp; str x19, [sp, #16]; mov x19, x0; blr x1; mov x0, x19; ldr x19, [sp,
+        // #16]; ldp x29, x30, [sp], #32; ret
         &[
             0xa9be_7bfd,
             0x9100_03fd,
@@ -45,22 +45,24 @@ const SEQUENCES: &[(&str, &[u32])] = &[
     ),
     (
         "Ways to write an address",
-        // ldr x1, [x0, x2, lsl #3]; ldrb w3, [x0, w4, sxtw]; ldur w8, [x0, #-3]; str x8, [x0, #8]!; ldp x10, x11, [x0, #16]; ldr x12, [x0,
+        // ldr x1, [x0, x2, lsl #3]; ldrb w3, [x0, w4, sxtw]; ldur w8, [x0, #-3]; str x8, [x0, #8]!; ldp x10, x11, [x0,
+        // #16]; ldr x12, [x0,
         // #32760]; ret
         &[0xf862_7801, 0x3864_c803, 0xb85f_d008, 0xf800_8c08, 0xa941_2c0a, 0xf97f_fc0c, 0xd65f_03c0],
     ),
     (
         "Constants of more than one instruction",
-        // movz x0, #0x1234; movk x0, #0x5678, lsl #16; movk x0, #0x9abc, lsl #32; adrp x1, 0x2000; add x1, x1, #0x10; ret
+        // movz x0, #0x1234; movk x0, #0x5678, lsl #16; movk x0, #0x9abc, lsl #32; adrp x1, 0x2000; add x1, x1, #0x10;
+        // ret
         &[0xd282_4680, 0xf2aa_cf00, 0xf2d3_5780, 0xb000_0001, 0x9100_4021, 0xd65f_03c0],
     ),
     (
-        "Registers that have none of LoongArch's",
+        "Registers without a LoongArch register",
         // add x5, x6, x7; ldr x16, [x25]; add x26, x16, x5; str x26, [x27, x28]; ret
         &[0x8b07_00c5, 0xf940_0330, 0x8b05_021a, 0xf83c_6b7a, 0xd65f_03c0],
     ),
     (
-        "Words whose upper halves nobody reads",
+        "Words whose upper halves are never read",
         // add w0, w1, w2; eor w0, w0, w3; lsr w0, w0, #3; str w0, [x4]; ret
         &[0x0b02_0020, 0x4a03_0000, 0x5303_7c00, 0xb900_0080, 0xd65f_03c0],
     ),
@@ -90,12 +92,12 @@ const SEQUENCES: &[(&str, &[u32])] = &[
         ],
     ),
     (
-        "Flags that are read in another block than they are set in",
+        "Flags that are read in another block",
         // subs x0, x0, x1; cbz x2, 1f; mov x3, #5; 1: csel x0, x3, x4, vs; ret
         &[0xeb01_0000, 0xb400_0042, 0xd280_00a3, 0x9a84_6060, 0xd65f_03c0],
     ),
     (
-        "Flags that two ways set otherwise",
+        "Flags that two paths set differently",
         // cbz x2, 1f; cmp x0, x1; b 2f; 1: cmn w0, #1; 2: csel x0, x3, x4, hi; ret
         &[0xb400_0062, 0xeb01_001f, 0x1400_0002, 0x3100_041f, 0x9a84_8060, 0xd65f_03c0],
     ),
@@ -115,7 +117,7 @@ const SEQUENCES: &[(&str, &[u32])] = &[
         &[0x885f_fc01, 0x1100_0421, 0x8802_fc01, 0x35ff_ffa2, 0xd65f_03c0],
     ),
     (
-        "Exclusive accesses in a loop: exchange if it is equal",
+        "Exclusive accesses in a loop: compare and exchange",
         // 1: ldxr x3, [x0]; cmp x3, x1; b.ne 2f; stxr w4, x2, [x0]; cbnz w4, 1b; 2: cset w0, eq; ret
         &[0xc85f_7c03, 0xeb01_007f, 0x5400_0061, 0xc804_7c02, 0x35ff_ff84, 0x1a9f_17e0, 0xd65f_03c0],
     ),
@@ -146,8 +148,8 @@ const SEQUENCES: &[(&str, &[u32])] = &[
     ),
     (
         "A search for a byte, sixteen at a time",
-        // dup v0.16b, w1; 1: ldr q1, [x0], #16; cmeq v1.16b, v1.16b, v0.16b; shrn v1.8b, v1.8h, #4; fmov x2, d1; cbz x2, 1b; rbit x2, x2;
-        // clz x2, x2; ret
+        // dup v0.16b, w1; 1: ldr q1, [x0], #16; cmeq v1.16b, v1.16b, v0.16b; shrn v1.8b, v1.8h, #4; fmov x2, d1; cbz
+        // x2, 1b; rbit x2, x2; clz x2, x2; ret
         &[
             0x4e01_0c20,
             0x3cc1_0401,
@@ -172,14 +174,15 @@ const SEQUENCES: &[(&str, &[u32])] = &[
     ),
 ];
 
-/// All of them.
+/// The text of all sequences.
 pub fn text() -> String {
     text::sequences::<Aarch64>(all())
 }
 
-/// How many instructions they become with other parts of translation, and the parts that change none.
-pub fn by_parts() -> (String, Vec<&'static str>) {
-    text::by_parts::<Aarch64>(all())
+/// The number of instructions with other sets of optimizations, and the names of the optimizations that change no
+/// sequence.
+pub fn by_optimizations() -> (String, Vec<&'static str>) {
+    text::by_optimizations::<Aarch64>(all())
 }
 
 fn all() -> impl Iterator<Item = (&'static str, Vec<u8>)> {

@@ -1,8 +1,7 @@
-//! What instructions of other architectures become, as text beside this file: a change is seen where it is reviewed.
-//! Not whether it is right (see `arm/`, `x86/` and `programs.rs`), nor whether it is fast: a count of instructions is no time.
-//! The texts are the same on every host: nothing is run.
+//! Snapshots of the code that each front end emits, so that changes appear in reviews. Nothing is executed, so the
+//! snapshots are the same on every host; `arm/`, `x86/` and `programs.rs` test correctness.
 //!
-//! `LONGMA_UPDATE=1 cargo test -p longma-translate --test emitted` renews the files.
+//! `LONGMA_UPDATE=1 cargo test -p longma-translate --test emitted` updates the snapshots.
 
 mod arm;
 mod arm_sequences;
@@ -19,21 +18,21 @@ use std::collections::BTreeMap;
 use snapshots::{Snapshots, check_no_other_files};
 
 #[test]
-fn the_code_of_every_aarch64_instruction_is_what_its_file_says() {
-    let (parts, idle) = arm_sequences::by_parts();
+fn generated_code_of_aarch64_instructions_matches_the_snapshots() {
+    let (optimizations, idle) = arm_sequences::by_optimizations();
     assert!(idle.is_empty(), "{idle:?} change nothing");
-    compare("arm", arm::texts(), &[("sequences", arm_sequences::text()), ("parts", parts)]);
+    compare("arm", arm::texts(), &[("sequences", arm_sequences::text()), ("optimizations", optimizations)]);
 }
 
 #[test]
-fn the_code_of_every_x86_instruction_is_what_its_file_says() {
-    let (parts, idle) = x86_sequences::by_parts();
+fn generated_code_of_x86_instructions_matches_the_snapshots() {
+    let (optimizations, idle) = x86_sequences::by_optimizations();
     assert!(idle.is_empty(), "{idle:?} change nothing");
-    compare("x86", x86::texts(), &[("sequences", x86_sequences::text()), ("parts", parts)]);
+    compare("x86", x86::texts(), &[("sequences", x86_sequences::text()), ("optimizations", optimizations)]);
 }
 
 #[test]
-fn the_code_of_every_mips_instruction_is_what_its_file_says() {
+fn generated_code_of_mips_instructions_matches_the_snapshots() {
     compare("mips", mips::texts(), &[("sequences", mips::sequences())]);
 }
 

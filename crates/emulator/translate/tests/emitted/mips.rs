@@ -1,5 +1,4 @@
-//! Each instruction of MIPS64 by itself, and sequences as programs have them.
-//! Not x86-64.
+//! Snapshots of each MIPS64 instruction alone, and of sequences as they are common in programs.
 
 use std::collections::BTreeMap;
 
@@ -9,15 +8,15 @@ use longma_translate_mips::instruction::{decode, patterns};
 use crate::text::{self, OUTSIDE, Source, bytes, single};
 
 const HEAD: &str = "\
-# The LoongArch code of one instruction, with the number of its instructions; renewed as tests/emitted/main.rs says.
-# Behind \"later\" is what the block's end does for it. `engine`: the engine executes it. Branches have a `nop` in their slot.
+# The LoongArch code of single instructions, with the number of LoongArch instructions. tests/emitted/main.rs describes how to update this file.
+# \"later\" marks code at the end of the block. `engine`: the engine executes the instruction. Branches have a `nop` in their slot.
 
 ";
 
-/// Operands: rs a0, rt a1, rd a5, the amount 7; as a number, the lowest 16 bits are 18904.
+/// Operands: rs a0, rt a1, rd a5, shift amount 7; as an immediate, 18904.
 const OPERANDS: u32 = 4 << 21 | 5 << 16 | 9 << 11 | 7 << 6 | 0x18;
 const NOP: u32 = 0;
-/// `j` to what is outside.
+/// `j` to [`OUTSIDE`].
 const JUMP: u32 = 2 << 26 | (OUTSIDE / 4) as u32;
 
 /// The text of each group of instructions.
@@ -44,11 +43,11 @@ fn shown(code: &[u32]) -> String {
     single::<Mips64>(&Source { code: &bytes(code), outside: &[] }).shown()
 }
 
-/// What it is, and its words.
+/// Title and words of each sequence.
 const SEQUENCES: &[(&str, &[u32])] = &[
     // addu v0, v0, a0; addiu a1, a1, -1; bnez a1, back; nop; jr ra; nop
     ("A counted loop", &[0x0044_1021, 0x24a5_ffff, 0x14a0_fffd, 0, 0x03e0_0008, 0]),
-    // lw t0, 0(a0); daddiu a0, a0, 4; bne a0, a1, back; addu v0, v0, t0 in the slot; jr ra; nop
+    // lw t0, 0(a0); daddiu a0, a0, 4; bne a0, a1, back; addu v0, v0, t0 in the delay slot; jr ra; nop
     (
         "A loop over memory, with work in the slot",
         &[0x8c8c_0000, 0x6484_0004, 0x1485_fffd, 0x004c_1021, 0x03e0_0008, 0],
@@ -98,7 +97,7 @@ const SEQUENCES: &[(&str, &[u32])] = &[
     ("A system call", &[0x2402_1389, 0x0000_000c, 0x03e0_0008, 0]),
 ];
 
-/// All of them.
+/// The text of all sequences.
 pub fn sequences() -> String {
     text::sequences::<Mips64>(SEQUENCES.iter().map(|(what, words)| (*what, bytes(words))))
 }

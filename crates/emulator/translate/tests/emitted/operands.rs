@@ -1,22 +1,21 @@
-//! x86-64 instructions with operands that have nothing special.
-//! Not what they become.
+//! Encodes x86-64 instructions with typical operands.
 
 use iced_x86::{Code, Encoder, Instruction, OpCodeOperandKind, OpKind, Register};
 
 use crate::text::{OUTSIDE, SOURCE};
 
-/// Whether operands that may be either are registers or memory, and prefixes.
+/// The kind of operands that may be registers or memory, and prefixes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     Register,
     Memory,
-    /// Memory, with LOCK.
+    /// Memory, with a LOCK prefix.
     Locked,
-    /// With REP.
+    /// With a REP prefix.
     Repeated,
 }
 
-/// The instruction of a code at [`SOURCE`], and its bytes; `None` if no such form of it is there.
+/// The instruction with this code at [`SOURCE`], and its bytes; `None` if it has no such form.
 pub fn encoded(code: Code, form: Form) -> Option<(Instruction, Vec<u8>)> {
     let made = instruction(code, form)?;
     let mut encoder = Encoder::new(64);
@@ -68,7 +67,7 @@ fn is_either(kind: OpCodeOperandKind) -> bool {
     matches!(kind, r8_or_mem | r16_or_mem | r32_or_mem | r64_or_mem | xmm_or_mem | ymm_or_mem)
 }
 
-/// The index of a gather.
+/// The index register of a gather.
 fn index(kind: OpCodeOperandKind) -> Option<Register> {
     use OpCodeOperandKind::*;
     match kind {
@@ -78,7 +77,7 @@ fn index(kind: OpCodeOperandKind) -> Option<Register> {
     }
 }
 
-/// The register that an operand is: rbx, rsi, r8, by its place among them.
+/// The register for an operand: rbx, rsi or r8 by operand number.
 fn register(kind: OpCodeOperandKind, operand: u32) -> Option<Register> {
     use OpCodeOperandKind::*;
     let nth = |of: [Register; 3]| of[operand as usize % 3];
@@ -107,7 +106,7 @@ fn register(kind: OpCodeOperandKind, operand: u32) -> Option<Register> {
     })
 }
 
-/// Immediates, places to jump to, and the memory of strings.
+/// Sets immediates, branch targets and string operands.
 fn other(i: &mut Instruction, operand: u32, kind: OpCodeOperandKind) -> Option<()> {
     use OpCodeOperandKind::*;
     let of_kind = match kind {

@@ -1,23 +1,23 @@
-//! Units as text: LoongArch code below the instructions that became it; places are labels.
-//! Not which code is shown.
+//! Prints units: each source instruction, followed by its LoongArch code with labels.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use longma_loongarch::{Op, decode};
 use longma_translate::front_end::{Exit, FrontEnd, Unit};
-use longma_translate::parts::{Options, Part, Parts};
+use longma_translate::optimizations::{Optimization, Optimizations, Options};
 
-/// Where the source's code stands.
+/// The address of the source code.
 pub const SOURCE: u64 = 0x1000;
-/// Where code goes on that is not shown: there is code already. In the page of the rest, as no other is looked at for the flags it reads.
+/// The target of jumps out of the shown code; it counts as already translated. It is on the page of the shown code
+/// because front ends do not scan other pages for flag liveness.
 pub const OUTSIDE: u64 = 0x1800;
 
-/// The source's code, as what translates it reads it.
+/// The source code that a front end reads.
 pub struct Source<'a> {
-    /// At [`SOURCE`].
+    /// The code at [`SOURCE`].
     pub code: &'a [u8],
-    /// At [`OUTSIDE`].
+    /// The code at [`OUTSIDE`].
     pub outside: &'a [u8],
 }
 
@@ -26,37 +26,37 @@ impl Source<'_> {
         let (part, start) = if address < OUTSIDE { (self.code, SOURCE) } else { (self.outside, OUTSIDE) };
         let at = usize::try_from(address.checked_sub(start)?).ok()?;
         let bytes = part.get(at..)?;
-        // What follows the last byte is there to be read, and ends nothing.
+        // A word that extends past the last byte is padded with zeros.
         (!bytes.is_empty()).then(|| {
             u32::from_le_bytes(std::array::from_fn(|byte| bytes.get(byte).copied().unwrap_or_default()))
         })
     }
 }
 
-/// A piece of a unit: an instruction, and the words that it became.
+/// A source instruction and its LoongArch code.
 pub struct Piece {
     pub pc: u64,
     pub source: String,
     pub words: Vec<String>,
 }
 
-/// Translates what begins at [`SOURCE`], and gives its pieces in order. The words for exits to elsewhere, which become jumps when there is code,
-/// are left out: they are at the end.
+/// Translates the code at [`SOURCE`] with the default optimizations. Leaves out the exits at the end of the unit, which
+/// the engine patches to jumps.
 pub fn pieces<F: FrontEnd>(source: &Source) -> Vec<Piece> {
-    pieces_with::<F>(source, Parts::default())
+    pieces_with::<F>(source, Optimizations::default())
 }
 
-/// The same with these parts of translation.
-fn pieces_with<F: FrontEnd>(source: &Source, parts: Parts) -> Vec<Piece> {
+/// Like [`pieces`], with this set of optimizations.
+fn pieces_with<F: FrontEnd>(source: &Source, optimizations: Optimizations) -> Vec<Piece> {
     let fetch = |address| source.fetch(address);
-    let options = Options { parts, hash: 0x1000_0000, ..Options::default() };
+    let options = Options { optimizations, hash: 0x1000_0000, ..Options::default() };
     let unit = F::translate(SOURCE, None, &fetch, &|pc| pc >= OUTSIDE, &options);
     let labels = labels(&unit);
     let last = unit.exits.iter().filter(|exit| matches!(exit.1, Exit::To(_))).map(|exit| exit.0).min();
     let last = last.unwrap_or(unit.words.len() as u32);
     let mut pieces: Vec<Piece> = Vec::new();
     let mut positions = unit.positions.iter().filter(|position| position.offset < last).peekable();
-    // One offset more than there are: instructions at the end that became nothing.
+    // Includes the end of the words, for trailing instructions that emitted no code.
     for offset in 0..=last {
         while let Some(position) = positions.next_if(|position| position.offset <= offset) {
             if pieces.last().is_none_or(|piece| piece.pc != position.pc) {
@@ -73,7 +73,7 @@ fn pieces_with<F: FrontEnd>(source: &Source, parts: Parts) -> Vec<Piece> {
     pieces
 }
 
-/// Names of the places that words jump to.
+/// Labels for the targets of jumps.
 fn labels<S, P>(unit: &Unit<S, P>) -> BTreeMap<u32, String> {
     let exits: BTreeMap<u32, u64> = unit
         .exits
@@ -103,8 +103,8 @@ fn word_text<S, P>(unit: &Unit<S, P>, offset: u32, labels: &BTreeMap<u32, String
     let word = unit.words[offset as usize];
     if let Some((_, exit)) = unit.exits.iter().find(|exit| exit.0 == offset) {
         return match exit {
-            Exit::To(pc) | Exit::Leave(pc) => format!("engine: go on at {pc:#x}"),
-            Exit::Service(_) => "engine: execute it".into(),
+            Exit::To(pc) | Exit::Leave(pc) => format!("engine: continue at {pc:#x}"),
+            Exit::Service(_) => "engine: execute".into(),
             Exit::Illegal => "engine: illegal".into(),
         };
     }
@@ -121,17 +121,17 @@ fn word_text<S, P>(unit: &Unit<S, P>, offset: u32, labels: &BTreeMap<u32, String
     }
 }
 
-/// The number of instructions among lines that have labels too.
+/// The number of instructions in lines that include labels.
 pub fn count(words: &[String]) -> usize {
     words.iter().filter(|line| line.starts_with("    ")).count()
 }
 
-/// The text of the first instruction of a source whose last one jumps [`OUTSIDE`]: the instruction, the number of its words, and they,
-/// with what the end of the block does for it.
+/// The text of the first instruction of code that ends in a jump to [`OUTSIDE`]: the instruction, the number of its
+/// words, and the words, including code that it causes at the end of the block.
 pub fn single<F: FrontEnd>(source: &Source) -> Single {
     let mut pieces = pieces::<F>(source).into_iter();
     let own = pieces.next().expect("an instruction");
-    if own.words == ["    engine: execute it"] {
+    if own.words == ["    engine: execute"] {
         return Single { source: own.source, count: "engine".into(), text: String::new() };
     }
     let leaves = format!("    b to_{OUTSIDE:x}");
@@ -146,7 +146,7 @@ pub fn single<F: FrontEnd>(source: &Source) -> Single {
     Single { source: own.source, count: number, text: words.join("\n") + "\n" }
 }
 
-/// What [`single`] gives.
+/// The result of [`single`].
 #[derive(PartialEq, Eq)]
 pub struct Single {
     source: String,
@@ -155,15 +155,15 @@ pub struct Single {
 }
 
 impl Single {
-    /// As it stands in a file.
+    /// The text in a snapshot file.
     pub fn shown(&self) -> String {
         let Self { source, count, text } = self;
         format!("{source}: {count}\n{text}")
     }
 }
 
-/// The text of an instruction behind which no flag is read, as behind code that begins with `no_flags`; and, where that is something else,
-/// what it becomes where all are.
+/// The text of an instruction with dead flags, because `no_flags` follows it. If it differs, also the text with all
+/// flags live.
 pub fn with_and_without_flags<F: FrontEnd>(code: &[u8], no_flags: &[u8]) -> String {
     let without = single::<F>(&Source { code, outside: no_flags });
     let with = single::<F>(&Source { code, outside: &[] });
@@ -174,15 +174,15 @@ pub fn with_and_without_flags<F: FrontEnd>(code: &[u8], no_flags: &[u8]) -> Stri
     shown
 }
 
-/// The bytes of instructions that are words.
+/// The bytes of instruction words.
 pub fn bytes(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_le_bytes()).collect()
 }
 
-/// The text of sequences, each with what it is and its code.
+/// The text of sequences, given as titles and code.
 pub fn sequences<'a, F: FrontEnd>(code: impl IntoIterator<Item = (&'a str, Vec<u8>)>) -> String {
     let head = format!(
-        "# {} and the LoongArch code that it becomes, with the number of its instructions; renewed as tests/emitted/main.rs says.\n\n",
+        "# {} sequences and the generated LoongArch code, with the number of instructions. tests/emitted/main.rs describes how to update this file.\n\n",
         F::NAME
     );
     let texts =
@@ -190,24 +190,25 @@ pub fn sequences<'a, F: FrontEnd>(code: impl IntoIterator<Item = (&'a str, Vec<u
     head + &texts.collect::<String>()
 }
 
-/// How many instructions sequences become as usual and, where the code is another, with one part other than usual, with LBT in place of
-/// fusion, and without any. With it the parts that change nothing.
-pub fn by_parts<'a, F: FrontEnd>(
+/// The number of instructions of each sequence with the default optimizations and, where the code differs, with one
+/// optimization switched, with LBT instead of fusion, and with none. Also returns the names of the optimizations that
+/// change no sequence.
+pub fn by_optimizations<'a, F: FrontEnd>(
     code: impl IntoIterator<Item = (&'a str, Vec<u8>)>,
 ) -> (String, Vec<&'static str>) {
-    let usual = Parts::default();
-    let mut choices: Vec<Parts> =
-        Part::ALL.iter().map(|part| usual.with(*part, !part.is_default())).collect();
-    choices.push(usual.with(Part::Lbt, true).with(Part::Fusion, false));
-    choices.push(Parts::NONE);
-    let mut idle: Vec<Part> = Part::ALL.to_vec();
+    let usual = Optimizations::default();
+    let mut choices: Vec<Optimizations> =
+        Optimization::ALL.iter().map(|part| usual.with(*part, !part.is_default())).collect();
+    choices.push(usual.with(Optimization::Lbt, true).with(Optimization::Fusion, false));
+    choices.push(Optimizations::NONE);
+    let mut idle: Vec<Optimization> = Optimization::ALL.to_vec();
     let mut text = format!(
-        "# How many LoongArch instructions {} becomes as usual, and with other parts of translation; renewed as tests/emitted/main.rs says.\n\n",
+        "# Number of LoongArch instructions for {} sequences, by default and with other optimizations. tests/emitted/main.rs describes how to update this file.\n\n",
         F::NAME
     );
     for (what, code) in code {
-        let words = |parts| {
-            let pieces = pieces_with::<F>(&Source { code: &code, outside: &[] }, parts);
+        let words = |optimizations| {
+            let pieces = pieces_with::<F>(&Source { code: &code, outside: &[] }, optimizations);
             pieces.into_iter().flat_map(|piece| piece.words).collect::<Vec<String>>()
         };
         let as_usual = words(usual);
@@ -216,21 +217,21 @@ pub fn by_parts<'a, F: FrontEnd>(
             let other = words(*choice);
             if other != as_usual {
                 idle.retain(|part| usual.with(*part, !part.is_default()) != *choice);
-                let name = if *choice == Parts::NONE { "none".into() } else { choice.to_string() };
+                let name = if *choice == Optimizations::NONE { "none".into() } else { choice.to_string() };
                 write!(text, "; {name} {}", count(&other)).expect("memory");
             }
         }
-        // With fusion there is little left for it to do.
-        let unfused = usual.with(Part::Fusion, false);
-        if words(unfused) != words(unfused.with(Part::Lbt, true)) {
-            idle.retain(|part| *part != Part::Lbt);
+        // Fusion leaves LBT little to do.
+        let unfused = usual.with(Optimization::Fusion, false);
+        if words(unfused) != words(unfused.with(Optimization::Lbt, true)) {
+            idle.retain(|part| *part != Optimization::Lbt);
         }
         text.push('\n');
     }
-    (text, idle.into_iter().map(Part::name).collect())
+    (text, idle.into_iter().map(Optimization::name).collect())
 }
 
-/// The pieces of a sequence, one after another.
+/// The text of one sequence.
 fn sequence<F: FrontEnd>(what: &str, source: &Source) -> String {
     let pieces = pieces::<F>(source);
     let all: usize = pieces.iter().map(|piece| count(&piece.words)).sum();

@@ -1,5 +1,4 @@
-//! Each instruction of x86-64 by itself.
-//! Not what stands around it (see `x86_sequences.rs`).
+//! Snapshots of each x86-64 instruction alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,20 +9,20 @@ use crate::operands::{Form, encoded};
 use crate::text::{OUTSIDE, SOURCE, Source, single, with_and_without_flags};
 
 const HEAD: &str = "\
-# The LoongArch code of one instruction, with the number of its instructions; renewed as tests/emitted/main.rs says.
-# First no flag is read behind it, then, where that is something else, all are. Behind \"later\" is what the block's end does for it.
+# The LoongArch code of single instructions, with the number of LoongArch instructions. tests/emitted/main.rs describes how to update this file.
+# The first version has no live flags; a second one, if different, has all flags live. \"later\" marks code at the end of the block.
 # rax s0, rcx s1, rdx s2, rbx s3, rsp sp, rbp s5, rsi s6, rdi s7, r8 a2 to r11 a5, r12 t5 to r15 t8; xmm0 vr16 and so on.
 # CF a6, not ZF a7, SF t0, OF t1, PF t2, AF t3. `engine`: the engine executes it.
 
 ";
 
-/// `add r15d, r15d`, behind which no flag of before is known, and `ret`.
+/// `add r15d, r15d; ret`, which makes all previous flags dead.
 const NO_FLAGS: &[u8] = &[0x45, 0x01, 0xff, 0xc3];
 
 /// The text of each group of instructions.
 pub fn texts() -> BTreeMap<&'static str, String> {
     let mut texts: BTreeMap<&'static str, String> = BTreeMap::new();
-    // Most instructions have several encodings.
+    // Many instructions have several encodings.
     let mut seen = BTreeSet::new();
     for code in Code::values() {
         let Some(group) = group(code) else { continue };
@@ -38,12 +37,12 @@ pub fn texts() -> BTreeMap<&'static str, String> {
     texts
 }
 
-/// The text of an instruction that is followed by a jump to what is outside.
+/// The text of an instruction followed by a jump to [`OUTSIDE`].
 fn shown(instruction: &Instruction, mut code: Vec<u8>) -> String {
     let behind = SOURCE + code.len() as u64 + 5;
     code.push(0xe9);
     code.extend(((OUTSIDE - behind) as u32).to_le_bytes());
-    // With LOCK the flags are computed as without.
+    // LOCK does not change how flags are computed.
     if instruction.rflags_modified() != 0 && !instruction.has_lock_prefix() {
         with_and_without_flags::<X86_64>(&code, NO_FLAGS)
     } else {
@@ -51,7 +50,7 @@ fn shown(instruction: &Instruction, mut code: Vec<u8>) -> String {
     }
 }
 
-/// The file that an instruction's code is in.
+/// The snapshot file of an instruction.
 fn group(code: Code) -> Option<&'static str> {
     use CpuidFeature::*;
     let op_code = code.op_code();

@@ -1,11 +1,10 @@
-//! x86-64 as programs have it: loops, calls, comparisons and the branches on them.
-//! Not single instructions (see `x86.rs`).
+//! Snapshots of x86-64 sequences as they are common in programs: loops, calls, comparisons and branches.
 
 use longma_translate_x86::X86_64;
 
 use crate::text;
 
-/// What it is, and its bytes.
+/// Title and bytes of each sequence.
 const SEQUENCES: &[(&str, &[u8])] = &[
     (
         "A counted loop",
@@ -24,8 +23,8 @@ const SEQUENCES: &[(&str, &[u8])] = &[
     ),
     (
         "A function that keeps registers on the stack",
-        // push rbp; mov rbp, rsp; push rbx; sub rsp, 24; mov [rbp-16], edi; mov ebx, [rbp-16]; mov eax, ebx; add rsp, 24; pop rbx;
-        // pop rbp; ret
+        // push rbp; mov rbp, rsp; push rbx; sub rsp, 24; mov [rbp-16], edi; mov ebx, [rbp-16]; mov eax, ebx; add rsp,
+        // 24; pop rbx; pop rbp; ret
         &[
             0x55, 0x48, 0x89, 0xe5, 0x53, 0x48, 0x83, 0xec, 0x18, 0x89, 0x7d, 0xf0, 0x8b, 0x5d, 0xf0, 0x89,
             0xd8, 0x48, 0x83, 0xc4, 0x18, 0x5b, 0x5d, 0xc3,
@@ -77,8 +76,8 @@ const SEQUENCES: &[(&str, &[u8])] = &[
     ),
     (
         "A loop of doubles that is entered in its middle",
-        // movsd xmm0, [rdi]; movsd xmm1, [rdi+8]; jmp 1; back: addsd xmm0, xmm0; subsd xmm1, xmm0; 1: mulsd xmm0, xmm1; dec ecx; jne back;
-        // movsd [rdi], xmm0; ret
+        // movsd xmm0, [rdi]; movsd xmm1, [rdi+8]; jmp 1; back: addsd xmm0, xmm0; subsd xmm1, xmm0; 1: mulsd xmm0, xmm1;
+        // dec ecx; jne back; movsd [rdi], xmm0; ret
         &[
             0xf2, 0x0f, 0x10, 0x07, 0xf2, 0x0f, 0x10, 0x4f, 0x08, 0xeb, 0x08, 0xf2, 0x0f, 0x58, 0xc0, 0xf2,
             0x0f, 0x5c, 0xc8, 0xf2, 0x0f, 0x59, 0xc1, 0xff, 0xc9, 0x75, 0xf0, 0xf2, 0x0f, 0x11, 0x07, 0xc3,
@@ -86,8 +85,8 @@ const SEQUENCES: &[(&str, &[u8])] = &[
     ),
     (
         "A loop of 256 bits, and the sum of its halves",
-        // vmovdqu ymm0, [rdi]; back: vpaddd ymm0, ymm0, [rdi+32]; add rdi, 32; dec ecx; jne back; vextracti128 xmm1, ymm0, 1;
-        // vpaddd xmm0, xmm0, xmm1; vmovd eax, xmm0; vzeroupper; ret
+        // vmovdqu ymm0, [rdi]; back: vpaddd ymm0, ymm0, [rdi+32]; add rdi, 32; dec ecx; jne back; vextracti128 xmm1,
+        // ymm0, 1; vpaddd xmm0, xmm0, xmm1; vmovd eax, xmm0; vzeroupper; ret
         &[
             0xc5, 0xfe, 0x6f, 0x07, 0xc5, 0xfd, 0xfe, 0x47, 0x20, 0x48, 0x83, 0xc7, 0x20, 0xff, 0xc9, 0x75,
             0xf3, 0xc4, 0xe3, 0x7d, 0x39, 0xc1, 0x01, 0xc5, 0xf9, 0xfe, 0xc1, 0xc5, 0xf9, 0x7e, 0xc0, 0xc5,
@@ -101,14 +100,15 @@ const SEQUENCES: &[(&str, &[u8])] = &[
     ),
 ];
 
-/// All of them.
+/// The text of all sequences.
 pub fn text() -> String {
     text::sequences::<X86_64>(all())
 }
 
-/// How many instructions they become with other parts of translation, and the parts that change none.
-pub fn by_parts() -> (String, Vec<&'static str>) {
-    text::by_parts::<X86_64>(all())
+/// The number of instructions with other sets of optimizations, and the names of the optimizations that change no
+/// sequence.
+pub fn by_optimizations() -> (String, Vec<&'static str>) {
+    text::by_optimizations::<X86_64>(all())
 }
 
 fn all() -> impl Iterator<Item = (&'static str, Vec<u8>)> {

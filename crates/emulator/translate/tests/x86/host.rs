@@ -1,18 +1,18 @@
-//! Instructions executed by the host's own processor.
+//! Executes instructions on the host's processor.
 
-/// What the processor begins and ends with.
+/// The processor state before and after.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[repr(C, align(16))]
 pub struct Registers {
     pub general: [u64; 16],
     pub flags: u64,
-    /// Other than zero if there are upper halves of the vectors.
+    /// Nonzero if the upper halves of the vector registers are in use.
     pub wide: u64,
     pub vectors: [u128; 16],
     pub uppers: [u128; 16],
 }
 
-/// Whether this host has AVX2 and what comes with it.
+/// Whether the host supports AVX2 and the extensions that come with it.
 pub fn has_avx2() -> bool {
     is_x86_feature_detected!("avx2")
         && is_x86_feature_detected!("fma")
@@ -66,17 +66,17 @@ std::arch::global_asm!(
     "ret",
 );
 
-// SAFETY: the assembler text above defines it with this signature and keeps what the calling convention says is the caller's.
+// SAFETY: the assembler text above defines the function with this signature and preserves the callee-saved registers.
 unsafe extern "C" {
     fn longma_test_run_natively(registers: *mut Registers, code: *const u8);
 }
 
-/// Memory that the host can execute.
+/// A page of executable memory.
 pub struct Buffer(*mut u8);
 
 impl Buffer {
     pub fn new() -> Self {
-        // SAFETY: a new mapping of one page.
+        // SAFETY: creates a new mapping of one page.
         let page = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -91,10 +91,10 @@ impl Buffer {
         Self(page.cast())
     }
 
-    /// Executes one instruction, which accesses nothing but registers and the data that they point to.
+    /// Executes one instruction, which may access only registers and the data that they point to.
     pub fn run(&self, instruction: &[u8], registers: &mut Registers) {
-        // SAFETY: the page is ours; the instruction is followed by a return, leaves the stack alone, and accesses memory at addresses
-        // that the caller has made sure of.
+        // SAFETY: the page belongs to this buffer. A return follows the instruction, which does not touch the stack and
+        // accesses only memory that the caller provides.
         unsafe {
             std::ptr::copy_nonoverlapping(instruction.as_ptr(), self.0, instruction.len());
             self.0.add(instruction.len()).write(0xc3);

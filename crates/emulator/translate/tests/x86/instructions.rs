@@ -1,4 +1,4 @@
-//! Each instruction by itself.
+//! Compares each instruction alone.
 
 use iced_x86::{
     Code, CpuidFeature, Encoder, FlowControl, Instruction, Mnemonic, OpCodeOperandKind, OpKind, Register,
@@ -9,7 +9,7 @@ use crate::host::{Buffer, Registers, has_avx2};
 use crate::machine::{DATA_BYTES, MIDDLE, SOURCE, translated};
 use crate::random::Random;
 
-/// The parts of x86-64 whose instructions are compared.
+/// The instruction-set extensions to compare.
 pub const FEATURES: &[CpuidFeature] = &[
     CpuidFeature::INTEL8086,
     CpuidFeature::INTEL186,
@@ -36,7 +36,7 @@ pub const FEATURES: &[CpuidFeature] = &[
     CpuidFeature::MOVBE,
 ];
 
-/// Whether an instruction of this code can be compared on this host.
+/// Whether an instruction with this code can be compared on this host.
 pub fn is_compared(code: Code) -> bool {
     use CpuidFeature::*;
     let newer =
@@ -47,7 +47,7 @@ pub fn is_compared(code: Code) -> bool {
         && (has_avx2() || !features.iter().any(|feature| newer(&feature)))
 }
 
-/// Those that cannot be compared so: what they give differs by design, or they take the stack or the kernel.
+/// Whether an instruction cannot be compared: its result differs by design, or it uses the stack or the kernel.
 pub fn is_apart(i: &Instruction) -> bool {
     use Mnemonic::*;
     matches!(
@@ -102,13 +102,13 @@ pub fn is_apart(i: &Instruction) -> bool {
         || i.has_xacquire_prefix()
 }
 
-/// An instruction of this code with random operands; memory is `at` RDI.
+/// An instruction with this code and random operands. RDI points to memory operands; `at` is their offset.
 pub fn instruction(code: Code, random: &mut Random, at: u64) -> Option<Instruction> {
     use OpCodeOperandKind::*;
     let mut i = Instruction::new();
     i.set_code(code);
     let general = |random: &mut Random| {
-        // Not RSP; RDI has the address.
+        // RSP is excluded; RDI holds the address.
         [0u32, 1, 2, 3, 5, 6, 8, 9, 10, 11, 12, 13, 14, 15][random.below(14) as usize]
     };
     let op_code = code.op_code();
@@ -133,7 +133,7 @@ pub fn instruction(code: Code, random: &mut Random, at: u64) -> Option<Instructi
         if let Some(base) = base {
             let number = if vector { random.below(16) as u32 } else { general(random) };
             let register = match base {
-                // SPL and its kin, and AH and its kin.
+                // SPL, BPL, SIL and DIL; AH, CH, DH and BH.
                 Register::AL if number > 3 => Register::SPL + (number - 4),
                 Register::AL if random.below(3) == 0 => Register::AH + number,
                 _ => base + number,
@@ -212,7 +212,7 @@ pub fn instruction(code: Code, random: &mut Random, at: u64) -> Option<Instructi
     Some(i)
 }
 
-/// The flags that the manual leaves open.
+/// The flags that the manual leaves undefined.
 pub fn undefined(i: &Instruction, before: &Registers) -> u64 {
     use Mnemonic::*;
     let mut open = i.rflags_undefined();
@@ -251,9 +251,9 @@ pub fn undefined(i: &Instruction, before: &Registers) -> u64 {
     bits.iter().filter(|(flag, _)| open & flag != 0).map(|(_, bit)| 1u64 << bit).sum()
 }
 
-/// Whether the result of an instruction is left open altogether.
+/// Whether the manual leaves the result of an instruction undefined.
 fn is_open(i: &Instruction, before: &Registers) -> bool {
-    // A double shift of 16 bits by more than that.
+    // A 16-bit double shift by more than 16.
     let is_16 = i.op_count() == 3 && i.op1_kind() == OpKind::Register && i.op1_register().is_gpr16();
     if is_16 && matches!(i.mnemonic(), Mnemonic::Shld | Mnemonic::Shrd) {
         let count = if i.op2_kind() == OpKind::Register { before.general[1] as u8 } else { i.immediate8() };
@@ -280,7 +280,7 @@ pub fn is_floating(i: &Instruction) -> bool {
     ends || name.starts_with("Cvt")
 }
 
-/// States in which a division has a quotient.
+/// Changes the state so that a division does not overflow.
 fn make_divisible(registers: &mut Registers, data: &mut [u8], at: usize) {
     registers.general[2] = 0;
     registers.general[0] &= 0x7f;
@@ -291,7 +291,7 @@ fn make_divisible(registers: &mut Registers, data: &mut [u8], at: usize) {
     data[at] |= 3;
 }
 
-/// Indices of a gather that lead nowhere else than to the data.
+/// Changes the index registers of a gather so that all addresses are inside the data.
 fn make_gatherable(i: &Instruction, registers: &mut Registers) {
     let n = i.memory_index().number();
     let name = format!("{:?}", i.mnemonic());
@@ -306,14 +306,14 @@ fn make_gatherable(i: &Instruction, registers: &mut Registers) {
     registers.uppers[n] = shorten(registers.uppers[n]);
 }
 
-/// Whether a gather's registers are not all different, which is no instruction.
+/// Whether registers of a gather coincide, which raises #UD.
 fn is_no_gather(i: &Instruction) -> bool {
     let registers = [i.op0_register(), i.op2_register(), i.memory_index()].map(Register::number);
     registers[0] == registers[1] || registers[1] == registers[2] || registers[0] == registers[2]
 }
 
 #[test]
-fn every_instruction_does_what_the_processor_does() {
+fn every_instruction_matches_the_processor() {
     let seed = std::env::var("PROPTEST_RNG_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1u64);
     let mut random = Random(0x9e37_79b9_7f4a_7c15 ^ seed << 32 | 1);
     let buffer = Buffer::new();
@@ -369,7 +369,7 @@ fn every_instruction_does_what_the_processor_does() {
                 }
                 make_gatherable(&i, &mut before);
             }
-            // Compared with what is there every other time.
+            // Let the comparison succeed every other time.
             if matches!(i.mnemonic(), Mnemonic::Cmpxchg | Mnemonic::Cmpxchg16b) && random.below(2) == 0 {
                 let there =
                     |at: usize| u64::from_le_bytes(std::array::from_fn(|byte| data[middle + at + byte]));
@@ -443,9 +443,9 @@ fn every_instruction_does_what_the_processor_does() {
     assert!(codes > 700, "{codes}");
 }
 
-/// AVX-512's encoding has the names of AVX and registers beyond the sixteenth.
+/// AVX-512 encodings decode to the names of AVX instructions, and to registers beyond the sixteenth.
 #[test]
-fn what_is_not_announced_is_no_instruction() {
+fn instructions_that_cpuid_does_not_report_are_illegal() {
     let absent: [(&str, &[u8]); 8] = [
         ("vaddps zmm1, zmm2, zmm3", &[0x62, 0xf1, 0x6c, 0x48, 0x58, 0xcb]),
         ("vfmadd213sd xmm17, xmm2, xmm3", &[0x62, 0xe2, 0xed, 0x08, 0xa9, 0xcb]),
@@ -468,9 +468,9 @@ fn what_is_not_announced_is_no_instruction() {
     }
 }
 
-/// Whatever bytes a program has, it is translated and ends somehow.
+/// Arbitrary bytes are translated and execution ends.
 #[test]
-fn random_bytes_end_in_no_panic() {
+fn random_bytes_do_not_panic() {
     let cases = std::env::var("LONGMA_X86_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(12) * 500;
     let mut random = Random(0x2545_f491_4f6c_dd1d);
     let heads: [&[u8]; 6] = [&[], &[0xc5], &[0xc4, 0xe2], &[0xc4, 0xe3], &[0x62], &[0x66, 0x0f]];
@@ -482,7 +482,7 @@ fn random_bytes_end_in_no_panic() {
         let data_at = data.as_ptr() as u64;
         let mut registers = random.registers(false);
         registers.general[7] = data_at + MIDDLE;
-        // It is its not panicking that counts.
+        // Any result is acceptable, as long as there is no panic.
         let _ = translated(&bytes, &mut registers, data_at, &mut data, None);
     }
 }

@@ -1,31 +1,32 @@
-//! Instructions executed by their translation, in memory of a few parts.
+//! Translates instructions and interprets the translation.
 
 use iced_x86::Mnemonic;
 use longma_loongarch::{Environment, State, Trap, decode as decode_word, semantics};
 use longma_translate::engine::{Engine, Layout};
-use longma_translate::front_end::{Exit, FrontEnd, Served};
-use longma_translate::parts::Parts as Choice;
+use longma_translate::front_end::{Exit, FrontEnd, ServiceResult};
+use longma_translate::optimizations::Optimizations;
 use longma_translate_x86::X86_64;
 use longma_translate_x86::registers::{GENERAL, TABLE, UPPERS, flags_of, set_flags_of, set_upper, upper};
 
 use crate::host::Registers;
-use crate::parts::Parts;
 use crate::random::Random;
+use crate::test_memory::TestMemory;
 
 pub const SOURCE: u64 = 0x1_0000;
 const CODE: u64 = 0x1000_0000;
 const CODE_BYTES: u64 = 1 << 20;
 const TABLE_AT: u64 = 0x2000_0000;
 const SOURCE_BYTES: usize = 1024;
-/// The top of the stack has room below it and a little above.
+/// The stack pointer has space below it and a little above.
 const STACK: u64 = 0x3000_0000;
 pub const STACK_TOP: u64 = STACK + 2048;
 pub const DATA_BYTES: usize = 256;
-/// Where the memory operand may be, from the start of the data.
+/// The offset of the memory operand in the data.
 pub const MIDDLE: u64 = 96;
 
-/// Executes instructions by their translation. Gives the LoongArch instructions executed. With `interruptions`, the program is now and then
-/// interrupted where it can be, and goes on from what a handler of signals would see.
+/// Translates and executes instructions, and returns the number of LoongArch instructions executed. With
+/// `interruptions`, random interruptions occur where a signal can arrive, and execution resumes from the state that a
+/// signal handler would see.
 pub fn translated(
     instructions: &[u8],
     registers: &mut Registers,
@@ -33,23 +34,23 @@ pub fn translated(
     data: &mut Vec<u8>,
     interruptions: Option<&mut Random>,
 ) -> Result<u64, String> {
-    translated_with(Choice::default(), instructions, registers, data_at, data, interruptions)
+    translated_with(Optimizations::default(), instructions, registers, data_at, data, interruptions)
 }
 
-/// The same with these parts of translation.
+/// Like [`translated`], with this set of optimizations.
 pub fn translated_with(
-    parts: Choice,
+    optimizations: Optimizations,
     instructions: &[u8],
     registers: &mut Registers,
     data_at: u64,
     data: &mut Vec<u8>,
     mut interruptions: Option<&mut Random>,
 ) -> Result<u64, String> {
-    // Behind them, one that is none.
+    // An invalid instruction follows the code.
     let mut source = vec![0; SOURCE_BYTES];
     source[..instructions.len()].copy_from_slice(instructions);
     source[instructions.len()..][..2].copy_from_slice(&[0x0f, 0x0b]);
-    let memory = Parts::new([
+    let memory = TestMemory::new([
         (SOURCE, source),
         (CODE, vec![0; CODE_BYTES as usize]),
         (TABLE_AT + 4 * SOURCE, vec![0; 4096]),
@@ -58,7 +59,7 @@ pub fn translated_with(
     ]);
     let layout =
         Layout { code: CODE..CODE + CODE_BYTES, table: TABLE_AT, limit: SOURCE + SOURCE_BYTES as u64 };
-    let mut engine = Engine::<X86_64>::new(layout, parts);
+    let mut engine = Engine::<X86_64>::new(layout, optimizations);
     let mut state = State::default();
     X86_64::begin(&mut state, SOURCE);
     state.set_r(TABLE, TABLE_AT);
@@ -67,7 +68,7 @@ pub fn translated_with(
     }
     set_flags_of(&mut state, registers.flags);
     for (number, value) in registers.vectors.iter().enumerate() {
-        // What is above them is anything.
+        // The bits above the register's value are arbitrary.
         state.v[16 + number].0 = [*value as u64, (value >> 64) as u64, 0x5a5a, !0];
     }
     for (number, value) in registers.uppers.iter().enumerate() {
@@ -98,7 +99,7 @@ pub fn translated_with(
                 state.pc = engine.code_of(pc, &memory).map_err(|refusal| format!("{refusal:?}"))?;
             }
             (Trap::Break(_), Some(Exit::Service(found))) => match X86_64::serve(found, &mut state, &memory) {
-                Served::Done => state.pc += 4,
+                ServiceResult::Done => state.pc += 4,
                 other => return Err(format!("{other:?}")),
             },
             (trap, exit) => return Err(format!("{trap:?} at {exit:?}")),
@@ -116,7 +117,7 @@ pub fn translated_with(
         *value = u128::from(low) | u128::from(high) << 64;
     }
     if registers.uppers.iter().any(|value| *value != 0) && state.fcc[usize::from(UPPERS)] == 0 {
-        return Err("upper halves that nobody knows of".into());
+        return Err("upper halves that are not tracked".into());
     }
     data.clone_from(&memory.bytes(3));
     Ok(executed - 1)

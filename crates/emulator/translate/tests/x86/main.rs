@@ -1,13 +1,14 @@
-//! Instructions of x86-64, single ones and sequences, on random states: executed by this host's own processor, and translated and
-//! interpreted as LoongArch code. Registers, vectors, memory and the flags that the manual defines must be the same; of a NaN only that it is one.
+//! Single x86-64 instructions and sequences on random states: executed by the host's processor, and translated and
+//! interpreted as LoongArch code. Registers, vectors, memory and defined flags must be equal; NaNs may differ in their
+//! payload.
 
 #![cfg(target_arch = "x86_64")]
 
 mod host;
 mod instructions;
 mod machine;
-#[path = "../parts/mod.rs"]
-mod parts;
 mod random;
 mod sequences;
+#[path = "../test_memory/mod.rs"]
+mod test_memory;
 mod x87;

@@ -1,8 +1,8 @@
-//! Random states.
+//! Random register contents.
 
 use crate::host::{Registers, has_avx2};
 
-/// A generator of numbers that is the same everywhere.
+/// A deterministic xorshift generator.
 pub struct Random(pub u64);
 
 impl Random {
@@ -17,7 +17,7 @@ impl Random {
         (self.next() >> 20) % end
     }
 
-    /// Numbers near the borders more often than chance has them.
+    /// A number that is often near a boundary value.
     pub fn number(&mut self) -> u64 {
         let borders = [
             0,
@@ -41,7 +41,7 @@ impl Random {
         }
     }
 
-    /// Registers of any contents.
+    /// Random registers.
     pub fn registers(&mut self, doubles: bool) -> Registers {
         Registers {
             general: std::array::from_fn(|_| self.number()),

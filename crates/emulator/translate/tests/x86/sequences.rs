@@ -1,20 +1,20 @@
-//! Instructions behind each other, with branches and loops, interrupted or not.
+//! Compares sequences with branches and loops, with and without interruptions.
 
 use iced_x86::{Code, Encoder, Instruction, Mnemonic, OpKind, Register, RflagsBits};
 
 use crate::host::{Buffer, Registers};
 use crate::instructions::{instruction, is_apart, is_compared, is_floating, same_but_for_nans, undefined};
 use crate::machine::{DATA_BYTES, MIDDLE, SOURCE, STACK_TOP, translated, translated_with};
-use crate::parts::choices;
 use crate::random::Random;
-use longma_translate::parts::Parts as Choice;
+use crate::test_memory::choices;
+use longma_translate::optimizations::Optimizations;
 
-/// The codes of instructions that sequences are made of.
+/// The codes of instructions in sequences.
 fn sequence_codes() -> Vec<Code> {
     Code::values().filter(|code| is_compared(*code)).collect()
 }
 
-/// Those that compilers write most: they make half of a sequence.
+/// Whether an instruction is common in compiled code. Half of each sequence consists of such instructions.
 fn is_common(code: Code) -> bool {
     use Mnemonic::*;
     matches!(
@@ -83,8 +83,8 @@ fn is_common(code: Code) -> bool {
     )
 }
 
-/// Whether an instruction can stand in a sequence: it leaves RDI, R15 and the stack alone, and does the same whatever flags the manual
-/// leaves open.
+/// Whether an instruction is allowed in a sequence: it does not touch RDI, R15 and the stack, and its result does not
+/// depend on undefined flags.
 fn fits_in_sequence(i: &Instruction) -> bool {
     use Mnemonic::*;
     let is_shift = matches!(i.mnemonic(), Shl | Sal | Shr | Sar | Rol | Ror | Rcl | Rcr | Shld | Shrd);
@@ -99,7 +99,7 @@ fn fits_in_sequence(i: &Instruction) -> bool {
     {
         return false;
     }
-    // Floating point may round or name NaNs otherwise; values are compared where that cannot be.
+    // Floating-point results may round differently or have other NaN payloads; only single instructions are compared.
     let is_float = is_floating(i)
         && !matches!(
             i.mnemonic(),
@@ -117,7 +117,7 @@ fn fits_in_sequence(i: &Instruction) -> bool {
     })
 }
 
-/// A sequence: its bytes, as text, and the flags that are open behind it.
+/// A sequence: its bytes, its text, and the flags that are undefined after it.
 struct Sequence {
     bytes: Vec<u8>,
     text: String,
@@ -127,13 +127,13 @@ struct Sequence {
 fn sequence(codes: &[Code], common: &[Code], random: &mut Random) -> Sequence {
     let loops = random.below(3) == 0;
     let mut made: Vec<Instruction> = Vec::new();
-    // Branches, by the instruction they stand at, and the one they go to.
+    // Index of the branch and of its target.
     let mut branches: Vec<(usize, usize)> = Vec::new();
     let mut open: u64 = if loops { 0x8d5 } else { 0 };
     let mut depth = 0;
     let target = 2 + random.below(12) as usize;
     let before = Registers { general: [0; 16], flags: 0, wide: 0, vectors: [0; 16], uppers: [0; 16] };
-    // Behind a branch forwards, what is open if it is taken.
+    // For forward branches, the target's index and the flags that are undefined if the branch is taken.
     let mut joins: Vec<(usize, u64)> = Vec::new();
     while made.len() < target || joins.iter().any(|(at, _)| *at > made.len()) {
         let here: Vec<u64> =
@@ -254,7 +254,7 @@ fn sequence(codes: &[Code], common: &[Code], random: &mut Random) -> Sequence {
         made.push(Instruction::with_branch(Code::Jne_rel32_64, SOURCE).unwrap());
         open &= 1;
     }
-    // Twice: where instructions stand is known then.
+    // The first pass determines the addresses of instructions.
     let mut places = vec![SOURCE; made.len() + 1];
     let mut bytes = Vec::new();
     for _ in 0..2 {
@@ -275,12 +275,12 @@ fn sequence(codes: &[Code], common: &[Code], random: &mut Random) -> Sequence {
 }
 
 #[test]
-fn sequences_do_what_the_processor_does_also_when_they_are_interrupted() {
-    compare(cases(), 1, &[Choice::default()]);
+fn sequences_match_the_processor_also_with_interruptions() {
+    compare(cases(), 1, &[Optimizations::default()]);
 }
 
 #[test]
-fn sequences_do_what_the_processor_does_with_any_parts_of_translation() {
+fn sequences_match_the_processor_with_any_optimizations() {
     let choices = choices();
     compare(cases() / 10 * choices.len(), 2, &choices);
 }
@@ -289,8 +289,8 @@ fn cases() -> usize {
     std::env::var("LONGMA_X86_SEQUENCES").ok().and_then(|n| n.parse().ok()).unwrap_or(4000)
 }
 
-/// Compares so many sequences, translated with one of these choices of parts after the other; half of them are interrupted.
-fn compare(cases: usize, start: u64, choices: &[Choice]) {
+/// Compares `cases` sequences, cycling through `choices`. Half of the sequences are interrupted.
+fn compare(cases: usize, start: u64, choices: &[Optimizations]) {
     let seed = std::env::var("PROPTEST_RNG_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1u64);
     let mut random = Random(0x6c62_272e_07bb_0142 ^ seed << 32 | start);
     let buffer = Buffer::new();
@@ -313,14 +313,15 @@ fn compare(cases: usize, start: u64, choices: &[Choice]) {
         before.general[15] = 1 + random.below(3);
         let (mut native, mut ours) = (before, before);
         let mut our_data = data[skip..skip + DATA_BYTES].to_vec();
-        let parts = choices[case / 2 % choices.len()];
+        let optimizations = choices[case / 2 % choices.len()];
         let interruptions = (case % 2 == 1).then_some(&mut random);
-        let outcome = translated_with(parts, &bytes, &mut ours, data_at, &mut our_data, interruptions);
+        let outcome =
+            translated_with(optimizations, &bytes, &mut ours, data_at, &mut our_data, interruptions);
         buffer.run(&bytes, &mut native);
         instructions += text.matches(';').count() + 1;
         let executed = match outcome {
             Err(why) => {
-                wrong.push(format!("with '{parts}', {text}: {why}"));
+                wrong.push(format!("with '{optimizations}', {text}: {why}"));
                 continue;
             }
             Ok(executed) => executed,
@@ -350,7 +351,7 @@ fn compare(cases: usize, start: u64, choices: &[Choice]) {
         }
         if !different.is_empty() {
             wrong.push(format!(
-                "case {case} with '{parts}': {text}\n   {}\n   {before:x?}",
+                "case {case} with '{optimizations}': {text}\n   {}\n   {before:x?}",
                 different.join(", ")
             ));
         }
@@ -361,9 +362,9 @@ fn compare(cases: usize, start: u64, choices: &[Choice]) {
     assert!(wrong.is_empty(), "{} differences\n{}", wrong.len(), shown.join("\n"));
 }
 
-/// Shifts by a register, whose count is zero or not, behind a comparison; the flags are all read behind.
+/// Shifts by a register with count zero or one after a comparison. All flags are compared.
 #[test]
-fn a_shift_by_nothing_keeps_flags_wherever_they_are() {
+fn a_shift_by_zero_preserves_flags_in_any_representation() {
     const CODE: [u8; 12] = [
         0x39, 0xd8, // cmp eax, ebx
         0xd3, 0xe2, // shl edx, cl
@@ -373,26 +374,27 @@ fn a_shift_by_nothing_keeps_flags_wherever_they_are() {
     ];
     let buffer = Buffer::new();
     let mut random = Random(11);
-    for (case, parts) in choices().into_iter().cycle().take(400).enumerate() {
+    for (case, optimizations) in choices().into_iter().cycle().take(400).enumerate() {
         let mut before = random.registers(false);
-        // The count: the flags behind are open but for zero and one.
+        // The shift count. Other counts leave flags undefined.
         before.general[1] = (case / 40 % 2) as u64;
         before.general[4] = STACK_TOP;
         let (mut native, mut ours) = (before, before);
         let mut data = vec![0u8; DATA_BYTES];
         let data_at = data.as_ptr() as u64;
-        translated_with(parts, &CODE, &mut ours, data_at, &mut data, None).unwrap();
+        translated_with(optimizations, &CODE, &mut ours, data_at, &mut data, None).unwrap();
         buffer.run(&CODE, &mut native);
-        // AF is left open by a shift that is one.
+        // A shift by one leaves AF undefined.
         let defined = if before.general[1] == 0 { 0x8d5 } else { 0x8c5 };
         let told = |registers: &Registers| (registers.flags & defined, registers.general[..4].to_vec());
-        assert_eq!(told(&ours), told(&native), "with '{parts}': {before:x?}");
+        assert_eq!(told(&ours), told(&native), "with '{optimizations}': {before:x?}");
     }
 }
 
-/// Two branches back to code that reads the lower half of a register, one of them where the whole of it is read if the branch is not taken.
+/// Two branches back to code that reads the lower half of a register. Where one of them is not taken, the code reads
+/// the whole register.
 #[test]
-fn an_upper_half_is_kept_for_who_does_not_branch_back() {
+fn an_upper_half_is_preserved_when_the_branch_is_not_taken() {
     const CODE: [u8; 29] = [
         0xeb, 0x07, // jmp 9
         0x48, 0x63, 0xc6, // 2: movsxd rax, esi
@@ -427,9 +429,10 @@ fn an_upper_half_is_kept_for_who_does_not_branch_back() {
     }
 }
 
-/// An index that is added to a constant too large for an offset, in its own register, where the base is known to be zero.
+/// An index plus a constant that does not fit an immediate, written to the index register itself. The base is known to
+/// be zero.
 #[test]
-fn an_address_goes_into_the_register_of_its_index_though_its_base_is_zero() {
+fn lea_into_the_index_register_works_with_a_zero_base() {
     let sum = |displacement: u32| {
         // xor edx, edx; lea rcx, [rdx+rcx+displacement]
         [&[0x31, 0xd2, 0x48, 0x8d, 0x8c, 0x0a][..], &displacement.to_le_bytes()].concat()
@@ -450,9 +453,9 @@ fn an_address_goes_into_the_register_of_its_index_though_its_base_is_zero() {
     }
 }
 
-/// A branch back to code that reads the lower half of a register, by a comparison of the whole of it.
+/// A branch back to code that reads the lower half of a register, on a comparison of the whole register.
 #[test]
-fn a_comparison_reads_all_of_a_register_whose_lower_half_is_wanted_where_its_branch_goes() {
+fn a_comparison_reads_the_whole_register_if_the_branch_target_needs_the_lower_half() {
     const CODE: [u8; 48] = [
         0x8b, 0x47, 0x08, // mov eax, [rdi+8]
         0x83, 0xe8, 0x01, // sub eax, 1

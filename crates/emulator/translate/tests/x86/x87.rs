@@ -1,5 +1,5 @@
-//! x87, which the engine executes: arithmetic, comparisons and moves between values on its stack.
-//! Not the functions of angles and powers, which are those of double precision by design.
+//! x87 instructions, which the engine executes: arithmetic, comparisons and moves on the register stack. Trigonometric
+//! and exponential functions are left out because they are computed in double precision.
 
 use crate::host::Buffer;
 use crate::machine::{DATA_BYTES, translated};
@@ -8,7 +8,7 @@ use crate::random::Random;
 /// C0, C1, C2 and C3 of the status word.
 const CONDITIONS: u64 = 0x4700;
 
-/// An instruction's name and bytes, and what of the status word it defines.
+/// Name and bytes of an instruction, and the bits of the status word that it defines.
 const INSTRUCTIONS: &[(&str, &[u8], u64)] = &[
     ("fcmovb st0, st1", &[0xda, 0xc1], 0),
     ("fcmove st0, st1", &[0xda, 0xc9], 0),
@@ -46,18 +46,18 @@ const INSTRUCTIONS: &[(&str, &[u8], u64)] = &[
     ("fcomi st0, st1", &[0xdb, 0xf1], 0),
 ];
 
-/// The instruction after `cmp ecx, edx` on a stack of three, and what it leaves there.
+/// Executes the instruction after `cmp ecx, edx` on a stack of three values, then stores the top of the stack.
 fn program(instruction: &[u8]) -> Vec<u8> {
     let mut code = vec![0x39, 0xd1];
-    // fninit; fld qword [rdi], [rdi+8] and [rdi+16].
+    // fninit; fld qword [rdi], [rdi+8] and [rdi+16]
     code.extend([0xdb, 0xe3, 0xdd, 0x07, 0xdd, 0x47, 0x08, 0xdd, 0x47, 0x10]);
     code.extend(instruction);
-    // fnstsw ax; fstp tbyte [rdi+32]; fstp tbyte [rdi+48]; fninit.
+    // fnstsw ax; fstp tbyte [rdi+32]; fstp tbyte [rdi+48]; fninit
     code.extend([0xdf, 0xe0, 0xdb, 0x7f, 0x20, 0xdb, 0x7f, 0x30, 0xdb, 0xe3]);
     code
 }
 
-/// Numbers whose quotients are not so large that a remainder needs several steps.
+/// Random numbers whose quotients are small enough that a partial remainder completes in one step.
 fn number(random: &mut Random) -> f64 {
     let sign = if random.below(2) == 0 { 1.0 } else { -1.0 };
     match random.below(4) {
@@ -69,7 +69,7 @@ fn number(random: &mut Random) -> f64 {
 }
 
 #[test]
-fn x87_instructions_do_what_the_processor_does() {
+fn x87_instructions_match_the_processor() {
     let (buffer, mut random) = (Buffer::new(), Random(0x9e37_79b9_7f4a_7c15));
     let mut wrong = Vec::new();
     for (name, instruction, conditions) in INSTRUCTIONS {

@@ -1,5 +1,4 @@
-//! What system calls ask of the scheduler.
-//! Not who runs when: that is the parent module's.
+//! The scheduler's interface to system calls.
 
 use std::sync::atomic::Ordering;
 
@@ -24,7 +23,7 @@ impl linux::Scheduler for Scheduler {
         let seen_signals = state.signals;
         state.members.push(Member::new(Phase::Ready, seen_signals));
         let allowed = match state.holder {
-            // As after clone(2), the new thread may go where the one that made it may.
+            // As after clone(2), the new thread inherits the creator's affinity.
             Holder::Thread(maker) if maker < thread.0 => state.roster.allowed(maker),
             _ => self.config.allowed,
         };

@@ -1,6 +1,6 @@
-//! The baton: which guest thread runs, and how it passes from one to the next.
-//! Not the choice itself, which is `roster`'s, nor how the others wait (`waiting`), not waiting for the outside world, which is in `idle`,
-//! and not what system calls ask of it.
+//! Passes the turn between guest threads, so that one runs at a time. `roster` chooses the next thread, `waiting`
+//! suspends and wakes the others, `idle` waits for external events, and `calls` implements the interface to system
+//! calls.
 
 mod calls;
 mod waiting;
@@ -19,33 +19,33 @@ use longma_sim::Time;
 
 use super::idle;
 use super::roster::{Roster, RosterImage, Switch, Turn};
-use crate::kernel::{Kernel, Work};
+use crate::kernel_model::{Kernel, Work};
 
-/// Told of every turn that begins.
+/// Called at the start of each turn.
 pub type Log = Arc<dyn Fn(Turn) + Send + Sync>;
 
-/// Devices that act by themselves in simulated time, beside threads.
+/// Devices that act in simulated time independently of threads.
 pub trait DeviceClock: Send + Sync {
-    /// When the next of them does something; `None` if all of them wait.
+    /// The time of the next device event; `None` if all devices are waiting.
     fn next_event(&self) -> Option<Time>;
 
-    /// Lets them act up to `limit`, or up to the first moment at which a file becomes ready.
+    /// Advances the devices to `limit`, or to the first event that makes a file ready.
     fn advance(&self, limit: Time);
 
-    /// When files have become ready since this was asked last: the first moment, and the core that was interrupted then.
+    /// The time at which files first became ready since the last call, and the core that was interrupted.
     fn take_ready(&self) -> Option<(Time, usize)>;
 }
 
-/// What a scheduler decides for.
+/// The configuration of a scheduler.
 #[derive(Clone, Default)]
 pub struct SchedulerConfig {
-    /// The NUMA node of each core; as many cores as entries, at least one.
+    /// The NUMA node of each core. The number of entries is the number of cores; at least one.
     pub nodes: Vec<usize>,
-    /// The cores that the first thread may use, and those it makes; all of them if left out.
+    /// The CPU affinity of the first thread, which others inherit; all cores if `None`.
     pub allowed: Option<CoreSet>,
-    /// Told of every turn that begins, in order.
+    /// Called at the start of each turn, in order.
     pub log: Option<Log>,
-    /// Told when every thread waits for another one and nothing can change that.
+    /// Receives a message if all threads wait for each other.
     pub diagnostics: Option<Sink>,
 }
 
@@ -58,16 +58,16 @@ impl SchedulerConfig {
     }
 }
 
-/// What a thread is doing.
+/// The state of a thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Phase {
-    /// It runs or can run.
+    /// Running or runnable.
     Ready,
-    /// It waits for something in the model.
+    /// Waiting for an event in the model.
     Asleep,
-    /// It waits on the host for something outside of the model.
+    /// Waiting on the host for an external event.
     Outside,
-    /// It is over.
+    /// Exited.
     Gone,
 }
 
@@ -77,13 +77,13 @@ struct Member {
     phase: Phase,
     sleep: Sleep,
     awoken: Wakeup,
-    /// Signals that had arrived before the sleep began: they do not end it.
+    /// Signals that arrived before the sleep began and do not end it.
     arrived_before: u64,
-    /// Whether its files can become ready from outside; found out when somebody asks.
+    /// Whether external events can make its files ready; computed on demand.
     reaches_outside: Option<bool>,
-    /// How many times signals had been sent when it last looked.
+    /// The value of `State::signals` when the thread last checked for signals.
     seen_signals: u64,
-    /// It is in a call that gave its core away.
+    /// Whether the thread is in a system call that gave up its core.
     in_call: bool,
 }
 
@@ -102,27 +102,27 @@ impl Member {
     }
 }
 
-/// Where a thread stands while none runs.
+/// The state of a thread while all threads are stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub(crate) enum StoppedState {
     /// Between two instructions.
     Between,
-    /// In a call that it can make again, which waits until then.
+    /// In a system call that can be restarted, with this deadline.
     Waits(Option<Time>),
-    /// In a call that has had an effect.
+    /// In a system call that already had an effect.
     Begun(&'static str),
-    /// In a call of the host's.
+    /// In a system call of the host.
     Outside,
 }
 
-/// Whose turn it is.
+/// The owner of the current turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Holder {
     Thread(u32),
-    /// Nobody can run before something happens outside.
+    /// No thread can run before an external event.
     Idler,
     /// The first turn has not begun.
-    Nobody,
+    NotStarted,
 }
 
 pub(super) struct State {
@@ -131,53 +131,53 @@ pub(super) struct State {
     deadlines: BTreeSet<(Time, u32)>,
     pub holder: Holder,
     outside: usize,
-    /// How many times signals have been sent.
+    /// The number of times signals were sent.
     signals: u64,
-    /// Sleeping threads that have not looked yet.
+    /// The number of sleeping threads that have not yet checked for signals.
     looks_due: usize,
-    /// Somebody waits for them in the middle of deciding, and goes on deciding when they have.
+    /// Whether a thread waits for these checks in the middle of a decision, which continues afterwards.
     settling: bool,
-    /// The deadlock has been told.
-    told: bool,
-    /// This thread waits until all others that can run are between two instructions.
+    /// Whether the deadlock was reported.
+    is_reported: bool,
+    /// The thread that waits until all other runnable threads are between two instructions.
     draining: Option<u32>,
 }
 
 impl State {
-    /// Nobody runs, waits for a time, or is outside.
+    /// A state without running threads, deadlines and threads outside the model.
     fn at_rest(roster: Roster, members: Vec<Member>) -> Self {
         Self {
             roster,
             members,
             deadlines: BTreeSet::new(),
-            holder: Holder::Nobody,
+            holder: Holder::NotStarted,
             outside: 0,
             signals: 0,
             looks_due: 0,
             settling: false,
-            told: false,
+            is_reported: false,
             draining: None,
         }
     }
 }
 
-/// What a thread is doing, for people.
+/// The state of a thread, for display.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ThreadStatus {
     /// The thread.
     pub thread: ThreadNumber,
-    /// The core it is on or was on last.
+    /// The current or last core.
     pub core: usize,
-    /// What it waits for; `None` if it can run.
+    /// What the thread waits for; `None` if it is runnable.
     pub waits_for: Option<&'static str>,
 }
 
-/// Decides which guest thread runs.
+/// Schedules the guest threads of a process.
 pub struct Scheduler {
     state: Mutex<State>,
     looked: Condvar,
     now_ps: AtomicU64,
-    /// Threads that sleep until a file is ready.
+    /// The number of threads that sleep until a file is ready.
     file_sleepers: AtomicUsize,
     process: OnceLock<Weak<Process>>,
     devices: OnceLock<Arc<dyn DeviceClock>>,
@@ -189,10 +189,10 @@ pub struct Scheduler {
 type Guard<'a> = MutexGuard<'a, State>;
 
 impl Scheduler {
-    /// A scheduler with the process's first thread, at time 0. Whoever runs the process begins the first turn.
+    /// Creates a scheduler with the process's first thread, at time 0. [`Self::begin`] starts the first turn.
     ///
     /// # Errors
-    /// The host has no descriptor to give.
+    /// The host cannot provide a descriptor.
     pub fn new(mut config: SchedulerConfig) -> io::Result<Arc<Self>> {
         config.complete();
         let state = State::at_rest(Roster::new(config.nodes.len()), Vec::new());
@@ -215,7 +215,7 @@ impl Scheduler {
         })
     }
 
-    /// A scheduler that goes on where a saved one was; `alive` are its threads.
+    /// Restores a saved scheduler. `alive` are the threads that have not exited.
     pub(crate) fn restored(
         mut config: SchedulerConfig,
         roster: &RosterImage,
@@ -231,67 +231,67 @@ impl Scheduler {
         Ok(Arc::new(made))
     }
 
-    /// There are devices that act by themselves; only the first call counts.
+    /// Sets the devices. Only the first call has an effect.
     pub(crate) fn attend_to(&self, devices: Arc<dyn DeviceClock>) {
-        // A process is on one machine.
+        // A process runs on a single machine.
         let _ = self.devices.set(devices);
     }
 
-    /// What the kernel does for threads is work of cores; only the first call counts.
+    /// Sets the kernel model. Only the first call has an effect.
     pub(crate) fn work_for(&self, kernel: Arc<Kernel>) {
-        // A process has one kernel.
+        // A process has a single kernel.
         let _ = self.kernel.set(kernel);
     }
 
-    /// `core` has work of the kernel's to do from `at` on: when that is done.
+    /// Posts kernel work on `core` at `at`. Returns the time at which it is done.
     fn post(&self, core: usize, at: Time, work: Work) -> Time {
         self.kernel.get().map_or(at, |kernel| kernel.post(core, at, work))
     }
 
-    /// The core of the thread whose turn it is.
+    /// The core of the running thread.
     fn running_core(&self, state: &State) -> Option<usize> {
         match state.holder {
             Holder::Thread(thread) => Some(state.roster.core_of(thread)),
-            Holder::Idler | Holder::Nobody => None,
+            Holder::Idler | Holder::NotStarted => None,
         }
     }
 
-    /// The first turn begins: every thread is there.
+    /// Starts the first turn. All threads must exist.
     pub(crate) fn begin(&self) {
         self.hand_over(self.lock(), None);
     }
 
-    /// As plain data, and what time it is.
+    /// The serializable form, and the current time.
     pub(crate) fn image(&self) -> (RosterImage, Time) {
         (self.lock().roster.image(), linux::Scheduler::now(self))
     }
 
-    /// Comes back when every other thread that can run is between two instructions, however long that takes.
+    /// Returns when all other runnable threads are between two instructions, whatever time that takes.
     pub(crate) fn drain(&self, thread: ThreadNumber) {
         self.lock().draining = Some(thread.0);
         self.pass(thread);
         self.lock().draining = None;
     }
 
-    /// Where the threads that are alive stand.
-    pub(crate) fn standing(&self) -> Vec<(ThreadNumber, Standing)> {
+    /// The states of all live threads while they are stopped.
+    pub(crate) fn stopped_states(&self) -> Vec<(ThreadNumber, StoppedState)> {
         let state = self.lock();
         let standing = |member: &Member| match member.phase {
-            Phase::Ready if member.in_call => Some(Standing::Begun("a call that is about to end")),
-            Phase::Ready => Some(Standing::Between),
-            Phase::Asleep if member.sleep.begun => Some(Standing::Begun(member.sleep.reason)),
-            Phase::Asleep => Some(Standing::Waits(member.sleep.deadline)),
-            Phase::Outside => Some(Standing::Outside),
+            Phase::Ready if member.in_call => Some(StoppedState::Begun("a system call that is about to end")),
+            Phase::Ready => Some(StoppedState::Between),
+            Phase::Asleep if member.sleep.begun => Some(StoppedState::Begun(member.sleep.reason)),
+            Phase::Asleep => Some(StoppedState::Waits(member.sleep.deadline)),
+            Phase::Outside => Some(StoppedState::Outside),
             Phase::Gone => None,
         };
         let members = (0u32..).zip(&state.members);
         members.filter_map(|(number, member)| Some((ThreadNumber(number), standing(member)?))).collect()
     }
 
-    /// Says whose threads these are, and gets ready to wait for the outside world.
+    /// Sets the process and starts the idle thread.
     ///
     /// # Errors
-    /// The host has no thread to give.
+    /// The host cannot create a thread.
     pub(crate) fn start(self: &Arc<Self>, process: &Arc<Process>) -> io::Result<()> {
         if self.process.set(Arc::downgrade(process)).is_ok() {
             idle::start(self)?;
@@ -311,7 +311,7 @@ impl Scheduler {
         self.now_ps.store(now.ps(), Ordering::Relaxed);
     }
 
-    /// What every thread that is not over is doing.
+    /// The states of all live threads.
     pub fn status(&self) -> Vec<ThreadStatus> {
         let state = self.lock();
         let alive = state.members.iter().enumerate().filter(|(_, member)| member.phase != Phase::Gone);
@@ -322,40 +322,40 @@ impl Scheduler {
                 waits_for: match member.phase {
                     Phase::Ready | Phase::Gone => None,
                     Phase::Asleep => Some(member.sleep.reason),
-                    Phase::Outside => Some("something outside of the model"),
+                    Phase::Outside => Some("something outside the model"),
                 },
             })
             .collect()
     }
 
-    /// Waits on the thread's own host thread until its first turn begins.
+    /// Waits on the thread's host thread for its first turn.
     pub(crate) fn take_seat(&self, thread: ThreadNumber) {
         let parker = self.lock().members[thread.0 as usize].parker.clone();
         self.wait_ready(&parker);
         self.see_signals(thread.0);
     }
 
-    /// Where the running thread is, and what time it is there.
+    /// The core and time of the running thread.
     pub(crate) fn turn(&self, thread: ThreadNumber) -> Turn {
         let core = self.lock().roster.core_of(thread.0);
         Turn { at: linux::Scheduler::now(self), core, thread: thread.0 }
     }
 
-    /// True if nothing but the running thread can do anything before it makes a system call.
+    /// Whether only the running thread can act before its next system call.
     pub(crate) fn is_alone(&self, thread: ThreadNumber) -> bool {
         let state = self.lock();
         let others = (0u32..).zip(&state.members).any(|(n, m)| n != thread.0 && m.phase != Phase::Gone);
         !others && state.draining.is_none() && self.next_event(&state).is_none()
     }
 
-    /// The running thread has brought its core to `time`.
+    /// Advances the running thread's core to `time`.
     pub(crate) fn advance(&self, thread: ThreadNumber, time: Time) {
         let mut state = self.lock();
         state.roster.charge(thread.0, time);
         self.set_now(time.max(linux::Scheduler::now(self)));
     }
 
-    /// The end of a quantum: another thread goes on if it is its turn. Comes back when it is the caller's again.
+    /// Ends a quantum: another thread runs if it is next. Returns when the caller is scheduled again.
     pub(crate) fn pass(&self, thread: ThreadNumber) {
         let state = self.lock();
         let parker = state.members[thread.0 as usize].parker.clone();
@@ -365,7 +365,7 @@ impl Scheduler {
         }
     }
 
-    /// The running thread is over.
+    /// Removes the running thread, which has exited.
     pub(crate) fn leave(&self, thread: ThreadNumber) {
         let mut state = self.lock();
         state.roster.dequeue(thread.0);
@@ -373,7 +373,7 @@ impl Scheduler {
         self.hand_over(state, None);
     }
 
-    /// Gives the turn to whoever is next; true if that is the caller, `me`.
+    /// Passes the turn to the next thread. Returns true if that is the caller, `me`.
     pub(super) fn hand_over<'a>(&'a self, state: Guard<'a>, me: Option<u32>) -> bool {
         let (mut state, next) = self.decide(state, me, false);
         match next {
@@ -393,17 +393,17 @@ impl Scheduler {
         }
     }
 
-    /// Gives the turn to `thread`, which waits for it.
+    /// Passes the turn to the waiting thread `thread`.
     pub(super) fn give(mut state: Guard<'_>, thread: u32) {
         state.holder = Holder::Thread(thread);
         let parker = state.members[thread as usize].parker.clone();
-        // It needs the state at once, and should not find it locked.
+        // Unlock first, because the thread locks the state immediately.
         drop(state);
         parker.post(waiting::GO);
     }
 
-    /// Whose turn it is, after everything that happens before; `None` if only the outside world can bring somebody to run.
-    /// `waited`: it has been waited for until the next event.
+    /// Processes all events before the next turn and returns the thread that runs next; `None` if only an external
+    /// event can make a thread runnable. `waited` says that host time has already passed up to the next event.
     pub(super) fn decide<'a>(
         &'a self,
         mut state: Guard<'a>,
@@ -444,7 +444,7 @@ impl Scheduler {
                     }
                 }
                 (None, None) => {
-                    self.tell_deadlock(&mut state);
+                    self.report_deadlock(&mut state);
                     return (state, None);
                 }
                 (Some(_), None) => unreachable!("a turn without an event before it is taken above"),
@@ -452,20 +452,21 @@ impl Scheduler {
         }
     }
 
-    /// When the next sleep or timer ends, or a device acts.
+    /// The time of the next deadline, timer or device event.
     pub(super) fn next_event(&self, state: &State) -> Option<Time> {
         let device = self.devices.get().and_then(|devices| devices.next_event());
         [self.next_end(state), device].into_iter().flatten().min()
     }
 
-    /// When the next sleep or timer ends.
+    /// The time of the next deadline or timer.
     fn next_end(&self, state: &State) -> Option<Time> {
         let deadline = state.deadlines.first().map(|(time, _)| *time);
         let timer = self.process().and_then(|process| process.simulation()?.next_timer());
         [deadline, timer].into_iter().flatten().min()
     }
 
-    /// Lets devices act whose turn it is at `event`, until a thread's turn, a sleep's end or an interrupt; false if it is not theirs.
+    /// Advances the devices, if the event at `event` is theirs, to the next turn, deadline, timer or interrupt. Returns
+    /// false if it is not theirs.
     fn devices_act(&self, state: &State, event: Time, turn: Option<Turn>) -> bool {
         let Some(devices) = self.devices.get() else { return false };
         let end = self.next_end(state);
@@ -477,7 +478,7 @@ impl Scheduler {
         true
     }
 
-    /// Rouses those who wait for files that devices have made ready.
+    /// Wakes threads whose files a device has made ready.
     fn look_at_devices(&self, state: &mut State) {
         let Some(devices) = self.devices.get() else { return };
         if let Some((at, core)) = devices.take_ready() {
@@ -506,7 +507,7 @@ impl Scheduler {
         state
     }
 
-    /// True if something outside of the model can bring a thread to run.
+    /// Whether an external event can make a thread runnable.
     fn awaits_outside(&self, state: &mut State) -> bool {
         if state.outside > 0 {
             return true;
@@ -521,17 +522,17 @@ impl Scheduler {
         })
     }
 
-    fn tell_deadlock(&self, state: &mut State) {
+    fn report_deadlock(&self, state: &mut State) {
         let Some(sink) = &self.config.diagnostics else { return };
-        if state.told || self.awaits_outside(state) {
+        if state.is_reported || self.awaits_outside(state) {
             return;
         }
-        state.told = true;
+        state.is_reported = true;
         let waiting = state.members.iter().enumerate().filter(|(_, member)| member.phase == Phase::Asleep);
         let list: Vec<String> =
             waiting.map(|(number, member)| format!("thread {number} for {}", member.sleep.reason)).collect();
         if !list.is_empty() {
-            sink(&format!("every thread waits and nothing is left that could wake one: {}", list.join(", ")));
+            sink(&format!("deadlock: every thread waits, and no event can wake one: {}", list.join(", ")));
         }
     }
 }

@@ -1,5 +1,4 @@
-//! How threads wait for their turn, and what ends their sleep: a wake-up, a time, a file that is ready, a signal.
-//! Not whose turn it is, which is the parent module's.
+//! Suspends threads until their turn, and wakes sleeping threads on a wake-up, a deadline, a ready file or a signal.
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
@@ -10,16 +9,16 @@ use longma_sim::Time;
 
 use super::super::idle;
 use super::{Guard, Holder, Phase, Scheduler, State};
-use crate::kernel::Work;
+use crate::kernel_model::Work;
 
-/// A message to a waiting thread: it runs.
+/// Message to a waiting thread: run.
 pub(super) const GO: u32 = 1;
-/// A message to a sleeping thread: look whether a signal has arrived for it.
+/// Message to a sleeping thread: check for signals.
 const LOOK: u32 = 2;
 
 impl Scheduler {
-    /// Ends the sleep of `thread`, if it sleeps: it can run from `at` on. Core `by` makes it runnable, if the model has the one who does; a
-    /// handler is not woken but called, and if it is another core's, that core is interrupted for it.
+    /// Wakes `thread` if it sleeps; it can run from `at` on. `by` is the core that wakes it, if that is part of the
+    /// model. Interrupt handlers incur no wake-up cost. Waking a thread of another core interrupts that core.
     pub(super) fn rouse(
         &self,
         state: &mut State,
@@ -48,7 +47,7 @@ impl Scheduler {
         }
     }
 
-    /// Has every sleeping thread look whether a signal has arrived for it, and waits until all have.
+    /// Makes all sleeping threads check for signals, and waits until they have.
     pub(super) fn settle<'a>(&'a self, mut state: Guard<'a>, me: Option<u32>, now: Time) -> Guard<'a> {
         state.signals += 1;
         let asleep = (0..state.members.len() as u32).filter(|thread| Some(*thread) != me);
@@ -72,7 +71,7 @@ impl Scheduler {
         state
     }
 
-    /// On the host thread of `thread`: a signal that has arrived ends its sleep.
+    /// Wakes `thread` if a signal has arrived. Must run on its host thread.
     fn look_for_signals(&self, state: &mut State, thread: u32, now: Time) {
         let arrived = parker::arrived_signals();
         state.members[thread as usize].seen_signals = state.signals;
@@ -82,7 +81,7 @@ impl Scheduler {
         }
     }
 
-    /// Rouses those whose files are ready; `by` is the core that has made them so.
+    /// Wakes threads whose files are ready. `by` is the core that made them ready.
     pub(super) fn look_at_files(&self, state: &mut State, now: Time, by: Option<usize>) {
         if self.file_sleepers.load(Ordering::Relaxed) == 0 {
             return;
@@ -92,7 +91,7 @@ impl Scheduler {
         }
     }
 
-    /// Every file that a sleeping thread waits for.
+    /// All files that sleeping threads wait for.
     pub(in crate::schedule) fn awaited_files(&self, state: &State) -> Vec<(u32, linux::AwaitedFile)> {
         let sleepers = (0u32..).zip(&state.members).filter(|(_, member)| member.phase == Phase::Asleep);
         sleepers
@@ -100,18 +99,18 @@ impl Scheduler {
             .collect()
     }
 
-    /// The outside world has made files of these threads ready.
+    /// Wakes threads whose files became ready by an external event.
     pub(in crate::schedule) fn rouse_all(&self, state: &mut State, threads: &[u32]) {
         let now = linux::Scheduler::now(self);
         for thread in threads {
-            // It may have been roused since, and sleep for something else.
+            // The thread may have been woken already and sleep on something else.
             if !state.members[*thread as usize].sleep.files.is_empty() {
                 self.rouse(state, *thread, (Wakeup::Woken, now), None);
             }
         }
     }
 
-    /// Waits for the turn of a thread that can run.
+    /// Waits for the turn of a runnable thread.
     pub(super) fn wait_ready(&self, parker: &Parker) {
         loop {
             let messages = parker.wait();
@@ -130,7 +129,7 @@ impl Scheduler {
         self.looked.notify_all();
     }
 
-    /// At the beginning of a turn: signals sent meanwhile reach the thread before its next instruction.
+    /// Checks for signals at the start of a turn, so that they are delivered before the next instruction.
     pub(super) fn see_signals(&self, thread: u32) {
         let mut state = self.lock();
         let sent = state.signals;
@@ -141,7 +140,7 @@ impl Scheduler {
         }
     }
 
-    /// Waits for the turn of a thread that sleeps, and looks for signals whenever it is asked or interrupted.
+    /// Waits for the turn of a sleeping thread. Checks for signals when asked to or when interrupted.
     pub(super) fn wait_asleep(&self, thread: u32, parker: &Parker) {
         let mut owed = false;
         loop {
@@ -153,7 +152,7 @@ impl Scheduler {
             if messages & GO != 0 {
                 break;
             }
-            // What arrives during this look asks for another one.
+            // A signal that arrives after this check triggers another one.
             let arrived = parker::arrived_signals();
             let mut state = self.lock();
             let member = &state.members[thread as usize];
@@ -181,8 +180,9 @@ impl Scheduler {
         }
     }
 
-    /// A thread came back from outside of the model, and can run: if nobody runs, somebody is to. True if it is `me`. While the idle
-    /// thread waits for others' looks it has not decided yet, and will find this one: two decisions would give two turns.
+    /// Starts a turn if none is in progress, because a thread has become runnable through an external event. Returns
+    /// true if `me` gets it. While the idle thread waits for signal checks, it is in the middle of a decision and will
+    /// find this thread; deciding here as well would start two turns.
     pub(super) fn resume_idle(&self, state: Guard<'_>, me: u32) -> bool {
         state.holder == Holder::Idler && !state.settling && self.hand_over(state, Some(me))
     }

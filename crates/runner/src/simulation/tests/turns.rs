@@ -1,5 +1,5 @@
-//! How long the turns of cores are that run one after another: a core sees what others do no earlier than it begins one.
-//! Not whose turn it is: a roster says that. Here the core goes that has come least far.
+//! The length of turns. A core sees other cores' stores only at the start of its turns, so cores that share data need
+//! short ones.
 
 use longma_core::{ConfigurationWords, Execution, SharedCode};
 use longma_guest::{AddressSpace, GuestMemory, Protection, host::faults};
@@ -13,7 +13,7 @@ use super::*;
 const CODE: u64 = 0x1_0000_0000;
 const DATA: u64 = 0x1_1000_0000;
 const DATA_BYTES: u64 = 64 << 20;
-/// A line that is no program's.
+/// A line outside the program's memory.
 const LINE: u64 = 0x20_0000;
 
 struct Unwatched;
@@ -22,7 +22,7 @@ impl longma_core::Watch for Unwatched {
     fn watch(&self, _: u64) {}
 }
 
-/// Memory with a program in it.
+/// An address space that contains a program.
 fn memory(program: &[Instruction]) -> AddressSpace {
     faults::install();
     faults::prepare_thread();
@@ -34,7 +34,7 @@ fn memory(program: &[Instruction]) -> AddressSpace {
     space
 }
 
-/// A core that begins the program in `space` with these registers.
+/// A core at the start of the program in `space`, with these registers.
 fn guest(space: &AddressSpace, registers: &[(usize, u64)]) -> Core {
     let mut state = State { pc: CODE, ..State::default() };
     registers.iter().for_each(|&(number, value)| state.x[number] = value);
@@ -47,7 +47,7 @@ fn op(op: Op, d: u8, j: u8, k: u8) -> Instruction {
     Instruction { d, j, k, ..Instruction::new(op) }
 }
 
-/// A chain of loads, each of another page: from `DATA` on, by steps of register 6 and around at the end.
+/// A pointer chase, each load from another page: starts at `DATA`, advances by register 6 and wraps around.
 fn chase() -> Vec<Instruction> {
     vec![
         op(Op::LdxD, 5, 8, 4),
@@ -62,18 +62,18 @@ fn chasing(space: &AddressSpace) -> Core {
     guest(space, &[(6, 0x1_1040), (7, DATA_BYTES - 64), (8, DATA)])
 }
 
-/// The turn of `core` from `start` on: until when it lasts.
-fn turn(simulation: &mut Simulation, core: usize, guest: &mut Core, start: Time) -> Time {
-    // Two threads, whichever runs first.
+/// Simulates a turn of `core` from `start` on, and returns its end.
+fn turn(simulation: &mut TimingSimulation, core: usize, guest: &mut Core, start: Time) -> Time {
+    // Pretend that there are two threads.
     simulation.threads = 2;
-    let place = Place { core, thread: ThreadNumber(core as u32), start, alone: false };
-    let (stop, end) = simulation.run_quantum(place, guest);
+    let slot = ThreadSlot { core, thread: ThreadNumber(core as u32), start, alone: false };
+    let (stop, end) = simulation.run_quantum(slot, guest);
     assert_eq!(stop, Stop::Quantum);
     end
 }
 
-/// Two cores write one line at `at`, one after the other.
-fn meet(simulation: &mut Simulation, at: Time) {
+/// Two cores write the same line at `at`, one after the other.
+fn meet(simulation: &mut TimingSimulation, at: Time) {
     for core in [1, 0] {
         let cycle = simulation.cores[core].cycle_at(at);
         let mut port = simulation.memory.port(core);
@@ -92,20 +92,20 @@ proptest! {
     #![proptest_config(cases())]
 
     #[test]
-    fn a_core_that_waits_for_memory_sees_what_others_do_late_by_a_part_of_the_time_since_they_met(
+    fn the_delay_between_contending_cores_is_a_fraction_of_the_time_since_they_met(
         in_order in any::<bool>(), apart_us in 0u64..800,
     ) {
         let space = memory(&chase());
         let mut core = chasing(&space);
         let mut simulation = simulation(if in_order { ModelKind::InOrder } else { ModelKind::OutOfOrder });
-        // How fast it goes is known by then.
+        // The first turn measures how many trace words a core executes in a cycle.
         let begun = turn(&mut simulation, 0, &mut core, Time::ZERO);
         meet(&mut simulation, begun);
         let mut now = Time::from_ps(begun.ps() + apart_us * US);
         for _ in 0..3 {
             let end = turn(&mut simulation, 0, &mut core, now);
             let (lasted, apart) = (end.ps() - now.ps(), now.ps() - begun.ps());
-            // It ends with a block that waits for memory, and one part may have more misses than the one before.
+            // The turn ends with a block that waits for memory, and a part may have more misses than the previous one.
             prop_assert!(lasted < (apart / 16).max(US / 2) + 2 * US, "{lasted} ps, {apart} ps after they met");
             now = end;
         }
@@ -113,7 +113,7 @@ proptest! {
 }
 
 #[test]
-fn a_core_that_never_met_another_one_has_whole_turns() {
+fn a_core_without_contention_runs_full_turns() {
     let space = memory(&chase());
     let mut core = chasing(&space);
     let mut simulation = simulation(ModelKind::OutOfOrder);
@@ -122,7 +122,7 @@ fn a_core_that_never_met_another_one_has_whole_turns() {
 }
 
 #[test]
-fn the_first_additions_to_a_word_that_two_cores_share_are_hand_overs_after_a_microsecond() {
+fn additions_to_a_shared_word_are_transfers_after_a_microsecond() {
     let add = vec![op(Op::AmaddD, 12, 5, 6), Instruction { imm: -4, ..Instruction::new(Op::B) }];
     for kind in [ModelKind::InOrder, ModelKind::OutOfOrder] {
         let space = memory(&add);
@@ -139,7 +139,7 @@ fn the_first_additions_to_a_word_that_two_cores_share_are_hand_overs_after_a_mic
         let mut sum = [0; 8];
         space.memory().read(DATA, &mut sum).unwrap();
         let sum = u64::from_le_bytes(sum);
-        // By hand-overs of 16.8 ns, and before that as if alone: one addition in a nanosecond at best, each core.
+        // Transfers take 16.8 ns. Before the first one, each core completes at most one addition a nanosecond.
         let most = (now.iter().max().unwrap().ps() - begun) / 16_000 + 2 * 200;
         assert!(sum <= most, "{kind:?}: {sum} additions, {most} at most");
         println!("{kind:?}: {sum} additions");

@@ -1,6 +1,5 @@
-//! Arithmetic, logic and comparisons, lane by lane.
-//! Not what goes across lanes (`reduce`), nor shifts.
-//! Source: Arm Architecture Reference Manual (Arm DDI 0487), section C7.2; LoongArch Reference Manual, volume 2.
+//! Lowers lane-wise arithmetic, logic and comparisons. Source: Arm Architecture Reference Manual (Arm DDI 0487),
+//! section C7.2; LoongArch Reference Manual, volume 2.
 
 use longma_loongarch::Op as La;
 
@@ -14,7 +13,7 @@ const CLZ: Sizes = [La::VclzB, La::VclzH, La::VclzW, La::VclzD];
 const ABSOLUTE_DIFFERENCE: [Sizes; 2] =
     [[La::VabsdB, La::VabsdH, La::VabsdW, La::VabsdD], [La::VabsdBu, La::VabsdHu, La::VabsdWu, La::VabsdDu]];
 
-/// Instructions that one of LSX does, and whether its operands are swapped.
+/// Instructions with a direct LSX equivalent, and whether its operands are swapped.
 fn plain(op: Op) -> Option<(Sizes, bool)> {
     use Op::*;
     let straight = |sizes| Some((sizes, false));
@@ -48,7 +47,7 @@ fn plain(op: Op) -> Option<(Sizes, bool)> {
     }
 }
 
-/// The same of floating-point lanes: singles and doubles.
+/// Floating-point instructions with a direct LSX equivalent (single and double), and whether its operands are swapped.
 fn plain_float(op: Op) -> Option<([La; 2], bool)> {
     use Op::*;
     let straight = |pair| Some((pair, false));
@@ -67,7 +66,7 @@ fn plain_float(op: Op) -> Option<([La; 2], bool)> {
     }
 }
 
-/// Instructions of one operand.
+/// Floating-point instructions with one operand.
 fn plain_float_one(op: Op) -> Option<[La; 2]> {
     use Op::*;
     Some(match op {
@@ -87,7 +86,7 @@ fn plain_float_one(op: Op) -> Option<[La; 2]> {
 impl Lowering<'_> {
     pub(super) fn vector_arithmetic(&mut self, i: Instruction) -> bool {
         let (d, n, m, size) = (i.rd(), i.rn(), i.rm(), i.size());
-        // Scalars of 64 bits have bit 30 set.
+        // 64-bit scalar operations also set bit 30.
         let is_whole = i.is_whole() && i.bits(28, 1) == 0;
         if let Some((ops, is_swapped)) = plain(i.op) {
             let (n, m) = (self.lanes(n, is_whole), self.lanes(m, is_whole));
@@ -119,7 +118,7 @@ impl Lowering<'_> {
             || self.compare_with_zero(i, is_whole)
     }
 
-    /// FMAX and FMIN, which a NaN comes out of: LSX gives the number, and a sum the NaN.
+    /// FMAX and FMIN propagate NaNs, but the LSX instructions return the other operand. An addition propagates the NaN.
     fn float_extreme(&mut self, i: Instruction) -> bool {
         let double = usize::from(i.is_double());
         let op = match i.op {
@@ -159,7 +158,7 @@ impl Lowering<'_> {
             }
             op => {
                 self.lanes(d, is_whole);
-                // Where the last has a one, the third, otherwise the second.
+                // Selects the third operand where the last one has a 1 bit, otherwise the second.
                 self.four(
                     La::VbitselV,
                     match op {
@@ -195,7 +194,7 @@ impl Lowering<'_> {
             FnegV if i.is_double() => self.assembler.immediate(La::VbitreviD, d, n, 63),
             FnegV => self.assembler.immediate(La::VbitreviW, d, n, 31),
             _ => {
-                // The bits that are like the sign, without the sign itself.
+                // Count the leading bits that equal the sign bit, excluding the sign bit itself.
                 let to = if d == n { self.borrow_vector(&[d]) } else { d };
                 let shift = [La::VsraiB, La::VsraiH, La::VsraiW, La::VsraiD][size];
                 self.assembler.immediate(shift, to, n, (8 << size) - 1);

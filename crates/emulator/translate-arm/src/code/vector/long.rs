@@ -1,6 +1,5 @@
-//! Operations whose lanes become twice as wide, or half, and those by one lane of a vector.
-//! Not conversions of lanes alone (`moves`, `shifts`).
-//! Source: Arm Architecture Reference Manual (Arm DDI 0487), section C7.2; LoongArch Reference Manual, volume 2.
+//! Lowers widening and narrowing operations, and operations by a single lane. Source: Arm Architecture Reference Manual
+//! (Arm DDI 0487), section C7.2; LoongArch Reference Manual, volume 2.
 
 use longma_loongarch::Op as La;
 
@@ -48,7 +47,7 @@ impl Lowering<'_> {
         true
     }
 
-    /// The lanes of the half that the instruction means, twice as wide.
+    /// Widens the lanes of the half that the instruction selects.
     fn widen_part(&mut self, i: Instruction, to: u8, from: u8, unsigned: usize) {
         if i.is_whole() {
             self.assembler.two(HIGH[unsigned][i.size()], to, from);
@@ -57,7 +56,8 @@ impl Lowering<'_> {
         }
     }
 
-    /// The second operand: a vector, or one lane in all of another's, for which a vector may be `free`.
+    /// Returns the second operand: a vector, or a single lane replicated to all lanes of a temporary vector (`free` if
+    /// given).
     fn second(&mut self, i: Instruction, used: &[u8], free: Option<u8>) -> u8 {
         if i.bits(24, 1) == 0 {
             return self.lanes(i.rm(), i.is_whole());
@@ -66,7 +66,7 @@ impl Lowering<'_> {
         self.widen(number, ((lane as u8 + 1) << i.size()).next_power_of_two());
         let m = number;
         if lane == 0 && i.bits(28, 1) != 0 {
-            // The lowest lane is a scalar as it is.
+            // A scalar operation can use lane 0 directly.
             return m;
         }
         let to = match free {
@@ -117,7 +117,7 @@ impl Lowering<'_> {
         self.put_lanes(d, true);
     }
 
-    /// ADDHN and SUBHN: the upper half of each lane.
+    /// ADDHN and SUBHN: returns the upper half of each lane.
     fn high_half(&mut self, i: Instruction, ops: Sizes) {
         let (n, m, size) = (self.lanes(i.rn(), true), self.lanes(i.rm(), true), i.size());
         let sum = self.borrow_vector(&[i.rd(), n, m]);
@@ -150,7 +150,7 @@ impl Lowering<'_> {
         let factor = self.second(i, &[d, n], (multiplies && d != n).then_some(d));
         let mut n = n;
         if matches!(i.op, Op::FmlsE | Op::FmlsSE) {
-            // The product is negated: its first factor is.
+            // Negate the product by negating its first factor.
             let (op, bit) = if i.is_double() { (La::VbitreviD, 63) } else { (La::VbitreviW, 31) };
             let to = self.borrow_vector(&[d, n, factor]);
             self.assembler.immediate(op, to, n, bit);

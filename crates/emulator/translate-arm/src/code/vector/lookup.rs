@@ -1,6 +1,5 @@
-//! Bytes by their numbers, from one vector or two.
-//! Not from three or four: those are the engine's.
-//! Source: Arm Architecture Reference Manual (Arm DDI 0487), sections C7.2 (TBL, TBX); LoongArch Reference Manual, volume 2.
+//! Lowers table lookups in one or two vectors. The engine executes those in three or four. Source: Arm Architecture
+//! Reference Manual (Arm DDI 0487), sections C7.2 (TBL, TBX); LoongArch Reference Manual, volume 2.
 
 use longma_loongarch::Op as La;
 
@@ -22,7 +21,7 @@ impl Lowering<'_> {
         let numbers = self.lanes(i.rm(), is_whole);
         let used = [d, first, second, numbers];
         let is_there = self.borrow_vector(&used);
-        // What has no byte of that number is zero, or stays; LSX says nothing of it.
+        // Out-of-range indices yield zero or keep the destination byte. The LSX result for them is undefined.
         self.assembler.immediate(La::VsleiBu, is_there, numbers, 16 * vectors - 1);
         let found = if keeps { self.borrow_vector(&used) } else { d };
         self.four(La::VshufB, [found, second, first, numbers]);

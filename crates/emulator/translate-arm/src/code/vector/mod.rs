@@ -1,6 +1,6 @@
-//! Advanced SIMD as LSX: one file a group of rows. What has no short sequence the engine executes (`service`).
-//! Not scalar floating point, nor the plain loads and stores of vectors.
-//! Source: Arm Architecture Reference Manual (Arm DDI 0487), section C7.2; LoongArch Reference Manual, volume 2.
+//! Lowers Advanced SIMD to LSX, one module per group of instructions. The engine executes instructions without a short
+//! LSX sequence (`service`). Source: Arm Architecture Reference Manual (Arm DDI 0487), section C7.2; LoongArch
+//! Reference Manual, volume 2.
 
 mod arithmetic;
 mod long;
@@ -18,11 +18,11 @@ use longma_loongarch::{Instruction as Code, Op as La};
 use super::lower::Lowering;
 use crate::instruction::Instruction;
 
-/// One operation on lanes of 8, 16, 32 and 64 bits.
+/// The variants of an operation for 8, 16, 32 and 64-bit lanes.
 type Sizes = [La; 4];
 
 impl Lowering<'_> {
-    /// Instructions of Advanced SIMD.
+    /// Lowers the instruction. Returns false for other instructions.
     pub fn vector(&mut self, i: Instruction) -> bool {
         self.vector_arithmetic(i)
             || self.vector_move(i)
@@ -35,18 +35,18 @@ impl Lowering<'_> {
             || self.structures(i)
     }
 
-    /// A vector source: as many bytes as are read of it are as they are to be.
+    /// Returns a vector source register after clearing the bytes that the instruction reads.
     fn lanes(&mut self, number: u8, is_whole: bool) -> u8 {
         self.widen(number, if is_whole { 16 } else { 8 });
         number
     }
 
-    /// A vector has been written, of 16 bytes or of eight with zero above.
+    /// Records that a vector has been written: 16 bytes, or 8 with the upper half architecturally zero.
     fn put_lanes(&mut self, number: u8, is_whole: bool) {
         self.put_vector(number, if is_whole { 16 } else { 8 });
     }
 
-    /// `vilvl.d`: the low half of `k`, and above it that of `j`.
+    /// `vilvl.d`: the low half is that of `k`, and the upper half is the low half of `j`.
     fn join_halves(&mut self, d: u8, j: u8, k: u8) {
         self.assembler.three(La::VilvlD, d, j, k);
     }
@@ -57,12 +57,12 @@ impl Lowering<'_> {
 }
 
 impl Instruction {
-    /// Whether all 128 bits are worked on.
+    /// Whether the instruction operates on all 128 bits.
     pub(crate) fn is_whole(self) -> bool {
         self.bits(30, 1) != 0
     }
 
-    /// The size of lanes: 0 for bytes to 3 for 64 bits.
+    /// The lane size: 0 for bytes to 3 for 64 bits.
     pub(crate) fn size(self) -> usize {
         self.bits(22, 2) as usize
     }

@@ -1,6 +1,5 @@
-//! Copies, permutations, narrowing and widening, and immediates.
-//! Not the moves between scalars and general registers (`float`).
-//! Source: Arm Architecture Reference Manual (Arm DDI 0487), section C7.2; LoongArch Reference Manual, volume 2.
+//! Lowers copies, permutations, narrowing, widening and immediates. Source: Arm Architecture Reference Manual (Arm DDI
+//! 0487), section C7.2; LoongArch Reference Manual, volume 2.
 
 use longma_loongarch::Op as La;
 
@@ -45,7 +44,8 @@ impl Lowering<'_> {
         true
     }
 
-    /// What an instruction makes of two sources, in its low half, becomes the low half or, of Q, the high one of Rd.
+    /// Applies `op`, whose result is in the low half, to two sources. The result becomes the low half of Rd, or the
+    /// high half if Q is set.
     pub(super) fn narrow(&mut self, i: Instruction, op: La, [j, k]: [u8; 2]) {
         let d = i.rd();
         if !i.is_whole() {
@@ -59,7 +59,7 @@ impl Lowering<'_> {
         self.put_lanes(d, true);
     }
 
-    /// SQXTN, UQXTN and SQXTUN: what does not fit becomes the nearest that does.
+    /// SQXTN, UQXTN and SQXTUN: narrows with saturation.
     pub(super) fn narrow_saturating(&mut self, i: Instruction) -> bool {
         use Op::*;
         let ops = match i.op {
@@ -69,7 +69,7 @@ impl Lowering<'_> {
             _ => return false,
         };
         let (d, n) = (i.rd(), self.lanes(i.rn(), true));
-        // The high half comes from what was in the destination, and is not wanted.
+        // The high half is computed from the old destination and discarded.
         let to = self.borrow_vector(&[d, n]);
         self.assembler.immediate(ops[i.size()], to, n, 0);
         if i.is_whole() {
@@ -125,7 +125,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// BIC that clears a byte at an end of each lane: two shifts.
+    /// BIC that clears the first or last byte of each lane, with two shifts.
     fn clear_end(&mut self, i: Instruction) -> bool {
         let (d, cmode) = (i.rd(), i.bits(12, 4) as usize);
         let (bits, at) = if cmode < 8 { (32, 8 * (cmode >> 1)) } else { (16, 8 * (cmode >> 1 & 1)) };
@@ -223,7 +223,7 @@ impl Lowering<'_> {
         self.put_lanes(d, is_whole);
     }
 
-    /// EXT: bytes from the middle of two vectors.
+    /// EXT: extracts bytes from a pair of vectors.
     fn extract(&mut self, i: Instruction) {
         let (d, is_whole, first) = (i.rd(), i.is_whole(), i.bits(11, 4) as i32);
         let (n, m) = (self.lanes(i.rn(), is_whole), self.lanes(i.rm(), is_whole));
@@ -233,7 +233,7 @@ impl Lowering<'_> {
         } else if first == 0 {
             self.assembler.three(La::VorV, d, n, n);
         } else if first == 8 && (d == n || d == m) {
-            // Two of the four halves: those of the first register, then those of the second.
+            // Selects two of four halves: those of the first register, then those of the second.
             let (other, halves) = if d == n { (m, 1 | 2 << 2) } else { (n, 3) };
             self.assembler.immediate(La::Vshuf4iD, d, other, halves);
         } else if first == 8 {
@@ -249,7 +249,7 @@ impl Lowering<'_> {
     }
 
     fn reverse(&mut self, i: Instruction) {
-        /// All four, and two of four each.
+        /// Reverses four elements; swaps adjacent elements.
         const ALL: i32 = 0x1b;
         const PAIRS: i32 = 0xb1;
         let (d, is_whole) = (i.rd(), i.is_whole());
@@ -271,7 +271,7 @@ impl Lowering<'_> {
     }
 }
 
-/// The mode of `vldi` that makes of a byte what an immediate of this kind is.
+/// The `vldi` mode that expands an immediate byte of this kind.
 fn mode(cmode: u32, inverts: bool) -> i32 {
     let cmode = cmode as i32;
     match (cmode >> 1, cmode & 1, inverts) {

@@ -1,6 +1,5 @@
-//! What goes across lanes: pairs, and all of a vector.
-//! Not lane by lane.
-//! Source: Arm Architecture Reference Manual (Arm DDI 0487), section C7.2; LoongArch Reference Manual, volume 2.
+//! Lowers pairwise operations and reductions across lanes. Source: Arm Architecture Reference Manual (Arm DDI 0487),
+//! section C7.2; LoongArch Reference Manual, volume 2.
 
 use longma_loongarch::Op as La;
 
@@ -8,11 +7,11 @@ use super::Sizes;
 use crate::code::lower::Lowering;
 use crate::instruction::{Instruction, Op};
 
-const MOST: [Sizes; 2] =
+const MAX: [Sizes; 2] =
     [[La::VmaxB, La::VmaxH, La::VmaxW, La::VmaxD], [La::VmaxBu, La::VmaxHu, La::VmaxWu, La::VmaxDu]];
-const LEAST: [Sizes; 2] =
+const MIN: [Sizes; 2] =
     [[La::VminB, La::VminH, La::VminW, La::VminD], [La::VminBu, La::VminHu, La::VminWu, La::VminDu]];
-/// Sums of neighbours, twice as wide, signed and unsigned.
+/// Widening sums of adjacent lanes, signed and unsigned.
 const SUMS: [Sizes; 2] = [
     [La::VhaddwHB, La::VhaddwWH, La::VhaddwDW, La::VhaddwQD],
     [La::VhaddwHuBu, La::VhaddwWuHu, La::VhaddwDuWu, La::VhaddwQuDu],
@@ -24,10 +23,10 @@ impl Lowering<'_> {
         use Op::*;
         match i.op {
             AddpV => self.pairs(i, ADD[i.size()]),
-            SmaxpV => self.pairs(i, MOST[0][i.size()]),
-            UmaxpV => self.pairs(i, MOST[1][i.size()]),
-            SminpV => self.pairs(i, LEAST[0][i.size()]),
-            UminpV => self.pairs(i, LEAST[1][i.size()]),
+            SmaxpV => self.pairs(i, MAX[0][i.size()]),
+            UmaxpV => self.pairs(i, MAX[1][i.size()]),
+            SminpV => self.pairs(i, MIN[0][i.size()]),
+            UminpV => self.pairs(i, MIN[1][i.size()]),
             FaddpV => self.pairs(i, if i.is_double() { La::VfaddD } else { La::VfaddS }),
             FmaxnmpV => self.pairs(i, if i.is_double() { La::VfmaxD } else { La::VfmaxS }),
             FminnmpV => self.pairs(i, if i.is_double() { La::VfminD } else { La::VfminS }),
@@ -44,16 +43,16 @@ impl Lowering<'_> {
                 self.put_lanes(d, i.is_whole());
             }
             Addv | Saddlv | Uaddlv => self.sum(i),
-            Smaxv => self.extreme(i, MOST[0]),
-            Umaxv => self.extreme(i, MOST[1]),
-            Sminv => self.extreme(i, LEAST[0]),
-            Uminv => self.extreme(i, LEAST[1]),
+            Smaxv => self.extreme(i, MAX[0]),
+            Umaxv => self.extreme(i, MAX[1]),
+            Sminv => self.extreme(i, MIN[0]),
+            Uminv => self.extreme(i, MIN[1]),
             _ => return false,
         }
         true
     }
 
-    /// An operation on neighbours: those of Rn, then those of Rm.
+    /// Applies an operation to adjacent pairs of Rn, then of Rm.
     fn pairs(&mut self, i: Instruction, op: La) {
         let (d, is_whole) = (i.rd(), i.is_whole());
         let size = if matches!(i.op, Op::FaddpV | Op::FmaxnmpV | Op::FminnmpV) {
@@ -77,7 +76,7 @@ impl Lowering<'_> {
         self.put_lanes(d, is_whole);
     }
 
-    /// The lowest lane of so many bits, alone in Rd.
+    /// Keeps only the lowest lane of Rd.
     fn keep_lowest(&mut self, d: u8, size: usize) {
         if size < 3 {
             let value = self.temporary();

@@ -1,6 +1,5 @@
-//! Scalars in vector registers that Advanced SIMD works on: conversions in place, comparisons, sums of two lanes.
-//! Not those whose lanes are worked on as of vectors (`arithmetic`, `shifts`).
-//! Source: Arm Architecture Reference Manual (Arm DDI 0487), section C7.2; LoongArch Reference Manual, volume 2.
+//! Lowers Advanced SIMD scalar instructions: conversions in vector registers, comparisons, sums of two lanes. Source:
+//! Arm Architecture Reference Manual (Arm DDI 0487), section C7.2; LoongArch Reference Manual, volume 2.
 
 use longma_loongarch::Op as La;
 

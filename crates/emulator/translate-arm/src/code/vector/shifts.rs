@@ -1,6 +1,6 @@
-//! Shifts by immediates, widening and narrowing ones included.
-//! Not the rounding ones by a whole lane: they are the engine's.
-//! Source: Arm Architecture Reference Manual (Arm DDI 0487), section C7.2; LoongArch Reference Manual, volume 2.
+//! Lowers shifts by immediates, including widening and narrowing ones, and shifts by lanes. The engine executes
+//! rounding shifts by the full lane width. Source: Arm Architecture Reference Manual (Arm DDI 0487), section C7.2;
+//! LoongArch Reference Manual, volume 2.
 
 use longma_loongarch::Op as La;
 
@@ -15,7 +15,7 @@ const ROUNDED: Sizes = [La::VsrlriB, La::VsrlriH, La::VsrlriW, La::VsrlriD];
 const ROUNDED_SIGNED: Sizes = [La::VsrariB, La::VsrariH, La::VsrariW, La::VsrariD];
 const ADD: Sizes = [La::VaddB, La::VaddH, La::VaddW, La::VaddD];
 
-/// The size of lanes, by the highest one of the immediate, and how far to the right and to the left.
+/// The lane size, encoded by the highest set bit of the immediate, and the amounts of a right and of a left shift.
 pub(crate) fn amounts(i: Instruction) -> (usize, i32, i32) {
     let bits = i.bits(16, 7);
     let size = (bits >> 3).max(1).ilog2() as usize;
@@ -27,7 +27,7 @@ impl Lowering<'_> {
     pub(super) fn vector_shift(&mut self, i: Instruction) -> bool {
         use Op::*;
         let (size, right, left) = amounts(i);
-        // Scalars of 64 bits have bit 30 set, too.
+        // 64-bit scalar operations also set bit 30.
         let is_whole = i.is_whole() && i.bits(28, 1) == 0;
         let d = i.rd();
         match i.op {
@@ -104,11 +104,11 @@ impl Lowering<'_> {
         self.narrow(i, [La::VpickevB, La::VpickevH, La::VpickevW][size], [shifted, shifted]);
     }
 
-    /// SLI and SRI: the bits that the shift leaves empty are those that the destination had there.
+    /// SLI and SRI: keep the destination bits that the shift vacates.
     fn shift_and_insert(&mut self, i: Instruction, size: usize, amount: i32) {
         let (d, is_whole, lane) = (i.rd(), i.is_whole(), 8 << size);
         if amount == lane {
-            // SRI by a whole lane changes nothing but what is above.
+            // SRI by the full lane width only clears the upper part of the register.
             self.lanes(d, is_whole);
             return self.put_lanes(d, is_whole);
         }
@@ -126,7 +126,7 @@ impl Lowering<'_> {
         self.put_lanes(d, is_whole);
     }
 
-    /// USHL and SSHL: each lane by the lowest byte of another, to the right if that is negative.
+    /// USHL and SSHL: shifts each lane by the lowest byte of the other operand, to the right if it is negative.
     fn shift_by_lanes(&mut self, i: Instruction) {
         let (d, is_whole, size) = (i.rd(), i.is_whole(), i.size());
         let is_signed = i.op == Op::SshlV;
@@ -135,7 +135,7 @@ impl Lowering<'_> {
         let [by, right, limit, is_right] = [(); 4].map(|()| self.borrow_vector(&used));
         let lane = 8 << size;
         let all_but_byte = lane - 8;
-        // How far to the left, and to the right.
+        // The amounts of the left and right shifts.
         if all_but_byte == 0 {
             self.assembler.three(La::VorV, by, m, m);
         } else {
@@ -143,14 +143,15 @@ impl Lowering<'_> {
             self.assembler.immediate(RIGHT_SIGNED[size], by, by, all_but_byte);
         }
         self.assembler.two([La::VnegB, La::VnegH, La::VnegW, La::VnegD][size], right, by);
-        // Of bytes, 128 to the right has no positive number: what says the direction is read before the sign is changed.
+        // For bytes, a right shift by 128 has no positive counterpart. So the direction is determined before the
+        // negation.
         self.assembler.immediate([La::VsltiB, La::VsltiH, La::VsltiW, La::VsltiD][size], is_right, by, 0);
         self.within(limit, by, size);
         let by_lanes = [La::VsllB, La::VsllH, La::VsllW, La::VsllD][size];
         self.assembler.three(by_lanes, by, n, by);
         self.assembler.three(La::VandV, by, by, limit);
         if is_signed {
-            // As far as the sign goes.
+            // Clamp the amount: a shift by at least the lane width yields the sign.
             let most = self.constant(i64::from(lane - 1));
             let replicate = [La::Vreplgr2vrB, La::Vreplgr2vrH, La::Vreplgr2vrW, La::Vreplgr2vrD][size];
             self.assembler.two(replicate, limit, most);
@@ -169,7 +170,7 @@ impl Lowering<'_> {
         self.put_lanes(d, is_whole);
     }
 
-    /// All ones where a lane is less than its width, taken as unsigned.
+    /// Sets lanes to all ones whose unsigned value is less than the lane width.
     fn within(&mut self, to: u8, from: u8, size: usize) {
         self.assembler.immediate(RIGHT[size], to, from, 3 + size as i32);
         self.assembler.immediate([La::VseqiB, La::VseqiH, La::VseqiW, La::VseqiD][size], to, to, 0);

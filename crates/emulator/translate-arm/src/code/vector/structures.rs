@@ -1,6 +1,6 @@
-//! Loads and stores of several vectors, and of single lanes.
-//! Not LD3, ST2 to ST4 and what is half a vector of LD2 and LD4, which take lanes apart: they are the engine's.
-//! Source: Arm Architecture Reference Manual (Arm DDI 0487), section C7.2; LoongArch Reference Manual, volume 2.
+//! Lowers loads and stores of multiple vectors and of single lanes. The engine executes LD3, ST2 to ST4, and 64-bit LD2
+//! and LD4, which deinterleave or interleave lanes. Source: Arm Architecture Reference Manual (Arm DDI 0487), section
+//! C7.2; LoongArch Reference Manual, volume 2.
 
 use longma_loongarch::{Instruction as Code, Op as La};
 
@@ -8,7 +8,7 @@ use crate::code::lower::Lowering;
 use crate::code::operands::NONE;
 use crate::instruction::{Instruction, Op};
 
-/// How many vectors an instruction of these names.
+/// The number of vectors that the instruction accesses.
 pub(crate) fn count(i: Instruction) -> Option<u8> {
     use Op::*;
     Some(match i.op {
@@ -21,12 +21,12 @@ pub(crate) fn count(i: Instruction) -> Option<u8> {
     })
 }
 
-/// Whether the base moves.
+/// Whether the instruction updates the base register.
 pub(crate) fn steps(i: Instruction) -> bool {
     i.bits(23, 1) != 0
 }
 
-/// The size and the number of the lane of a single one.
+/// The lane size and the lane index of a single-lane access.
 pub(crate) fn lane(i: Instruction) -> (usize, i32) {
     let index = i.bits(30, 1) << 3 | i.bits(12, 1) << 2 | i.bits(10, 2);
     match i.bits(14, 2) {
@@ -74,7 +74,8 @@ impl Lowering<'_> {
         self.step(i, base, i64::from(count) * i64::from(bytes));
     }
 
-    /// LD2 and LD4 of whole vectors: loaded as they lie, so that whatever faults has borrowed nothing, and then taken apart.
+    /// LD2 and LD4 of full vectors. Loads all data before deinterleaving, so that no register is borrowed if a load
+    /// faults.
     fn taken_apart(&mut self, i: Instruction) {
         let size = i.bits(10, 2) as usize;
         let even = [La::VpickevB, La::VpickevH, La::VpickevW, La::VpickevD][size];
@@ -104,7 +105,7 @@ impl Lowering<'_> {
         self.step(i, base, i64::from(count) * 16);
     }
 
-    /// The base moves by a register or, of 31, by what has been accessed.
+    /// Updates the base by a register, or by the access size if the register number is 31.
     fn step(&mut self, i: Instruction, base: u8, bytes: i64) {
         if !steps(i) {
             return;

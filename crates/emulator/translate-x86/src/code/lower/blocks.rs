@@ -1,29 +1,28 @@
-//! The blocks of a unit in their order: who comes to each, and what holds there.
-//! Not what is in them.
+//! Lowers the blocks of a unit in order, and determines the state at the start of each.
 
 use iced_x86::FlowControl;
 
 use super::super::forms::join;
 use super::super::known::Known;
 use super::super::unit::is_call;
-use super::{Lowering, Outcome};
+use super::{BlockResult, Lowering};
 use crate::Position;
 
 impl Lowering<'_> {
-    /// Translates all blocks, in the order of their addresses.
+    /// Lowers all blocks, in address order.
     pub fn all(&mut self) {
         let reach = self.reach;
         let leaders = &reach.leaders;
-        // For the plan it comes last: where states meet, those of the unit's own jumps weigh more.
-        let entrance = reach.entrance;
-        if let Some(entrance) = entrance.filter(|_| !self.assembler.is_blank) {
-            self.enter(entrance, leaders.first().copied());
+        // While planning, this comes last, because the states of the unit's own jumps have priority.
+        let engine_entry = reach.engine_entry;
+        if let Some(engine_entry) = engine_entry.filter(|_| !self.assembler.is_blank) {
+            self.enter(engine_entry, leaders.first().copied());
         }
         if self.is_first {
             self.expect_calls();
         }
         let mut later = Vec::new();
-        // How the block before ends: behind a call, or where it goes on.
+        // How the previous block ends: in a call, or by falling through.
         let (mut after_call, mut goes_on) = (false, false);
         for (number, &leader) in leaders.iter().enumerate() {
             let next = leaders.get(number + 1).copied();
@@ -48,7 +47,7 @@ impl Lowering<'_> {
                     }
                     self.begin(number, known, next, [false, true]);
                 }
-                // A loop entered in its middle: what holds at its top is what its end will say.
+                // A loop that is entered in its middle: the state at its top comes from its end.
                 (false, None) if self.assembler.is_blank => {
                     (after_call, goes_on) = (false, false);
                     continue;
@@ -68,12 +67,13 @@ impl Lowering<'_> {
         }
         if !self.assembler.is_blank {
             self.out_of_line();
-        } else if let Some(entrance) = entrance {
-            self.enter(entrance, None);
+        } else if let Some(engine_entry) = engine_entry {
+            self.enter(engine_entry, None);
         }
     }
 
-    /// Has the plan begin with what calls of the unit leave, wherever they stand: a loop keeps what it has been planned with.
+    /// Starts planning with the states that calls within the unit leave, wherever they are. Loops keep their first
+    /// planned state.
     fn expect_calls(&mut self) {
         let reach = self.reach;
         let calls = reach.instructions().filter(|i| i.is_call_near());
@@ -84,7 +84,8 @@ impl Lowering<'_> {
         }
     }
 
-    /// What holds at a leader where jumps of the unit come from, if any do. The first time, what those before it say.
+    /// The state at a leader for jumps within the unit, if any. In the first round, it is derived from the previous
+    /// blocks.
     fn planned(&self, number: usize) -> Option<Known> {
         if self.is_first {
             let outs = Some(&self.outs[number]).filter(|outs| !outs.is_empty())?;
@@ -93,27 +94,28 @@ impl Lowering<'_> {
         self.planned_for(number)
     }
 
-    /// The engine's way to a leader that otherwise only the unit's own jumps lead to. The block at `next` comes behind it.
-    fn enter(&mut self, entrance: u64, next: Option<u64>) {
+    /// Lowers the engine's entry to a leader that otherwise only jumps within the unit reach. The block at `next` is
+    /// laid out after it.
+    fn enter(&mut self, engine_entry: u64, next: Option<u64>) {
         if !self.assembler.is_blank {
-            self.open(entrance, Known::default(), true);
+            self.open(engine_entry, Known::default(), true);
         }
         self.known = Known::default();
-        self.note_out_of(entrance, false);
+        self.note_out_of(engine_entry, false);
         for (target, is_back, known) in std::mem::take(&mut self.block_outs) {
             self.outs[target].push((is_back, known));
         }
-        let (goal, wanted, live) = self.way_to(entrance);
-        self.place_of_code = entrance;
+        let (goal, wanted, live) = self.way_to(engine_entry);
+        self.place_of_code = engine_entry;
         let begin = self.assembler.words.len();
         self.fit(&wanted, live, true);
-        if next != Some(entrance) {
+        if next != Some(engine_entry) {
             self.assembler.go(goal);
         }
         self.assembler.fill_from(begin);
     }
 
-    /// Notes that code of `leader` begins here, where `known` holds.
+    /// Records that code of `leader` begins here with state `known`.
     fn open(&mut self, leader: u64, known: Known, is_outer: bool) {
         let offset = self.assembler.words.len() as u32;
         self.known = known;
@@ -134,7 +136,8 @@ impl Lowering<'_> {
         });
     }
 
-    /// Translates the block of a leader, for everybody, for jumps of the unit, or for both. The block at `next` comes behind it.
+    /// Lowers the block of a leader as an entry point (`is_outer`), for jumps within the unit (`is_inner`), or both.
+    /// The block at `next` is laid out after it.
     fn begin(&mut self, number: usize, known: Known, next: Option<u64>, [is_outer, is_inner]: [bool; 2]) {
         if self.assembler.is_blank {
             return self.find_outs(number, known, next, is_inner);
@@ -152,9 +155,9 @@ impl Lowering<'_> {
         self.unit.end_block(begin, self.assembler.words.len());
     }
 
-    /// Notes what holds where the block of a leader leads to, if this holds at its beginning.
+    /// Computes the outgoing states of a leader's block for the incoming state `known`.
     fn find_outs(&mut self, number: usize, known: Known, next: Option<u64>, is_inner: bool) {
-        // Only before a branch back is anything done for what it leads to (`ready`) that those behind it see.
+        // Only back edges affect the code before them (see `ready`).
         let backwards = self.reach.block(number).iter().filter(|i| {
             i.flow_control() == FlowControl::ConditionalBranch && i.near_branch_target() <= i.ip()
         });
@@ -170,7 +173,7 @@ impl Lowering<'_> {
             (self.known, self.scaled) = (known, None);
             self.block(number, next);
             let outs = std::mem::take(&mut self.block_outs);
-            outcome = Some(Outcome { known, next, wanted, outs });
+            outcome = Some(BlockResult { known, next, wanted, outs });
         }
         for (target, is_back, known) in outcome.iter().flat_map(|outcome| &outcome.outs) {
             self.outs[*target].push((*is_back, *known));

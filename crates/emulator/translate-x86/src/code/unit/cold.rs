@@ -1,23 +1,22 @@
-//! What is found for a block that is translated for the first few times: most of a program's start is such blocks.
-//! Not what they become.
+//! Analysis of cold blocks, which make up most of a program's start.
 
 use iced_x86::{FlowControl, Instruction};
-use longma_translate::parts::Options;
+use longma_translate::optimizations::Options;
 
 use super::super::reading::decode_at;
-use super::{Block, MOST_INSTRUCTIONS, Reach, ends, uses_of};
+use super::{Block, MAX_INSTRUCTIONS, Reach, ends, uses_of};
 
-/// A block has no more, mostly.
+/// The typical maximum number of instructions in a block.
 const USUAL_INSTRUCTIONS: usize = 14;
 
 impl Reach {
-    /// The block at `start`, up to its first branch. Unless that leads back to `start`, nothing has to settle.
+    /// Analyses the block at `start`, up to its first branch.
     pub(super) fn of_block(start: u64, fetch: &dyn Fn(u64) -> Option<u32>, options: Options) -> Self {
-        let mut found = Self { options, doors: vec![start], ..Self::default() };
+        let mut found = Self { options, entry_points: vec![start], ..Self::default() };
         found.code.reserve(USUAL_INSTRUCTIONS);
         let mut pc = start;
         let next = loop {
-            let decoded = if found.code.len() < MOST_INSTRUCTIONS { decode_at(pc, fetch) } else { None };
+            let decoded = if found.code.len() < MAX_INSTRUCTIONS { decode_at(pc, fetch) } else { None };
             let Some(instruction) = decoded else { break Some(pc) };
             found.code.push(instruction);
             if instruction.is_invalid() || ends(&instruction) {
@@ -49,7 +48,7 @@ impl Reach {
         found
     }
 
-    /// There is no instruction at `start`.
+    /// Adds an invalid instruction at `start`.
     pub(super) fn be_nothing(&mut self, start: u64) {
         let mut nothing = Instruction::default();
         nothing.set_ip(start);

@@ -1,20 +1,19 @@
-//! Which flags may be read where an indirect jump leads to: by the calling convention, and by what compilers put before such a jump.
-//! Not those of jumps whose target is known.
+//! Liveness of flags at the target of an indirect jump, based on the calling convention and on compilers' code.
 
 use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register, RflagsBits};
 
 use super::super::uses::uses;
 use super::ARITHMETIC;
 
-/// The flags that may be read where the indirect jump at the end of a block leads to. Compilers put a test that all cases of a switch begin with
-/// before its jump, and the branches that read it behind. By what has set the flags last:
+/// The flags that may be live at the target of the indirect jump at the end of a block. Compilers hoist a test that all
+/// cases of a switch start with above its jump. The result depends on the last instruction that set flags:
 ///
-/// - of what computes the jump's address, and of the check that its index is in the table, nothing is read;
-/// - of a sum that it is zero or negative, which a test would say as well, and, where it is not a constant that is added, the carry: interpreters
-///   count up before each of their jumps, and all flags of that are half as many instructions again;
-/// - of differences, comparisons, tests and others everything but AF, which is for decimal numbers.
+/// - If it computes the jump's address, or checks that its index is in the table: none.
+/// - If it is an addition: ZF and SF, which a test would set as well, and CF unless it adds a constant. Interpreters
+///   increment before each of their jumps, and computing all flags of that would add half as many instructions again.
+/// - If it is a subtraction, comparison, test or another instruction: all but AF, which is for decimal arithmetic.
 ///
-/// A jump through a pointer at a fixed place is a call, as those of procedure linkage tables are.
+/// A jump through a pointer at a fixed address is a tail call or belongs to a procedure linkage table.
 pub(super) fn live_behind_jump(block: &[Instruction]) -> u32 {
     let Some((jump, before)) = block.split_last() else { return ARITHMETIC };
     if jump.is_ip_rel_memory_operand() {
@@ -28,7 +27,8 @@ pub(super) fn live_behind_jump(block: &[Instruction]) -> u32 {
     if first != Register::None {
         let computes_target =
             first == target && writes(last, first) && !after.iter().any(|i| writes(i, first));
-        // Where the index is: in the jump, or in the load of what it jumps to. What is put there later is not what was compared.
+        // The index is used in the jump or in the load of its target. If its register was overwritten since, it was not
+        // the compared value.
         let load = after.iter().position(|i| target != Register::None && full(i, 0) == target);
         let index_at = |i: &Instruction| i.memory_index().full_register() == first;
         let is_index = match load {
@@ -52,13 +52,13 @@ fn is_register_or_memory(i: &Instruction, operand: u32) -> bool {
     matches!(i.op_kind(operand), OpKind::Register | OpKind::Memory)
 }
 
-/// Whether an instruction writes a general register, be it in part.
+/// Whether an instruction writes any part of a general register.
 fn writes(i: &Instruction, register: Register) -> bool {
     let written = uses(&mut InstructionInfoFactory::new(), i).written;
     register.is_gpr64() && written & 1 << register.number() != 0
 }
 
-/// The whole of the register that an operand is, if it is one.
+/// The full register of an operand, if it is a register.
 fn full(i: &Instruction, operand: u32) -> Register {
     let is_register = i.op_count() > operand && i.op_kind(operand) == OpKind::Register;
     if is_register { i.op_register(operand).full_register() } else { Register::None }

@@ -1,17 +1,16 @@
-//! What has been read of a unit's code, in the order in which it was come to, and how its blocks come of that.
-//! Not the way to it.
+//! The code of a unit in the order of traversal, and its division into blocks.
 
 use iced_x86::Instruction;
 use rustc_hash::FxHashMap;
 
 use super::{Block, Reach, ends};
 
-/// The code that has been found, as it was come to.
+/// The traversed code.
 #[derive(Default)]
 pub(super) struct Visited {
     /// Instructions, and whether each is a leader.
     pub code: Vec<(Instruction, bool)>,
-    /// Where an address's instruction is among them, if there is one.
+    /// The index of the instruction at an address; `None` if there is none.
     pub places: FxHashMap<u64, Option<usize>>,
 }
 
@@ -24,7 +23,7 @@ impl Visited {
         self.place(pc).is_some_and(|place| self.code[place].1)
     }
 
-    /// Lets an address be a leader, if there is an instruction.
+    /// Makes an address a leader. Returns false if there is no instruction.
     pub fn lead(&mut self, pc: u64) -> bool {
         let place = self.place(pc);
         place.iter().for_each(|place| self.code[*place].1 = true);
@@ -33,7 +32,7 @@ impl Visited {
 }
 
 impl Reach {
-    /// Lays the blocks of all leaders one behind the other.
+    /// Creates the blocks of all leaders.
     pub(super) fn lay(&mut self, visited: &Visited) {
         let leaders = visited.code.iter().filter(|(_, leads)| *leads);
         self.leaders = leaders.map(|(instruction, _)| instruction.ip()).collect();
@@ -58,7 +57,7 @@ impl Reach {
                 if ahead.peek() == Some(&pc) {
                     break Some(pc);
                 }
-                // Most follow each other.
+                // Usually the next instruction was traversed next.
                 let is_next = visited.code.get(at + 1).is_some_and(|(next, _)| next.ip() == pc);
                 place = if is_next { Some(at + 1) } else { visited.place(pc) };
             };

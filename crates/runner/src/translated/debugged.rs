@@ -1,76 +1,76 @@
-//! A translated program under a debugger: its threads stop at source addresses, and go on from there by one source instruction or many.
-//! Not what the debugger says (see `gdb`), nor what stops mean for the program (`run.rs`).
-//! Source: GDB manual, appendix E (remote protocol, all-stop mode).
+//! Execution of translated threads under a debugger. Threads stop at source addresses, and continue by one source
+//! instruction or up to a breakpoint. Source: GDB manual, appendix E (remote protocol, all-stop mode).
 
 use longma_core::{Core, Stop};
 use longma_linux::{Outcome, Thread};
 use longma_loongarch::{State, Trap};
-use longma_translate::engine::Refusal;
+use longma_translate::engine::CodeError;
 use longma_translate::front_end::FrontEnd;
 
 use super::{Translated, Translation};
 use crate::cores::Cores;
 
-/// What becomes of a thread at an instruction.
+/// What a thread does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Next {
-    /// Whoever steered it has let go.
+pub(crate) enum DebugAction {
+    /// It runs freely, because the debugger has detached.
     Free,
-    /// It goes on to the next breakpoint, across the one that may be here.
+    /// It continues to the next breakpoint, past one at the current address.
     Run,
     /// It executes one instruction.
     Step,
 }
 
-/// Who steers a thread: a debugger, by the thread's side of its session.
-pub(crate) trait Steers {
-    /// Whether it has not let go.
+/// A thread's side of a debugging session.
+pub(crate) trait ThreadDebugger {
+    /// Whether the debugger is still attached.
     fn is_attached(&self) -> bool;
 
-    /// Tells what is to be told of the place where the thread is, and waits while it is to; gives what becomes of it then.
-    fn next(&mut self, state: &mut State) -> Next;
+    /// Reports the thread's stop, if any, and waits while the thread is to stay stopped.
+    fn next(&mut self, state: &mut State) -> DebugAction;
 
-    /// The instruction at the program counter is executed.
+    /// The thread is about to execute the instruction at the program counter.
     fn begin_instruction(&mut self);
 
-    /// The bytes under watch.
+    /// The contents of all watched ranges.
     fn watched(&self) -> Vec<Vec<u8>>;
 
-    /// Tells if the last instruction changed something under watch.
+    /// Reports a watchpoint if the last instruction changed a watched range.
     fn report_change(&mut self, state: &mut State, before: &[Vec<u8>]);
 
-    /// A system call begins, which may take long: meanwhile the process can be stopped without this thread, and this is what is seen of it.
+    /// A system call begins, which may block. Meanwhile the process can be stopped without this thread; the debugger
+    /// sees `state`.
     fn enter_call(&self, state: State);
 
-    /// It is over; if the process has been stopped meanwhile, the thread stops behind it.
+    /// The system call is complete. If the process was stopped meanwhile, the thread stops after the call.
     fn leave_call(&mut self, state: &mut State);
 
-    /// A trap: the signal is seen first, and may be taken away.
+    /// Raises the signal of a trap, unless the debugger discards it.
     fn raise(&mut self, thread: &mut Thread, state: &mut State, trap: Trap) -> Outcome;
 
-    /// Delivers what has arrived: a signal is seen first, and may be taken away.
+    /// Delivers pending signals, unless the debugger discards them.
     fn deliver(&mut self, thread: &mut Thread, state: &mut State) -> Outcome;
 }
 
-/// A thread that runs, its process's cores, and who steers it.
-pub(super) struct Steered<'a> {
+/// A running thread, its process's cores, and the debugger.
+pub(super) struct DebuggedThread<'a> {
     pub cores: &'a Cores,
     pub thread: &'a mut Thread,
-    /// Who steers it, if anybody does.
-    pub follower: Option<&'a mut dyn Steers>,
-    /// The program counter is a source address, every register is in its place, and the debugger may look. Nobody's but a follower's.
+    /// The debugger, if one is attached.
+    pub follower: Option<&'a mut dyn ThreadDebugger>,
+    /// Whether the program counter is a source address and all registers are architectural. Used only under a debugger.
     pub is_at_source: bool,
-    /// How often changes of the source's code had been told of when the thread went on last.
+    /// The number of reported code changes when the thread last continued.
     pub noted: u64,
 }
 
-impl<'a> Steered<'a> {
-    /// A thread that nobody steers.
+impl<'a> DebuggedThread<'a> {
+    /// A thread without a debugger.
     pub fn free(cores: &'a Cores, thread: &'a mut Thread) -> Self {
         Self { cores, thread, follower: None, is_at_source: false, noted: 0 }
     }
 
-    /// Raises the signal of a trap, once the debugger has seen it.
+    /// Raises the signal of a trap after reporting it to the debugger.
     pub fn raise(&mut self, state: &mut State, trap: Trap) -> Outcome {
         match &mut self.follower {
             Some(follower) => follower.raise(self.thread, state, trap),
@@ -78,7 +78,7 @@ impl<'a> Steered<'a> {
         }
     }
 
-    /// Delivers what has arrived, once the debugger has seen it.
+    /// Delivers pending signals after reporting them to the debugger.
     pub fn deliver(&mut self, state: &mut State) -> Outcome {
         match &mut self.follower {
             Some(follower) => follower.deliver(self.thread, state),
@@ -86,14 +86,14 @@ impl<'a> Steered<'a> {
         }
     }
 
-    /// A system call begins, behind which the program goes on at `behind`.
+    /// Reports a system call to the debugger. The program continues at `behind` afterwards.
     pub fn enter_call(&self, state: &State, behind: u64) {
         if let Some(follower) = &self.follower {
             follower.enter_call(State { pc: behind, ..state.clone() });
         }
     }
 
-    /// It is over, and the thread behind it.
+    /// Reports the end of the system call.
     pub fn leave_call(&mut self, state: &mut State) {
         if let Some(follower) = &mut self.follower {
             follower.leave_call(state);
@@ -102,19 +102,20 @@ impl<'a> Steered<'a> {
 }
 
 impl<F: FrontEnd> Translated<F> {
-    /// Lets a thread go on under a debugger until that has let go of it, or the thread is over.
-    pub(super) fn go_steered(
+    /// Runs a thread under a debugger until the debugger detaches or the thread exits.
+    pub(super) fn run_under_debugger(
         &self,
         cores: &Cores,
         core: &mut Core,
         thread: &mut Thread,
-        follower: &mut dyn Steers,
+        follower: &mut dyn ThreadDebugger,
     ) -> Outcome {
         if !follower.is_attached() {
-            return self.go(&mut Steered::free(cores, thread), core);
+            return self.go(&mut DebuggedThread::free(cores, thread), core);
         }
-        let mut on = Steered { cores, thread, follower: Some(follower), is_at_source: false, noted: 0 };
-        self.note_place(core.cpu().state.pc);
+        let mut on =
+            DebuggedThread { cores, thread, follower: Some(follower), is_at_source: false, noted: 0 };
+        self.record_area(core.cpu().state.pc);
         let mut outcome = self.attend(&mut on, core);
         while outcome == Outcome::Continue && on.follower.is_some() {
             outcome = self.turn(&mut on, core);
@@ -122,21 +123,21 @@ impl<F: FrontEnd> Translated<F> {
         outcome
     }
 
-    /// One turn of a thread: it waits at a source address until the debugger has it go on, and goes on to another.
-    fn turn(&self, on: &mut Steered, core: &mut Core) -> Outcome {
+    /// One round of a thread: waits at a source address until the debugger resumes it, then continues to another one.
+    fn turn(&self, on: &mut DebuggedThread, core: &mut Core) -> Outcome {
         if !on.is_at_source {
-            self.note_place(core.cpu().state.pc);
+            self.record_area(core.cpu().state.pc);
             let stop = core.run();
             return self.stopped(on, core, stop);
         }
-        // Until code is looked for, the thread has an address of the source only.
-        self.places.set(None);
+        // The thread holds no host address until it looks up its code.
+        self.area_usage.set(None);
         let state = &mut core.cpu().state;
-        let next = on.follower.as_mut().map_or(Next::Free, |follower| follower.next(state));
-        if next == Next::Free {
+        let next = on.follower.as_mut().map_or(DebugAction::Free, |follower| follower.next(state));
+        if next == DebugAction::Free {
             on.follower = None;
-            self.watch(on.cores, false);
-            return self.go_on(on, state, state.pc);
+            self.set_debug_mode(on.cores, false);
+            return self.arrive(on, state, state.pc);
         }
         if core.cpu().attention.is_requested() {
             core.cpu().attention.clear();
@@ -144,13 +145,13 @@ impl<F: FrontEnd> Translated<F> {
         }
         self.forget_noted(on.cores);
         match next {
-            Next::Run => self.set_off(on, core),
+            DebugAction::Run => self.set_off(on, core),
             _ => self.step(on, core),
         }
     }
 
-    /// Goes on from a source address, across the stop that may be there.
-    fn set_off(&self, on: &mut Steered, core: &mut Core) -> Outcome {
+    /// Continues from a source address, past a breakpoint there.
+    fn set_off(&self, on: &mut DebuggedThread, core: &mut Core) -> Outcome {
         let state = &mut core.cpu().state;
         match self.code_of(on.cores, state.pc) {
             Ok(code) => {
@@ -161,16 +162,16 @@ impl<F: FrontEnd> Translated<F> {
                 }
                 Outcome::Continue
             }
-            Err(Refusal::Stop) => self.step(on, core),
+            Err(CodeError::Breakpoint) => self.step(on, core),
             Err(refusal) => self.refuse(on, state, state.pc, refusal),
         }
     }
 
     /// Executes one source instruction.
-    fn step(&self, on: &mut Steered, core: &mut Core) -> Outcome {
+    fn step(&self, on: &mut DebuggedThread, core: &mut Core) -> Outcome {
         let state = &mut core.cpu().state;
         let start = state.pc;
-        let code = match self.code_past_stop(on.cores, start) {
+        let code = match self.code_past_breakpoint(on.cores, start) {
             Ok(code) => code,
             Err(refusal) => return self.refuse(on, state, start, refusal),
         };
@@ -193,13 +194,13 @@ impl<F: FrontEnd> Translated<F> {
         outcome.err().unwrap_or(Outcome::Continue)
     }
 
-    /// Executes the words of the instruction at `start`; of one that repeats, those of a round.
+    /// Executes the code of the instruction at `start`. Of a repeated instruction, executes one iteration.
     ///
     /// # Errors
-    /// It did not end by itself, but in a trap or a system call: what comes of that.
+    /// The outcome, if the instruction ends in a trap or a system call.
     fn step_to_boundary(
         &self,
-        on: &mut Steered,
+        on: &mut DebuggedThread,
         core: &mut Core,
         start: u64,
         was_asked: &mut bool,
@@ -221,7 +222,8 @@ impl<F: FrontEnd> Translated<F> {
                     }
                 }
             }
-            // What leads to itself is over where it begins again, but not before its own words; others are over where another begins.
+            // An instruction that repeats itself is complete when it begins again after at least one counted word.
+            // Others are complete when another instruction begins.
             has_begun |= self.engine().source_instructions(word, 1) != 0;
             let state = &mut core.cpu().state;
             let place = self.engine().position(state.pc);

@@ -1,17 +1,16 @@
-//! The kernel's own work, done on the cores that it falls to: cycles that nobody else on them has.
-//! Not what it costs, nor who makes it: see `crate::kernel`.
+//! Executes kernel work on the modelled cores, where it takes cycles from the program.
 
 use longma_core::Core;
 use longma_memory::{MemoryPort, placement::SpaceId};
 use longma_sim::{Cycle, Duration, Region, Statistics, StatisticsError, Time};
 
-use super::{Phase, Simulation};
-use crate::kernel::{Due, Work};
+use super::{Phase, TimingSimulation};
+use crate::kernel_model::{Due, Work};
 
-/// Cycles between two lines that the kernel zeroes: eight stores of eight bytes, one a cycle. An estimate.
+/// Cycles between two cache lines when the kernel zeroes a page: eight stores of eight bytes, one a cycle. An estimate.
 const ZEROED_LINE_CYCLES: u64 = 8;
 
-/// How often the kernel has done each kind of work on a core, and for how many cycles.
+/// Counts and cycles of each kind of kernel work on a core.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct KernelCounts {
     times: [u64; Work::ALL.len()],
@@ -24,28 +23,28 @@ impl KernelCounts {
         self.cycles[work as usize] += cycles;
     }
 
-    /// Cycles of all kinds.
+    /// The cycles of all kinds together.
     pub fn total(&self) -> u64 {
         self.cycles.iter().sum()
     }
 
-    /// Adds them below `prefix`.
+    /// Adds the counts below `prefix`.
     pub fn report(&self, to: &mut Statistics, prefix: &str) -> Result<(), StatisticsError> {
         for work in Work::ALL {
             let (times, cycles) = (self.times[work as usize], self.cycles[work as usize]);
             if to.wants(times) {
                 let name = work.name();
                 to.count(&format!("{prefix}.{name}.times"), times, "times", work.description())?;
-                to.count(&format!("{prefix}.{name}.cycles"), cycles, "cycles", "that the core had for that")?;
+                to.count(&format!("{prefix}.{name}.cycles"), cycles, "cycles", "of the core spent on this")?;
             }
         }
         Ok(())
     }
 }
 
-impl Simulation {
-    /// What is due until `until` is done, on every core: none of them has a turn before that, since the one that has come least far goes
-    /// first.
+impl TimingSimulation {
+    /// Executes the work due by `until` on all cores. No core has a turn before `until`, because the core with the
+    /// earliest time always runs next.
     pub(super) fn do_kernel_work(&mut self, until: Time) {
         for due in self.kernel.take(until) {
             self.do_work(due);
@@ -73,7 +72,7 @@ impl Simulation {
         self.show(due, begin, cycles);
     }
 
-    /// Draws what was done of `due` in the trace, if there is one.
+    /// Adds the work to the trace, if there is one.
     fn show(&mut self, due: Due, begin: Cycle, cycles: u64) {
         let core = &self.cores[due.core];
         if let Some(timeline) = &mut self.config.timeline
@@ -84,7 +83,7 @@ impl Simulation {
         }
     }
 
-    /// The timer interrupts core `number` if that is due; one that was idle is not interrupted for what it has missed.
+    /// Executes a timer tick on core `number` if one is due. Ticks missed while the core was idle are skipped.
     pub(super) fn tick(&mut self, number: usize) {
         let Some(interval) = self.kernel.costs().tick_interval else { return };
         let now = self.time(number, Time::ZERO);
@@ -95,7 +94,7 @@ impl Simulation {
         }
     }
 
-    /// Core `number` may have been idle until `start`: no timer has interrupted it meanwhile.
+    /// Skips the ticks of core `number` up to `start` if the core was idle.
     pub(super) fn skip_ticks(&mut self, number: usize, start: Time) {
         let Some(interval) = self.kernel.costs().tick_interval else { return };
         if self.time(number, Time::ZERO) < start && self.cores[number].next_tick <= start {
@@ -103,21 +102,22 @@ impl Simulation {
         }
     }
 
-    /// What was touched before a turn, by devices, faults in no program.
+    /// Discards pages that devices touched before the turn; they cause no page faults in the program.
     pub(super) fn forget_touched(&mut self) {
         if self.faults() {
             self.memory.spaces().take_touched();
         }
     }
 
-    /// Whether first accesses to pages are seen: of a program that is counted from its beginning.
+    /// Whether first accesses to pages are modelled. They are only known if the program is counted from its beginning.
     fn faults(&self) -> bool {
         let whole = self.config.region == Region::Whole && self.config.restored_at.is_none();
         whole && self.phase == Phase::Counted && self.kernel.costs().takes(Work::PageFault) > Duration::ZERO
     }
 
-    /// The pages that core `number` has accessed for the first time in this quantum, at its end: the kernel finds each a frame and zeroes
-    /// it, line by line through the core's caches. What a file is mapped at is not zeroed.
+    /// Accounts for page faults at the end of a quantum of core `number`. For each page accessed for the first time,
+    /// the kernel allocates a frame and zeroes it line by line through the core's caches. Pages of mapped files are not
+    /// zeroed.
     pub(super) fn fault_pages(&mut self, number: usize, guest: &mut Core) {
         if !self.faults() {
             return;
@@ -140,7 +140,7 @@ impl Simulation {
         }
     }
 
-    /// Core `number` zeroes `bytes` from `address` on, beginning at `at`: when it has.
+    /// Zeroes `bytes` bytes from `address` on, on core `number` from cycle `at` on. Returns the cycle of completion.
     fn zero(&mut self, number: usize, address: u64, bytes: u64, mut at: Cycle) -> Cycle {
         let line_bytes = self.memory.line_bytes();
         let mut port = self.memory.port(number);
@@ -155,7 +155,7 @@ impl Simulation {
     }
 }
 
-/// The first multiple of `interval` behind `now`.
+/// The first multiple of `interval` after `now`.
 fn after(now: Time, interval: Duration) -> Time {
     Time::from_ps((now.ps() / interval.ps()).saturating_add(1).saturating_mul(interval.ps()))
 }

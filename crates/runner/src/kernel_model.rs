@@ -1,6 +1,5 @@
-//! The kernel's own work: what it costs, and what of it is still to be done on which core.
-//! Not the doing, which is the simulation's, nor the choice who runs, which is the scheduler's.
-//! Source: the costs are the machine file's (`hosts.os`), each with its source there.
+//! Costs of kernel work in simulated time, and the queue of pending work of each core. Source: the machine file's
+//! `hosts.os`, which states a source for each cost.
 
 use std::collections::BTreeMap;
 use std::sync::PoisonError;
@@ -12,28 +11,28 @@ use longma_topology::{
     units::{Frequency, Latency},
 };
 
-/// Something that the kernel does without being called by the program that runs.
+/// A kind of kernel work that is not a system call of the running program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Work {
-    /// A device's interrupt, or a timer's that ends a sleep.
+    /// An interrupt of a device, or of a timer that ends a sleep.
     Interrupt,
-    /// On to the work that an interrupt has put off, and back.
+    /// The switch from an interrupt to its deferred work, and back.
     Softirq,
-    /// To a thread, from another one or from idling.
+    /// A switch to a thread, from another one or from idle.
     ContextSwitch,
     /// Making a thread runnable.
     WakeUp,
-    /// Another core has made a thread of this one runnable.
+    /// The interrupt from another core that made a thread of this core runnable.
     WakeUpInterrupt,
-    /// A page's first access, with its zeroing.
+    /// The first access to a page, including zeroing.
     PageFault,
-    /// The timer's regular interrupt.
+    /// The periodic timer interrupt.
     Tick,
 }
 
 impl Work {
-    /// All kinds.
+    /// All kinds of work.
     pub const ALL: [Self; 7] = [
         Self::Interrupt,
         Self::Softirq,
@@ -45,36 +44,36 @@ impl Work {
     ];
 
     const TEXTS: [(&str, &str); 7] = [
-        ("interrupt", "interrupts of devices and of timers that ended sleeps"),
-        ("softirq", "ways from an interrupt to the work that it had put off, and back"),
-        ("context_switch", "switches to a thread, from another one or from idling"),
-        ("wake_up", "threads that this core has made runnable"),
-        ("wake_up_interrupt", "interrupts by cores that had made a thread of this one runnable"),
-        ("page_fault", "first accesses to pages, with their zeroing"),
-        ("tick", "the timer's regular interrupts"),
+        ("interrupt", "interrupts by devices and by timers of sleeping threads"),
+        ("softirq", "softirq runs after an interrupt"),
+        ("context_switch", "switches to a thread, from another one or from idle"),
+        ("wake_up", "threads woken by this core"),
+        ("wake_up_interrupt", "inter-processor interrupts from cores that woke a thread of this core"),
+        ("page_fault", "first accesses to pages, including zeroing"),
+        ("tick", "periodic timer interrupts"),
     ];
 
-    /// Its name in statistics and traces.
+    /// The name in statistics and traces.
     pub fn name(self) -> &'static str {
         Self::TEXTS[self as usize].0
     }
 
-    /// What it says, in one line.
+    /// A description of one line.
     pub fn description(self) -> &'static str {
         Self::TEXTS[self as usize].1
     }
 }
 
-/// What each kind of work takes of its core at least; zero is free.
+/// The minimum time that each kind of work occupies its core; zero means free.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Costs {
     takes: [Duration; Work::ALL.len()],
-    /// From tick to tick of a core that is not idle; `None`: there are none.
+    /// The interval between ticks of a core that is not idle; `None` if there are no ticks.
     pub tick_interval: Option<Duration>,
 }
 
 impl Costs {
-    /// Those that the machine file states of host number `host`, which must exist and have a core.
+    /// The costs in the machine file for host `host`, which must exist and have a core.
     pub fn of(machine: &Machine, host: usize) -> Self {
         let host = &machine.layout().hosts[host];
         let Some(os) = &machine.hosts[host.of].os else { return Self::default() };
@@ -96,38 +95,38 @@ impl Costs {
         Self { takes, tick_interval: interval.filter(|interval| ticks && *interval > Duration::ZERO) }
     }
 
-    /// What `work` takes.
+    /// The cost of `work`.
     pub fn takes(&self, work: Work) -> Duration {
         self.takes[work as usize]
     }
 }
 
-/// A latency of a machine file; nothing where it has none.
+/// The duration of a latency in a machine file; zero if absent.
 pub(crate) fn duration(latency: Option<Latency>, clock: Frequency) -> Duration {
     Duration::from_ps(latency.map_or(0, |latency| latency.ps(clock)))
 }
 
-/// Work that a core is to do.
+/// Pending work of a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Due {
     /// The core.
     pub core: usize,
-    /// Not before this.
+    /// The earliest time to start.
     pub at: Time,
-    /// What.
+    /// The kind of work.
     pub work: Work,
-    /// How long it has the core.
+    /// How long the work occupies the core.
     pub takes: Duration,
 }
 
-/// Work that waits for its core, in the order of its times, and of one time in the order in which it was posted.
+/// Pending work, ordered by time and then by the order of posting.
 #[derive(Debug, Default)]
 struct Waiting {
     due: BTreeMap<(Time, u64), Due>,
     posted: u64,
 }
 
-/// The kernel of a host: its costs, and what is to be done.
+/// The kernel model of a host.
 #[derive(Debug, Default)]
 pub(crate) struct Kernel {
     costs: Costs,
@@ -135,12 +134,12 @@ pub(crate) struct Kernel {
 }
 
 impl Kernel {
-    /// A kernel with nothing to do.
+    /// Creates a kernel without pending work.
     pub fn new(costs: Costs) -> Self {
         Self { costs, waiting: Mutex::default() }
     }
 
-    /// What its work costs.
+    /// The costs of the kernel's work.
     pub fn costs(&self) -> &Costs {
         &self.costs
     }
@@ -149,12 +148,12 @@ impl Kernel {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `core` is to do `work` from `at` on, for as long as that costs: the time at which it is done if the core does nothing else.
+    /// Posts `work` on `core` at time `at`, and returns the time at which it is done if the core is otherwise idle.
     pub fn post(&self, core: usize, at: Time, work: Work) -> Time {
         self.post_taking(core, at, work, self.costs.takes(work))
     }
 
-    /// The same, with a cost of its own. What is free is not noted.
+    /// Like [`Self::post`], with an explicit cost. Free work is not queued.
     pub fn post_taking(&self, core: usize, at: Time, work: Work, takes: Duration) -> Time {
         if takes > Duration::ZERO {
             let mut waiting = self.waiting();
@@ -165,7 +164,7 @@ impl Kernel {
         at.checked_add(takes).unwrap_or(at)
     }
 
-    /// What is to begin at `until` or before.
+    /// Removes the work that starts at `until` or earlier.
     pub fn take(&self, until: Time) -> Vec<Due> {
         let mut waiting = self.waiting();
         if waiting.due.first_key_value().is_none_or(|((at, _), _)| *at > until) {
@@ -194,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn work_is_given_out_once_in_the_order_of_its_times() {
+    fn work_is_returned_once_in_time_order() {
         let kernel = kernel();
         for (core, time) in [(0, 30), (1, 20), (2, 20), (3, 40)] {
             assert_eq!(kernel.post(core, at(time), Work::Interrupt), at(time + 10));
@@ -207,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_costs_nothing_is_no_work() {
+    fn work_without_cost_is_not_recorded() {
         let kernel = kernel();
         assert_eq!(kernel.post(0, at(5), Work::Softirq), at(5));
         assert_eq!(kernel.take(at(u64::MAX)), []);

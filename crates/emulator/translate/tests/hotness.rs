@@ -1,6 +1,6 @@
-//! Code that has been come to a few times, and code that has been come to often: when the engine translates how much.
+//! Two-stage translation: what the engine translates when code is cold, and when it becomes hot.
 
-mod parts;
+mod test_memory;
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use longma_translate_arm::Aarch64;
 use longma_translate_mips::Mips64;
 use longma_translate_x86::X86_64;
 
-use parts::Parts;
+use test_memory::TestMemory;
 
 const BASE: u64 = 0x1_0000;
 const LIMIT: u64 = 0x2_0000;
@@ -20,39 +20,39 @@ const CODE_BYTES: u64 = 0x1_0000;
 const TABLE: u64 = 0x2000_0000;
 const HOT: u32 = 5;
 
-/// A program, where its loop and what is behind that begin, and the instructions of the blocks there.
+/// A program with a loop. `again` is the start of the loop, `behind` the instruction after it.
 struct Program {
     code: Vec<u8>,
     again: u64,
     behind: u64,
 }
 
-/// mov ecx, 5; again: sub eax, 1; jnz again; ret.
+/// mov ecx, 5; again: sub eax, 1; jnz again; ret
 fn x86() -> Program {
     let code = vec![0xb9, 5, 0, 0, 0, 0x83, 0xe8, 1, 0x75, 0xfb, 0xc3];
     Program { code, again: BASE + 5, behind: BASE + 10 }
 }
 
-/// mov w1, 5; again: subs x0, x0, 1; b.ne again; ret.
+/// mov w1, 5; again: subs x0, x0, 1; b.ne again; ret
 fn arm() -> Program {
     let code: [u32; 4] = [0x5280_00a1, 0xf100_0400, 0x54ff_ffe1, 0xd65f_03c0];
     let code = code.iter().flat_map(|word| word.to_le_bytes()).collect();
     Program { code, again: BASE + 4, behind: BASE + 12 }
 }
 
-fn begin<F: FrontEnd>(code: &[u8]) -> (Engine<F>, Parts) {
+fn begin<F: FrontEnd>(code: &[u8]) -> (Engine<F>, TestMemory) {
     let mut code = code.to_vec();
     code.resize(4096, 0);
     let table = TABLE + (BASE << F::ENTRY_SHIFT);
-    let parts =
+    let segments =
         [(BASE, code), (CODE, vec![0; CODE_BYTES as usize]), (table, vec![0; 4096 << F::ENTRY_SHIFT])];
     let layout = Layout { code: CODE..CODE + CODE_BYTES, table: TABLE, limit: LIMIT };
-    let mut engine = Engine::new(layout, longma_translate::parts::Parts::default());
-    engine.wait_until_hot(HOT);
-    (engine, Parts::new(parts))
+    let mut engine = Engine::new(layout, longma_translate::optimizations::Optimizations::default());
+    engine.set_hot_threshold(HOT);
+    (engine, TestMemory::new(segments))
 }
 
-/// Which unit has an address, and how many instructions of the source, each counted once.
+/// The start of the unit that contains `code`, and the number of distinct source instructions in it.
 fn unit<F: FrontEnd>(engine: &Engine<F>, code: u64) -> (u64, usize) {
     let mut units = engine.units();
     let (start, _, positions) =
@@ -61,7 +61,7 @@ fn unit<F: FrontEnd>(engine: &Engine<F>, code: u64) -> (u64, usize) {
     (start, counted.map(|position| position.pc).collect::<BTreeSet<u64>>().len())
 }
 
-fn entry<F: FrontEnd>(memory: &Parts, pc: u64) -> u64 {
+fn entry<F: FrontEnd>(memory: &TestMemory, pc: u64) -> u64 {
     memory.load::<u32>(TABLE + (pc << F::ENTRY_SHIFT)).unwrap().into()
 }
 
@@ -71,7 +71,7 @@ fn what_is_hot_is_translated_with_what_was_executed<F: FrontEnd>(program: &Progr
     engine.note_indirect(BASE);
     let first = engine.code_of(BASE, &memory).unwrap();
     assert_eq!(unit(&engine, first).1, 3, "{name}: up to its first branch");
-    assert_eq!(entry::<F>(&memory, BASE), 0, "{name}: nothing but the engine leads there");
+    assert_eq!(entry::<F>(&memory, BASE), 0, "{name}: only the engine enters it");
     let cold = engine.code_of(program.again, &memory).unwrap();
     assert_eq!(unit(&engine, cold).1, 2, "{name}");
     for _ in 2..HOT {
@@ -81,43 +81,47 @@ fn what_is_hot_is_translated_with_what_was_executed<F: FrontEnd>(program: &Progr
     assert_eq!(
         unit(&engine, hot).1,
         3,
-        "{name}: the function's beginning too, but not what was never executed"
+        "{name}: includes the start of the function, but no code that was never executed"
     );
     let begin = engine.code_of(BASE, &memory).unwrap();
     assert_eq!(unit(&engine, begin).0, unit(&engine, hot).0, "{name}");
     assert_eq!([BASE, program.again].map(|pc| entry::<F>(&memory, pc)), [begin, hot], "{name}");
 
-    // The function has been translated once: more of it has to be twice as hot.
+    // The function was translated once. Retranslation needs twice as many visits.
     for _ in 1..2 * HOT {
         let behind = engine.code_of(program.behind, &memory).unwrap();
         assert_eq!(unit(&engine, behind).1, 1, "{name}");
     }
     let behind = engine.code_of(program.behind, &memory).unwrap();
-    assert_eq!(unit(&engine, behind).1, 4, "{name}: all of it is in one unit now");
+    assert_eq!(unit(&engine, behind).1, 4, "{name}: a single unit contains all of it");
     let newest = engine.code_of(BASE, &memory).unwrap();
     assert_eq!(unit(&engine, newest).0, unit(&engine, behind).0, "{name}");
-    // `b`, whose low 16 bits of the distance are above the high ten.
+    // A `b` instruction has the low 16 bits of its offset in bits 10 to 25 and the high bits in 0 to 9.
     let word = memory.load::<u32>(begin).unwrap();
     let distance = u64::from((word & 0x3ff) << 16 | word >> 10 & 0xffff);
-    assert_eq!((word >> 26, begin + 4 * distance), (0b01_0100, newest), "{name}: the old code leads there");
+    assert_eq!(
+        (word >> 26, begin + 4 * distance),
+        (0b01_0100, newest),
+        "{name}: the old code jumps to the new code"
+    );
 
     engine.forget(BASE..BASE + 4096, &memory).unwrap();
     for (pc, code) in [(BASE, newest), (program.again, hot), (program.behind, behind)] {
         assert_eq!((entry::<F>(&memory, pc), engine.exit_at(code)), (0, Some(Exit::To(pc))), "{name}");
         let again = engine.code_of(pc, &memory).unwrap();
-        assert!(unit(&engine, again).1 < 4, "{name}: what has changed is cold");
+        assert!(unit(&engine, again).1 < 4, "{name}: changed code is cold");
     }
 }
 
 #[test]
-fn what_has_been_come_to_often_is_translated_with_what_was_executed_from_its_functions_beginning() {
+fn hot_code_is_translated_with_the_executed_code_of_its_function() {
     what_is_hot_is_translated_with_what_was_executed::<X86_64>(&x86());
     what_is_hot_is_translated_with_what_was_executed::<Aarch64>(&arm());
 }
 
 #[test]
-fn a_loop_of_one_block_comes_out_until_it_is_hot() {
-    /// a0 -= 1; bnez a0, -2, and a1 += 2 in its slot; jr ra, and nop in its slot.
+fn a_single_block_loop_exits_until_it_is_hot() {
+    /// daddiu a0, a0, -1; bnez a0, -2; daddiu a1, a1, 2 in the delay slot; jr ra; nop
     const MIPS: [u32; 5] = [0x6484_ffff, 0x1480_fffe, 0x64a5_0002, 0x03e0_0008, 0];
     let mips: Vec<u8> = MIPS.iter().flat_map(|word| word.to_le_bytes()).collect();
     fn leads_to_itself<F: FrontEnd>(code: &[u8], pc: u64) {
@@ -135,13 +139,13 @@ fn a_loop_of_one_block_comes_out_until_it_is_hot() {
 }
 
 #[test]
-fn under_a_debugger_nothing_waits() {
+fn debug_mode_disables_two_stage_translation() {
     let (mut engine, memory) = begin::<X86_64>(&x86().code);
     engine.note_indirect(BASE);
     for _ in 0..HOT {
         engine.code_of(BASE, &memory).unwrap();
     }
-    engine.watch(true, &memory).unwrap();
+    engine.set_debug_mode(true, &memory).unwrap();
     for pc in [BASE, x86().again] {
         let code = engine.code_of(pc, &memory).unwrap();
         assert_eq!((unit(&engine, code).1, entry::<X86_64>(&memory, pc)), (1, code));

@@ -1,5 +1,4 @@
-//! Which words of the source's code a translation has been made of, so that it can be told whether they are the same.
-//! Not the translation.
+//! The record of the source words that a unit was translated from, used to validate imported units.
 
 use std::cell::RefCell;
 
@@ -8,14 +7,14 @@ use twox_hash::XxHash3_64;
 
 use crate::front_end::{Memory, Unit};
 
-/// The words that have been read: addresses of the first ones of runs and how many there are, by their addresses, and a hash of them all.
+/// The words that a translation read: runs (start address, number of words) sorted by address, and a hash of all words.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Sources {
+pub(crate) struct SourceWords {
     runs: Vec<(u64, u32)>,
     hash: u64,
 }
 
-impl Sources {
+impl SourceWords {
     fn of(mut words: Vec<(u64, u32)>) -> Self {
         words.sort_unstable();
         words.dedup();
@@ -30,8 +29,8 @@ impl Sources {
         Self { runs, hash: hash(&words) }
     }
 
-    /// Whether the same words are there to be executed.
-    pub fn are_in(&self, memory: &dyn Memory) -> bool {
+    /// Whether memory still holds the same words and they are executable.
+    pub fn match_memory(&self, memory: &dyn Memory) -> bool {
         let mut found: Vec<u32> = Vec::new();
         let is_there = self.runs.iter().all(|(first, count)| {
             let start = found.len();
@@ -41,7 +40,7 @@ impl Sources {
         is_there && hash(&found) == self.hash
     }
 
-    /// The pages that they are on, in order.
+    /// The numbers of the pages that contain the words, sorted.
     pub fn pages(&self, page_bytes: u64) -> Vec<u64> {
         let of_run = |(first, count): &(u64, u32)| {
             first / page_bytes..=(first + 4 * u64::from(*count) - 1) / page_bytes
@@ -52,7 +51,7 @@ impl Sources {
         pages
     }
 
-    /// Whether all of them could be the source's.
+    /// Whether all runs are well-formed and below `limit`.
     pub fn are_below(&self, limit: u64) -> bool {
         let is_below = |(first, count): &(u64, u32)| {
             first % 4 == 0
@@ -63,18 +62,18 @@ impl Sources {
     }
 }
 
-/// What a unit that has its place has been made of, and where others come into it.
+/// What a placed unit was translated from, and its entry points.
 pub(crate) struct Origin {
-    /// `None` if it is of no use.
-    pub sources: Option<Sources>,
-    /// Its own instructions: first address and bytes.
+    /// `None` if the unit is stale.
+    pub sources: Option<SourceWords>,
+    /// The translated instructions: start address and length in bytes.
     pub code: Box<[(u64, u64)]>,
     pub entries: Box<[(u64, u32)]>,
     pub heads: Box<[(u64, u32)]>,
 }
 
 impl Origin {
-    pub fn of<S, P>(unit: &Unit<S, P>, sources: Sources) -> Self {
+    pub fn of<S, P>(unit: &Unit<S, P>, sources: SourceWords) -> Self {
         Self {
             sources: Some(sources),
             code: unit.sources.as_slice().into(),
@@ -91,19 +90,19 @@ fn hash(words: &[u32]) -> u64 {
     XxHash3_64::oneshot(&bytes)
 }
 
-/// Words of the source's code as they are read.
-pub(crate) struct Reading<'a> {
+/// Fetches source words and optionally records them.
+pub(crate) struct SourceReader<'a> {
     memory: &'a dyn Memory,
-    /// What has been read, if somebody wants to know.
+    /// The words read so far, if recorded.
     read: Option<RefCell<Vec<(u64, u32)>>>,
 }
 
-impl<'a> Reading<'a> {
-    pub fn new(memory: &'a dyn Memory, is_noted: bool) -> Self {
-        Self { memory, read: is_noted.then(RefCell::default) }
+impl<'a> SourceReader<'a> {
+    pub fn new(memory: &'a dyn Memory, is_recorded: bool) -> Self {
+        Self { memory, read: is_recorded.then(RefCell::default) }
     }
 
-    /// The word at an aligned address, if it can be executed.
+    /// The word at an aligned address, if it is executable.
     pub fn fetch(&self, address: u64) -> Option<u32> {
         let word = self.memory.fetch(address).ok()?;
         if let Some(read) = &self.read {
@@ -112,9 +111,9 @@ impl<'a> Reading<'a> {
         Some(word)
     }
 
-    /// What has been read. A word that was not there is none of it: code that ends before it may do so.
-    pub fn sources(self) -> Option<Sources> {
-        Some(Sources::of(self.read?.into_inner()))
+    /// The recorded words. Failed fetches are not recorded: they can only end a unit earlier than necessary.
+    pub fn sources(self) -> Option<SourceWords> {
+        Some(SourceWords::of(self.read?.into_inner()))
     }
 }
 
@@ -127,7 +126,7 @@ mod tests {
 
     use super::*;
 
-    /// Words that are their addresses, but for one.
+    /// Each word equals its address, except for one.
     struct Words(Range<u64>, Cell<Option<u64>>);
 
     impl Memory for Words {
@@ -149,27 +148,27 @@ mod tests {
     }
 
     #[test]
-    fn what_has_been_read_is_the_same_until_a_word_of_it_changes() {
+    fn source_words_match_until_one_changes() {
         let memory = Words(0..0x3000, Cell::new(None));
-        let reading = Reading::new(&memory, true);
+        let reading = SourceReader::new(&memory, true);
         for address in [0x1004, 0x1000, 0x1ffc, 0x2000, 0x1004, 0x3000] {
             let _ = reading.fetch(address);
         }
         let sources = reading.sources().unwrap();
         assert_eq!(sources.runs, [(0x1000, 2), (0x1ffc, 2)]);
         assert_eq!(sources.pages(4096), [1, 2]);
-        assert!(sources.are_in(&memory) && sources.are_below(0x2004) && !sources.are_below(0x2000));
+        assert!(sources.match_memory(&memory) && sources.are_below(0x2004) && !sources.are_below(0x2000));
         for address in [0x1000, 0x1004, 0x1ffc, 0x2000] {
             memory.1.set(Some(address));
-            assert!(!sources.are_in(&memory), "{address:#x}");
+            assert!(!sources.match_memory(&memory), "{address:#x}");
         }
-        // Words between are none of it.
+        // Words between the runs do not matter.
         memory.1.set(Some(0x1008));
-        assert!(sources.are_in(&memory));
+        assert!(sources.match_memory(&memory));
         assert!(
-            !sources.are_in(&Words(0..0x2000, Cell::new(None))),
-            "what cannot be executed is not the same"
+            !sources.match_memory(&Words(0..0x2000, Cell::new(None))),
+            "a word that is not executable does not match"
         );
-        assert_eq!(Reading::new(&memory, false).sources(), None);
+        assert_eq!(SourceReader::new(&memory, false).sources(), None);
     }
 }

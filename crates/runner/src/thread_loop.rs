@@ -1,5 +1,5 @@
-//! The run loop of a guest thread on its host thread, and what the threads of a process share.
-//! Not the loop in simulated time (see `schedule`), nor that of a translated program (see `translated`).
+//! The functional run loop of a guest thread, and the state that the threads of a process share. `schedule` has the
+//! loop for simulated time, `translated` the one for translated programs.
 
 use std::sync::{Arc, OnceLock};
 
@@ -13,16 +13,16 @@ use crate::{
     ending::Ending,
     gdb::{Follower, Session},
     report::Report,
-    schedule::{self, Simulated},
-    translated::{Steers, Translation},
+    schedule::{self, SimulatedProcess},
+    translated::{ThreadDebugger, Translation},
 };
 
-/// Told once how the process ended.
+/// Called once, when the process ends.
 type Finish = dyn Fn(Ending, &Report) + Send + Sync;
 
-/// What the threads of a process share.
+/// The state that the threads of a process share.
 pub(crate) struct Shared {
-    /// The process and what executes it.
+    /// The process and its cores.
     pub cores: Arc<Cores>,
     translated: Option<Arc<dyn Translation>>,
     finish: OnceLock<Box<Finish>>,
@@ -30,37 +30,40 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// For a process that nobody debugs yet, and of whose end nobody is told.
+    /// Creates the state without a debugging session or a callback for the end.
     pub fn new(cores: Arc<Cores>, translated: Option<Arc<dyn Translation>>) -> Self {
         Self { cores, translated, finish: OnceLock::new(), session: OnceLock::new() }
     }
 
-    /// What is translated, if the program is for another architecture.
+    /// The translation, if the program is not for LoongArch.
     pub fn translated(&self) -> Option<&Arc<dyn Translation>> {
         self.translated.as_ref()
     }
 
-    /// Has `finish` be told how the process ended; only the first call counts.
-    pub fn tell_at_end(&self, finish: Box<Finish>) {
+    /// Sets the callback for the end of the process. Only the first call has an effect.
+    pub fn set_end_callback(&self, finish: Box<Finish>) {
         let _ = self.finish.set(finish);
     }
 
-    /// The debugging session, if there ever was one.
+    /// The debugging session, if there is or was one.
     pub fn session(&self) -> Option<&Arc<Session>> {
         self.session.get()
     }
 
-    /// A debugger has the process from now on. Gives the session that counts.
-    #[expect(clippy::disallowed_methods, reason = "it is made already: no fork can come in between")]
+    /// Attaches a debugger. Returns the process's session, which is the first one attached.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the value already exists, so no fork can happen in between"
+    )]
     pub fn begin_session(&self, session: Arc<Session>) -> Arc<Session> {
-        // There is one debugger: a second session would find the process's threads taken.
+        // A process has a single session, because each thread follows only one.
         self.session.get_or_init(|| session).clone()
     }
 }
 
-/// Runs one guest thread on this host thread until it or the process ends.
+/// Runs a guest thread on the calling host thread until the thread or the process ends.
 pub(crate) fn run_thread(shared: &Arc<Shared>, mut thread: Thread, mut core: Core) {
-    // SAFETY: the core, and its flag in it, stay where they are until the registration is taken back below.
+    // SAFETY: the core, which contains the flag, does not move or drop before the registration is removed below.
     let listed = unsafe {
         let flag = &raw const core.cpu().attention;
         register_attention(flag);
@@ -75,7 +78,7 @@ pub(crate) fn run_thread(shared: &Arc<Shared>, mut thread: Thread, mut core: Cor
     }
     loop {
         let outcome = match (&mut follower, simulated) {
-            // After a fork the child goes on without simulated time.
+            // A forked child runs without simulated time.
             (None, Some(_)) => {
                 simulated.take().map_or(Outcome::Continue, |s| run_in_time(shared, s, &mut core, &mut thread))
             }
@@ -85,12 +88,12 @@ pub(crate) fn run_thread(shared: &Arc<Shared>, mut thread: Thread, mut core: Cor
             },
             (Some(follower), _) => match &shared.translated {
                 None => run_under_debugger(&mut core, &mut thread, follower),
-                Some(translated) => translated.steer(&shared.cores, &mut core, &mut thread, follower),
+                Some(translated) => translated.run_debugged(&shared.cores, &mut core, &mut thread, follower),
             },
         };
         match outcome {
             Outcome::Continue => {}
-            // The last thread's end is an `ExitProcess`.
+            // The end of the last thread is reported as `ExitProcess`.
             Outcome::ExitThread(_) => break,
             Outcome::ExitProcess(status) => end(shared, Ending::Exit(status)),
             Outcome::KilledBy(signal) => end(shared, Ending::Signal(signal)),
@@ -98,11 +101,16 @@ pub(crate) fn run_thread(shared: &Arc<Shared>, mut thread: Thread, mut core: Cor
     }
     drop(follower);
     drop(listed);
-    // SAFETY: null is always valid.
+    // SAFETY: a null pointer is always valid.
     unsafe { register_attention(std::ptr::null()) };
 }
 
-fn run_in_time(shared: &Shared, simulated: &Simulated, core: &mut Core, thread: &mut Thread) -> Outcome {
+fn run_in_time(
+    shared: &Shared,
+    simulated: &SimulatedProcess,
+    core: &mut Core,
+    thread: &mut Thread,
+) -> Outcome {
     schedule::run_thread(simulated, core, thread, |core, thread| match shared.translated() {
         None => simulated.turn(core, thread),
         Some(translated) => translated.run(&shared.cores, core, thread),
@@ -143,13 +151,13 @@ fn run_under_debugger(core: &mut Core, thread: &mut Thread, follower: &mut Follo
     }
 }
 
-/// Ends the program as the guest ended.
+/// Ends the host process in the same way as the guest.
 pub(crate) fn end(shared: &Shared, ending: Ending) -> ! {
     if let Some(finish) = shared.finish.get() {
         finish(ending, &Report { cores: &shared.cores, translated: shared.translated().map(AsRef::as_ref) });
     }
     if let (Ending::Exit(_), Some(translated)) = (ending, shared.translated()) {
-        translated.keep(&shared.cores);
+        translated.export_cache(&shared.cores);
     }
     if let Some(session) = shared.session() {
         session.end(ending);

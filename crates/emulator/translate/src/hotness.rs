@@ -1,7 +1,6 @@
-//! How often a program comes to its code and which of it has been executed at all: what is worth being translated with all that it reaches.
-//! Not the translation.
-//! Source: the staged compilers of virtual machines; of binary translators, Rosenblum's Embra and LATX translate at once, FX!32 what a
-//! profile says.
+//! Visit counts and executed-code maps, which decide when code is hot and how much of it to translate. Source: tiered
+//! compilation in virtual machines. Among binary translators, Embra (Witchel and Rosenblum) and LATX translate at the
+//! first execution; FX!32 uses a profile.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -11,38 +10,38 @@ use serde::{Deserialize, Serialize};
 
 use crate::front_end::Unit;
 
-/// The size of what is watched for changes of the source's code, and of a map of what of it has been executed.
+/// The granularity of change tracking and of the executed-code maps, in bytes.
 pub(crate) const PAGE: u64 = 4096;
 
-/// What is known of how code is executed.
+/// Execution statistics of a process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Heat {
-    /// Code is hot when somebody has come to it so often by way of the engine; 1 for at once.
+pub(crate) struct Hotness {
+    /// The number of visits through the engine that makes code hot; 1 makes all code hot at once.
     hot: u32,
-    /// How often, by source address.
+    /// Visits by source address.
     visits: FxHashMap<u64, u32>,
-    /// The bytes of code in blocks that have been come to, by page.
+    /// The executed bytes, by page number.
     executed: FxHashMap<u64, Executed>,
-    /// Where functions begin, as far as calls and jumps have told.
+    /// Presumed starts of functions, from calls and indirect jumps.
     functions: BTreeSet<u64>,
-    /// Where calls come back to.
+    /// Return addresses of calls.
     behind_calls: FxHashSet<u64>,
 }
 
-/// The bytes of a page.
+/// A bitmap with one bit for each byte of a page.
 type Executed = [[u64; 32]; 2];
 
-/// Where the word with the bit of an address is.
+/// The indices of the bitmap word that holds an address's bit.
 fn word_of(address: u64) -> (usize, usize) {
     let word = (address % PAGE / 64) as usize;
     (word / 32, word % 32)
 }
 
-/// A function has no code farther behind its beginning than this.
-const LONGEST_FUNCTION: u64 = 1 << 16;
+/// The maximum distance of code from the start of its function, in bytes.
+const MAX_FUNCTION_BYTES: u64 = 1 << 16;
 
-impl Heat {
-    /// All code is hot from `hot` visits on.
+impl Hotness {
+    /// Creates empty statistics. Code becomes hot after `hot` visits.
     pub fn new(hot: u32) -> Self {
         Self {
             hot: hot.max(1),
@@ -53,13 +52,14 @@ impl Heat {
         }
     }
 
-    /// What is known of another process that executes the same program, but for how often it has come where. It is a guess here, as it is there.
-    pub fn take_up(&mut self, known: Self) {
-        *self = Self { hot: self.hot, visits: FxHashMap::default(), ..known };
+    /// Imports the statistics of another process that ran the same program, except visit counts. They are only
+    /// heuristics.
+    pub fn import(&mut self, other: Self) {
+        *self = Self { hot: self.hot, visits: FxHashMap::default(), ..other };
     }
 
-    /// What another process is told.
-    pub fn known(&self) -> Self {
+    /// The statistics that another process can import.
+    pub fn export(&self) -> Self {
         Self {
             hot: self.hot,
             visits: FxHashMap::default(),
@@ -69,13 +69,14 @@ impl Heat {
         }
     }
 
-    /// Whether anything is cold at first.
-    pub fn waits(&self) -> bool {
+    /// Whether code is cold at first.
+    pub fn is_two_stage(&self) -> bool {
         self.hot > 1
     }
 
-    /// Somebody has come to `pc`. True if it is hot from now on. `is_made` says whether the function that begins at an address has been
-    /// translated: to be worth that once more, what else is in it has to be twice as hot. With more than that, loops stay cold too long.
+    /// Counts a visit to `pc` through the engine. Returns true if `pc` is hot. `is_made` says whether the function that
+    /// begins at an address has been translated. Retranslation of such a function requires twice as many visits; higher
+    /// thresholds leave loops cold for too long.
     pub fn visit(&mut self, pc: u64, is_made: impl Fn(u64) -> bool) -> bool {
         if self.hot == 1 {
             return true;
@@ -89,19 +90,19 @@ impl Heat {
         }
     }
 
-    /// Notes a block that is about to be executed.
+    /// Records a block that is about to be executed.
     pub fn note<S, P>(&mut self, Unit { sources, called, behind_calls, .. }: &Unit<S, P>) {
         self.functions.extend(called);
         self.behind_calls.extend(behind_calls);
         self.note_code(sources);
     }
 
-    /// The code in these places has been executed: first address and bytes.
+    /// Marks ranges (start address, length in bytes) as executed.
     pub fn note_code(&mut self, places: &[(u64, u64)]) {
         for (first, bytes) in places {
             let (mut at, end) = (*first, first.saturating_add(*bytes));
             while at < end {
-                // As far as one word of the map goes.
+                // The part of the range within one bitmap word.
                 let count = (64 - at % 64).min(end - at);
                 let page = self.executed.entry(at / PAGE).or_default();
                 page[word_of(at).0][word_of(at).1] |= (u64::MAX >> (64 - count)) << (at % 64);
@@ -110,39 +111,46 @@ impl Heat {
         }
     }
 
-    /// Whether the code at `pc` has been executed, as far as that is asked for: what has not hardly ever will be.
+    /// Whether the code at `pc` has been executed. Code that has not rarely runs later. Always true without two-stage
+    /// translation.
     pub fn has_executed(&self, pc: u64) -> bool {
         let is_there = |page: &Executed| page[word_of(pc).0][word_of(pc).1] >> (pc % 64) & 1 != 0;
         self.hot == 1 || self.executed.get(&(pc / PAGE)).is_some_and(is_there)
     }
 
-    /// An indirect jump or call has come to `pc`, or a return.
+    /// Records `pc` as the target of an indirect jump, an indirect call or a return.
     pub fn note_indirect(&mut self, pc: u64) {
         if self.hot > 1 && !self.behind_calls.contains(&pc) {
             self.functions.insert(pc);
         }
     }
 
-    /// Where the function that `pc` is probably in begins, if it has been executed from there, and where the next one does.
+    /// The range from the presumed start of the function that contains `pc` to the next function, if its start has been
+    /// executed.
     pub fn function_of(&self, pc: u64) -> Option<Range<u64>> {
         let begin = *self.functions.range(..=pc).next_back()?;
-        let end =
-            self.functions.range(pc + 1..).next().copied().unwrap_or(u64::MAX).min(begin + LONGEST_FUNCTION);
+        let end = self
+            .functions
+            .range(pc + 1..)
+            .next()
+            .copied()
+            .unwrap_or(u64::MAX)
+            .min(begin + MAX_FUNCTION_BYTES);
         (pc < end && self.hot > 1 && self.has_executed(begin)).then_some(begin..end)
     }
 
-    /// There is no code any more; where functions begin stays known.
-    pub fn begin_again(&mut self) {
+    /// Resets the statistics after all code was discarded. Function starts stay known.
+    pub fn reset(&mut self) {
         self.visits.clear();
         self.executed.clear();
     }
 
-    /// There is other code at `pc`.
+    /// Resets the visits of `pc`, whose code changed.
     pub fn forget(&mut self, pc: u64) {
         self.visits.remove(&pc);
     }
 
-    /// There is other code on these pages.
+    /// Resets the executed-code maps of changed pages.
     pub fn forget_pages(&mut self, pages: &Range<u64>) {
         if pages.end.saturating_sub(pages.start) > self.executed.len() as u64 {
             self.executed.retain(|page, _| !pages.contains(page));

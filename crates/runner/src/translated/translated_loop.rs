@@ -1,5 +1,4 @@
-//! The run loop of a guest thread whose program is translated: what its stops mean for the program.
-//! Not its system calls (see `calls.rs`).
+//! The run loop of a translated guest thread, and the handling of its stops.
 
 use std::sync::atomic::Ordering;
 
@@ -9,26 +8,27 @@ use longma_loongarch::{
     Access, Class, Environment, Fault, FaultCause, Instruction, Op, Operand, RegisterKind, State, Trap,
     Vector, decode,
 };
-use longma_translate::engine::Refusal;
+use longma_translate::engine::CodeError;
 use longma_translate::front_end::{
-    EXIT, Exit, FrontEnd, ILLEGAL, Position, SCRATCH, SERVICE, STACK_POINTER, Served, Structures,
+    EXIT, Exit, FrontEnd, ILLEGAL, Position, SCRATCH, SERVICE, STACK_POINTER, ServiceResult, UserMemory,
 };
 
-use super::steered::Steered;
+use super::debugged::DebuggedThread;
 use super::{Translated, Translation};
 use crate::cores::Cores;
 
-/// Where a thread's code goes on, and the general and vector registers that it needs if they are not those of the source.
+/// The host address at which a thread continues, and its general and vector registers if they differ from the
+/// architectural ones.
 pub(super) type Here = (u64, Option<Box<([u64; 32], [Vector; 32])>>);
 
 impl<F: FrontEnd> Translated<F> {
-    /// Lets the thread go on until it stops.
-    pub(super) fn go(&self, on: &mut Steered, core: &mut Core) -> Outcome {
+    /// Runs the thread until it stops, and handles the stop.
+    pub(super) fn go(&self, on: &mut DebuggedThread, core: &mut Core) -> Outcome {
         while self.is_over.load(Ordering::Acquire) {
             std::thread::park();
         }
         self.forget_noted(on.cores);
-        self.note_place(core.cpu().state.pc);
+        self.record_area(core.cpu().state.pc);
         on.noted = self.noted.load(Ordering::Acquire);
         let stop = match on.cores.in_time() {
             Some(simulated) => simulated.run(core, on.thread),
@@ -37,8 +37,8 @@ impl<F: FrontEnd> Translated<F> {
         self.stopped(on, core, stop)
     }
 
-    /// What a stop means for the program.
-    pub(super) fn stopped(&self, on: &mut Steered, core: &mut Core, stop: Stop) -> Outcome {
+    /// Handles a stop.
+    pub(super) fn stopped(&self, on: &mut DebuggedThread, core: &mut Core, stop: Stop) -> Outcome {
         let cores = on.cores;
         let pc = core.cpu().state.pc;
         match stop {
@@ -52,7 +52,7 @@ impl<F: FrontEnd> Translated<F> {
             {
                 let outcome = self.come_out(on, &mut core.cpu().state, code);
                 if code as i32 == SERVICE {
-                    // Instructions that make others' stores to code seen, such as CPUID, are among these.
+                    // Service instructions include those that synchronize the instruction stream, such as CPUID.
                     cores.process().memory().invalidate_changed_shared_code();
                 }
                 outcome
@@ -63,7 +63,7 @@ impl<F: FrontEnd> Translated<F> {
             },
             Stop::Attention => self.attend(on, core),
             Stop::Quantum | Stop::Magic(_) => {
-                // In simulated time, what has run since it was last counted is counted with what comes.
+                // In simulated time, instructions not counted yet are counted with later ones.
                 if cores.in_time().is_none() {
                     core.clear_trace();
                 }
@@ -72,17 +72,17 @@ impl<F: FrontEnd> Translated<F> {
         }
     }
 
-    /// Makes an access once more without the bits of its address that the source's processor ignores.
+    /// Repeats an access without the address bits that the source's processor ignores.
     ///
     /// # Errors
-    /// The trap, or that of the second access.
+    /// The original trap, or that of the second access.
     fn without_tag(&self, core: &mut Core, trap: Trap) -> Result<(), Trap> {
         let Trap::Memory(fault) = trap else { return Err(trap) };
         let tag = fault.address & F::IGNORED_ADDRESS_BITS;
         let pc = core.cpu().state.pc;
         let is_ours = tag != 0 && fault.access != Access::Execute && self.layout.code.contains(&pc);
         let word = is_ours.then(|| core.cpu().guest().fetch(pc).ok().and_then(decode)).flatten();
-        // Whatever accesses memory has its base there.
+        // All memory instructions have their base register in `j`.
         let Some(Instruction { op, j: base @ 1.., d, .. }) = word else { return Err(trap) };
         let tagged = core.cpu().state.r(base);
         core.cpu().state.set_r(base, tagged.wrapping_sub(tag));
@@ -96,7 +96,7 @@ impl<F: FrontEnd> Translated<F> {
         }
     }
 
-    /// What stands at the program counter, and what it says of registers that are yet to be written is done.
+    /// Writes pending registers, and returns the position at the program counter.
     fn settled(&self, cores: &Cores, state: &mut State) -> Option<Position<F::Pending>> {
         let position = self.engine().position_of_fault(state.pc)?;
         if let Some(pending) = position.pending {
@@ -105,8 +105,8 @@ impl<F: FrontEnd> Translated<F> {
         Some(position)
     }
 
-    /// A word that only translated code has.
-    fn come_out(&self, on: &mut Steered, state: &mut State, code: u32) -> Outcome {
+    /// Handles a `break` of translated code.
+    fn come_out(&self, on: &mut DebuggedThread, state: &mut State, code: u32) -> Outcome {
         let cores = on.cores;
         let pc = state.pc;
         let engine = self.engine();
@@ -127,33 +127,33 @@ impl<F: FrontEnd> Translated<F> {
                 if let Some(pending) = position.and_then(|position| position.pending) {
                     F::settle(pending, state, &self.view(cores));
                 }
-                self.go_on(on, state, target)
+                self.arrive(on, state, target)
             }
             Some(Exit::Service(instruction)) => {
                 drop(engine);
                 let noted = self.noted.load(Ordering::Acquire);
                 match F::serve(instruction, state, &self.view(cores)) {
-                    Served::Trap(trap) => return self.raise(on, state, trap),
-                    Served::TrapBehind(trap, behind) => {
+                    ServiceResult::Trap(trap) => return self.raise(on, state, trap),
+                    ServiceResult::TrapAfter(trap, behind) => {
                         let _ = self.settled(cores, state);
                         state.pc = behind;
                         return self.raise_at_source(on, state, trap);
                     }
-                    Served::Done => {}
-                    Served::Again => {
+                    ServiceResult::Done => {}
+                    ServiceResult::Again => {
                         return match self.settled(cores, state) {
-                            Some(position) => self.go_on(on, state, position.pc),
+                            Some(position) => self.arrive(on, state, position.pc),
                             None => self.raise(on, state, Trap::IllegalInstruction),
                         };
                     }
-                    Served::Changed(address) => self.forget(cores, address..address.saturating_add(1)),
+                    ServiceResult::Changed(address) => self.forget(cores, address..address.saturating_add(1)),
                 }
                 state.pc = pc + 4;
                 if F::IS_COHERENT
                     && self.noted.load(Ordering::Acquire) != noted
                     && self.reach_boundary(cores, state).is_some()
                 {
-                    return self.go_on(on, state, state.pc);
+                    return self.arrive(on, state, state.pc);
                 }
                 Outcome::Continue
             }
@@ -163,7 +163,7 @@ impl<F: FrontEnd> Translated<F> {
             }
             None => {
                 drop(engine);
-                // Another thread has been here at the same time and put a jump there.
+                // Another thread has replaced the exit by a jump in the meantime.
                 let word = cores.process().memory().fetch(pc).ok().and_then(decode);
                 if word.is_some_and(|word| word.op == Op::Break && word.imm == code as i32) {
                     return self.raise(on, state, Trap::IllegalInstruction);
@@ -173,7 +173,7 @@ impl<F: FrontEnd> Translated<F> {
         }
     }
 
-    fn trapped(&self, on: &mut Steered, state: &mut State, trap: Trap) -> Outcome {
+    fn trapped(&self, on: &mut DebuggedThread, state: &mut State, trap: Trap) -> Outcome {
         let target = if !self.layout.code.contains(&state.pc) {
             Some(self.target(state))
         } else if let Trap::Memory(_) = trap {
@@ -184,7 +184,7 @@ impl<F: FrontEnd> Translated<F> {
         if let Some(target) = target {
             let target = target & !F::IGNORED_ADDRESS_BITS;
             self.engine().note_indirect(target);
-            return self.go_on(on, state, target);
+            return self.arrive(on, state, target);
         }
         if let Trap::Memory(Fault { address, cause: FaultCause::BeyondFile, .. }) = trap {
             on.thread.process().note_orphaned_access(address);
@@ -192,84 +192,84 @@ impl<F: FrontEnd> Translated<F> {
         self.raise(on, state, trap)
     }
 
-    /// The source address that a jump has led to whose entry in the table is empty.
+    /// The source address of a jump that missed in the lookup table.
     fn target(&self, state: &State) -> u64 {
         let engine = self.engine();
-        F::missed(state, &|link| engine.call_before(link))
+        F::missed_target(state, &|link| engine.call_before(link))
     }
 
-    /// The source address that a jump was to lead to, if its entry could not be read because the table has none for it.
+    /// The target of a jump that failed because it is beyond the lookup table.
     fn target_out_of_reach(&self, cores: &Cores, state: &State) -> Option<u64> {
         let word = decode(cores.process().memory().fetch(state.pc).ok()?)?;
-        F::looked_up(state, &word)
+        F::lookup_target(state, &word)
     }
 
     /// Raises the signal of a trap in translated code.
-    pub(super) fn raise(&self, on: &mut Steered, state: &mut State, trap: Trap) -> Outcome {
+    pub(super) fn raise(&self, on: &mut DebuggedThread, state: &mut State, trap: Trap) -> Outcome {
         if let Some(position) = self.settled(on.cores, state) {
             state.pc = position.pc;
         }
         self.raise_at_source(on, state, trap)
     }
 
-    /// Raises the signal of a trap of the instruction at a source address.
-    pub(super) fn raise_at_source(&self, on: &mut Steered, state: &mut State, trap: Trap) -> Outcome {
+    /// Raises the signal of a trap at a source address.
+    pub(super) fn raise_at_source(&self, on: &mut DebuggedThread, state: &mut State, trap: Trap) -> Outcome {
         state.set_r(SCRATCH, 0);
         let pc = state.pc;
-        self.note_hold(on);
+        self.release_area(on);
         match on.raise(state, F::trap(trap)) {
             Outcome::Continue => self.resume(on, state),
             over => {
                 if over == Outcome::KilledBy(libc::SIGILL) {
-                    self.tell_illegal(on.cores, on.thread, pc);
+                    self.report_illegal_instruction(on.cores, on.thread, pc);
                 }
                 over
             }
         }
     }
 
-    /// Why a program that does not expect it dies of an instruction.
-    fn tell_illegal(&self, cores: &Cores, thread: &Thread, pc: u64) {
+    /// Explains why an illegal instruction killed the program.
+    fn report_illegal_instruction(&self, cores: &Cores, thread: &Thread, pc: u64) {
         let mut bytes = [0; 8];
         let is_read = self.view(cores).read(pc, &mut bytes);
         let code = bytes.map(|byte| format!("{byte:02x}")).join(" ");
-        let code = if is_read { code } else { "nothing that can be read".into() };
+        let code = if is_read { code } else { "not readable".into() };
         thread.process().say(&format!(
-            "the program dies of the instruction at {pc:#x} ({code}), which is invalid or not supported: the book's page 'Other instruction sets' lists what is not supported"
+            "illegal or unsupported instruction at {pc:#x} ({code}): the book's page 'Other instruction sets' lists unsupported instructions"
         ));
     }
 
-    /// What becomes of a thread for which there is no code at a source address.
+    /// Handles a refusal to supply code for a source address.
     pub(super) fn refuse(
         &self,
-        on: &mut Steered,
+        on: &mut DebuggedThread,
         state: &mut State,
         target: u64,
-        refusal: Refusal,
+        refusal: CodeError,
     ) -> Outcome {
         match refusal {
-            Refusal::Fault(fault) => {
+            CodeError::Fault(fault) => {
                 state.pc = target;
                 self.raise_at_source(on, state, Trap::Memory(fault))
             }
-            Refusal::Stop => {
+            CodeError::Breakpoint => {
                 if on.follower.is_none() {
-                    // The process has been forked off one that is debugged, which it is not.
-                    self.watch(on.cores, false);
+                    // The process was forked from one under a debugger, but is not debugged itself.
+                    self.set_debug_mode(on.cores, false);
                 }
-                self.go_on(on, state, target)
+                self.arrive(on, state, target)
             }
-            Refusal::Full => {
+            CodeError::Full => {
                 on.thread.process().say_once(
-                    "the room for translated code is full, and the program is ended by SIGKILL: it has executed more code than --translation-room holds, and where it is counted what code executes (--stats, --profile, simulated time) none of it is used again",
+                    "the area for translated code (--translation-room) is full: the program is killed with SIGKILL. The area is not reused with --stats, --profile or in simulated time",
                 );
                 Outcome::KilledBy(libc::SIGKILL)
             }
         }
     }
 
-    /// Goes on at a source address. A thread that a debugger steers is there now, and goes on when it says so.
-    pub(super) fn go_on(&self, on: &mut Steered, state: &mut State, pc: u64) -> Outcome {
+    /// Continues at a source address. A thread under a debugger stays there until the debugger resumes it.
+    pub(super) fn arrive(&self, on: &mut DebuggedThread, state: &mut State, pc: u64) -> Outcome {
         if on.follower.is_some() {
             state.pc = pc;
             on.is_at_source = true;
@@ -284,8 +284,9 @@ impl<F: FrontEnd> Translated<F> {
         }
     }
 
-    /// Goes on at the source address that the process has left the thread at: in a handler, maybe, which gets its own frame first.
-    pub(super) fn resume(&self, on: &mut Steered, state: &mut State) -> Outcome {
+    /// Continues at the source address that the process set. If that is a signal handler, builds the source's signal
+    /// frame first.
+    pub(super) fn resume(&self, on: &mut DebuggedThread, state: &mut State) -> Outcome {
         let back = state.r(SCRATCH);
         if back != 0 && !F::enter(state, back, &self.view(on.cores)) {
             state.set_r(SCRATCH, 0);
@@ -294,11 +295,12 @@ impl<F: FrontEnd> Translated<F> {
             return self.raise_at_source(on, state, Trap::Memory(fault));
         }
         state.set_r(F::TABLE, self.layout.table);
-        self.go_on(on, state, state.pc)
+        self.arrive(on, state, state.pc)
     }
 
-    /// Signals have arrived, or code has changed. Goes on to where the source's registers are all in place first.
-    pub(super) fn attend(&self, on: &mut Steered, core: &mut Core) -> Outcome {
+    /// Handles attention: signals have arrived or code has changed. First continues to a position at which all
+    /// registers are architectural.
+    pub(super) fn attend(&self, on: &mut DebuggedThread, core: &mut Core) -> Outcome {
         core.cpu().attention.clear();
         loop {
             let pc = core.cpu().state.pc;
@@ -308,7 +310,7 @@ impl<F: FrontEnd> Translated<F> {
                 return self.deliver(on, core, None);
             }
             if let Some(here) = self.reach_boundary(on.cores, &mut core.cpu().state) {
-                // The thread's own stores to code take effect on what it executes next.
+                // A thread's own stores to code take effect at its next instruction.
                 let is_old = F::IS_COHERENT && self.noted.load(Ordering::Acquire) != on.noted;
                 return self.deliver(on, core, Some(here).filter(|_| !is_old));
             }
@@ -323,8 +325,8 @@ impl<F: FrontEnd> Translated<F> {
         }
     }
 
-    /// Where the program counter is between two source instructions: brings every register into its place, and the program counter to the
-    /// source address.
+    /// If the program counter is between two source instructions, writes pending registers and sets the program counter
+    /// to the source address.
     pub(super) fn reach_boundary(&self, cores: &Cores, state: &mut State) -> Option<Here> {
         let position = self.engine().position(state.pc).filter(|position| position.is_boundary)?;
         let here = (state.pc, position.pending.map(|_| Box::new((state.x, state.v))));
@@ -335,17 +337,17 @@ impl<F: FrontEnd> Translated<F> {
         Some(here)
     }
 
-    /// Delivers what has arrived; the thread is at a source address, whose code is at `here` if that is known: where nothing becomes of
-    /// it, the thread goes on there, and the address need not become one that is jumped to.
-    pub(super) fn deliver(&self, on: &mut Steered, core: &mut Core, here: Option<Here>) -> Outcome {
+    /// Delivers pending signals at a source address. If none is delivered, continues at host address `here`, if given,
+    /// so that the source address does not become an entry point.
+    pub(super) fn deliver(&self, on: &mut DebuggedThread, core: &mut Core, here: Option<Here>) -> Outcome {
         let state = &mut core.cpu().state;
         state.set_r(SCRATCH, 0);
         let source = state.pc;
-        let here = here.filter(|_| on.follower.is_none() && !self.places.are_awaited());
-        self.note_hold(on);
+        let here = here.filter(|_| on.follower.is_none() && !self.area_usage.is_drain_requested());
+        self.release_area(on);
         let (outcome, here) = match here {
             Some(here) => {
-                let (outcome, is_there) = self.away(here.0, || on.deliver(state));
+                let (outcome, is_there) = self.outside_area(here.0, || on.deliver(state));
                 (outcome, Some(here).filter(|_| is_there))
             }
             None => (on.deliver(state), None),
@@ -364,7 +366,7 @@ impl<F: FrontEnd> Translated<F> {
     }
 }
 
-/// Whether an instruction's first operand is a general register that it loads.
+/// Whether an instruction loads its first operand, a general register.
 fn loads_general(op: Op) -> bool {
     let row = op.row();
     let is_general = matches!(row.operands.first(), Some(Operand::Register(RegisterKind::General, _)));

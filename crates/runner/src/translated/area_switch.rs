@@ -1,0 +1,110 @@
+//! Looks up the code of source addresses, and switches areas when the current one is full and the other one is empty.
+
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::Duration;
+
+use longma_translate::engine::{CodeError, Engine};
+use longma_translate::front_end::{FrontEnd, Memory};
+
+use super::debugged::DebuggedThread;
+use super::{Translated, must};
+use crate::cores::Cores;
+
+/// How long to wait until threads have left an area. They leave it as soon as they run, so the limit is reached only if
+/// the host does not schedule them.
+const AREA_DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
+
+impl<F: FrontEnd> Translated<F> {
+    /// The code of a source address, to which the thread will jump.
+    pub(super) fn code_of(&self, cores: &Cores, pc: u64) -> Result<u64, CodeError> {
+        self.forget_noted(cores);
+        self.with_free_area(cores, |engine, memory| engine.code_of(pc, memory))
+    }
+
+    /// Like [`Self::code_of`], but ignores breakpoints.
+    pub(super) fn code_past_breakpoint(&self, cores: &Cores, pc: u64) -> Result<u64, CodeError> {
+        self.forget_noted(cores);
+        self.with_free_area(cores, |engine, memory| engine.code_past_breakpoint(pc, memory))
+    }
+
+    /// The code of the source address that the exit at `exit` leads to. The thread is at the exit.
+    pub(super) fn follow(&self, cores: &Cores, exit: u64, pc: u64) -> Result<u64, CodeError> {
+        let mut is_first = true;
+        self.with_free_area(cores, |engine, memory| match std::mem::take(&mut is_first) {
+            true => engine.follow(exit, pc, memory),
+            // The exit may have been overwritten.
+            false => engine.code_of(pc, memory),
+        })
+    }
+
+    /// Looks up code. If the area is full, switches areas and looks again; the thread's old code is then gone.
+    fn with_free_area(
+        &self,
+        cores: &Cores,
+        mut look: impl FnMut(&mut Engine<F>, &dyn Memory) -> Result<u64, CodeError>,
+    ) -> Result<u64, CodeError> {
+        let mut waited = Duration::ZERO;
+        let mut waiting = None;
+        loop {
+            let mut engine = self.engine();
+            let found = look(&mut engine, &self.view(cores));
+            let other = match found {
+                Ok(code) => {
+                    self.area_usage.set(Some(self.area_of(code)));
+                    return found;
+                }
+                Err(CodeError::Full) => engine.free_area().filter(|_| waited < AREA_DRAIN_TIMEOUT),
+                Err(_) => None,
+            };
+            let Some(other) = other else { return found };
+            self.area_usage.set(None);
+            if self.area_usage.is_drained_by_others(other) {
+                self.area_switches.fetch_add(1, Ordering::SeqCst);
+                let switched = engine.switch_area(&self.view(cores));
+                drop(engine);
+                must(switched);
+            } else {
+                drop(engine);
+                waiting.get_or_insert_with(|| self.area_usage.wait());
+                cores.request_all();
+                thread::sleep(POLL_INTERVAL);
+                waited += POLL_INTERVAL;
+            }
+        }
+    }
+
+    /// Runs `work`, which may take long, without keeping the thread's area in use. Returns the result, and whether the
+    /// code at `code`, at which the thread would continue, still exists.
+    pub(super) fn outside_area<T>(&self, code: u64, work: impl FnOnce() -> T) -> (T, bool) {
+        let area_switches = self.area_switches.load(Ordering::SeqCst);
+        self.area_usage.set(None);
+        let done = work();
+        let engine = self.engine();
+        let is_there = self.area_switches.load(Ordering::SeqCst) == area_switches;
+        if is_there {
+            self.area_usage.set(Some(self.area_of(code)));
+        }
+        drop(engine);
+        (done, is_there)
+    }
+
+    /// Releases the area, because a debugger may stop the thread here. It continues at a source address.
+    pub(super) fn release_area(&self, on: &DebuggedThread) {
+        if on.follower.is_some() {
+            self.area_usage.set(None);
+        }
+    }
+
+    /// Updates the record of a thread that may have jumped from one area to the other.
+    pub(super) fn record_area(&self, pc: u64) {
+        if self.layout.code.contains(&pc) {
+            self.area_usage.arrive(self.area_of(pc));
+        }
+    }
+
+    fn area_of(&self, code: u64) -> usize {
+        usize::from(code >= self.second_area)
+    }
+}
