@@ -28,7 +28,7 @@ impl Lowering<'_> {
 
     /// The registers with deferred values.
     pub(super) fn deferred_set(&self) -> Set {
-        self.all_deferred().fold(0, |set, deferred_values| set | bit(deferred.d))
+        self.all_deferred().fold(0, |set, deferred| set | bit(deferred.d))
     }
 
     fn forget(&mut self, register: u8) {

@@ -23,7 +23,7 @@ impl Pending {
         // Evaluate all values before writing any register.
         let values = self
             .deferred_values
-            .map(|deferred| deferred_values.map(|deferred| (deferred.d, deferred.form.value(state))));
+            .map(|value| value.map(|deferred| (deferred.d, deferred.form.value(state))));
         for (register, value) in values.into_iter().flatten() {
             state.x[usize::from(register)] = value;
         }

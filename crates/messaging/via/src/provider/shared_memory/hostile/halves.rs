@@ -273,7 +273,7 @@ fn a_sleeper_with_a_read_only_futex_word_is_woken_by_a_message() {
         }
         // By now the other side sleeps or is about to.
         std::thread::sleep(Duration::from_millis(100));
-        let head = u32::from_le_bytes([Kind::Send as u8, ServerAddress::Slot as u8, 0, 0]);
+        let head = u32::from_le_bytes([Kind::Send as u8, DataLocation::Slot as u8, 0, 0]);
         hostile.publish(0, head, 8, &[7]);
         side.bell.rung.fetch_add(1, Order::SeqCst);
         let rung = Instant::now();

@@ -99,7 +99,7 @@ fn a_message_whose_data_never_arrives_blocks_no_other_peer() {
     let hostile = target.meet();
     let page = Stall::new();
     target.vi.post_receive(&Descriptor::receive(&[target.memory.segment(0, 65_536)])).unwrap();
-    let head = u32::from_le_bytes([Kind::Send as u8, Place::Memory as u8, 0, 1]);
+    let head = u32::from_le_bytes([Kind::Send as u8, DataLocation::Memory as u8, 0, 1]);
     hostile.publish(0, head, 4096, &[page.address(), 4096]);
     std::thread::scope(|scope| {
         let (told, heard) = std::sync::mpsc::channel();

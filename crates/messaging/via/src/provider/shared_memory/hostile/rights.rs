@@ -111,7 +111,7 @@ fn lie_in_memory(name: &str) {
         told = matches!(hear(&hostile.socket), Ok(ControlMessage::Mapped { handle: 7, .. }));
         std::thread::sleep(Duration::from_millis(1));
     }
-    let head = u32::from_le_bytes([Kind::Send as u8, Place::Memory as u8, 0, 1]);
+    let head = u32::from_le_bytes([Kind::Send as u8, DataLocation::Memory as u8, 0, 1]);
     hostile.publish(0, head, 16_384, &[0x1000, 16_384 | 7 << 32]);
     println!("\ntold {told}");
     std::thread::sleep(Duration::from_secs(20));
