@@ -1,6 +1,8 @@
-//! A scheduler with a store: decides in memory, reserves durably, and decides anew where somebody else was first.
-//! Not a service: an API server calls it, several processes may have one each on the same store.
-//! Source: Hadary et al., "Protean" (OSDI 2020): several agents on one inventory, conflicts found at commit and tried again.
+//! Combines a scheduler with a store: decides in memory, reserves durably, and retries if another allocator took the
+//! resources first. Several processes may each run an allocator on one store.
+//!
+//! Source: Hadary et al., "Protean" (OSDI 2020): several agents on one inventory, with conflicts detected at commit and
+//! retried.
 
 use crate::inventory::{HostStatus, TakeError};
 use crate::placement::Placement;
@@ -14,30 +16,32 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Decisions for one request before it is given up: each found its host taken meanwhile.
+/// Maximum number of decisions for one request. Each but the last failed because another allocator had taken its
+/// resources.
 const ATTEMPTS: u32 = 16;
 
-/// So long it keeps to a part of the hosts after somebody else was first.
+/// How long an allocator restricts itself to a subset of the hosts after a conflict.
 const CROWDED: Duration = Duration::from_secs(600);
 
-/// Hosts or virtual machines that are read at once.
+/// Number of hosts or virtual machines read per query.
 const PAGE: usize = 1000;
 
 /// Why a request was not placed.
 #[derive(Debug, thiserror::Error)]
 pub enum AllocateError {
-    /// It is wrong, or fits nowhere.
+    /// The request is invalid or fits on no host.
     #[error(transparent)]
     NoPlacement(#[from] NoPlacement),
-    /// The store refused.
+    /// The store failed or rejected the reservation.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// What the store has contradicts itself.
+    /// The contents of the store are inconsistent.
     #[error(transparent)]
     Inventory(#[from] TakeError),
 }
 
-/// A reservation under way. Dropping it leaves what it holds in memory held: finish it.
+/// A reservation in progress. Pass it to [`Allocator::finish`]: if it is dropped, the resources stay reserved in
+/// memory.
 #[derive(Debug)]
 #[must_use]
 pub struct Begun {
@@ -49,45 +53,46 @@ pub struct Begun {
 }
 
 impl Begun {
-    /// Where it will lie if nobody was first.
+    /// The placement, if no other allocator takes the resources first.
     pub fn placement(&self) -> &Placement {
         &self.placement
     }
 
-    /// Whether the store has answered: then [`Allocator::finish`] does not wait for the first answer.
+    /// Returns whether the store has answered. If so, [`Allocator::finish`] does not block on this reservation.
     pub fn is_answered(&self) -> bool {
         self.pending.is_answered()
     }
 }
 
-/// What is held in memory for a reservation that the store has not answered yet.
+/// Resources reserved in memory while the store has not answered yet.
 struct InFlight {
     tenant: String,
     name: String,
     placement: Placement,
-    /// False if a reload showed that somebody else has it.
+    /// False if a reload showed that another allocator owns the resources.
     held: bool,
 }
 
-/// Decides and reserves.
+/// Places requests and reserves their resources.
 pub struct Allocator {
     scheduler: Scheduler,
     store: Arc<dyn Store>,
     origin: i64,
-    /// The last event that was followed.
+    /// ID of the last store event that was applied.
     followed: i64,
     in_flight: BTreeMap<u64, InFlight>,
     tokens: u64,
     conflicts: u64,
-    /// When somebody else was first last, if it keeps to a part of the hosts since.
+    /// When the last conflict happened, while the allocator is restricted to a subset of the hosts.
     crowded: Option<Instant>,
 }
 
 impl Allocator {
-    /// An allocator that knows all that `store` has. `seed` should differ between allocators of one store.
+    /// Creates an allocator with the current contents of `store`. `seed` should differ between the allocators of one
+    /// store.
     ///
     /// # Errors
-    /// If the store fails, or promises something twice.
+    /// If the store fails, or has reserved a resource twice.
     pub fn open(store: Arc<dyn Store>, policy: Policy, seed: u64) -> Result<Self, AllocateError> {
         let mut scheduler = Scheduler::new(policy, seed);
         let (_, followed) = store.news(i64::MAX, 0)?;
@@ -111,7 +116,7 @@ impl Allocator {
             let Some(last) = page.last() else { break };
             query.after = last.id;
         }
-        // Never 0, which is nobody's.
+        // 0 means "no origin".
         let origin = (seed as i64) | 1;
         Ok(Self {
             scheduler,
@@ -125,27 +130,28 @@ impl Allocator {
         })
     }
 
-    /// The scheduler: loads are told to it, and it explains.
+    /// The scheduler, to report loads and to explain decisions.
     pub fn scheduler(&mut self) -> &mut Scheduler {
         &mut self.scheduler
     }
 
-    /// Decisions since it was opened that found their place taken by others and were made anew.
+    /// Number of decisions that had to be repeated because another allocator took the resources.
     pub fn conflicts(&self) -> u64 {
         self.conflicts
     }
 
-    /// Decides and starts to reserve. Others can be begun before it is finished; they become durable together.
+    /// Decides on a placement and starts to reserve it. The caller may begin more reservations before it finishes this
+    /// one; the store commits them together.
     ///
     /// # Errors
-    /// If the request is wrong or fits nowhere, also by the latest word of the store.
+    /// If the request is invalid, or fits on no host even after the store's latest changes.
     pub fn begin(&mut self, request: &Request, key: Option<&str>) -> Result<Begun, AllocateError> {
         if self.crowded.is_some_and(|at| at.elapsed() > CROWDED) {
             self.crowded = None;
             self.scheduler.keep_to_no_part();
         }
         let placement = match self.scheduler.place(request) {
-            // Somebody else may have deleted something.
+            // Another allocator may have deleted a virtual machine.
             Err(NoPlacement::NoFit { .. }) if self.follow()? > 0 => self.scheduler.place(request)?,
             decided => decided?,
         };
@@ -164,10 +170,10 @@ impl Allocator {
         Ok(Begun { token: self.tokens, request: request.clone(), key, placement, pending })
     }
 
-    /// Waits until a reservation is durable; decides anew if somebody was first.
+    /// Waits until a reservation is durable. If another allocator was faster, decides again.
     ///
     /// # Errors
-    /// If it fits nowhere any more, or the store refuses for another reason than that.
+    /// If the request no longer fits on any host, or the store fails for another reason than a conflict.
     pub fn finish(&mut self, begun: Begun) -> Result<Reserved, AllocateError> {
         let mut begun = begun;
         for attempt in 1.. {
@@ -176,7 +182,7 @@ impl Allocator {
             let held = self.in_flight.remove(&token).is_some_and(|f| f.held);
             if matches!(&answer, Ok(reserved) if !reserved.replayed) {
                 if !held {
-                    // A reload between the commit and this answer took it from memory.
+                    // A reload between the commit and this answer dropped it from memory.
                     self.reload(&placement.host)?;
                 }
                 return Ok(answer?);
@@ -190,7 +196,7 @@ impl Allocator {
                     self.crowded = Some(Instant::now());
                     self.scheduler.keep_to_a_part();
                     self.reload(&host)?;
-                    // Its groups' members may be on hosts that it did not decide on.
+                    // Members of its groups may be on hosts that this decision did not consider.
                     self.follow()?;
                 }
                 answer => return Ok(answer?),
@@ -206,7 +212,7 @@ impl Allocator {
     /// Decides, reserves and waits.
     ///
     /// # Errors
-    /// As [`Allocator::begin`] and [`Allocator::finish`].
+    /// As for [`Allocator::begin`] and [`Allocator::finish`].
     pub fn place(&mut self, request: &Request, key: Option<&str>) -> Result<Reserved, AllocateError> {
         match self.begin(request, key) {
             Ok(begun) => self.finish(begun),
@@ -214,11 +220,11 @@ impl Allocator {
         }
     }
 
-    /// A request that cannot be begun may have been placed with its key before, and taken the last room itself. Ask when what was begun before
-    /// it is finished.
+    /// Looks up an earlier answer to a request that cannot be begun: the request may have been placed under the same
+    /// key and have taken the last free resources itself. Call it after all earlier reservations are finished.
     ///
     /// # Errors
-    /// `refused` if the key is new; or if it was used for another request.
+    /// `refused` if the key is new; a store error if the key belongs to another request.
     pub fn answered_before(
         &self,
         request: &Request,
@@ -229,10 +235,10 @@ impl Allocator {
         self.store.answered(request, key)?.ok_or(refused)
     }
 
-    /// Gives a stopped virtual machine another size, at the best place of its host, its own among them.
+    /// Resizes a stopped virtual machine. It stays on its host and moves to the best place there.
     ///
     /// # Errors
-    /// If the request is wrong, its host has no room for it, or the store refuses.
+    /// If the request is invalid, the host has too few free resources, or the store fails.
     pub fn resize(&mut self, id: VmId, request: &Request) -> Result<Vm, AllocateError> {
         request.check().map_err(NoPlacement::Invalid)?;
         for attempt in 1.. {
@@ -254,7 +260,7 @@ impl Allocator {
                 return Err(StoreError::Conflict { host, what }.into());
             }
             self.reload(&host)?;
-            // Its own place counts as free while it is decided.
+            // The old resources count as free during the decision.
             self.scheduler.give(&old)?;
             let nodes = self.nodes_of(&host);
             let decided = self.scheduler.decide_on(request, &host, &nodes, None);
@@ -282,7 +288,7 @@ impl Allocator {
         usage.map_or(Vec::new(), |usage| usage.nodes.iter().map(|node| node.node).collect())
     }
 
-    /// Takes in what others changed; on how many hosts.
+    /// Applies changes that others made in the store. Returns the number of hosts that changed.
     ///
     /// # Errors
     /// If the store fails.
@@ -295,7 +301,7 @@ impl Allocator {
         Ok(hosts.len())
     }
 
-    /// Makes memory say of one host what the store says, and what is under way there.
+    /// Rebuilds the reservations of one host from the store and from the reservations in progress.
     fn reload(&mut self, host: &str) -> Result<(), AllocateError> {
         for (host, vms) in self.store.promised_on(&[host.to_string()])? {
             self.take_in(&host, &vms)?;
@@ -311,7 +317,7 @@ impl Allocator {
         self.scheduler.reload_host(host, places)?;
         for flight in self.in_flight.values_mut().filter(|f| f.placement.host == host) {
             let is = |vm: &Vm| vm.request.tenant == flight.tenant && vm.request.name == flight.name;
-            // What is durable already is among the placements.
+            // A reservation that is already durable is part of `vms`.
             flight.held = vms.iter().any(is) || self.scheduler.take(&flight.placement).is_ok();
         }
         Ok(())

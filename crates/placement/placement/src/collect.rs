@@ -1,16 +1,17 @@
-//! A host's nodes, CPUs, memory, huge pages, distances and devices, and its load, read from sysfs and procfs under any root.
-//! Not guessed: what cannot be read or contradicts itself is an error with its file.
-//! Source: Linux Documentation/ABI/stable/sysfs-devices-node, sysfs-devices-system-cpu, testing/sysfs-kernel-mm-hugepages,
-//! testing/sysfs-bus-pci; proc_stat(5).
+//! Reads a host's topology, memory, huge pages, distances, devices and load from sysfs and procfs below any root
+//! directory. A file that is unreadable or inconsistent is an error that names the file.
+//!
+//! Source: Linux Documentation/ABI/stable/sysfs-devices-node, sysfs-devices-system-cpu,
+//! testing/sysfs-kernel-mm-hugepages, testing/sysfs-bus-pci; proc_stat(5).
 
 use crate::cpus::CpuSet;
 use crate::host::{Device, DeviceKind, Host, HostError, Node, NodeLoad, Pool};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// More of a file is not read: sysfs and procfs files of a host are far shorter.
+/// Maximum number of bytes read from a file. The sysfs and procfs files used here are far shorter.
 const MOST_BYTES: u64 = 4 << 20;
-/// Devices that are listed at most.
+/// Maximum number of devices listed.
 const MOST_DEVICES: usize = 256;
 
 /// Why a host could not be read.
@@ -19,20 +20,20 @@ pub enum CollectError {
     /// A file cannot be read.
     #[error("cannot read {path}: {error}")]
     Read {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system says.
+        /// Error of the operating system.
         error: std::io::Error,
     },
-    /// A file does not hold what it should.
+    /// A file has unexpected content.
     #[error("{path}: {problem}")]
     Content {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// What is wrong.
         problem: String,
     },
-    /// What was read does not hold together.
+    /// The host's description is inconsistent.
     #[error(transparent)]
     Host(#[from] HostError),
 }
@@ -45,7 +46,7 @@ fn read(path: &Path) -> Result<String, CollectError> {
     Ok(String::from_utf8_lossy(&text).trim().to_string())
 }
 
-/// A file that need not be there.
+/// Reads a file; `None` if it does not exist.
 fn read_if_there(path: &Path) -> Result<Option<String>, CollectError> {
     match read(path) {
         Ok(text) => Ok(Some(text)),
@@ -62,7 +63,7 @@ fn cpu_list(path: &Path) -> Result<CpuSet, CollectError> {
     read(path)?.parse().map_err(|e: crate::cpus::CpuListError| content(path, e.to_string()))
 }
 
-/// Names in a folder, sorted; none if there is no such folder.
+/// Names of the entries of a directory, sorted; empty if it does not exist.
 fn names(folder: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let mut names: Vec<String> = entries.filter_map(|e| e.file_name().into_string().ok()).collect();
@@ -70,7 +71,7 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-/// Numbers of a node's meminfo in KiB by name.
+/// Parses a node's meminfo file into values by name. Sizes are in KiB.
 fn meminfo(path: &Path) -> Result<BTreeMap<String, u64>, CollectError> {
     let text = read(path)?;
     // "Node 0 MemTotal:       32657492 kB"; HugePages_ lines have no unit.
@@ -96,10 +97,11 @@ fn node_folders(root: &Path) -> Result<Vec<(u32, PathBuf)>, CollectError> {
     }
 }
 
-/// Reads the host whose `sys` and `proc` are under `root`: "/" for this one, or a recorded tree. CPUs that are offline are left out.
+/// Reads the host from `sys` and `proc` below `root`: "/" for the running system, or a recorded tree. Offline CPUs are
+/// left out.
 ///
 /// # Errors
-/// With the file that is missing, unreadable or wrong.
+/// If a file is missing, unreadable or malformed; the error names it.
 pub fn collect(root: &Path, name: &str) -> Result<Host, CollectError> {
     let folders = node_folders(root)?;
     let online = cpu_list(&root.join("sys/devices/system/cpu/online"))?;
@@ -123,7 +125,7 @@ pub fn collect(root: &Path, name: &str) -> Result<Host, CollectError> {
     Ok(host)
 }
 
-/// The cores of a node's CPUs.
+/// Groups a node's CPUs by core.
 fn cores(root: &Path, cpus: &CpuSet) -> Result<Vec<CpuSet>, CollectError> {
     let mut cores: Vec<CpuSet> = Vec::new();
     let mut left = cpus.clone();
@@ -132,7 +134,7 @@ fn cores(root: &Path, cpus: &CpuSet) -> Result<Vec<CpuSet>, CollectError> {
             continue;
         }
         let folder = root.join(format!("sys/devices/system/cpu/cpu{cpu}/topology"));
-        // The newer name first; neither in some containers.
+        // Linux 5.2 renamed this file. Some containers have neither.
         let siblings = match read_if_there(&folder.join("core_cpus_list"))? {
             Some(text) => Some((text, "core_cpus_list")),
             None => read_if_there(&folder.join("thread_siblings_list"))?.map(|t| (t, "thread_siblings_list")),
@@ -143,7 +145,7 @@ fn cores(root: &Path, cpus: &CpuSet) -> Result<Vec<CpuSet>, CollectError> {
                 .map_err(|e: crate::cpus::CpuListError| content(&folder.join(file), e.to_string()))?,
             None => [cpu].into_iter().collect(),
         };
-        // Siblings that are offline or on another node (virtual machines invent such) are none.
+        // Ignore siblings that are offline or on another node. Some virtual machines report such siblings.
         let mut core: CpuSet = siblings.iter().filter(|c| left.contains(*c)).collect();
         core.insert(cpu);
         left = left.difference(&core);
@@ -152,7 +154,7 @@ fn cores(root: &Path, cpus: &CpuSet) -> Result<Vec<CpuSet>, CollectError> {
     Ok(cores)
 }
 
-/// A node's memory: ordinary pages, then huge pages by size.
+/// A node's memory: ordinary pages first, then huge pages by size.
 fn memory(root: &Path, folder: &Path) -> Result<Vec<Pool>, CollectError> {
     let path = folder.join("meminfo");
     let total_kib = *meminfo(&path)?.get("MemTotal").ok_or_else(|| content(&path, "has no line MemTotal"))?;
@@ -178,7 +180,8 @@ fn memory(root: &Path, folder: &Path) -> Result<Vec<Pool>, CollectError> {
     Ok(pools)
 }
 
-/// Size of an ordinary page: from a process's own maps, which say so on every architecture; 4 KiB if there is none in the tree.
+/// Size of an ordinary page, read from a process's smaps, which reports it on every architecture. 4 KiB if the tree has
+/// no smaps file.
 fn page_kib(root: &Path) -> Result<u32, CollectError> {
     let path = root.join("proc/self/smaps");
     let Some(text) = read_if_there(&path)? else { return Ok(4) };
@@ -187,20 +190,20 @@ fn page_kib(root: &Path) -> Result<u32, CollectError> {
     Ok(kib.filter(|k| k.is_power_of_two()).unwrap_or(4))
 }
 
-/// Network interfaces and accelerators on the PCI bus, by their addresses.
+/// Network interfaces and accelerators on the PCI bus, named by their addresses.
 fn devices(root: &Path, nodes: &[u32]) -> Result<Vec<Device>, CollectError> {
     let base = root.join("sys/bus/pci/devices");
     let mut devices = Vec::new();
     for address in names(&base) {
         let folder = base.join(&address);
         let Some(class) = read_if_there(&folder.join("class"))? else { continue };
-        // Base class 02: network; 03: display; 12: processing accelerators.
+        // PCI base classes: 02 network, 03 display, 12 processing accelerator.
         let kind = match class.get(..4) {
             Some("0x02") => DeviceKind::Nic,
             Some("0x03" | "0x12") => DeviceKind::Gpu,
             _ => continue,
         };
-        // A virtual function is a slot of its physical one.
+        // A virtual function counts as a slot of its physical function.
         if devices.len() == MOST_DEVICES || folder.join("physfn").exists() {
             continue;
         }
@@ -216,19 +219,19 @@ fn devices(root: &Path, nodes: &[u32]) -> Result<Vec<Device>, CollectError> {
     Ok(devices)
 }
 
-/// Counters of a host at one time: two of them make a load.
+/// Cumulative counters of a host. The load is computed from the difference of two samples.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Counters {
-    /// Busy and all ticks of each CPU.
+    /// Busy and total ticks of each CPU.
     cpus: BTreeMap<u32, (u64, u64)>,
-    /// Used and all KiB of each node, in the order of the nodes.
+    /// Used and total KiB of each node, in the order of the nodes.
     memory: Vec<(u64, u64)>,
 }
 
-/// Reads the counters of the host under `root`.
+/// Reads the counters of the host below `root`.
 ///
 /// # Errors
-/// With the file that is missing, unreadable or wrong.
+/// If a file is missing, unreadable or malformed; the error names it.
 pub fn counters(root: &Path) -> Result<Counters, CollectError> {
     let path = root.join("proc/stat");
     let mut cpus = BTreeMap::new();
@@ -237,7 +240,7 @@ pub fn counters(root: &Path) -> Result<Counters, CollectError> {
         let Some(cpu) = words.next().and_then(|w| w.strip_prefix("cpu")).and_then(|n| n.parse().ok()) else {
             continue;
         };
-        // user nice system idle iowait irq softirq steal; guest time is in user already.
+        // Columns: user nice system idle iowait irq softirq steal. Guest time is already included in user.
         let ticks: Option<Vec<u64>> = words.take(8).map(|w| w.parse().ok()).collect();
         let ticks =
             ticks.filter(|t| t.len() >= 4).ok_or_else(|| content(&path, format!("cpu{cpu} has no ticks")))?;
@@ -249,7 +252,7 @@ pub fn counters(root: &Path) -> Result<Counters, CollectError> {
     for (_, folder) in node_folders(root)? {
         let numbers = meminfo(&folder.join("meminfo"))?;
         let number = |name: &str| numbers.get(name).copied().unwrap_or(0);
-        // What the page cache holds can be had.
+        // The page cache is reclaimable, except for shared memory.
         let free = number("MemFree").saturating_add(number("FilePages")).saturating_sub(number("Shmem"));
         memory.push((number("MemTotal").saturating_sub(free), number("MemTotal")));
     }
@@ -257,7 +260,7 @@ pub fn counters(root: &Path) -> Result<Counters, CollectError> {
 }
 
 impl Counters {
-    /// The load of `host`'s nodes between `earlier` and these counters. A CPU that was offline in between counts for nothing.
+    /// Load of `host`'s nodes between `earlier` and these counters. CPUs without counters in both samples are ignored.
     pub fn load_since(&self, earlier: &Counters, host: &Host) -> Vec<NodeLoad> {
         let part = |used: u64, all: u64| {
             if all == 0 { 0.0 } else { (used as f64 / all as f64).clamp(0.0, 1.0) as f32 }
@@ -285,7 +288,7 @@ mod tests {
         std::fs::write(path, text).unwrap();
     }
 
-    /// Two nodes, numbered 0 and 8 as on POWER, of two cores with two threads; CPU 7 is offline.
+    /// A tree with two nodes, numbered 0 and 8 as on POWER, each with two cores of two threads. CPU 7 is offline.
     fn tree() -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path();
@@ -341,7 +344,7 @@ mod tests {
         let folder = tree();
         let host = collect(folder.path(), "power").unwrap();
         let before = counters(folder.path()).unwrap();
-        // Of node 0 a quarter of the time busy; its idle ticks go on too.
+        // CPUs of node 0 are busy a quarter of the time.
         put(folder.path(), "proc/stat", &stat(250).replace(" 750 ", " 1750 "));
         let load = counters(folder.path()).unwrap().load_since(&before, &host);
         assert!((load[0].cpu - 0.25).abs() < 0.001 && load[1].cpu == 0.0, "{load:?}");

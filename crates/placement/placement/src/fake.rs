@@ -1,6 +1,6 @@
-//! A hypervisor in memory for tests: it fails, and its caller dies, at any call; its domains die and are changed by hand. A file can keep its
-//! domains, so that they outlive whoever drives them, as libvirt's do.
-//! Not a model of time: the modelled host is.
+//! An in-memory hypervisor for tests. It injects failures and crashes of the caller at any call, and lets tests change
+//! or remove domains behind the caller's back. It can persist its domains to a file, so that they survive a restart of
+//! the caller as libvirt's do.
 
 use crate::cpus::CpuSet;
 use crate::hypervisor::{Actual, Domain, Hypervisor, HypervisorError, Listed};
@@ -10,26 +10,26 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What goes wrong at a call that changes something.
+/// A failure to inject at a mutating call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The call is refused; the next ones are not.
+    /// This call is rejected; later calls succeed.
     Refuse,
-    /// The caller dies before the call is done: no call is answered until [`FakeHypervisor::recover`].
+    /// The caller crashes before the call takes effect. All calls fail until [`FakeHypervisor::recover`].
     CrashBefore,
-    /// The caller dies after the call is done.
+    /// The caller crashes after the call takes effect.
     CrashAfter,
-    /// Somebody takes the domain away just before the call is done.
+    /// The domain is removed just before the call.
     TakeAway,
 }
 
-/// Domains by name, each with where its virtual nodes' memory lies.
+/// Domains by name, each with the memory shares of its virtual nodes.
 type Domains = BTreeMap<String, (Actual, Vec<Vec<Share>>)>;
 
 #[derive(Debug, Default)]
 struct State {
     domains: Domains,
-    /// What keeps them.
+    /// File that the domains are persisted to.
     file: Option<PathBuf>,
     calls: u64,
     fault: Option<(u64, Fault)>,
@@ -37,7 +37,7 @@ struct State {
 }
 
 impl State {
-    /// Whoever is killed here leaves the file as it was or as it is to be.
+    /// Replaces the file atomically, so a kill leaves either the old or the new version.
     fn keep(&self) -> Result<(), String> {
         let Some(file) = &self.file else { return Ok(()) };
         let written = || {
@@ -49,22 +49,22 @@ impl State {
     }
 }
 
-/// A hypervisor in memory. Clones are the same one.
+/// An in-memory hypervisor. Clones share their state.
 #[derive(Clone, Debug, Default)]
 pub struct FakeHypervisor {
     state: Arc<Mutex<State>>,
 }
 
 impl FakeHypervisor {
-    /// One without domains.
+    /// Creates a hypervisor without domains.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// One whose domains are in a file too: those that are there are its.
+    /// Creates a hypervisor that loads its domains from `file` and persists them there.
     ///
     /// # Errors
-    /// If the file cannot be read or holds no domains.
+    /// If the file cannot be read or parsed.
     pub fn kept_in(file: &Path) -> io::Result<Self> {
         let domains = match std::fs::read(file) {
             Ok(bytes) => serde_json::from_slice(&bytes)?,
@@ -79,30 +79,31 @@ impl FakeHypervisor {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Calls that would change something, so far.
+    /// Number of mutating calls so far.
     pub fn calls(&self) -> u64 {
         self.state().calls
     }
 
-    /// Lets the call after `calls` more of them go wrong.
+    /// Injects `fault` at a future mutating call, after `calls` more of them.
     pub fn fail_after(&self, calls: u64, fault: Fault) {
         let mut state = self.state();
         state.fault = Some((state.calls + calls, fault));
     }
 
-    /// The caller lives again, and nothing goes wrong any more. Domains are as they were.
+    /// Ends a simulated crash and cancels a pending fault. Domains keep their state.
     pub fn recover(&self) {
         let mut state = self.state();
         state.away = false;
         state.fault = None;
     }
 
-    /// All domains as they are.
+    /// All domains with their state.
     pub fn domains(&self) -> BTreeMap<String, Actual> {
         self.state().domains.iter().map(|(name, d)| (name.clone(), d.0.clone())).collect()
     }
 
-    /// Changes a domain behind everybody's back, or takes it away; whether it was there.
+    /// Changes a domain without a hypervisor call, or removes it if `change` returns false. Returns whether the domain
+    /// existed.
     pub fn tamper(&self, name: &str, change: impl FnOnce(&mut Actual) -> bool) -> bool {
         let mut state = self.state();
         let Some((actual, _)) = state.domains.get_mut(name) else { return false };
@@ -112,7 +113,7 @@ impl FakeHypervisor {
         true
     }
 
-    /// Adds a domain that somebody else made.
+    /// Adds a domain that belongs to no virtual machine.
     pub fn add_foreign(&self, name: &str) {
         let foreign = Actual { running: true, ..Actual::default() };
         self.state().domains.insert(name.into(), (foreign, Vec::new()));

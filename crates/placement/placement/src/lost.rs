@@ -1,24 +1,26 @@
-//! A host that has lost something which is promised on it: a CPU went offline, memory was taken away, a device was pulled.
-//! Its description keeps what is promised until that is given back, and nothing else of what is gone: so the rest of the host goes on.
-//! Not what is done about it: whoever serves moves the virtual machines.
+//! Handles a host that has lost a reserved resource: a CPU went offline, or memory or a device was removed. The host's
+//! description keeps the lost resource until its reservation is released, so that the rest of the host stays usable.
+//! The service moves the affected virtual machines.
+//!
 //! Source: Linux Documentation/core-api/cpu_hotplug.rst: threads bound to a CPU that goes offline run elsewhere.
 
 use crate::cpus::CpuSet;
 use crate::host::{Host, Node, Pool};
 use crate::placement::{Placement, Tally};
 
-/// A host as it was found, with what is promised on it and gone.
+/// A host's description with the resources that are lost but still reserved.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Kept {
-    /// The description that every promise fits.
+    /// The description. Every existing reservation fits it.
     pub host: Host,
-    /// What is promised and gone, each a sentence; empty if nothing is.
+    /// One sentence per lost resource; empty if none is lost.
     pub lost: Vec<String>,
-    /// CPUs that are some virtual machine's own, or must stay idle for it, and gone.
+    /// CPUs that are lost but dedicated to a virtual machine, or that must stay idle for it.
     pub own_cpus: CpuSet,
 }
 
-/// The host `found`, known as `known` until now, with what of the `places` on it is gone. `overcommit_percent` virtual CPUs share a hundred CPUs.
+/// Returns the host `found`, extended by the lost resources that `places` still reserve. `known` is the previous
+/// description. `overcommit_percent` virtual CPUs may share a hundred CPUs.
 pub fn keeping(found: &Host, known: &Host, places: &[Placement], overcommit_percent: u32) -> Kept {
     let tally = sum(places.iter().filter(|p| p.host == found.name));
     let mut kept = Kept {
@@ -34,8 +36,8 @@ pub fn keeping(found: &Host, known: &Host, places: &[Placement], overcommit_perc
     kept
 }
 
-/// What is promised on a host and now lies elsewhere on it, in a sentence: its CPUs have other numbers than they had. No description keeps
-/// such promises; `None` if there are none.
+/// Describes a dedicated CPU that is now on another node because the CPUs were renumbered; `None` if there is none. No
+/// description can satisfy such a reservation.
 pub fn renumbered(found: &Host, places: &[Placement]) -> Option<String> {
     let tally = sum(places.iter().filter(|p| p.host == found.name));
     let elsewhere = |id: u32, cpu: u32| found.nodes.iter().find(|n| n.id != id && n.cpus().contains(cpu));
@@ -60,7 +62,7 @@ fn all_cpus(host: &Host) -> CpuSet {
     host.nodes.iter().flat_map(|n| n.cpus().iter().collect::<Vec<_>>()).collect()
 }
 
-/// Adds a CPU to the core that it was in, or as a core of its own.
+/// Adds a CPU to its former core, or as a new core.
 fn add_cpu(node: &mut Node, known: &Host, cpu: u32) {
     let core = known.nodes.iter().flat_map(|n| &n.cores).find(|core| core.contains(cpu));
     let siblings = core.and_then(|core| node.cores.iter_mut().find(|here| here.intersects(core)));
@@ -75,7 +77,7 @@ impl Kept {
         self.host.nodes.iter_mut().find(|n| n.id == id)
     }
 
-    /// Nodes that are gone come back empty.
+    /// Adds lost nodes again, without CPUs and memory.
     fn keep_nodes(&mut self, known: &Host, tally: &Tally) {
         let used = tally.exclusive.iter().map(|e| e.0).chain(tally.shared.keys().copied());
         let used: Vec<u32> = used.chain(tally.memory.keys().map(|pool| pool.0)).collect();
@@ -100,7 +102,7 @@ impl Kept {
                 let (a, b) = place(known, from).zip(place(known, to))?;
                 known.distances.get(a)?.get(b).copied()
             };
-            // As Linux takes nodes to be of which nothing is known.
+            // The defaults of Linux for unknown distances.
             now.or_else(then).unwrap_or(if from == to { 10 } else { 20 })
         };
         let ids: Vec<u32> = self.host.nodes.iter().map(|n| n.id).collect();
@@ -126,7 +128,8 @@ impl Kept {
         }
     }
 
-    /// As many CPUs that are gone as virtual CPUs need to stay within the ratio, so that no more are let in; and one for the host itself.
+    /// Adds back as many lost CPUs as the reserved virtual CPUs need to stay within the overcommit ratio, so that the
+    /// node accepts no more of them. Adds one more for the host if it has none left.
     fn keep_shared_cpus(&mut self, known: &Host, tally: &Tally, percent: u32) {
         let own: CpuSet = tally.exclusive.iter().map(|e| e.1).collect();
         for (id, shared) in &tally.shared {
@@ -152,7 +155,7 @@ impl Kept {
         }
     }
 
-    /// Adds one of the CPUs that are gone, of a node or of any; false if there is none.
+    /// Adds back one lost CPU of `node`, or of any node if it is `None`. Returns false if there is none.
     fn take_back(&mut self, known: &Host, node: Option<u32>) -> bool {
         let here = all_cpus(&self.host);
         let gone = |n: &Node| {

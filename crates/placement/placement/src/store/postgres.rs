@@ -1,6 +1,8 @@
-//! A PostgreSQL database: for several services on several machines. Those that change something take one lock after another, as on a
-//! SQLite file, so no transaction fails because of another one and events have their numbers in the order of their commits.
-//! Source: PostgreSQL's manual: 13.3.5 Advisory Locks; 13.5 Serialization Failure Handling; Appendix A; 20.11 Client Connection Defaults (lock_timeout, idle_in_transaction_session_timeout).
+//! A PostgreSQL database, shared by services on several machines. An advisory lock serializes write transactions as a
+//! SQLite file does. So no transaction fails because of another one, and events are numbered in commit order.
+//!
+//! Source: PostgreSQL's manual: 13.3.5 Advisory Locks; 13.5 Serialization Failure Handling; Appendix A; 20.11 Client
+//! Connection Defaults (lock_timeout, idle_in_transaction_session_timeout).
 
 mod session;
 
@@ -15,20 +17,22 @@ use std::time::{Duration, Instant};
 use tokio_postgres::Config;
 use tokio_postgres::error::Severity;
 
-/// "Lpla": the advisory lock of those that change something. One a database, whatever its schema.
+/// "Lpla": the advisory lock of write transactions. One per database, whatever the schema.
 const LOCK: i64 = 0x4c70_6c61;
-/// How long the server may take to be reached, or to take what was sent.
+/// Timeout for connecting to the server and for sending data.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// A server that could not be reached is tried again after so long.
+/// How long to wait before reconnecting to a server that was unreachable.
 const AGAIN: Duration = Duration::from_millis(500);
 
 impl SqlStore {
-    /// Connects to a PostgreSQL database by its URL (`postgresql://user:password@host/database`) or key-value string and makes the
-    /// tables if there are none. Without `sslmode=disable` a server on another machine is spoken to by TLS only, and its certificate
-    /// must be one that this machine's roots vouch for (`SSL_CERT_FILE` names others).
+    /// Connects to a PostgreSQL database by its URL (`postgresql://user:password@host/database`) or key-value string.
+    /// Creates the tables if they do not exist.
+    ///
+    /// Without `sslmode=disable`, a remote server is contacted only over TLS, and its certificate must be trusted by
+    /// this machine's root certificates (`SSL_CERT_FILE` overrides them).
     ///
     /// # Errors
-    /// If it cannot be reached, does not keep what it has committed (`fsync` off), or has tables of a later version.
+    /// If the server is unreachable, runs with `fsync` off, or the tables have a newer schema version.
     pub fn connect(url: &str) -> Result<Self> {
         let mut config: Config = url
             .parse()
@@ -45,14 +49,14 @@ impl SqlStore {
     }
 }
 
-/// A session, made again when it was lost.
+/// A session that is reopened after it is lost.
 struct Postgres {
     config: Config,
     session: RefCell<Option<Session>>,
     in_transaction: Cell<bool>,
-    /// Words of savepoints, which go with the next statement: nothing is to be learnt from their answers.
+    /// Savepoint statements to be sent together with the next statement. Their answers carry no information.
     unsaid: RefCell<String>,
-    /// When the server could not be reached last, and why.
+    /// When the server was last unreachable, and the error.
     refused: RefCell<Option<(Instant, Failure)>>,
 }
 
@@ -68,13 +72,13 @@ impl From<tokio_postgres::Error> for Failure {
         match error.as_db_error() {
             Some(said) => {
                 let kind = match said.code().code() {
-                    // Serialization failure, deadlock, a lock that others held for too long.
+                    // Serialization failure, deadlock, lock timeout.
                     "40001" | "40P01" | "55P03" => Kind::Busy,
                     "53100" => Kind::Full,
-                    // It is shut down or just starting, has no connection left, or the connection is lost.
+                    // Shutting down or starting up, too many connections, connection lost.
                     "57P01" | "57P02" | "57P03" | "53300" => Kind::Away,
                     code if code.starts_with("08") => Kind::Away,
-                    // The class of constraints that refuse.
+                    // Class 23: integrity constraint violations.
                     code if code.starts_with("23") => Kind::Constraint,
                     _ => Kind::Other,
                 };
@@ -87,7 +91,7 @@ impl From<tokio_postgres::Error> for Failure {
     }
 }
 
-/// Whether an error that the server did not send says that it is not there.
+/// Returns whether an error that did not come from the server means that it is unreachable.
 fn is_away(error: &tokio_postgres::Error) -> bool {
     let mut cause = error.source();
     while let Some(error) = cause {
@@ -99,7 +103,7 @@ fn is_away(error: &tokio_postgres::Error) -> bool {
     error.is_closed()
 }
 
-/// Whether the server ends the session with this, which it says before it closes the connection.
+/// Returns whether the server closes the connection after this error.
 fn ends_session(error: &tokio_postgres::Error) -> bool {
     let severity = error.as_db_error().and_then(|said| said.parsed_severity());
     matches!(severity, Some(Severity::Fatal | Severity::Panic))
@@ -112,7 +116,7 @@ impl Postgres {
         Ok(Self { config, session, in_transaction, unsaid, refused: RefCell::new(None) })
     }
 
-    /// Does something in the session, or in a new one if that was lost and nothing had begun in it.
+    /// Runs `work` in the session. Opens a new session first if the old one is lost and no transaction was open in it.
     fn with<T>(
         &self,
         work: impl Fn(&mut Session) -> std::result::Result<T, tokio_postgres::Error>,
@@ -140,7 +144,8 @@ impl Postgres {
         unreachable!("the second turn returns")
     }
 
-    /// A new session. Those who waited while one was tried in vain hear the same and do not try one by one.
+    /// Opens a new session. Shortly after a failed attempt returns the same error, so that waiting callers do not each
+    /// retry.
     fn session_again(&self) -> std::result::Result<Session, Failure> {
         let mut refused = self.refused.borrow_mut();
         if let Some((_, failure)) = refused.as_ref().filter(|(at, _)| at.elapsed() < AGAIN) {
@@ -153,14 +158,14 @@ impl Postgres {
 
     fn enter(&self, how: &str) -> std::result::Result<(), Failure> {
         if self.in_transaction.replace(false) {
-            // Left by a change that panicked.
+            // Left open by a change that panicked.
             let _ = self.with(|s| s.say("ROLLBACK"));
         }
         self.unsaid.take();
         let begun = self.with(|s| {
             let begun = s.say(how);
             if begun.is_err() && !s.is_closed() {
-                // It waited too long for the lock: the transaction is begun and failed.
+                // The lock wait timed out: the transaction is open but failed.
                 let _ = s.say("ROLLBACK");
             }
             begun
@@ -175,7 +180,7 @@ impl Database for Postgres {
         if !values.is_empty() || sql.starts_with(['I', 'U', 'D']) {
             return Ok(self.ask(&[Asked::new(sql, values)])?.first().map_or(0, |answer| answer.changed));
         }
-        // Words of transactions and tables.
+        // Transaction control and DDL.
         if self.in_transaction.get() && (sql.starts_with("SAVEPOINT") || sql.starts_with("RELEASE")) {
             *self.unsaid.borrow_mut() += &format!("{sql};");
             return Ok(0);
@@ -198,7 +203,7 @@ impl Database for Postgres {
     }
 
     fn begin(&self) -> std::result::Result<(), Failure> {
-        // Each statement after the lock sees all that was committed before it.
+        // In this isolation level, each statement after the lock sees everything committed before it.
         self.enter(&format!("BEGIN ISOLATION LEVEL READ COMMITTED; SELECT pg_advisory_xact_lock({LOCK})"))
     }
 

@@ -1,5 +1,5 @@
-//! The store over any database that `sql` reaches: one connection changes, another one reads.
-//! Not the tables' rules (`tables`, `accounts`), nor when a change is durable (`jobs`).
+//! The store on top of any database supported by `sql`, with one connection for writing and one for reading. `tables`
+//! and `accounts` hold the table logic, and `jobs` commits.
 
 use super::jobs::{Writer, Writing};
 use super::pending::Pending;
@@ -18,9 +18,9 @@ use crate::request::Request;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A store in a database: a SQLite file ([`SqlStore::open_file`]) or PostgreSQL ([`SqlStore::connect`]).
+/// A store in a SQLite file ([`SqlStore::open_file`]) or a PostgreSQL database ([`SqlStore::connect`]).
 pub struct SqlStore {
-    // Ends before the writer, whose connection is the last to close and empties SQLite's log.
+    // Declared first, so that it is dropped before the writer: the last connection to close empties SQLite's log.
     _checkpointer: Option<Checkpointer>,
     writer: Writer,
     reader: Mutex<Writing>,
@@ -34,7 +34,7 @@ impl std::fmt::Debug for SqlStore {
 }
 
 impl SqlStore {
-    /// A store that changes by one connection and reads by the other; the tables are there already.
+    /// Creates a store from a write and a read connection. The tables must exist.
     pub(super) fn over(
         writing: Writing,
         reading: Writing,
@@ -44,13 +44,13 @@ impl SqlStore {
         Ok(Self { _checkpointer: checkpointer, writer, reader, whereabouts: None })
     }
 
-    /// The same in these files.
+    /// Also checks that the database's files stay in place.
     pub(super) fn at(self, whereabouts: Arc<Whereabouts>) -> Self {
         Self { whereabouts: Some(whereabouts), ..self }
     }
 
     fn read(&self) -> MutexGuard<'_, Writing> {
-        // Reading leaves nothing half done.
+        // A panic while reading leaves no inconsistent state.
         self.reader.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -84,12 +84,12 @@ fn read_host(row: &Row) -> Result<StoredHost> {
     Ok(StoredHost { host, status: status_named(&status), seen_at: row.get(2)?, agent: row.get(3)? })
 }
 
-/// Hosts whose virtual machines are read by one statement.
+/// Number of hosts whose virtual machines are read by one statement.
 const AT_ONCE: usize = 32;
 
 fn promised_on(db: &dyn Database, hosts: &[String]) -> Result<Vec<(StoredHost, Vec<Vm>)>> {
     let Some(last) = hosts.last() else { return Ok(Vec::new()) };
-    // One statement for any number of them: the last stands for those that are not there.
+    // A fixed number of parameters, so that the statement can be prepared once. Unused ones repeat the last name.
     let names: Vec<Value> = (0..AT_ONCE).map(|at| hosts.get(at).unwrap_or(last).into()).collect();
     let places: Vec<String> = (1..=AT_ONCE).map(|at| format!("?{at}")).collect();
     let places = places.join(", ");
@@ -109,7 +109,7 @@ fn promised_on(db: &dyn Database, hosts: &[String]) -> Result<Vec<(StoredHost, V
     rows.map(|row| Ok((read_host(row)?, by_host.remove(&row.get::<i64>(4)?).unwrap_or_default()))).collect()
 }
 
-/// So many rows; 0 is all.
+/// SQL row limit; 0 means no limit.
 fn limit(limit: usize) -> i64 {
     if limit == 0 { i64::MAX } else { i64::try_from(limit).unwrap_or(i64::MAX) }
 }
@@ -352,7 +352,7 @@ impl Store for SqlStore {
     fn check(&self) -> Result<Vec<String>> {
         let db = self.read();
         let db: &dyn Database = &**db;
-        // One view of all tables.
+        // A consistent snapshot of all tables.
         db.begin_view()?;
         let view = Open::begun(db);
         let mut wrong = Vec::new();

@@ -1,5 +1,6 @@
-//! A SQLite file as a database: durable at every answer (synchronous=FULL), shared by several processes of one machine.
-//! Not for several machines: a network file system's locks are not to be trusted (`postgres` is for those).
+//! A SQLite database file: durable on every answer (synchronous=FULL) and shared by several processes of one machine.
+//! Locks of network file systems are unreliable; use `postgres` for several machines.
+//!
 //! Source: SQLite's documentation: Write-Ahead Logging; PRAGMA synchronous; File Locking And Concurrency.
 
 use super::sql::{Database, Failure, Kind, Row, Value};
@@ -15,19 +16,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Sender};
 use std::time::Duration;
 
-/// How long another process may hold the database.
+/// How long to wait for another process's lock.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl SqlStore {
-    /// Opens a file, or makes one.
+    /// Opens or creates a database file.
     ///
     /// # Errors
-    /// If it cannot be opened, belongs to another program, or is of a later version.
+    /// If the file cannot be opened, belongs to another program, or has a newer schema version.
     pub fn open_file(path: &Path) -> Result<Self> {
         let mut connection = connect(path)?;
         schema::prepare_sqlite(&mut connection)?;
         connection.pragma_update(None, "journal_mode", "WAL")?;
-        // Only if the checkpointer does not keep up: a commit that does it keeps others waiting for tens of milliseconds.
+        // A high limit, for the case that the checkpointer cannot keep up: a checkpoint within a commit delays other
+        // commits by tens of milliseconds.
         connection.pragma_update(None, "wal_autocheckpoint", 1 << 16)?;
         let reader = connect(path)?;
         let almost_done = Arc::new(AtomicBool::new(false));
@@ -63,9 +65,9 @@ impl From<rusqlite::Error> for Failure {
             Some(ErrorCode::ConstraintViolation) => Kind::Constraint,
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Kind::Busy,
             Some(ErrorCode::DiskFull) => Kind::Full,
-            // No room for the log's index is told as this.
+            // SQLite reports this error if the disk has no space for the WAL index.
             _ if extended == Some(rusqlite::ffi::SQLITE_IOERR_SHMSIZE) => Kind::Full,
-            // Its disk is gone or read-only now, or its folder may not be entered any more.
+            // The disk was removed or became read-only, or the directory is no longer accessible.
             Some(ErrorCode::CannotOpen | ErrorCode::SystemIoFailure | ErrorCode::ReadOnly) => Kind::Away,
             _ => Kind::Other,
         };
@@ -97,7 +99,7 @@ fn value(read: ValueRef<'_>) -> std::result::Result<Value, Failure> {
     })
 }
 
-/// The statement, prepared, with its values.
+/// Prepares the statement and binds its values.
 fn bound<'c>(db: &'c Connection, sql: &str, values: &[Value]) -> rusqlite::Result<CachedStatement<'c>> {
     let mut statement = db.prepare_cached(sql)?;
     for (at, value) in values.iter().enumerate() {
@@ -127,7 +129,7 @@ impl Database for Connection {
         if !self.is_autocommit() {
             self.run("ROLLBACK", &[])?;
         }
-        // At once: who reads first and then finds that another process writes would have to begin anew.
+        // Take the write lock at once. A transaction that reads first and then finds another writer must be restarted.
         self.run("BEGIN IMMEDIATE", &[]).map(drop)
     }
 
@@ -139,8 +141,9 @@ impl Database for Connection {
     }
 }
 
-/// The connection that changes. The log begins anew only when all of it is in the database while nothing is being added, which under
-/// load is never so for the checkpointer: what little it leaves, this one brings between two commits.
+/// The write connection. SQLite restarts the write-ahead log only when the whole log is checkpointed while no writer is
+/// active. Under load the checkpointer thread never finds such a moment, so this connection checkpoints the last few
+/// pages between two commits.
 struct Changing {
     connection: Connection,
     almost_done: Arc<AtomicBool>,
@@ -157,7 +160,7 @@ impl Database for Changing {
     }
 
     fn begin(&self) -> std::result::Result<(), Failure> {
-        // Nothing is answered that nobody will find.
+        // If the file was moved or replaced, fail instead of committing to a file that no other process will open.
         self.whereabouts.check().map_err(|text| Failure { kind: Kind::Away, text })?;
         self.connection.begin()
     }
@@ -173,13 +176,13 @@ impl Database for Changing {
     }
 }
 
-/// Brings from the log into the database what can be brought without waiting for anybody; how many pages the log has.
+/// Checkpoints as much of the log as is possible without blocking. Returns the number of pages in the log.
 fn checkpoint(connection: &Connection) -> i64 {
-    // If it fails the log is longer until the next time.
+    // After a failure the log merely stays longer until the next attempt.
     connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| row.get(1)).unwrap_or(0)
 }
 
-/// The thread that brings what was committed from the log into the database, so that no commit waits for that.
+/// A thread that checkpoints the log in the background, so that no commit has to.
 #[derive(Debug)]
 pub(super) struct Checkpointer {
     stop: Option<Sender<()>>,
@@ -187,10 +190,10 @@ pub(super) struct Checkpointer {
 }
 
 impl Checkpointer {
-    /// Every so often there is little to bring, and the disk is not kept busy for long.
+    /// Interval between checkpoints. Short enough that each one has little to copy and does not saturate the disk.
     const PERIOD: Duration = Duration::from_millis(100);
 
-    /// Pages of the log from which it is to begin anew: 16 MiB.
+    /// Log size in pages above which the log is to be restarted: 16 MiB.
     const LONG: i64 = 1 << 12;
 
     fn start(connection: Connection, almost_done: Arc<AtomicBool>) -> Result<Self> {
@@ -198,7 +201,8 @@ impl Checkpointer {
         let copy = move || {
             while receiver.recv_timeout(Self::PERIOD) == Err(mpsc::RecvTimeoutError::Timeout) {
                 if checkpoint(&connection) >= Self::LONG {
-                    // Once more, for what came meanwhile: then next to nothing is left for the one that changes.
+                    // A second pass copies the pages added meanwhile, so that almost nothing is left for the write
+                    // connection.
                     checkpoint(&connection);
                     almost_done.store(true, Ordering::Relaxed);
                 }
@@ -228,7 +232,7 @@ mod tests {
     use crate::{Host, Policy, Request, Scheduler};
     use longma_topology::Machine;
 
-    /// A store whose file may have so many pages more than it has.
+    /// A store whose file may grow by at most `pages`.
     fn with_room_for(path: &Path, pages: i64) -> SqlStore {
         let writer = connect(path).unwrap();
         let now: i64 = writer.query_row("PRAGMA page_count", [], |row| row.get(0)).unwrap();
@@ -295,7 +299,7 @@ mod tests {
             }
             longest
         });
-        // 200 MB went through it.
+        // 200 MB went through the log.
         assert!(longest < 150_000_000, "{longest} bytes");
     }
 
@@ -319,7 +323,8 @@ mod tests {
             let waiting: Vec<_> = (0..6).map(|_| scope.spawn(change)).collect();
             waiting.into_iter().map(|thread| thread.join().unwrap()).max().unwrap()
         });
-        // One was being tried when the others came, and these were tried together: 3 s each.
+        // The first job was in progress when the others arrived; those were tried together. Each of the two attempts
+        // takes 3 s.
         assert!(longest < Duration::from_secs(9), "{longest:?}");
         other.execute_batch("ROLLBACK").unwrap();
         assert!(store.raise_alarm("h", None, "test", 1.0).unwrap());
@@ -341,7 +346,7 @@ mod tests {
         }
         let store = with_room_for(&path, 12);
         let (mut kept, mut refused) = (Vec::new(), 0);
-        // Some alone and some together with others.
+        // Some reservations are submitted alone and some in groups.
         for some in wanted.chunks(7) {
             let pending: Vec<_> = some.iter().map(|r| store.reserve(r.clone())).collect();
             for (reservation, answer) in some.iter().zip(pending) {

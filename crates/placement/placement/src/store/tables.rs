@@ -1,5 +1,4 @@
-//! What each change does to the tables, inside a transaction that is somebody else's.
-//! Not when it is committed (`jobs`).
+//! The table updates of each operation, inside a transaction that the caller begins and commits.
 
 use super::sql::{Asked, Database, Failure, Row, Value, values};
 use super::{Intent, Reservation, Reserved, StoreError, Vm, VmId, VmState, members};
@@ -16,12 +15,12 @@ impl From<serde_json::Error> for StoreError {
 
 pub(super) type Result<T> = std::result::Result<T, StoreError>;
 
-/// Seconds since 1970; 0 if the clock is before that.
+/// Seconds since 1970; 0 if the clock is earlier.
 pub(super) fn now() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs() as i64)
 }
 
-/// Makes a refusal by a constraint a conflict on `host`.
+/// Converts a constraint violation into a conflict on `host`.
 fn conflict(host: &str, failure: Failure) -> StoreError {
     match failure.is_constraint() {
         true => StoreError::Conflict { host: host.into(), what: failure.text },
@@ -88,7 +87,8 @@ pub(super) fn claim_host(
         .ok_or_else(|| StoreError::Database("a claim was not kept".into()))
 }
 
-/// Adds rows of numbers in one statement: a statement each takes most of the time that a large fleet needs to be described.
+/// Inserts several rows with one statement. With one statement per row, describing a large fleet would take most of its
+/// time here.
 fn adding(into: &str, rows: &[Vec<Value>], on_conflict: &str) -> Option<Asked<'static>> {
     let width = rows.first()?.len();
     let row = |at: usize| {
@@ -144,7 +144,7 @@ pub(super) fn put_host(db: &dyn Database, host: &Host, percent: u32) -> Result<(
     event(db, None, Some(id), 0, "described", "")
 }
 
-/// What is gone from the description must not be in use: its totals become 0, which the constraints refuse if it is.
+/// Sets the totals of removed nodes, pools and devices to 0. The constraints reject that if any of them is in use.
 fn take_away_what_is_gone(db: &dyn Database, id: i64, host: &Host) -> Result<()> {
     let refused = |error| conflict(&host.name, error);
     for row in db.rows("SELECT node FROM nodes WHERE host = ?1", values![id])? {
@@ -172,7 +172,7 @@ fn take_away_what_is_gone(db: &dyn Database, id: i64, host: &Host) -> Result<()>
     Ok(())
 }
 
-/// CPUs that are somebody's own must still be there and must not have become the host's.
+/// Dedicated CPUs must still exist and must not have become reserved for the host.
 fn check_exclusive_cpus(db: &dyn Database, id: i64, host: &Host) -> Result<()> {
     let all: crate::cpus::CpuSet =
         host.nodes.iter().flat_map(|n| n.cpus().iter().collect::<Vec<_>>()).collect();
@@ -187,7 +187,7 @@ fn check_exclusive_cpus(db: &dyn Database, id: i64, host: &Host) -> Result<()> {
     Ok(())
 }
 
-/// A statement that changes something, and what is wrong if it does not.
+/// A statement that must change at least one row, and the error text if it does not.
 struct Must {
     asked: Asked<'static>,
     else_wrong: String,
@@ -199,7 +199,7 @@ impl Must {
     }
 }
 
-/// Runs all of them; what fails is a conflict on `host`.
+/// Runs all statements. A failure is a conflict on `host`.
 fn change_all(db: &dyn Database, host: &str, all: Vec<Must>) -> Result<()> {
     let (asked, wrong): (Vec<_>, Vec<_>) = all.into_iter().map(|must| (must.asked, must.else_wrong)).unzip();
     let answers = db.ask(&asked).map_err(|failure| conflict(host, failure))?;
@@ -209,7 +209,7 @@ fn change_all(db: &dyn Database, host: &str, all: Vec<Must>) -> Result<()> {
     }
 }
 
-/// What takes (`sign` 1) or gives back (`sign` -1) what a placement needs of its host's sums.
+/// Adds (`sign` 1) or subtracts (`sign` -1) a placement's resources from its host's totals.
 fn counting(host: i64, placement: &Placement, sign: i64) -> Vec<Must> {
     let (tally, mut all) = (placement.tally(), Vec::new());
     let mut cpus =
@@ -243,7 +243,7 @@ fn counting(host: i64, placement: &Placement, sign: i64) -> Vec<Must> {
     all
 }
 
-/// What takes a place: CPUs of its own, and its part of its host's sums.
+/// Reserves a placement: its dedicated CPUs, and its share of the host's totals.
 fn taking(host: i64, vm: VmId, placement: &Placement) -> Vec<Must> {
     let own = placement.tally().exclusive;
     let own: Vec<_> = own.iter().map(|(_, cpu)| values![host, *cpu, vm].to_vec()).collect();
@@ -276,13 +276,13 @@ fn answered_by_key(db: &dyn Database, request: &Request, known: Option<&Row>) ->
     Ok(Some(Reserved { id, placement: vm(db, id)?.placement, replayed: true }))
 }
 
-/// What a request with this key was answered before.
+/// Returns the earlier answer to a request with this key.
 pub(super) fn answered(db: &dyn Database, request: &Request, key: &str) -> Result<Option<Reserved>> {
     let asked = asking_key(request, key);
     answered_by_key(db, request, db.row(&asked.sql, &asked.values)?.as_ref())
 }
 
-/// Reserves a place. On a database that is far it is asked three times: what is known, the number, all the rest.
+/// Makes a reservation in three round trips: read what is known, insert the row for its ID, and all the rest.
 pub(super) fn reserve(db: &dyn Database, reservation: &Reservation) -> Result<Reserved> {
     let (request, placement) = (&reservation.request, &reservation.placement);
     let asked: Vec<_> = [asking_host(&placement.host)]
@@ -304,7 +304,7 @@ pub(super) fn reserve(db: &dyn Database, reservation: &Reservation) -> Result<Re
     Ok(Reserved { id, placement: Some(placement.clone()), replayed: false })
 }
 
-/// Makes the row of a new virtual machine, within its tenant's quota, and so its number.
+/// Inserts the row of a new virtual machine within its tenant's quota. The row's key is the virtual machine's ID.
 fn number(db: &dyn Database, host: i64, request: &Request, placement: &Placement) -> Result<VmId> {
     let sql = "INSERT INTO vms (tenant, name, request, state, host, placement, created_at, updated_at)
         VALUES (?1, ?2, ?3, 'reserved', ?4, ?5, ?6, ?6) RETURNING id";
@@ -320,7 +320,7 @@ fn number(db: &dyn Database, host: i64, request: &Request, placement: &Placement
     made[0].rows.first().ok_or_else(|| StoreError::Database("a new row has no number".into()))?.get(0)
 }
 
-/// What a reservation changes beside its own row.
+/// The statements of a reservation other than inserting its row.
 fn reserving(host: i64, id: VmId, reservation: &Reservation) -> Result<Vec<Must>> {
     let (request, placement) = (&reservation.request, &reservation.placement);
     let mut all = taking(host, id, placement);
@@ -365,7 +365,7 @@ pub(super) fn vm(db: &dyn Database, id: VmId) -> Result<Vm> {
 }
 
 pub(super) fn set_intent(db: &dyn Database, id: VmId, intent: Intent) -> Result<Vm> {
-    // What is to be deleted stays so: its owner was told.
+    // A deletion is final: the owner has already been told that it is accepted.
     let sql = "UPDATE vms SET intent = ?2, version = version + 1, updated_at = ?3
         WHERE id = ?1 AND state <> 'deleted' AND (intent <> 'delete' OR ?2 = 'delete')";
     if db.run(sql, values![id, intent.name(), now()])? == 0 {

@@ -1,4 +1,4 @@
-//! A host keeps at least one CPU for itself and for emulators that share.
+//! At least one CPU of the host stays available to the host itself and to shared emulator threads.
 
 use super::{Demand, HostFilter, HostState, Shortage};
 

@@ -1,4 +1,4 @@
-//! Devices of each kind with a slot that is free, wherever they hang.
+//! The host has a free slot of each requested kind of device on any node.
 
 use super::{Demand, HostFilter, HostState, Shortage};
 

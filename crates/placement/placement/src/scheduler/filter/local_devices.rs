@@ -1,4 +1,4 @@
-//! Devices that must be local hang on the first virtual node's physical node.
+//! Devices required to be local are attached to the first virtual node's physical node.
 
 use super::{Candidate, NodeFilter, Shortage};
 

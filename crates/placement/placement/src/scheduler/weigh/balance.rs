@@ -1,4 +1,5 @@
-//! CPUs without memory and memory without CPUs are of no use: what is left of both should be alike.
+//! Prefers nodes that would have equal fractions of CPUs and memory left. CPUs without memory are useless, and so is
+//! memory without CPUs.
 
 use super::{Candidate, Left, NodeWeigher, Weights};
 

@@ -1,9 +1,9 @@
-//! The less is left on a node, the better: best fit, by node. What is left counts and not its part of the node, so that small nodes fill before
-//! large ones, which alone hold what is large.
+//! Best fit by node: the less capacity would be left, the higher the score. It scores absolute amounts instead of
+//! fractions, so that small nodes fill up before large ones, which are the only ones that hold large requests.
 
 use super::{Candidate, Left, NodeWeigher, Weights};
 
-/// What is left that counts as half of the worst.
+/// Remaining amounts that score one half.
 const CPUS: f32 = 8.0;
 const MIB: f32 = 16384.0;
 

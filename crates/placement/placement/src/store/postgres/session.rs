@@ -1,6 +1,8 @@
-//! One session with a PostgreSQL server. Statements are kept prepared, and those that do not wait for each other's answers are sent together.
-//! Not what becomes of a session that is lost (`postgres`).
-//! Source: PostgreSQL's manual, 55.2.4 Pipelining; the documentation of tokio-postgres, whose queries are sent in the order of their first polls.
+//! One session with a PostgreSQL server. Caches prepared statements and pipelines independent ones. `postgres` handles
+//! a lost session.
+//!
+//! Source: PostgreSQL's manual, 55.2.4 Pipelining; the documentation of tokio-postgres, which sends queries in the
+//! order of their first polls.
 
 use crate::store::sql::{Answer, Asked, Failure, Row, Value};
 use futures_util::TryStreamExt;
@@ -14,10 +16,10 @@ use tokio_postgres::types::private::BytesMut;
 use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
 use tokio_postgres::{Client, Config, Error, NoTls, Socket, Statement};
 
-/// What a session waits for at most, and how long a stopped one may keep others waiting.
+/// Limits how long a session waits, and how long an idle one may block others.
 const SESSION: &str = "SET synchronous_commit = on; SET lock_timeout = '10s'; SET statement_timeout = '30s';
     SET idle_in_transaction_session_timeout = '10s'; SET client_min_messages = warning";
-/// Statements of which no answer is waited for yet.
+/// Maximum number of statements sent before their answers are awaited.
 const TOGETHER: usize = 16;
 
 /// A session with a server.
@@ -28,10 +30,10 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// A new session; TLS unless nobody on the way can read what is sent.
+    /// Opens a session. Uses TLS unless the connection is local.
     ///
     /// # Errors
-    /// If the server cannot be reached, or refuses.
+    /// If the server is unreachable or refuses the connection.
     pub fn open(config: &Config) -> Result<Self, Failure> {
         let runtime = Builder::new_current_thread()
             .enable_all()
@@ -53,23 +55,23 @@ impl Session {
         Ok(session)
     }
 
-    /// Whether the connection is lost.
+    /// Returns whether the connection is lost.
     pub fn is_closed(&self) -> bool {
         self.client.is_closed()
     }
 
-    /// Words without values: of transactions and tables. There is nothing to prepare.
+    /// Runs statements without parameters, such as transaction control and DDL, by the simple query protocol.
     ///
     /// # Errors
-    /// What the server says, or that it is not there.
+    /// The server's error, or a lost connection.
     pub fn say(&self, words: &str) -> Result<(), Error> {
         self.runtime.block_on(self.client.batch_execute(words))
     }
 
-    /// Sends `words`, if there are any, and the statements behind them, and then waits for all answers.
+    /// Sends `words`, if not empty, followed by the statements, and then waits for all answers.
     ///
     /// # Errors
-    /// The first error; what comes after it is refused by the server, since all are of one transaction.
+    /// The first error. The server rejects all later statements, because they belong to the same transaction.
     pub fn ask(&mut self, words: &str, asked: &[Asked<'_>]) -> Result<Vec<Answer>, Error> {
         let mut statements = Vec::with_capacity(asked.len());
         for each in asked {
@@ -81,7 +83,7 @@ impl Session {
             for (asked, statements) in asked.chunks(TOGETHER).zip(statements.chunks(TOGETHER)) {
                 let statements =
                     asked.iter().zip(statements).map(|(asked, known)| answer(client, known, asked));
-                // Its first future is polled first: the words go before the statements.
+                // `join` polls its first future first, so `words` is sent before the statements.
                 let (said, some) = join(say(client, words.take()), join_all(statements)).await;
                 said?;
                 answers.extend(some.into_iter().collect::<Result<Vec<_>, _>>()?);
@@ -130,19 +132,19 @@ fn row(read: &tokio_postgres::Row) -> Result<Row, Error> {
     columns.map(|(at, column)| value(at, column.type_())).collect::<Result<_, _>>().map(Row)
 }
 
-/// Connects, and leaves to the runtime what reads and writes the connection.
+/// Connects, and spawns the task that drives the connection.
 async fn connect<T>(config: &Config, tls: T) -> Result<Client, Error>
 where
     T: MakeTlsConnect<Socket>,
     T::Stream: Send + 'static,
 {
     let (client, connection) = config.connect(tls).await?;
-    // How it ends is told to the statement that waits then, and to the next one.
+    // A connection error is reported by the statement that is waiting, and by the next one.
     tokio::spawn(async { drop(connection.await) });
     Ok(client)
 }
 
-/// Whether nobody on the way can read what is sent.
+/// Whether the connection stays on this machine and therefore needs no encryption.
 fn is_local(config: &Config) -> bool {
     let near = |host: &Host| match host {
         Host::Unix(_) => true,
