@@ -1,5 +1,6 @@
-//! What a service's certificate says of itself, told at the start and not when clients refuse it.
-//! Not whether it is to be trusted: that is for clients (rustls).
+//! Checks the service's certificate at startup, so that the operator sees problems before clients reject it. Clients
+//! check trust (rustls).
+//!
 //! Source: RFC 5280, 4.1.2.5 (validity), 4.2.1.6 (names), 4.2.1.9 (certification authorities).
 
 use rustls::pki_types::CertificateDer;
@@ -7,27 +8,28 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{SystemTime, UNIX_EPOCH};
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
-/// A certificate that ends sooner is told of.
+/// Warn about certificates that expire within two weeks.
 const SOON_S: i64 = 14 * 24 * 3600;
 
-/// What a certificate says.
+/// Result of the check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Said {
     names: Vec<String>,
     addresses: Vec<IpAddr>,
-    /// Whether the file holds who vouches for it, or it does itself.
+    /// Whether the file contains the whole chain, or the certificate is self-signed.
     pub is_whole: bool,
-    /// What clients will not like, each a sentence.
+    /// Problems that clients will have with it, one sentence each.
     pub warnings: Vec<String>,
 }
 
 impl Said {
-    /// The name by which a client has to know the service that listens at this address.
+    /// The host name that clients must use to reach the service at this address; `None` if the certificate covers the
+    /// address itself.
     pub fn name_at(&self, address: IpAddr) -> Option<String> {
         if self.addresses.contains(&address) {
             return None;
         }
-        // Any host's name will do for one that is good for all of a domain.
+        // A wildcard certificate is valid for any host name in the domain.
         let named = self.names.first().map(|name| name.replacen('*', "placement", 1));
         named.or_else(|| {
             self.addresses.first().map(|ip| match ip {
@@ -57,10 +59,10 @@ fn warn_of_time(said: &mut Said, certificate: &X509Certificate<'_>) {
     }
 }
 
-/// What the first certificate of a chain says.
+/// Checks the first certificate of a chain.
 ///
 /// # Errors
-/// If no client would take it whenever it asks, with what to do.
+/// If no client would ever accept it; the message says what to do.
 pub(crate) fn said(chain: &[CertificateDer<'_>]) -> Result<Said, String> {
     let first = chain.first().ok_or("there is no certificate in it (PEM: BEGIN CERTIFICATE)")?;
     let (_, certificate) =

@@ -1,5 +1,4 @@
-//! One thread that decides: requests that wait together are decided one after another and become durable together.
-//! Not the decisions (`longma_placement::Allocator`).
+//! A thread that owns the allocator. It decides on queued requests one after another and reserves them together.
 
 use crate::Log;
 use longma_placement::allocator::AllocateError;
@@ -9,11 +8,11 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
-/// Requests that may wait; more are told to come again.
+/// Maximum number of queued requests. Further ones are told to retry.
 const WAITING: usize = 1024;
-/// Decisions that become durable together.
+/// Maximum number of decisions that are committed together.
 const TOGETHER: usize = 256;
-/// How often what other processes changed is taken in.
+/// Interval at which changes by other processes are applied.
 const FOLLOWING: Duration = Duration::from_millis(200);
 
 type Question = Box<dyn FnOnce(&mut Allocator) + Send>;
@@ -27,16 +26,16 @@ enum Job {
     Ask(Question),
 }
 
-/// Why a decision did not come.
+/// Why there is no decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NoAnswer {
-    /// Too many wait.
+    /// The queue is full.
     Busy,
     /// The thread has ended.
     Gone,
 }
 
-/// The thread's door.
+/// Handle to the thread.
 #[derive(Debug)]
 pub(crate) struct Decider {
     jobs: SyncSender<Job>,
@@ -69,20 +68,20 @@ impl Decider {
         answered.await.map_err(|_| NoAnswer::Gone)
     }
 
-    /// Asks the scheduler something, with all that the store has.
+    /// Runs `question` with the up-to-date allocator.
     pub async fn ask<T: Send + 'static>(
         &self,
         question: impl FnOnce(&mut Allocator) -> T + Send + 'static,
     ) -> Result<T, NoAnswer> {
         let (answer, answered) = oneshot::channel();
         self.send(Job::Ask(Box::new(move |allocator| {
-            // Nobody waits if the receiver is gone.
+            // Fails if the receiver was dropped; the answer is then not needed.
             let _ = answer.send(question(allocator));
         })))?;
         answered.await.map_err(|_| NoAnswer::Gone)
     }
 
-    /// Tells the scheduler something, if it is not too busy to hear it.
+    /// Runs `word` with the allocator, or drops it if the queue is full.
     pub fn tell(&self, word: impl FnOnce(&mut Allocator) + Send + 'static) {
         let _ = self.send(Job::Ask(Box::new(word)));
     }
@@ -101,7 +100,7 @@ fn decide(mut allocator: Allocator, jobs: &Receiver<Job>, log: &Log) {
             Err(RecvTimeoutError::Timeout) => None,
             Err(RecvTimeoutError::Disconnected) => return,
         };
-        // Also when there is always something to decide: else every decision would be by what others have changed since.
+        // Also under constant load. Otherwise every decision would be based on outdated reservations.
         if Instant::now() >= due {
             follow(&mut allocator);
             due = Instant::now() + FOLLOWING;
@@ -122,7 +121,7 @@ fn decide(mut allocator: Allocator, jobs: &Receiver<Job>, log: &Log) {
             next = if begun.len() + refused.len() < TOGETHER { jobs.try_recv().ok() } else { None };
         }
         for (reservation, answer) in begun {
-            // Who asked may have gone; the reservation stands, and a second try with the same key finds it.
+            // Fails if the client is gone. The reservation stays, and a retry with the same key finds it.
             let _ = answer.send(allocator.finish(reservation));
         }
         for (error, request, key, answer) in refused {

@@ -1,5 +1,5 @@
-//! What all requests share: the store, the scheduler, what agents said last, and the orders that wait for them.
-//! Not durable: all that must outlive the process is in the store.
+//! State shared by all requests: the store, the scheduler, the latest agent reports, and orders waiting for agents.
+//! Anything that must survive a restart is in the store.
 
 use crate::Log;
 use crate::access::Caller;
@@ -22,67 +22,68 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::{oneshot, watch};
 
-/// After so long without a word of its agent a host takes no more virtual machines.
+/// A host whose agent is silent for this long accepts no more virtual machines.
 pub(crate) const SILENCE: Duration = Duration::from_secs(30);
-/// How often it is written down that an agent was heard of.
+/// Interval at which an agent's last contact is written to the store.
 pub(crate) const NOTING: Duration = Duration::from_secs(10);
-/// Longest time that an agent's report waits for something to do.
+/// Maximum time that an agent's report is held open to wait for work.
 pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(5);
-/// Tokens that were added by another process are looked for as often as this, however often unknown ones are tried.
+/// Minimum interval between reloads of the tokens, to find those added by other processes. It limits the load from
+/// unknown tokens.
 const TOKEN_REFRESH: Duration = Duration::from_secs(1);
-/// Sampled about every two seconds, so raised after ten.
+/// Samples arrive about every two seconds, so an alarm takes ten seconds.
 const CPU: Threshold = Threshold { raise: 0.95, clear: 0.85, samples: 5 };
 const MEMORY: Threshold = Threshold { raise: 0.95, clear: 0.90, samples: 5 };
 
-/// What is gone of a host, as its agent found it last.
+/// Lost resources of a host, as its agent last reported.
 #[derive(Clone, Debug)]
 pub(crate) struct Lost {
     pub found: Arc<Host>,
-    /// CPUs that are some virtual machine's own.
+    /// Lost CPUs that are dedicated to a virtual machine.
     pub own_cpus: CpuSet,
-    /// Each a sentence.
+    /// One sentence per lost resource.
     pub said: Vec<String>,
-    /// When a virtual machine was moved off them last.
+    /// When a virtual machine was last moved off a lost CPU.
     pub moved: Option<Instant>,
 }
 
-/// The machine whose agent speaks for a host.
+/// The machine whose agent manages a host.
 #[derive(Clone, Debug)]
 pub(crate) struct Holder {
     pub machine: String,
-    /// When it was heard last.
+    /// When the agent last reported here.
     pub heard: Instant,
-    /// When the store last said that it is this one.
+    /// When the store last confirmed that this machine manages the host.
     pub asked: Instant,
 }
 
-/// What is known of a host beside the store.
+/// In-memory state of a host.
 #[derive(Debug)]
 pub(crate) struct HostDesk {
     generation: watch::Sender<u64>,
     orders: Vec<Order>,
     pub heard: Option<Instant>,
     noted: Option<Instant>,
-    /// What the store said last of when it was heard of, and when that was new: it may report to another service. Seconds of other
-    /// machines' clocks are only compared with each other.
+    /// Last contact time in the store, and when that value was first seen here: the agent may report to another
+    /// service. Time stamps of other machines are compared only with each other.
     pub elsewhere: Option<(i64, Instant)>,
     pub findings: Vec<Finding>,
     pub audited: Option<Instant>,
     pub problems: Vec<String>,
     pub foreign: Vec<String>,
-    /// Whose agent speaks for the host here.
+    /// The agent that manages the host.
     pub holder: Option<Holder>,
-    /// When another machine's agent was refused last.
+    /// When an agent of another machine was last rejected.
     pub refused: Option<Instant>,
-    /// What is promised there and gone.
+    /// Resources that are reserved but lost.
     pub lost: Option<Lost>,
-    /// As its agent found it, where what is promised cannot be kept in that; why not; and when it was tried last.
+    /// The host as its agent found it, if existing reservations do not fit it; the reason; and when it was last tried.
     pub undescribed: Option<(Arc<Host>, String, Instant)>,
     switcher: Switcher,
 }
 
 impl HostDesk {
-    /// Since when the store says this of when its agent was heard of.
+    /// When the store's last contact time `seen_at` was first seen here.
     pub fn seen(&mut self, seen_at: i64) -> Instant {
         match self.elsewhere {
             Some((known, at)) if known == seen_at => at,
@@ -90,12 +91,12 @@ impl HostDesk {
         }
     }
 
-    /// Its status is looked at with the next report.
+    /// Makes the next report update the host's status.
     pub fn note_soon(&mut self) {
         self.noted = None;
     }
 
-    /// What its agent could not do, what is gone under what is promised, and whether nobody looks any more.
+    /// Everything an operator should know: problems of the agent, lost resources, and a silent agent.
     pub fn all_problems(&self) -> Vec<String> {
         let silent = self.heard.map(|at| at.elapsed()).filter(|silent| *silent > SILENCE);
         let silent = silent.map(|silent| {
@@ -134,22 +135,22 @@ struct Tokens {
     read: Option<Instant>,
 }
 
-/// What all requests share.
+/// State shared by all requests.
 pub(crate) struct Desk {
     pub store: Arc<dyn Store>,
     pub decider: Decider,
     pub log: Log,
     pub metrics: Metrics,
-    /// Tenants' images lie in a folder of the tenant's name in this one.
+    /// Directory with one subdirectory of disk images per tenant.
     pub images: PathBuf,
     pub overcommit_percent: u32,
-    /// Whether other services may have the same database.
+    /// Whether other services may use the same database.
     pub shared: bool,
-    /// True from the moment that the service is to end.
+    /// Becomes true when the service shuts down.
     pub stopping: watch::Sender<bool>,
-    /// When it is to have ended, for its agents.
+    /// Shutdown deadline for the agents in this process.
     pub ending: Ending,
-    /// Number of the last event of the store.
+    /// Number of the store's last event.
     pub last_event: watch::Sender<i64>,
     began: Instant,
     hosts: Mutex<BTreeMap<String, HostDesk>>,
@@ -157,14 +158,14 @@ pub(crate) struct Desk {
     numbers: AtomicU64,
     tokens: RwLock<Tokens>,
     monitors: Mutex<[(&'static str, Monitor); 2]>,
-    /// Since when the database's file is not where it was.
+    /// Since when the database file has been missing from its path, in seconds since 1970.
     displaced: Mutex<Option<i64>>,
-    /// Held while a host's status is read and written: draining must not be lost.
+    /// Serializes reading and writing a host's status, so that a concurrent drain is not lost.
     statuses: Mutex<()>,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What is behind these locks is whole between any two statements.
+    // The data behind these locks is consistent after every statement.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -207,7 +208,7 @@ impl Desk {
         })
     }
 
-    /// Does something with the store on a thread that may wait.
+    /// Runs a store operation on a thread that may block.
     pub async fn with<T: Send + 'static>(
         self: &Arc<Self>,
         work: impl FnOnce(&Desk) -> Result<T, StoreError> + Send + 'static,
@@ -223,9 +224,8 @@ impl Desk {
         }
     }
 
-    // --- Tokens -------------------------------------------------------------------------------------------------------
 
-    /// Reads all tokens again.
+    /// Reloads all tokens.
     pub fn refresh_tokens(&self) -> Result<(), StoreError> {
         let all = self.store.tokens()?;
         let by_digest = all.iter().filter_map(|t| Some((t.digest.clone(), Caller::of(t)?))).collect();
@@ -234,7 +234,7 @@ impl Desk {
         Ok(())
     }
 
-    /// Who has the token of this digest.
+    /// Returns the caller whose token has this digest.
     pub async fn caller(self: &Arc<Self>, digest: &str) -> Result<Option<Caller>, Refusal> {
         let look = |desk: &Desk, digest: &str| {
             let tokens = desk.tokens.read().unwrap_or_else(PoisonError::into_inner);
@@ -249,7 +249,7 @@ impl Desk {
         Ok(look(self, digest).0)
     }
 
-    /// Whether a caller's token is still known.
+    /// Returns whether a caller's token is still valid.
     pub async fn knows(self: &Arc<Self>, caller: &Caller) -> bool {
         let known = |desk: &Desk| {
             let tokens = desk.tokens.read().unwrap_or_else(PoisonError::into_inner);
@@ -262,9 +262,8 @@ impl Desk {
         }
     }
 
-    // --- Hosts --------------------------------------------------------------------------------------------------------
 
-    /// What is known of a host, made if it is new.
+    /// Calls `look` with the in-memory state of a host, creating it if necessary.
     pub fn host<T>(&self, name: &str, look: impl FnOnce(&mut HostDesk) -> T) -> T {
         let mut hosts = locked(&self.hosts);
         if !hosts.contains_key(name) {
@@ -273,12 +272,12 @@ impl Desk {
         look(hosts.get_mut(name).expect("it was inserted above"))
     }
 
-    /// Something is to be done on a host.
+    /// Signals that there is work for a host's agent.
     pub fn wake(&self, host: &str) {
         self.host(host, |h| h.generation.send_modify(|g| *g += 1));
     }
 
-    /// Waits until there is something to do on a host that is later than `generation`, or the time is over; what it is.
+    /// Waits for work on a host that is newer than `generation`, at most for `wait`. Returns the pending orders.
     pub async fn work(&self, host: &str, generation: u64, wait: Duration) -> AgentOrders {
         let mut changed = self.host(host, |h| h.generation.subscribe());
         let mut stopping = self.stopping.subscribe();
@@ -293,12 +292,12 @@ impl Desk {
         })
     }
 
-    /// Whether a host's agent reports here: only then can it be given orders.
+    /// Returns whether a host's agent reports to this service. Only then can it receive orders.
     pub fn is_reached(&self, host: &str) -> bool {
         self.host(host, |h| h.heard.is_some_and(|at| at.elapsed() < SILENCE))
     }
 
-    /// Orders a move; the answer comes when the agent has made it or could not.
+    /// Orders a move. The receiver gets the agent's result.
     pub fn order(&self, host: &str, vm: VmId, target: Placement) -> (u64, oneshot::Receiver<OrderDone>) {
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         let (answer, answered) = oneshot::channel();
@@ -308,7 +307,7 @@ impl Desk {
         (number, answered)
     }
 
-    /// Takes an order back that nobody waits for any more; whether the agent had not taken it yet.
+    /// Cancels an order. Returns whether the agent had not fetched it yet.
     pub fn cancel(&self, host: &str, number: u64) -> bool {
         locked(&self.waiting).remove(&number);
         self.host(host, |h| {
@@ -318,7 +317,7 @@ impl Desk {
         })
     }
 
-    /// An agent was heard of; now and then the store is told.
+    /// Records contact with an agent, and writes it to the store at intervals.
     pub fn note_heard(&self, host: &str) -> Result<(), StoreError> {
         let due = self.host(host, |h| {
             let now = Instant::now();
@@ -342,7 +341,7 @@ impl Desk {
         self.store.clear_alarm(host, None, "agent-silent").map(drop)
     }
 
-    /// Takes in what an agent says.
+    /// Processes an agent's report.
     pub fn report(&self, host: &str, mut report: AgentReport) -> Result<(), StoreError> {
         report.make_plain();
         let problems = report.problems.len();
@@ -361,7 +360,7 @@ impl Desk {
         }
         for done in report.done {
             if let Some(waiting) = locked(&self.waiting).remove(&done.number) {
-                // Who waited may have gone.
+                // Fails if the waiting request was dropped.
                 let _ = waiting.send(done);
             }
         }
@@ -399,7 +398,7 @@ impl Desk {
         Ok(())
     }
 
-    /// Orders the move that evens the host's load out, if one is due.
+    /// Orders a move that evens out the host's load, if one is due.
     fn even_out(&self, name: &str, vm_cpus: BTreeMap<VmId, f64>) -> Result<(), StoreError> {
         let host = self.store.host(name)?.host;
         let vms = self.store.vms(&VmQuery { host: Some(name.into()), ..VmQuery::default() })?;
@@ -409,20 +408,20 @@ impl Desk {
         self.decider.tell(move |allocator| {
             let _ = send.send(switcher.plan(now, &host, &vms, &vm_cpus, allocator.scheduler()));
         });
-        // If the scheduler is too busy to plan, the next report asks again.
+        // If the scheduler is too busy to plan, the next report tries again.
         if let Ok(Some(plan)) = planned.recv_timeout(Duration::from_secs(1)) {
             (self.log)(&format!(
                 "{name}: virtual machine {} is to move: nodes differ by {:.2}",
                 plan.vm, plan.imbalance.0
             ));
             self.host(name, |h| h.switcher.moved(now, plan.vm));
-            // Nobody waits for its end: the agent's report and the store's events tell it.
+            // The result is not awaited: it appears in the agent's report and the store's events.
             drop(self.order(name, plan.vm, plan.target));
         }
         Ok(())
     }
 
-    /// Says whether a host takes virtual machines. One whose agent is silent, or that is not as it is described, takes none until that is over.
+    /// Sets a host's status. While its agent is silent or the host does not match its description, `Up` becomes `Down`.
     pub fn set_status(&self, host: &str, status: HostStatus) -> Result<(), StoreError> {
         let _held = locked(&self.statuses);
         let seen_at = self.store.host(host)?.seen_at;
@@ -435,7 +434,7 @@ impl Desk {
         self.store.set_host_status(host, status, false)
     }
 
-    /// A host that takes virtual machines takes no more, until its agent lets it.
+    /// Marks a host that is up as down, until its agent reports again.
     pub(crate) fn set_down(&self, host: &str) -> Result<(), StoreError> {
         let _held = locked(&self.statuses);
         if self.store.host(host)?.status == HostStatus::Up {
@@ -444,7 +443,7 @@ impl Desk {
         Ok(())
     }
 
-    /// Hosts whose agents are silent take no more virtual machines, and an alarm says so.
+    /// Marks hosts with silent agents as down and raises an alarm.
     pub fn look_for_silence(&self) -> Result<(), StoreError> {
         for (name, seen_at) in &self.store.seen()? {
             self.forget_second_agent(name)?;
@@ -460,9 +459,8 @@ impl Desk {
         Ok(())
     }
 
-    // --- The database -------------------------------------------------------------------------------------------------
 
-    /// Looks whether the database is still where it was; what is new of that is logged.
+    /// Checks that the database file is in place, and logs a change.
     pub fn look_for_the_database(&self) {
         let mut since = locked(&self.displaced);
         match (self.store.is_in_place(), *since) {
@@ -479,30 +477,29 @@ impl Desk {
         }
     }
 
-    /// The alarm that the database's file was moved, if that is so.
+    /// An alarm if the database file was moved.
     pub fn displaced(&self) -> Option<Alarm> {
         let raised_at = (*locked(&self.displaced))?;
         let (host, kind) = ("-".into(), "database-moved".into());
         Some(Alarm { host, node: None, kind, value: 1.0, raised_at, cleared_at: None })
     }
 
-    // --- Changes ------------------------------------------------------------------------------------------------------
 
-    /// Says what the owner wants, and lets the host's agent know.
+    /// Records what the owner wants and notifies the host's agent.
     pub fn set_intent(&self, vm: &Vm, intent: Intent) -> Result<Vm, StoreError> {
         let changed = self.store.set_intent(vm.id, intent)?;
         self.wake_host_of(&changed);
         Ok(changed)
     }
 
-    /// Wakes the agent that has to do with a virtual machine.
+    /// Notifies the agent of a virtual machine's host.
     pub fn wake_host_of(&self, vm: &Vm) {
         if let Some(placement) = &vm.placement {
             self.wake(&placement.host);
         }
     }
 
-    /// Looks for events that are new: wakes watchers, and agents where another process changed something.
+    /// Reads new events. Notifies watchers, and the agents of hosts that another process changed.
     pub fn look_for_events(&self) -> Result<(), StoreError> {
         let known = *self.last_event.borrow();
         let events = self.store.events(known, 1000)?;

@@ -1,6 +1,6 @@
-//! The folder in which a service keeps what must outlive it: its database, the lock on it, and how its own user reaches it.
-//! Not the database's content.
-//! Source: the XDG Base Directory Specification for the folder's place.
+//! The service's data directory: its database, a lock file, and the access data for local clients.
+//!
+//! Source: the XDG Base Directory Specification for its default location.
 
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use serde::{Deserialize, Serialize};
@@ -11,48 +11,48 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// How a client reaches a service.
+/// How a client connects to a service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Access {
-    /// Its address: "http://127.0.0.1:7420".
+    /// URL of the service: "http://127.0.0.1:7420".
     pub url: String,
-    /// Where that is, if the name in it is only the one that its certificate has.
+    /// Address to connect to, if the host name in the URL is only the certificate's name and need not resolve.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<SocketAddr>,
-    /// The token that is shown to it.
+    /// Access token.
     pub token: String,
-    /// A file with the certificate (PEM) to trust; none for those of the system.
+    /// PEM file with the certificate to trust; `None` for the system's root certificates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate: Option<PathBuf>,
 }
 
-/// Longest file that is read as one of these.
+/// Maximum size of an access file in bytes.
 const LONGEST: u64 = 1 << 16;
 
 impl Access {
-    /// The file of these in a service's folder.
+    /// Path of the access file in a data directory.
     pub fn file(home: &Path) -> PathBuf {
         home.join("client.json")
     }
 
-    /// What the service with this folder says of itself.
+    /// Reads the access data of the service with this data directory.
     ///
     /// # Errors
-    /// If the file cannot be read or is something else.
+    /// If the file cannot be read or parsed.
     pub fn read(home: &Path) -> io::Result<Self> {
         let mut text = String::new();
         File::open(Self::file(home))?.take(LONGEST).read_to_string(&mut text)?;
         serde_json::from_str(&text).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))
     }
 
-    /// Writes it for the user alone, whole or not at all.
+    /// Writes the file atomically, readable by its owner only.
     pub(crate) fn write(&self, home: &Path) -> io::Result<()> {
         if Self::read(home).is_ok_and(|there| there == *self) {
             return Ok(());
         }
         let new = home.join("client.json.new");
-        // Left over from a crash; with `create_new` nobody's file or link is written through.
+        // Remove the remains of a crash. `create_new` then never writes through an existing file or link.
         match fs::remove_file(&new) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -66,7 +66,7 @@ impl Access {
     }
 }
 
-/// Where a service keeps its folder if nobody says: /var/lib for root, else the user's own.
+/// Default data directory: below /var/lib for root, otherwise in the user's state directory.
 pub fn default_home() -> PathBuf {
     if rustix::process::geteuid().is_root() {
         return "/var/lib/longma/placement".into();
@@ -76,14 +76,14 @@ pub fn default_home() -> PathBuf {
     base.unwrap_or_else(|| "/var/tmp".into()).join("longma/placement")
 }
 
-/// A database's file, held against a second service.
+/// A database file, locked against a second service.
 #[derive(Debug)]
 pub(crate) struct Held {
     pub path: PathBuf,
     _lock: Lock,
 }
 
-/// A file that nobody else holds.
+/// An exclusively locked file.
 #[derive(Debug)]
 struct Lock(OwnedFd);
 
@@ -99,12 +99,12 @@ impl Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // Said aloud: a child of another thread between fork and exec holds the file too, and would hold the lock.
+        // Unlock explicitly: a child forked by another thread may inherit the descriptor before exec and keep the lock.
         let _ = rustix::fs::flock(&self.0, FlockOperation::Unlock);
     }
 }
 
-/// A service's folder, held against a second service.
+/// A data directory, locked against a second service.
 #[derive(Debug)]
 pub(crate) struct Home {
     pub folder: PathBuf,
@@ -112,7 +112,7 @@ pub(crate) struct Home {
 }
 
 impl Home {
-    /// Makes the folder if there is none, for the user alone, and holds it.
+    /// Creates the directory if necessary, accessible by its owner only, and locks it.
     pub fn hold(folder: &Path) -> io::Result<Self> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
         fs::set_permissions(folder, fs::Permissions::from_mode(0o700))?;
@@ -121,8 +121,9 @@ impl Home {
         Ok(Self { folder: folder.into(), _lock: Lock::of(file, "another service runs with this folder")? })
     }
 
-    /// The database's file, made if there is none, and held against a second service that reaches it through another folder. SQLite's own
-    /// locks let a second one in. They end when the process closes any descriptor of the file: this one is closed after the database.
+    /// Creates the database file if necessary and locks it against a second service that reaches it through another
+    /// directory. SQLite's own locks would admit a second process. They also end when the process closes any descriptor
+    /// of the file, so this descriptor must be closed after the database.
     pub fn hold_database(&self) -> io::Result<Held> {
         let path = self.folder.join("placement.db");
         let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC;
@@ -130,7 +131,8 @@ impl Home {
         let lock = Lock::of(file, "another service runs with this database")?;
         let names = rustix::fs::fstat(&lock.0)?.st_nlink;
         if names > 1 {
-            // Its log lies beside it under the same name, so that what was answered under one is not seen under another.
+            // SQLite names the log after the database's path, so commits made under one name would be missing under
+            // another.
             let why = format!(
                 "it has {names} names (hard links), and SQLite keeps a log for each: remove all but one"
             );
@@ -150,7 +152,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let home = Home::hold(folder.path()).unwrap();
         assert!(Home::hold(folder.path()).is_err());
-        // As a child of another thread between fork and exec has it.
+        // A child of another thread between fork and exec holds a copy of the descriptor.
         let _elsewhere = home._lock.0.try_clone().unwrap();
         drop(home);
         Home::hold(folder.path()).unwrap();

@@ -1,5 +1,5 @@
-//! Connections: accepted, encrypted, served, and closed when they are slow, too many, or the service ends.
-//! Not what is answered (`api`).
+//! Accepts, encrypts and serves connections. Closes them on timeouts, when there are too many, and at shutdown.
+//!
 //! Source: RFC 9112 (HTTP/1.1), RFC 8446 (TLS 1.3).
 
 use crate::Log;
@@ -34,20 +34,20 @@ use tokio::sync::watch;
 use tokio::time::{Instant, Sleep};
 use tokio_rustls::TlsAcceptor;
 
-/// Connections at once; for more of them, idle ones are closed.
+/// Maximum number of connections. Idle ones are closed to admit new ones.
 const MOST: usize = 1024;
-/// Files that a service has open beside them, at most: its database, its children's pipes.
+/// Upper bound of other open files: the database, pipes of child processes.
 const OTHER_FILES: u64 = 1024;
-/// TLS must be agreed on after so long, ...
+/// Timeout of the TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// ... the header of a request be here, also that of the next on the same connection, ...
+/// Timeout for a request's header, also for the next request on the same connection.
 const HEADER: Duration = Duration::from_secs(10);
-/// ... and what is sent be taken.
+/// Timeout for the peer to accept data.
 const WRITING: Duration = Duration::from_secs(20);
-/// A header may not be longer.
+/// Maximum size of a header in bytes.
 const HEADER_BYTES: usize = 32 << 10;
 
-/// A stream that fails when nobody takes what is written.
+/// A stream that fails when the peer does not accept data for too long.
 struct Impatient<S> {
     stream: S,
     seat: Arc<Seat>,
@@ -95,7 +95,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Impatient<S> {
     }
 }
 
-/// Reads a certificate chain and its key; also what the certificate says of itself.
+/// Reads a certificate chain and its key, and checks the certificate.
 pub(crate) fn tls(certificate: &Path, key: &Path) -> Result<(TlsAcceptor, Said), String> {
     let said = |path: &Path, error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
     let chain: Result<Vec<_>, _> =
@@ -113,7 +113,7 @@ pub(crate) fn tls(certificate: &Path, key: &Path) -> Result<(TlsAcceptor, Said),
     Ok((TlsAcceptor::from(Arc::new(config)), told))
 }
 
-/// Serves until `stopping`, then ends what is under way.
+/// Serves until `stopping`, then finishes the requests in progress.
 pub(crate) async fn listen(
     listener: TcpListener,
     tls: Option<TlsAcceptor>,
@@ -133,7 +133,7 @@ pub(crate) async fn listen(
             Ok(connection) => connection,
             Err(error) => {
                 log(&format!("cannot accept a connection: {error}"));
-                // Too many open files, as a rule: they become fewer.
+                // Usually too many open files. Closing idle connections releases some.
                 seats.make_room();
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
@@ -143,7 +143,7 @@ pub(crate) async fn listen(
             _ = stopping.wait_for(|s| *s) => break,
             seat = seats.take(peer.ip()) => Arc::new(seat),
         };
-        // Small answers should not wait for more.
+        // Do not delay small answers (Nagle's algorithm).
         let _ = stream.set_nodelay(true);
         let (router, tls, watcher) = (router.clone(), tls.clone(), graceful.watcher());
         tokio::spawn(async move {
@@ -169,18 +169,18 @@ pub(crate) async fn listen(
     }
 }
 
-/// Lets the process have as many files open as its connections need, if it may.
+/// Raises the limit of open files to what the connections need, as far as permitted.
 fn allow_files() {
     let wanted = MOST as u64 + OTHER_FILES;
     let now = getrlimit(Resource::Nofile);
     if now.current.is_some_and(|current| current < wanted) {
         let current = Some(now.maximum.map_or(wanted, |most| most.min(wanted)));
-        // With fewer, connections are refused before there are so many; that is told then.
+        // If this fails, connections are refused earlier, and that is logged.
         let _ = setrlimit(Resource::Nofile, Rlimit { current, ..now });
     }
 }
 
-/// Bytes of a request's header as it is sent, without spaces that need not be there.
+/// Size of a request's header on the wire, without optional whitespace.
 fn header_bytes(request: &Request<Incoming>) -> usize {
     let line = request.method().as_str().len() + request.uri().to_string().len() + " HTTP/1.1\r\n ".len();
     let field =
@@ -188,7 +188,7 @@ fn header_bytes(request: &Request<Incoming>) -> usize {
     line + request.headers().iter().map(field).sum::<usize>() + "\r\n".len()
 }
 
-/// An answer, and its connection is idle when it is sent; an error if the connection is to close.
+/// Answers a request. The connection becomes idle when the answer is sent. An error closes the connection.
 async fn answer(
     mut request: Request<Incoming>,
     peer: SocketAddr,
@@ -196,7 +196,7 @@ async fn answer(
     seat: Arc<Seat>,
 ) -> Result<Response<Answer<Body>>, Infallible> {
     if header_bytes(&request) > HEADER_BYTES {
-        // hyper's own limit is one of its buffer, which may take up more at once.
+        // hyper limits its read buffer, which may exceed this limit in one read.
         let detail = format!("the header is longer than {HEADER_BYTES} bytes");
         let refused = Refusal::new(431, "header too long", detail).into_response();
         return Ok(refused.map(|body| Answer::new(body, seat)));
@@ -227,6 +227,6 @@ where
         .header_read_timeout(HEADER)
         .max_buf_size(HEADER_BYTES)
         .serve_connection(TokioIo::new(stream), service);
-    // A connection that fails is the peer's matter: nothing is half done, as requests are carried out whole.
+    // A failed connection affects only its peer: a request either runs to completion or not at all.
     let _ = watcher.watch(connection).await;
 }

@@ -1,5 +1,5 @@
-//! What is done about a host that has lost something which is promised on it, and about two agents that say they are the same host's.
-//! Not how its description keeps what is promised: `longma_placement::lost`.
+//! Handles hosts that have lost reserved resources, and two agents that claim the same host. `longma_placement::lost`
+//! computes the description that retains the lost resources.
 
 use crate::desk::{Desk, Holder, HostDesk, Lost, NOTING, SILENCE};
 use longma_placement::Host;
@@ -9,24 +9,24 @@ use longma_placement::store::{Event, StoreError, Vm, VmQuery, VmState};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Descriptions that are tried while others reserve on the host.
+/// How often to retry a description while concurrent reservations interfere.
 const ATTEMPTS: u32 = 8;
-/// A move off a CPU that is gone is tried as often as this.
+/// Minimum interval between attempts to move a virtual machine off a lost CPU.
 const MENDING: Duration = Duration::from_secs(10);
-/// The alarm.
+/// Alarm for a host with lost resources.
 const ALARM: &str = "host-lost";
-/// The alarm of a host that is not as it is described.
+/// Alarm for a host that does not match its description.
 const UNDESCRIBED: &str = "host-undescribed";
-/// The alarm of two machines whose agents say that they are one host's.
+/// Alarm for two machines whose agents claim the same host.
 const SECOND: &str = "second-agent";
-/// What the second one is told.
+/// Error message for the second agent.
 pub(crate) const SECOND_AGENT: &str = "another machine's agent speaks for this host: give each host a token and a name of its own; \
     if that machine is gone, this one is heard after 30 s of its silence";
 
 impl Desk {
-    /// Describes a host as its agent found it. What is gone and promised stays in the description until it is given back, an alarm says so,
-    /// and virtual machines whose own CPUs are gone are moved. Where no description keeps what is promised, the host takes nothing more, and
-    /// an alarm says that.
+    /// Records a host as its agent found it. Lost resources that are reserved stay in the description until they are
+    /// released; an alarm is raised, and virtual machines with dedicated lost CPUs are moved. If no description fits
+    /// the reservations, the host accepts no more virtual machines, and another alarm is raised.
     pub fn describe(&self, found: &Host) -> Result<(), StoreError> {
         let described = self.describe_keeping(found);
         match &described {
@@ -34,7 +34,7 @@ impl Desk {
                 self.note_undescribed(found, what)?;
             }
             Ok(()) if self.host(&found.name, |h| h.undescribed.take().is_some()) => {
-                // The next report lets it take virtual machines again.
+                // The next report lets the host accept virtual machines again.
                 self.host(&found.name, HostDesk::note_soon);
                 self.store.clear_alarm(&found.name, None, UNDESCRIBED)?;
             }
@@ -72,7 +72,7 @@ impl Desk {
                 Err(_) => return last,
                 Ok(()) => return self.note_lost(found, None),
             }
-            // A host that is not there yet, or a description that is wrong in itself.
+            // The host is new, or the description itself is invalid.
             let Ok(stored) = self.store.host(&found.name) else { return last };
             let kept = self.keep(found, &stored.host)?;
             if kept.lost.is_empty() {
@@ -89,7 +89,7 @@ impl Desk {
         last
     }
 
-    /// Everything that is promised on a host.
+    /// All placements reserved on a host.
     fn places(&self, host: &Host) -> Result<Vec<Placement>, StoreError> {
         let vms = self.store.vms(&VmQuery { host: Some(host.name.clone()), ..VmQuery::default() })?;
         Ok(vms.into_iter().flat_map(|vm| vm.placement.into_iter().chain(vm.target)).collect())
@@ -113,7 +113,7 @@ impl Desk {
             before.map(|b| b.said).unwrap_or_default()
         });
         if said.is_empty() {
-            // Also one that an earlier service raised.
+            // An earlier process may have raised the alarm.
             return self.store.clear_alarm(name, None, ALARM).map(drop);
         }
         self.store.raise_alarm(name, None, ALARM, said.len() as f64)?;
@@ -126,8 +126,8 @@ impl Desk {
         Ok(())
     }
 
-    /// Whether a machine's agent may speak for a host: it does, or nobody else has for a while. Services of one database agree, since one that has
-    /// not asked the store for some seconds asks it again.
+    /// Decides whether a machine's agent may manage a host: it already does, or no other agent has reported for a
+    /// while. Services that share a database agree, because each one rechecks the store after a few seconds.
     pub fn claim(&self, host: &str, machine: &str) -> Result<bool, StoreError> {
         let now = Instant::now();
         let is_holder = self.host(host, |h| match &mut h.holder {
@@ -142,12 +142,12 @@ impl Desk {
             return Ok(is_holder);
         }
         let stored = match self.store.host(host) {
-            // It is about to be described, and asked for again after that.
+            // The agent is about to register the host; the check is repeated then.
             Err(StoreError::Unknown { .. }) => return Ok(true),
             stored => stored?,
         };
         let since = self.host(host, |h| h.seen(stored.seen_at));
-        // Whoever has the database alone knows all that there is to know: no agent has spoken here for a while.
+        // A service that has the database for itself knows of all reports, so silence here is conclusive.
         let silent = stored.agent.as_deref().filter(|_| !self.shared || since.elapsed() > SILENCE);
         let speaks = self.store.claim_host(host, machine, silent)?;
         let is_this = speaks == machine;
@@ -158,7 +158,7 @@ impl Desk {
         Ok(is_this)
     }
 
-    /// Notes that another machine's agent was refused.
+    /// Records that an agent of another machine was rejected.
     pub fn note_second_agent(&self, host: &str) -> Result<(), StoreError> {
         let first = self.host(host, |h| h.refused.replace(Instant::now()).is_none());
         if first {
@@ -168,19 +168,19 @@ impl Desk {
         Ok(())
     }
 
-    /// Clears its alarm when it has not come again for a while.
+    /// Clears the alarm when the other agent has not tried again for a while.
     pub fn forget_second_agent(&self, host: &str) -> Result<(), StoreError> {
         let over = self.host(host, |h| h.refused.take_if(|at| at.elapsed() > SILENCE).is_some());
         if over { self.store.clear_alarm(host, None, SECOND).map(drop) } else { Ok(()) }
     }
 
-    /// Looks whether what is gone is still promised, and orders the move of one whose own CPU it is.
+    /// Checks whether lost resources are still reserved, and orders a move off a lost dedicated CPU.
     pub(crate) fn mend(&self, name: &str) -> Result<(), StoreError> {
         let undescribed = self.host(name, |h| h.undescribed.clone());
         if let Some((found, _, tried)) = undescribed
             && tried.elapsed() > MENDING
         {
-            // What was in the way may have been given back.
+            // The conflicting reservation may have been released.
             return match self.describe(&found) {
                 Err(StoreError::Conflict { .. }) => Ok(()),
                 described => described,
@@ -212,11 +212,11 @@ impl Desk {
             let (send, decided) = std::sync::mpsc::channel();
             self.decider.tell(move |allocator| {
                 let scheduler = allocator.scheduler();
-                // Beside its memory if that can be.
+                // Close to its memory if possible.
                 let near = scheduler.decide_on(&request, &host, &own, &place);
                 let _ = send.send(near.or_else(|| scheduler.decide_on(&request, &host, &all, &place)));
             });
-            // If the scheduler is too busy, or there is no room yet, a later report asks again.
+            // If the scheduler is busy, or there is no free place yet, a later report tries again.
             if let Ok(Some(target)) = decided.recv_timeout(Duration::from_secs(1)) {
                 (self.log)(&format!("{name}: virtual machine {id} is to move off a CPU that is gone"));
                 drop(self.order(name, id, target));
@@ -261,11 +261,11 @@ mod tests {
         assert!(one.claim("h", "a").unwrap());
         assert!(!two.claim("h", "b").unwrap(), "the other service hears a");
         assert!(one.claim("h", "a").unwrap() && two.claim("h", "a").unwrap(), "it may report to either");
-        // As if the other service had not seen a word of it for so long.
+        // The other service has seen no report for this long.
         let seen = store.host("h").unwrap().seen_at;
         two.host("h", |h| (h.holder, h.elsewhere) = (None, Some((seen, long_ago()))));
         assert!(two.claim("h", "b").unwrap());
-        // What the first service knew is too old to go by.
+        // The first service's knowledge is outdated.
         one.host("h", |h| h.holder.as_mut().unwrap().asked = long_ago());
         assert!(!one.claim("h", "a").unwrap(), "b speaks for the host now");
     }

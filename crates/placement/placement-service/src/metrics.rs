@@ -1,6 +1,4 @@
-//! Counters for Prometheus.
-//! Not alarms: those are the monitor's.
-//! Source: the OpenMetrics text format, as prometheus-client writes it.
+//! Metrics for Prometheus, in the OpenMetrics text format.
 
 use longma_placement::Store;
 use longma_placement::inventory::HostStatus;
@@ -23,7 +21,7 @@ struct By {
     what: &'static str,
 }
 
-/// All counters.
+/// All metrics.
 pub(crate) struct Metrics {
     registry: Registry,
     requests: Family<Answered, Counter>,
@@ -37,7 +35,7 @@ pub(crate) struct Metrics {
 impl Metrics {
     pub fn new() -> Self {
         let mut registry = Registry::with_prefix("longma_placement");
-        // From 100 us on, doubled 16 times.
+        // 16 buckets from 100 us, each twice the previous one.
         let seconds = Histogram::new(exponential_buckets(1e-4, 2.0, 16));
         let requests = Family::<Answered, Counter>::default();
         let (placed, alarms) = (Counter::default(), Gauge::default());
@@ -53,19 +51,19 @@ impl Metrics {
 
     /// Counts an answer.
     pub fn answered(&self, method: &axum::http::Method, status: u16, seconds: f64) {
-        // Anybody can invent methods; they are one row.
+        // Clients can invent methods, so all unknown ones share a label.
         let known = ["GET", "POST", "PUT", "DELETE"].contains(&method.as_str());
         let method = if known { method.as_str() } else { "other" }.to_string();
         self.requests.get_or_create(&Answered { method, status }).inc();
         self.seconds.observe(seconds);
     }
 
-    /// Counts a virtual machine that was placed.
+    /// Counts a placed virtual machine.
     pub fn placed(&self) {
         self.placed.inc();
     }
 
-    /// All of them, with what the store says now.
+    /// Encodes all metrics, with the store's present counts.
     pub fn text(&self, store: &dyn Store) -> Result<String, StoreError> {
         let counts = store.counts()?;
         self.vms.clear();

@@ -1,5 +1,5 @@
-//! An answer that refuses, and what it is made of: what the store, the scheduler and the thread before it say.
-//! Not when: whoever refuses knows.
+//! HTTP error answers, and their mapping from errors of the store, the scheduler and the placement thread.
+//!
 //! Source: RFC 9457; RFC 9110, 10.2.3 for Retry-After.
 
 use crate::Log;
@@ -13,10 +13,10 @@ use longma_placement::request::Invalid;
 use longma_placement::scheduler::NoPlacement;
 use longma_placement::store::StoreError;
 
-/// When to ask again what is not possible now, seconds.
+/// Value of Retry-After in seconds.
 const AGAIN_S: &str = "2";
 
-/// An answer that refuses.
+/// An error answer.
 #[derive(Clone, Debug)]
 pub(crate) struct Refusal(pub Problem);
 
@@ -37,7 +37,7 @@ impl Refusal {
         Self::new(404, "not found", format!("there is no {what}"))
     }
 
-    /// What a store says; what is the database's own matter is for the log only.
+    /// Maps a store error. Details of a database failure go to the log only.
     pub fn of_store(error: StoreError, log: &Log) -> Self {
         let said = error.to_string();
         match error {
@@ -66,7 +66,7 @@ impl Refusal {
             }
             StoreError::Format(_) | StoreError::Database(_) | StoreError::Service(_) => {
                 log(&said);
-                // A commit whose answer was lost may have been made.
+                // A commit whose acknowledgement was lost may have succeeded.
                 let detail =
                     "the service's log says why; look whether it was done, or ask again with the same idempotency key"
                         .into();

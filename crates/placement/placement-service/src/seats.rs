@@ -1,6 +1,6 @@
-//! Who may be connected: so many at once, and whoever asks for nothing makes room for whoever comes.
-//! Not how long one may take for a request (`listen`).
-//! Source: RFC 9112, 9.3 and 9.5: a server may close a connection on which no request is under way.
+//! Caps the number of connections and evicts idle ones when full.
+//!
+//! Source: RFC 9112, 9.3 and 9.5: a server may close a connection on which no request is in progress.
 
 use hyper::body::{Body, Frame, SizeHint};
 use std::collections::BTreeMap;
@@ -12,39 +12,39 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
-/// All are busy: it is looked for an idle one as often as this.
+/// Interval at which a new connection looks for an idle one to evict while all are busy.
 const LOOKING: Duration = Duration::from_millis(20);
-/// One that is closed has gone after so long, however busy the machine is.
+/// How long to wait for an evicted connection to close, however busy the machine is.
 const GOING: Duration = Duration::from_secs(1);
 
-/// What others see of a connection.
+/// The part of a connection's state that other connections access.
 #[derive(Debug, Default)]
 struct Mark {
     closed: Notify,
-    /// Something of an answer is still to be taken by the peer.
+    /// The peer has not accepted all of an answer yet.
     is_sending: AtomicBool,
 }
 
 #[derive(Debug, Default)]
 struct Idle {
     next: u64,
-    /// The connections that wait for a request, the longest waiting first.
+    /// Connections that wait for a request, longest idle first.
     waiting: BTreeMap<u64, (IpAddr, Arc<Mark>)>,
 }
 
-/// Seats of connections. Clones are the same ones.
+/// The connection limit. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Seats {
     free: Arc<Semaphore>,
     idle: Arc<Mutex<Idle>>,
 }
 
-/// The seat of one connection; it is idle until it is told otherwise.
+/// The permit of one connection. A new connection is idle.
 #[derive(Debug)]
 pub(crate) struct Seat {
     seats: Seats,
     peer: IpAddr,
-    /// Its number while it waits.
+    /// Key in the list of idle connections, while it is idle.
     number: Mutex<Option<u64>>,
     mark: Arc<Mark>,
     _free: OwnedSemaphorePermit,
@@ -56,11 +56,11 @@ impl Seats {
     }
 
     fn idle(&self) -> MutexGuard<'_, Idle> {
-        // Whole between any two statements.
+        // The list is consistent after every statement.
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A seat for a connection that has come. If there is none an idle connection is closed.
+    /// Waits for a permit for a new connection. If none is free, evicts an idle connection.
     pub async fn take(&self, peer: IpAddr) -> Seat {
         let free = loop {
             if let Ok(free) = self.free.clone().try_acquire_owned() {
@@ -78,7 +78,7 @@ impl Seats {
         seat
     }
 
-    /// Closes the connection that is idle for longest, of the address that has most of them; whether there is one.
+    /// Evicts the longest idle connection of the address that has the most idle ones. Returns whether there was one.
     pub fn make_room(&self) -> bool {
         let mut idle = self.idle();
         let mut counts: BTreeMap<IpAddr, usize> = BTreeMap::new();
@@ -97,17 +97,17 @@ impl Seat {
         self.number.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A request has come; whether the seat is still there for it.
+    /// Marks the connection as busy with a request. Returns false if it has already been evicted.
     pub fn is_kept(&self) -> bool {
         let number = self.number().take();
         match number {
             Some(number) => self.seats.idle().waiting.remove(&number).is_some(),
-            // Another request of the same connection is under way.
+            // Another request of the same connection is in progress.
             None => true,
         }
     }
 
-    /// Its request is answered.
+    /// Marks the connection as idle.
     pub fn rest(&self) {
         let number = {
             let mut idle = self.seats.idle();
@@ -119,12 +119,12 @@ impl Seat {
         *self.number() = Some(number);
     }
 
-    /// Whether something of an answer is still to be taken by the peer: it is not idle as long as that is so.
+    /// Records whether the peer still has to accept part of an answer. Such a connection is not evicted.
     pub fn set_sending(&self, is_sending: bool) {
         self.mark.is_sending.store(is_sending, Ordering::Relaxed);
     }
 
-    /// Comes when somebody else needs the seat; no request is under way then.
+    /// Resolves when the connection is evicted. No request is in progress then.
     pub async fn closed(&self) {
         self.mark.closed.notified().await;
     }
@@ -139,7 +139,7 @@ impl Drop for Seat {
     }
 }
 
-/// The body of an answer: when it is sent, its connection is idle again.
+/// An answer's body. Its connection becomes idle when the body is sent.
 pub(crate) struct Answer<B> {
     body: B,
     seat: Arc<Seat>,
@@ -208,7 +208,7 @@ mod tests {
         drop(first);
         let new = new.await.unwrap();
         assert!(new.is_kept() && honest.is_kept() && second.is_kept());
-        // Nobody is idle: who comes waits, and is let in when one has become idle and is closed.
+        // No connection is idle: a new one waits until one becomes idle and is evicted.
         let later = tokio::spawn(async move { seats.take(peer(4)).await });
         tokio::time::sleep(Duration::from_millis(50)).await;
         assert!(!later.is_finished());

@@ -1,5 +1,5 @@
-//! A service from its start to its end: the folder, the database, the first token, the address, the agents of one machine.
-//! Not the requests (`api`).
+//! Startup and shutdown of the service: data directory, database, first token, listening address, and the agents that
+//! run in this process.
 
 use crate::access::{digest, new_token};
 use crate::agent::{Agent, AllInOne, ENDING};
@@ -17,79 +17,80 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::net::TcpListener;
 
-/// How often the store is looked at for what other processes did.
+/// Interval at which the store is checked for changes by other processes.
 const LOOKING: Duration = Duration::from_millis(200);
-/// How often silent agents are looked for.
+/// Interval at which silent agents are detected.
 const LISTENING: Duration = Duration::from_secs(5);
 
-/// How often it is tried to say how the service is reached.
+/// Interval between attempts to write the access file.
 const TELLING: Duration = Duration::from_secs(2);
 
-/// What a service needs.
+/// Options of a service.
 pub struct Options {
-    /// The folder that it keeps everything in.
+    /// Data directory.
     pub home: PathBuf,
-    /// URL of a PostgreSQL database that it may share with other services; without one it is a SQLite file in its folder.
+    /// URL of a PostgreSQL database, which other services may share. `None` uses a SQLite file in the data directory.
     pub database: Option<String>,
-    /// Where it listens; port 0 takes a free one.
+    /// Listening address; port 0 picks a free one.
     pub address: SocketAddr,
-    /// Files with the certificate chain and its key (PEM).
+    /// PEM files with the certificate chain and its key.
     pub tls: Option<(PathBuf, PathBuf)>,
-    /// Whether it may listen to other machines without TLS.
+    /// Whether it may listen on other than loopback addresses without TLS.
     pub plain: bool,
-    /// Folder with a folder of images for each tenant.
+    /// Directory with one subdirectory of disk images per tenant.
     pub images: PathBuf,
-    /// How hosts and nodes are chosen.
+    /// Scheduling policy.
     pub policy: Policy,
     /// Hosts whose agents run in this process.
     pub hosts: Vec<AllInOne>,
-    /// Where its words go.
+    /// Receives log messages.
     pub log: Log,
 }
 
-/// Why a service does not begin.
+/// Why a service cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// Its folder.
+    /// The data directory.
     #[error("the folder {0}: {1}")]
     Home(PathBuf, std::io::Error),
-    /// Its database.
+    /// The database.
     #[error("the database: {0}")]
     Database(String),
-    /// Its address.
+    /// The listening address.
     #[error("cannot listen on {0}: {1}")]
     Address(SocketAddr, std::io::Error),
-    /// Tokens would go over the wire for all to read.
+    /// Tokens would cross the network unencrypted.
     #[error(
         "{0} can be reached from other machines, and tokens would be sent in the clear: give --tls-cert and --tls-key, or --plain if something else encrypts"
     )]
     Clear(SocketAddr),
-    /// Its ratio of over-commit is another one than its hosts have.
+    /// Its overcommit ratio differs from that of the registered hosts.
     #[error("--overcommit {0}: {1}")]
     Ratio(u32, String),
-    /// Its certificate.
+    /// The TLS certificate or key.
     #[error("TLS: {0}")]
     Tls(String),
-    /// The system.
+    /// The operating system.
     #[error("{0}")]
     System(String),
 }
 
-/// Serves until SIGTERM or SIGINT. `ready` is told the address and the folder when requests are answered.
+/// Runs the service until SIGTERM or SIGINT. Calls `ready` with the URL and the data directory when it accepts
+/// requests.
 ///
 /// # Errors
-/// If it cannot begin.
+/// If it cannot start.
 pub fn serve(options: Options, ready: impl FnOnce(&str, &Path)) -> Result<(), ServeError> {
     let home = Home::hold(&options.home).map_err(|e| ServeError::Home(options.home.clone(), e))?;
     let wrong = |e: &dyn std::fmt::Display| ServeError::Database(e.to_string());
-    // Held longer than the store.
+    // Must outlive the store.
     let file = match &options.database {
         Some(_) => None,
         None => Some(home.hold_database().map_err(|e| wrong(&e))?),
     };
     let url = options.database.as_deref().unwrap_or_default();
     let opened = file.as_ref().map_or_else(|| SqlStore::connect(url), |file| SqlStore::open_file(&file.path));
-    // Held to the end: the last to close PostgreSQL's connections must not be a task.
+    // Kept until the end, so that no async task is the last owner, which closes the PostgreSQL connections.
     let store: Arc<dyn Store> = Arc::new(opened.map_err(|e| wrong(&e))?);
     let shared = options.database.is_some();
     let percent = options.policy.overcommit_percent;
@@ -125,8 +126,8 @@ pub fn serve(options: Options, ready: impl FnOnce(&str, &Path)) -> Result<(), Se
     ended
 }
 
-/// The ratio that hosts of the database have and this service does not. Services of one database must have the same, since each reckons with it what
-/// all of them have promised.
+/// Returns the overcommit ratio that the registered hosts have, if it differs from this service's. Services that share
+/// a database must use the same ratio, because each one checks all reservations against it.
 fn ratio_before(store: &dyn Store, percent: u32, shared: bool) -> Result<Option<u32>, ServeError> {
     let wrong = |e: StoreError| ServeError::Database(e.to_string());
     let Some(before) = store.ratios().map_err(wrong)?.into_iter().rfind(|ratio| *ratio != percent) else {
@@ -144,7 +145,7 @@ fn ratio_before(store: &dyn Store, percent: u32, shared: bool) -> Result<Option<
     Ok(Some(before))
 }
 
-/// The token of the folder's user: the one that it has if it is still good, else a new one.
+/// The local user's token: the existing one if it is still valid, otherwise a new one.
 fn own_token(store: &dyn Store, home: &Path, shared: bool) -> Result<String, String> {
     let known = store.tokens().map_err(|e| e.to_string())?;
     let kept = Access::read(home).ok().map(|a| a.token);
@@ -152,10 +153,10 @@ fn own_token(store: &dyn Store, home: &Path, shared: bool) -> Result<String, Str
         return Ok(token);
     }
     let token = new_token().map_err(|e| e.to_string())?;
-    // Whose file was lost gets a new one, and the lost one is worth nothing any more.
+    // If the file was lost, a new token replaces the old one.
     let name = match shared {
         false => "local-admin".to_string(),
-        // Each service's folder has its own.
+        // Each service's data directory has its own token.
         true => {
             let node = rustix::system::uname();
             let place = format!("{} {}", node.nodename().to_string_lossy(), home.display());
@@ -168,9 +169,9 @@ fn own_token(store: &dyn Store, home: &Path, shared: bool) -> Result<String, Str
     Ok(token)
 }
 
-/// How the clients of this machine reach what listens at this address.
+/// Access data for clients on this machine.
 fn access(address: SocketAddr, token: String, certificate: Option<&Said>, options: &Options) -> Access {
-    // What listens to all addresses is at the loopback one too.
+    // A service that listens on all addresses is reachable on the loopback address.
     let ip = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
         IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
@@ -192,7 +193,7 @@ fn access(address: SocketAddr, token: String, certificate: Option<&Said>, option
     let log = &options.log;
     said.warnings.iter().for_each(|warning| log(&format!("the certificate: {warning}")));
     match said.name_at(ip) {
-        // The certificate is checked against the name, and the name need not lead here.
+        // The certificate is checked against the name, which need not resolve to this machine.
         Some(name) => {
             let url = format!("https://{name}:{}", at.port());
             Access { url, address: Some(at), token, certificate: trusted }
@@ -201,7 +202,7 @@ fn access(address: SocketAddr, token: String, certificate: Option<&Said>, option
     }
 }
 
-/// Writes down how the service is reached. Where there is no room for that now it serves all the same, and it is tried again.
+/// Writes the access file. If the disk is full, the service starts anyway and retries in the background.
 fn tell(access: Access, home: PathBuf, log: Log) -> Result<Option<tokio::task::JoinHandle<()>>, ServeError> {
     let full = |error: &std::io::Error| {
         matches!(error.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)
@@ -252,7 +253,7 @@ async fn run(
     looking.abort();
     telling.inspect(tokio::task::JoinHandle::abort);
     signals.abort();
-    // What an agent has begun it ends: a few calls of the hypervisor. It gives up by itself what lasts.
+    // An agent finishes what it has begun, which is a few hypervisor calls. It aborts long ones by itself.
     let ended = tokio::task::spawn_blocking(move || agents.into_iter().all(|agent| agent.join().is_ok()));
     if !matches!(ended.await, Ok(true)) {
         (options.log)("an agent failed inside");
@@ -260,7 +261,7 @@ async fn run(
     Ok(())
 }
 
-/// Ends the service when it is told to.
+/// Starts the shutdown on a signal.
 async fn until_signalled(desk: Arc<Desk>) {
     match signals::ended().await {
         Ok(()) => {
@@ -272,7 +273,7 @@ async fn until_signalled(desk: Arc<Desk>) {
     }
 }
 
-/// Looks at the store now and then: events for watchers, silent agents.
+/// Periodically checks the store for new events and for silent agents.
 async fn look(desk: Arc<Desk>) {
     let mut listened = tokio::time::Instant::now();
     loop {
@@ -281,7 +282,7 @@ async fn look(desk: Arc<Desk>) {
         if listen {
             listened = tokio::time::Instant::now();
         }
-        // A failure is in the log already, and the next look may succeed.
+        // A failure is already logged, and the next check may succeed.
         let _ = desk
             .with(move |d| {
                 d.look_for_the_database();

@@ -1,5 +1,4 @@
-//! An agent's office in the same process: the store itself, and the desk.
-//! Not for other machines (`remote`).
+//! Control plane of an agent that runs in the service's process: uses the store and the shared state directly.
 
 use super::Office;
 use crate::desk::Desk;

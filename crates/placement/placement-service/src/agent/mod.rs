@@ -1,5 +1,5 @@
-//! The agent of one host: describes it, makes its virtual machines as intended, moves them when told, reports.
-//! Not what is intended: that is the store's; and not how it is done: the hypervisor's and `longma_placement::reconcile`'s.
+//! The agent of one host. It describes the host to the service, reconciles its virtual machines with the store, carries
+//! out moves, and reports.
 
 mod local;
 mod remote;
@@ -22,42 +22,43 @@ use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-/// A report waits so long for something to do.
+/// How long a report is held open to wait for work.
 const WAIT: Duration = Duration::from_secs(2);
-/// Everything is looked at as often as this, also if nothing is to do: somebody may have changed a domain by hand.
+/// Interval between full checks. They also run without work, because domains may be changed from outside.
 const LOOKING: Duration = Duration::from_secs(15);
-/// The host is described anew as often as this: CPUs and memory come and go.
+/// Interval at which the host's description is refreshed, since CPUs and memory may come and go.
 const DESCRIBING: Duration = Duration::from_secs(10);
-/// Whoever is at work says so as often as this: to start a large virtual machine takes minutes, and a silent agent's host takes nothing more.
+/// Interval of heartbeats during long operations. Starting a large virtual machine takes minutes, and the host of a
+/// silent agent accepts no virtual machines.
 const BEAT: Duration = Duration::from_secs(5);
-/// What has begun when the agent is to end has so long: a service manager kills what does not end.
+/// Time that operations in progress get at shutdown. A service manager kills a process that takes much longer.
 pub(crate) const ENDING: Duration = Duration::from_secs(6);
-/// An agent says what became of its last call within so long after that.
+/// Time to report the result of the last call after that.
 const LAST_WORDS: Duration = Duration::from_secs(2);
-/// Memory of each node that the host keeps for itself: an eighth, at most so much.
+/// Memory of each node reserved for the host: an eighth, but at most this many MiB.
 const KEPT_MIB: u64 = 2048;
 
-/// How a host is known.
+/// Where the description of a host comes from.
 #[derive(Clone, Debug)]
 pub enum Description {
-    /// Read from `/sys` and `/proc` under this folder, again and again.
+    /// Read from `/sys` and `/proc` below a directory, repeatedly.
     Read {
-        /// The folder: "/" for this machine.
+        /// The directory: "/" for this machine.
         root: PathBuf,
-        /// The host's name.
+        /// Name of the host.
         name: String,
-        /// CPUs that the host keeps for itself.
+        /// CPUs reserved for the host.
         reserved: CpuSet,
     },
-    /// Made up, and never changed.
+    /// A constant description of a simulated host.
     Fixed(Box<Host>),
 }
 
 impl Description {
-    /// The host now.
+    /// Returns the present description.
     ///
     /// # Errors
-    /// With the file that is missing or wrong.
+    /// If a file is missing or malformed; the message names it.
     pub fn host(&self) -> Result<Host, String> {
         match self {
             Self::Fixed(host) => Ok((**host).clone()),
@@ -77,29 +78,29 @@ impl Description {
     fn counters(&self) -> Option<Counters> {
         match self {
             Self::Fixed(_) => None,
-            // What cannot be read now is not reported; the description says what is missing.
+            // Unreadable counters are not reported here. The description reports missing files.
             Self::Read { root, .. } => counters(root).ok(),
         }
     }
 }
 
-/// A host of this machine, or one that is made up, with its hypervisor.
+/// A host served by an agent in the service's process, with its hypervisor.
 pub struct AllInOne {
-    /// How the host is known.
+    /// Where its description comes from.
     pub description: Description,
-    /// What drives its virtual machines.
+    /// Its hypervisor.
     pub hypervisor: Box<dyn Hypervisor>,
 }
 
-/// Where an agent reports to.
+/// An agent's connection to the service.
 trait Office: Send + Sync {
-    /// The store, or what stands for it.
+    /// The store, or its remote substitute.
     fn store(&self) -> &dyn Store;
-    /// Describes the host.
+    /// Registers the host or updates its description.
     fn describe(&self, host: &Host) -> Result<(), StoreError>;
-    /// Reports, and waits for what is to do.
+    /// Sends a report and waits for work.
     fn report(&self, host: &str, report: AgentReport) -> Result<AgentOrders, StoreError>;
-    /// When the agent is to end.
+    /// The shutdown deadline.
     fn ending(&self) -> &Ending;
 }
 
@@ -112,7 +113,7 @@ pub struct Agent {
     cpu_seconds: BTreeMap<VmId, (Instant, f64)>,
 }
 
-/// What an agent knows between two rounds.
+/// State kept between two rounds.
 struct Round {
     host: Host,
     described: Instant,
@@ -123,7 +124,7 @@ struct Round {
 }
 
 impl Agent {
-    /// One in the service's own process.
+    /// Creates an agent in the service's process.
     pub(crate) fn beside(desk: Arc<Desk>, runtime: tokio::runtime::Handle, host: AllInOne) -> Self {
         let log = desk.log.clone();
         let office = Arc::new(Local::new(desk, runtime, machine()));
@@ -132,7 +133,7 @@ impl Agent {
         Self { office, description, hypervisor, log, cpu_seconds: BTreeMap::new() }
     }
 
-    /// One that reaches its service over the network. It ends at SIGTERM and SIGINT.
+    /// Creates an agent that reaches its service over the network. It ends on SIGTERM and SIGINT.
     pub fn remote(
         client: Client,
         host: &str,
@@ -146,8 +147,8 @@ impl Agent {
         Self { office, description, hypervisor, log, cpu_seconds: BTreeMap::new() }
     }
 
-    /// Works until it is to end, and then ends what it has begun if that does not last: a call of its service or of the kernel may hang.
-    /// What fails is logged and tried again.
+    /// Runs until shutdown. Then finishes the operation in progress, or abandons it if a call of the service or the
+    /// kernel hangs. Failures are logged and retried.
     pub fn run(self) {
         let (office, log) = (self.office.clone(), self.log.clone());
         let (at_work, ended) = channel::<()>();
@@ -180,7 +181,7 @@ impl Agent {
                 (self.log)(&format!("the agent tries again: {problem}"));
                 said = problem;
             }
-            // From the beginning: the service may have been made anew.
+            // Start over, because the service may have been recreated.
             round = None;
             let until = Instant::now() + WAIT;
             while Instant::now() < until && !self.office.ending().has_begun() {
@@ -189,7 +190,7 @@ impl Agent {
         }
     }
 
-    /// Describes the host. A description that what is promised cannot be kept with is told, and the rest goes on.
+    /// Sends the host's description. If it conflicts with existing reservations, logs that and continues.
     fn describe(&self, host: &Host) -> Result<(), String> {
         match self.office.describe(host) {
             Err(error @ StoreError::Conflict { .. }) => {
@@ -221,7 +222,7 @@ impl Agent {
             }
             round.described = Instant::now();
         }
-        // Somebody waits for what was carried out: it is told before the next look.
+        // A client waits for the result of an order, so report it before the next full check.
         let has_done = !round.report.done.is_empty();
         if !has_done && round.looked.is_none_or(|at| at.elapsed() > LOOKING) {
             let _heard = self.heard(&round.host.name);
@@ -236,7 +237,7 @@ impl Agent {
         let report = std::mem::take(&mut round.report);
         let (problems, foreign) = (report.problems.clone(), report.foreign.clone());
         let orders = self.office.report(&round.host.name, report).map_err(|e| e.to_string())?;
-        // They stand until the next look.
+        // They stay valid until the next full check.
         (round.report.problems, round.report.foreign) = (problems, foreign);
         if orders.generation != round.generation {
             round.generation = orders.generation;
@@ -254,20 +255,20 @@ impl Agent {
         Ok(())
     }
 
-    /// Keeps the agent heard of for as long as the answer is held.
+    /// Sends heartbeats until the returned sender is dropped.
     fn heard(&self, host: &str) -> Sender<()> {
         let (held, released) = channel();
         let (office, host) = (self.office.clone(), host.to_string());
         std::thread::spawn(move || {
             while let Err(RecvTimeoutError::Timeout) = released.recv_timeout(BEAT) {
-                // Who is not heard is taken to be silent, as without this; the round's own report says why.
+                // If this fails, the agent counts as silent. The next regular report logs the reason.
                 let _ = office.report(&host, AgentReport { at_work: true, ..AgentReport::default() });
             }
         });
         held
     }
 
-    /// Makes everything as intended, and notes what is not.
+    /// Reconciles the host and audits it.
     fn look(&mut self, round: &mut Round) {
         round.looked = Some(Instant::now());
         let store = self.office.store();
@@ -284,7 +285,7 @@ impl Agent {
             }
         }
         if !round.report.problems.is_empty() {
-            // Sooner than usual, but not at once: what is refused now is refused a moment later.
+            // Check again sooner than usual. An immediate retry would most likely fail again.
             round.looked = Instant::now().checked_sub(LOOKING.saturating_sub(WAIT));
         }
         match audit(store, &mut *self.hypervisor, &round.host) {
@@ -294,7 +295,7 @@ impl Agent {
         round.report.vm_cpus = self.vm_cpus(&round.host);
     }
 
-    /// How many CPUs' time each virtual machine used since the last look.
+    /// CPU usage of each virtual machine since the last check, in CPUs.
     fn vm_cpus(&mut self, host: &Host) -> BTreeMap<VmId, f64> {
         let query = VmQuery { host: Some(host.name.clone()), ..VmQuery::default() };
         let vms: Vec<Vm> = self.office.store().vms(&query).unwrap_or_default();
@@ -305,7 +306,7 @@ impl Agent {
             let now = Instant::now();
             if let Some((at, before)) = self.cpu_seconds.get(&vm.id) {
                 let passed = now.duration_since(*at).as_secs_f64();
-                // A domain that was made again counts from zero.
+                // The counter restarts when a domain is created again.
                 if passed > 0.1 && seconds >= *before {
                     used.insert(vm.id, (seconds - before) / passed);
                 }
@@ -336,15 +337,15 @@ impl Agent {
     }
 }
 
-/// What tells this machine from a copy of it, and stays while it runs: the kernel's number of its start (random(4)). Without one, a number of
-/// this process.
+/// Identity of this machine, different from any copy of it and constant until reboot: the kernel's boot ID (random(4)).
+/// Falls back to the process ID.
 fn machine() -> String {
     let started = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let started: String = started.chars().filter(char::is_ascii_hexdigit).collect();
     if started.is_empty() { format!("process{}", std::process::id()) } else { started }
 }
 
-/// Begins at SIGTERM and SIGINT.
+/// A deadline that is set on SIGTERM or SIGINT.
 fn signalled(log: &Log) -> Ending {
     let ending = Ending::default();
     let (begun, log) = (ending.clone(), log.clone());

@@ -1,5 +1,5 @@
-//! An agent's office on another machine: the part of the store that an agent uses, over the API.
-//! Not a store: what an agent has no business with is refused here already.
+//! Control plane of an agent on another machine: implements the store operations that an agent needs through the API,
+//! and rejects all others.
 
 use super::Office;
 use crate::client::{Client, ClientError, part};

@@ -1,5 +1,5 @@
-//! What agents on other machines need: their host's virtual machines, changes of those, reports and orders.
-//! Not for people. An agent's token is for one host, and nothing of another can be seen or changed with it.
+//! Routes for agents on other machines: their host's virtual machines, state changes, reports and orders. An agent's
+//! token gives access to one host only.
 
 use super::{Asked, Body, Path};
 use crate::access::{Caller, Role};
@@ -15,8 +15,8 @@ use longma_placement::store::{StoreError, Vm, VmId, VmQuery};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Whether the caller is the agent of this host, and the only one: a token that was copied to another machine must not start there what
-/// runs here.
+/// Checks that the caller is the agent of this host, on the machine that manages it. A token copied to another machine
+/// must not start the same virtual machines there.
 async fn own_host(desk: &Arc<Desk>, caller: &Caller, host: &str, headers: &HeaderMap) -> Result<(), Refusal> {
     caller.must_be(&[Role::Agent])?;
     if caller.scope.as_deref() != Some(host) {
@@ -35,7 +35,7 @@ async fn own_host(desk: &Arc<Desk>, caller: &Caller, host: &str, headers: &Heade
     Err(Refusal::new(409, "another agent", SECOND_AGENT.into()))
 }
 
-/// Takes in what an agent says; answers when there is something to do, or the time is over.
+/// Accepts an agent's report. Answers when there is work or the wait time has passed.
 #[utoipa::path(post, path = "/v1/agents/{host}/report", tag = "agents", params(("host" = String, Path, description = "its host")),
     request_body = AgentReport, responses((status = 200, body = AgentOrders), (status = "4XX", body = Problem)))]
 pub(crate) async fn report(
@@ -59,7 +59,7 @@ pub(crate) async fn report(
     Ok(Json(desk.work(&host, generation, wait).await))
 }
 
-/// All virtual machines of the host.
+/// Lists all virtual machines of the host.
 #[utoipa::path(get, path = "/v1/agents/{host}/vms", tag = "agents", params(("host" = String, Path, description = "its host")),
     responses((status = 200, body = Vec<Vm>), (status = "4XX", body = Problem)))]
 pub(crate) async fn vms(
@@ -73,13 +73,14 @@ pub(crate) async fn vms(
     Ok(Json(desk.with(move |d| d.store.vms(&query)).await?))
 }
 
-/// When a virtual machine was asked for, if a domain says so.
+/// Creation time of a virtual machine as recorded by its domain.
 #[derive(serde::Deserialize)]
 pub(crate) struct Born {
     created_at: Option<i64>,
 }
 
-/// Whether a virtual machine of this number was ever made here: a domain that names another is another service's, and is left alone.
+/// Tells whether this database ever created a virtual machine with this ID. If not, its domain belongs to another
+/// service and is left alone.
 #[utoipa::path(get, path = "/v1/agents/{host}/made/{vm}", tag = "agents",
     params(("host" = String, Path, description = "its host"), ("vm" = i64, Path, description = "number"),
         ("created_at" = Option<i64>, Query, description = "when it was asked for, in seconds since 1970, if the domain says so")),
@@ -95,7 +96,8 @@ pub(crate) async fn made(
     Ok(Json(desk.with(move |d| d.store.has_made(vm, born.created_at)).await?))
 }
 
-/// The database's identity: domains name it, and one that names another is another service's, whatever its number.
+/// Returns the database's identity, which domains record. A domain with another identity belongs to another service,
+/// whatever its ID.
 #[utoipa::path(get, path = "/v1/agents/{host}/database", tag = "agents", params(("host" = String, Path, description = "its host")),
     responses((status = 200, body = String), (status = "4XX", body = Problem)))]
 pub(crate) async fn database(
@@ -108,7 +110,7 @@ pub(crate) async fn database(
     Ok(Json(desk.with(|d| d.store.identity()).await?))
 }
 
-/// Makes a change that an agent reports of one of its host's virtual machines, or of the host; the virtual machine after it.
+/// Applies a change to the host or to one of its virtual machines. Returns the virtual machine after the change.
 #[utoipa::path(post, path = "/v1/agents/{host}/changes", tag = "agents", params(("host" = String, Path, description = "its host")),
     request_body = AgentChange, responses((status = 200, body = Option<Vm>), (status = "4XX", body = Problem)))]
 pub(crate) async fn change(
@@ -126,7 +128,7 @@ pub(crate) async fn change(
         described.check().map_err(|e| Refusal::field("describe", e.to_string()))?;
     }
     let changed = desk.with(move |d| {
-        // Told as if there were none: an agent does not learn of other hosts' virtual machines.
+        // Report it as unknown, so that an agent learns nothing about other hosts' virtual machines.
         let own = |id| match d.store.vm(id) {
             Ok(vm) if vm.placement.as_ref().is_some_and(|p| p.host == host) => Ok(()),
             _ => Err(StoreError::Unknown { what: format!("virtual machine {id} on this host") }),
@@ -135,7 +137,8 @@ pub(crate) async fn change(
             AgentChange::Describe(described) => d.describe(&described).map(|()| None),
             AgentChange::Transition { vm, from, to, problem } => {
                 own(vm)?;
-                // A text of another machine: it is shown to people, and must not be a book.
+                // The text comes from another machine and is shown to users: strip control characters and limit its
+                // length.
                 let problem = problem.as_deref().map(plain);
                 d.store.transition(vm, from, to, problem.as_deref()).map(Some)
             }

@@ -1,6 +1,7 @@
-//! A JSON body becomes a value, or a refusal that names the field.
-//! Not what the fields may hold: that is the value's own matter.
-//! Source: RFC 8259; serde's data model, in which a list may stand for a structure, and JSON Schema, in which it may not.
+//! Parses JSON bodies. Errors name the field.
+//!
+//! Source: RFC 8259. serde accepts a list in place of a structure and JSON Schema does not; this module follows JSON
+//! Schema.
 
 use crate::desk::Desk;
 use crate::refusal::Refusal;
@@ -14,12 +15,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The longest body: the largest domain XML with room for its escapes.
+/// Maximum size of a body: the largest domain XML, with room for JSON escapes.
 pub(crate) const MOST_BYTES: usize = 1 << 20;
-/// A body must be here after so long.
+/// Timeout for receiving a body.
 pub(crate) const BODY_PATIENCE: Duration = Duration::from_secs(10);
 
-/// A JSON body: of the right kind, not too long, here in time, and without a field that is unknown.
+/// A JSON body with the right content type, within the limits of size and time, and without unknown fields.
 pub(crate) struct Body<T>(pub T);
 
 impl<T: DeserializeOwned + Serialize> FromRequest<Arc<Desk>> for Body<T> {
@@ -46,7 +47,7 @@ impl<T: DeserializeOwned + Serialize> FromRequest<Arc<Desk>> for Body<T> {
     }
 }
 
-/// A value from JSON; what is wrong is told with its place. `2.0` is the whole number 2, as it is to JSON Schema.
+/// Parses a value. Errors name the field. As in JSON Schema, `2.0` is accepted as the integer 2.
 pub(super) fn parse<T: DeserializeOwned + Serialize>(bytes: &[u8]) -> Result<T, Refusal> {
     if let Some(path) = key_given_twice(bytes) {
         return Err(Refusal::field(&path, "is given twice".into()));
@@ -61,18 +62,19 @@ pub(super) fn parse<T: DeserializeOwned + Serialize>(bytes: &[u8]) -> Result<T, 
     })
 }
 
-/// The path of a key that an object has twice. The library keeps the last one where it does not know the fields: in a value, in a map.
+/// Returns the path of a duplicate object key. Where the fields are not known in advance (in a map or a generic value),
+/// serde would keep the last one.
 pub fn key_given_twice(bytes: &[u8]) -> Option<String> {
     let mut text = serde_json::Deserializer::from_slice(bytes);
     let error = serde_path_to_error::deserialize::<_, KeysOnce>(&mut text).err()?;
-    // What is no JSON at all is told by whoever reads it.
+    // Invalid JSON is reported by the actual parser.
     error.inner().is_data().then(|| error.path().to_string())
 }
 
-/// JSON of any kind whose objects have each key once.
+/// Any JSON value whose objects have no duplicate keys.
 struct KeysOnce;
 
-/// What stands in the place of a value whose key was there before.
+/// Fails to deserialize, to report a duplicate key.
 struct Refused;
 
 impl<'de> Deserialize<'de> for Refused {
@@ -118,7 +120,7 @@ impl<'de> Visitor<'de> for KeysOnce {
     fn visit_map<A: MapAccess<'de>>(self, mut all: A) -> Result<Self, A::Error> {
         let mut keys = HashSet::new();
         while let Some(key) = all.next_key::<String>()? {
-            // It fails at the value, so that the key is part of the error's path.
+            // Fail at the value, so that the key is part of the error's path.
             if keys.insert(key) {
                 all.next_value::<Self>()?;
             } else {
@@ -129,11 +131,11 @@ impl<'de> Visitor<'de> for KeysOnce {
     }
 }
 
-/// Makes numbers whole that are so but for how they are written; whether there were any.
+/// Converts floating-point numbers with integral values to integers. Returns whether there were any.
 fn make_whole(value: &mut Value) -> bool {
     match value {
         Value::Number(number) if number.is_f64() => {
-            // Up to here every whole number is one of these, and is itself.
+            // Up to 2^53, every integer is represented exactly.
             let whole = number.as_f64().filter(|x| x.fract() == 0.0 && x.abs() <= (1u64 << 53) as f64);
             let Some(whole) = whole else { return false };
             *value = (whole as i64).into();
@@ -150,7 +152,7 @@ fn parse_strictly<T: DeserializeOwned + Serialize>(bytes: &[u8]) -> Result<T, Re
     let value: T = serde_path_to_error::deserialize(&mut text).map_err(|error| {
         let field = error.path().to_string();
         let inner = error.into_inner();
-        // The library calls a list in the place of a word a mistake of syntax.
+        // serde_json reports a list in place of an enum variant as a syntax error.
         match inner.is_data() || serde_json::from_slice::<IgnoredAny>(bytes).is_ok() {
             true if inner.is_data() => Refusal::field(&field, inner.to_string()),
             true => Refusal::field(&field, format!("is of another kind than it must be: {inner}")),
@@ -158,7 +160,8 @@ fn parse_strictly<T: DeserializeOwned + Serialize>(bytes: &[u8]) -> Result<T, Re
         }
     })?;
     text.end().map_err(|error| Refusal::new(400, "not JSON", error.to_string()))?;
-    // The library takes a list of a structure's fields for it. Where there is no list there is nothing to compare.
+    // serde accepts a list of a structure's fields in place of an object. Without any list in the text the check is
+    // unnecessary.
     if bytes.contains(&b'[') {
         let refused = |error: serde_json::Error| Refusal::new(400, "not JSON", error.to_string());
         let given: Value = serde_json::from_slice(bytes).map_err(refused)?;
@@ -170,7 +173,7 @@ fn parse_strictly<T: DeserializeOwned + Serialize>(bytes: &[u8]) -> Result<T, Re
     Ok(value)
 }
 
-/// Where a list was taken for an object.
+/// Path at which a list was accepted in place of an object.
 fn list_for_object(given: &Value, taken: &Value) -> Option<String> {
     let below = |place: String, given, taken| {
         let found = list_for_object(given, taken)?;
@@ -213,14 +216,14 @@ mod tests {
     fn a_key_that_is_given_twice_is_told_by_its_path() {
         let twice = |fields: &[u8]| {
             let problem = key_given_twice(fields);
-            // Read as a value, as a request is at first.
+            // Requests are first parsed as a generic value.
             assert_eq!(parse::<Value>(fields).is_err(), problem.is_some());
             problem
         };
         assert_eq!(twice(br#"{"name": "a", "vcpus": 1, "name": "b"}"#).as_deref(), Some("name"));
         let deep = br#"{"groups": [{"group": "a"}, {"group": "a", "level": "host", "group": "b"}]}"#;
         assert_eq!(twice(deep).as_deref(), Some("groups[1].group"));
-        // The same key by another spelling.
+        // The same key, spelled with an escape.
         assert_eq!(
             twice(br#"{"boot": {"disk": {"path": "/a", "p\u0061th": "/b"}}}"#).as_deref(),
             Some("boot.disk.path")

@@ -1,15 +1,15 @@
-//! The OpenAPI document: what the routes say of themselves, and what holds for all of them.
-//! Not the routes.
-//! Source: the OpenAPI Specification 3.1; RFC 9457 for the type of answers that refuse.
+//! Completes the OpenAPI document generated from the routes.
+//!
+//! Source: the OpenAPI Specification 3.1; RFC 9457 for error answers.
 
 use utoipa::openapi::schema::{KnownFormat, SchemaFormat, SchemaType, Type};
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::{ContentBuilder, OpenApi, Ref, RefOr, Response, ResponseBuilder, Schema};
 
-/// The type of a body that is a problem.
+/// Content type of error answers.
 const PROBLEM: &str = "application/problem+json";
 
-/// The document with its title, its tokens and the answers that every operation may give.
+/// Adds the title, the authentication scheme and the error answers common to all operations.
 pub(super) fn finished(mut document: OpenApi) -> OpenApi {
     document.info.title = "Longma placement".into();
     document.info.version = env!("CARGO_PKG_VERSION").into();
@@ -43,7 +43,7 @@ fn problem(says: &str) -> Response {
     ResponseBuilder::new().description(says).content(PROBLEM, body).build()
 }
 
-/// Gives whole numbers without a sign the bounds that they have: their formats are the signed ones'.
+/// Adds the bounds of unsigned integers, which their OpenAPI formats do not express.
 fn bounded(schema: &mut RefOr<Schema>) {
     let RefOr::T(schema) = schema else { return };
     match schema {

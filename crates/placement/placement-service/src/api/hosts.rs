@@ -1,5 +1,4 @@
-//! Hosts: how full, how busy, whether they take more; and how much of their memory is in pieces.
-//! Not how they are read: that is their agents'.
+//! Routes for hosts: usage, load, draining, and memory fragmentation.
 
 use super::{Asked, Path};
 use crate::access::{Caller, Role};
@@ -15,12 +14,12 @@ use serde::Deserialize;
 use std::sync::Arc;
 use utoipa::IntoParams;
 
-/// Hosts on a page, at most.
+/// Maximum number of hosts on a page.
 const MOST: usize = 1000;
 
 const OPERATORS: [Role; 2] = [Role::Admin, Role::Operator];
 
-/// Hosts as users see them.
+/// Converts hosts to the form shown to users.
 pub(super) async fn views(desk: &Arc<Desk>, stored: Vec<StoredHost>) -> Result<Vec<HostView>, Refusal> {
     let names: Vec<String> = stored.iter().map(|s| s.host.name.clone()).collect();
     let usage = desk.decider.ask(move |allocator| {
@@ -49,14 +48,14 @@ async fn view(desk: &Arc<Desk>, name: String) -> Result<HostView, Refusal> {
     views(desk, vec![stored]).await?.pop().ok_or_else(|| Refusal::unknown("such host"))
 }
 
-/// Which hosts are wanted.
+/// Paging parameters.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields, default)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct WhichHosts {
-    /// Only those whose names come after this one: `next` of the page before.
+    /// Only those whose names sort after this one: `next` of the previous page.
     after: String,
-    /// At most so many, 1 to 1000; 1000 if left out.
+    /// Maximum number of results, 1 to 1000; the default is 1000.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<usize>,
 }
@@ -77,7 +76,7 @@ pub(crate) async fn list(
     if which.after.contains('\0') {
         return Err(Refusal::new(400, "wrong query", "after: is no name of a host".into()));
     }
-    // One more says whether there is a next page.
+    // One extra row shows whether there is a next page.
     let mut stored = desk.with(move |d| d.store.hosts_after(&which.after, limit + 1)).await?;
     let next = (stored.len() > limit).then(|| stored[limit - 1].host.name.clone());
     stored.truncate(limit);
@@ -110,11 +109,11 @@ async fn set(
             d.store.vms(&VmQuery { host: Some(name), ..VmQuery::default() })
         })
         .await?;
-    // The scheduler's own memory follows: views ask it with all that the store has.
+    // `view` queries the scheduler after it has applied the store's changes.
     Ok(Json(Drained { host: view(&desk, host).await?, left }))
 }
 
-/// Lets a host take no more virtual machines; those that it has stay.
+/// Drains a host: it accepts no more virtual machines, and the present ones stay.
 #[utoipa::path(post, path = "/v1/hosts/{host}/drain", tag = "hosts", params(("host" = String, Path, description = "its name")),
     responses((status = 200, body = Drained), (status = "4XX", body = Problem)))]
 pub(crate) async fn drain(
@@ -125,7 +124,7 @@ pub(crate) async fn drain(
     set(desk, caller, host, HostStatus::Draining).await
 }
 
-/// Lets a host take virtual machines again.
+/// Makes a drained host accept virtual machines again.
 #[utoipa::path(post, path = "/v1/hosts/{host}/undrain", tag = "hosts", params(("host" = String, Path, description = "its name")),
     responses((status = 200, body = Drained), (status = "4XX", body = Problem)))]
 pub(crate) async fn undrain(
@@ -136,16 +135,16 @@ pub(crate) async fn undrain(
     set(desk, caller, host, HostStatus::Up).await
 }
 
-/// How long a plan may be.
+/// Limit of a plan.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields, default)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Most {
-    /// At most so many moves, 1 to 100; 10 if left out.
+    /// Maximum number of moves, 1 to 100; the default is 10.
     moves: Option<usize>,
 }
 
-/// Plans moves between the nodes of a host that make its free memory usable. Nothing is moved.
+/// Plans moves between the nodes of a host that make more of its free memory usable. Nothing is moved.
 #[utoipa::path(get, path = "/v1/hosts/{host}/defragmentation", tag = "hosts", params(("host" = String, Path, description = "its name"), Most),
     responses((status = 200, body = Defragmentation), (status = "4XX", body = Problem)))]
 pub(crate) async fn defragment(
@@ -163,7 +162,7 @@ pub(crate) async fn defragment(
             d.store.vms(&VmQuery { host: Some(name), ..VmQuery::default() })
         })
         .await?;
-    // A plan takes long: it is made with a copy, and decisions go on.
+    // Planning takes long, so it works on a copy of the scheduler while decisions continue.
     let scheduler = desk.decider.ask(|allocator| allocator.scheduler().clone()).await?;
     let made = tokio::task::spawn_blocking(move || {
         let plan = plan(&scheduler, &host, &vms, &COMMON_SIZES, moves);

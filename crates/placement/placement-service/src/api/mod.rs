@@ -1,6 +1,6 @@
-//! The REST API: routes, and what they have in common.
-//! Not what is done: that is the desk's, the scheduler's and the store's.
-//! Source: RFC 9110; RFC 9457 for answers that refuse.
+//! The REST API: routes, common extractors, authentication and logging.
+//!
+//! Source: RFC 9110; RFC 9457 for error answers.
 
 mod agent;
 mod body;
@@ -33,7 +33,7 @@ use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-/// The words after `?`.
+/// Query parameters.
 pub(crate) struct Asked<T>(pub T);
 
 impl<T: DeserializeOwned> FromRequestParts<Arc<Desk>> for Asked<T> {
@@ -45,7 +45,7 @@ impl<T: DeserializeOwned> FromRequestParts<Arc<Desk>> for Asked<T> {
     }
 }
 
-/// What a path names.
+/// Path parameters.
 pub(crate) struct Path<T>(pub T);
 
 impl<T: DeserializeOwned + Send> FromRequestParts<Arc<Desk>> for Path<T> {
@@ -66,7 +66,7 @@ impl FromRequestParts<Arc<Desk>> for Caller {
         let refused = |detail: &str| Refusal::new(401, "who are you?", detail.into());
         let header = parts.headers.get(AUTHORIZATION).and_then(|h| h.to_str().ok());
         let header = header.ok_or_else(|| refused("send the header `Authorization: Bearer TOKEN`"))?;
-        // A scheme's name is the same in upper and lower case (RFC 9110, 11.1).
+        // Scheme names are case-insensitive (RFC 9110, 11.1).
         let token = header.split_once(' ').filter(|(scheme, _)| scheme.eq_ignore_ascii_case("Bearer"));
         let token = token.map(|(_, token)| token.trim()).filter(|t| t.len() <= 256);
         let token = token.ok_or_else(|| refused("the header Authorization is not `Bearer TOKEN`"))?;
@@ -75,11 +75,11 @@ impl FromRequestParts<Arc<Desk>> for Caller {
     }
 }
 
-/// Whose connection it is.
+/// Address of the client.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Peer(pub SocketAddr);
 
-/// Counts every answer, and logs those that refuse.
+/// Counts every answer and logs errors.
 async fn account(State(desk): State<Arc<Desk>>, request: Request, next: Next) -> Response {
     let began = Instant::now();
     let (method, path) = (request.method().clone(), request.uri().path().to_string());
@@ -90,7 +90,7 @@ async fn account(State(desk): State<Arc<Desk>>, request: Request, next: Next) ->
     if status >= 400 {
         let why = response.extensions().get::<Problem>().map(|p| p.detail.clone()).unwrap_or_default();
         let peer = peer.map(|p| p.to_string()).unwrap_or_default();
-        // As Rust text: neither a path nor a detail can break out of its line.
+        // Debug format escapes control characters, so neither a path nor a detail can forge a log line.
         let path: String = path.chars().take(200).collect();
         (desk.log)(&format!("{status} {method} {path:?} from {peer}: {why:?}"));
     }

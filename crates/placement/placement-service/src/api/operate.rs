@@ -1,5 +1,4 @@
-//! What operators ask: alarms, why a request fits or not, what is not as intended, counters, whether the service lives.
-//! Not the answers' making: the library's `explain`, `audit` and `monitor`.
+//! Routes for operators: alarms, explanations, audits, metrics, health.
 
 use super::{Asked, Body};
 use crate::access::{Caller, Role};
@@ -17,18 +16,18 @@ use serde_json::Value;
 use std::sync::Arc;
 use utoipa::IntoParams;
 
-/// Which alarms are wanted.
+/// Filter parameters.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields, default)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct WhichAlarms {
-    /// Also those that are cleared.
+    /// Whether to include cleared alarms.
     all: bool,
-    /// At most so many, 1 to 1000; 100 if left out.
+    /// Maximum number of results, 1 to 1000; the default is 100.
     limit: Option<usize>,
 }
 
-/// Lists alarms, the newest first.
+/// Lists alarms, newest first.
 #[utoipa::path(get, path = "/v1/alarms", tag = "operation", params(WhichAlarms),
     responses((status = 200, body = Alarms), (status = "4XX", body = Problem)))]
 pub(crate) async fn alarms(
@@ -40,25 +39,25 @@ pub(crate) async fn alarms(
     let limit = which.limit.unwrap_or(100).clamp(1, 1000);
     let mut items = desk.with(move |d| d.store.alarms(!which.all, limit)).await?;
     if let Some(alarm) = desk.displaced() {
-        // It cannot be written down.
+        // This alarm is not in the store, because the database cannot be written.
         items.insert(0, alarm);
         items.truncate(limit);
     }
     Ok(Json(Alarms { items }))
 }
 
-/// How much of an explanation is wanted.
+/// Scope of an explanation.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields, default)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct HowMuch {
     /// Only this host.
     host: Option<String>,
-    /// At most so many hosts, 1 to 1000; 10 if left out. All are counted.
+    /// Maximum number of hosts to list, 1 to 1000; the default is 10. The counts cover all hosts.
     limit: Option<usize>,
 }
 
-/// Says where a request would fit and why not elsewhere, host by host and node by node; tenants are told the counts only.
+/// Explains which hosts and nodes a request fits on and why the others are rejected. Tenants get only the counts.
 #[utoipa::path(post, path = "/v1/explain", tag = "operation", request_body = Request, params(HowMuch),
     responses((status = 200, body = Explanation), (status = "4XX", body = Problem)))]
 pub(crate) async fn explain(
@@ -82,7 +81,7 @@ pub(crate) async fn explain(
     said.map(Json).map_err(|fields| Refusal::fields("the request is wrong", fields))
 }
 
-/// Which host is looked at.
+/// Scope of an audit.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields, default)]
 #[into_params(parameter_in = Query)]
@@ -91,7 +90,8 @@ pub(crate) struct OneHost {
     host: Option<String>,
 }
 
-/// Says what is not as intended: threads, memory, domains as agents saw them last, and the sums of the database.
+/// Lists differences from the intended state: threads, memory and domains as last reported by the agents, and the
+/// database's totals.
 #[utoipa::path(get, path = "/v1/audit", tag = "operation", params(OneHost),
     responses((status = 200, body = Audit), (status = "4XX", body = Problem)))]
 pub(crate) async fn audit(
@@ -121,7 +121,7 @@ pub(crate) async fn audit(
     Ok(Json(Audit { hosts: names.into_iter().map(audited).collect(), database }))
 }
 
-/// Counters for Prometheus.
+/// Returns metrics for Prometheus.
 #[utoipa::path(get, path = "/metrics", tag = "operation", responses((status = 200, body = String, content_type = "application/openmetrics-text"), (status = "4XX", body = Problem)))]
 pub(crate) async fn metrics(State(desk): State<Arc<Desk>>, caller: Caller) -> Result<Response, Refusal> {
     caller.must_be(&[Role::Admin, Role::Operator])?;
@@ -130,7 +130,7 @@ pub(crate) async fn metrics(State(desk): State<Arc<Desk>>, caller: Caller) -> Re
     Ok(([(CONTENT_TYPE, kind)], text).into_response())
 }
 
-/// Says whether the service answers and may write; needs no token.
+/// Reports whether the service is able to read and write. Requires no token.
 #[utoipa::path(get, path = "/healthz", tag = "operation", security(()),
     responses((status = 200, body = String, content_type = "text/plain"), (status = 503, body = Problem)))]
 pub(crate) async fn health(State(desk): State<Arc<Desk>>) -> Result<&'static str, Refusal> {

@@ -1,5 +1,4 @@
-//! Tokens and quotas: made, listed, removed by admins.
-//! Not what a role may do (`access`).
+//! Routes for tokens and quotas.
 
 use super::{Body, Path};
 use crate::access::{Caller, Role, digest, new_token};
@@ -13,7 +12,7 @@ use longma_placement::name::name_problem;
 use longma_placement::store::{Quota, Token};
 use std::sync::Arc;
 
-/// Lists tokens; not the tokens themselves, which nobody has but their bearers.
+/// Lists tokens by name, role and scope. The tokens themselves are not stored.
 #[utoipa::path(get, path = "/v1/tokens", tag = "access", responses((status = 200, body = Tokens), (status = "4XX", body = Problem)))]
 pub(crate) async fn list(State(desk): State<Arc<Desk>>, caller: Caller) -> Result<Json<Tokens>, Refusal> {
     caller.must_be(&[Role::Admin])?;
@@ -22,7 +21,7 @@ pub(crate) async fn list(State(desk): State<Arc<Desk>>, caller: Caller) -> Resul
     Ok(Json(Tokens { items: kept.into_iter().map(view).collect() }))
 }
 
-/// Makes a token; the answer is the only place where it is shown.
+/// Creates a token. It is shown only in this answer.
 #[utoipa::path(post, path = "/v1/tokens", tag = "access", request_body = NewToken,
     responses((status = 201, body = MadeToken), (status = "4XX", body = Problem)))]
 pub(crate) async fn create(
@@ -67,7 +66,7 @@ pub(crate) async fn create(
     Ok((StatusCode::CREATED, Json(MadeToken { name, token })))
 }
 
-/// Removes a token: who has it is refused from now on.
+/// Deletes a token. Requests with it are rejected from then on.
 #[utoipa::path(delete, path = "/v1/tokens/{name}", tag = "access", params(("name" = String, Path, description = "its name")),
     responses((status = 204), (status = "4XX", body = Problem)))]
 pub(crate) async fn remove(
@@ -91,7 +90,7 @@ pub(crate) async fn remove(
     if was.await? { Ok(StatusCode::NO_CONTENT) } else { Err(Refusal::unknown("token of this name")) }
 }
 
-/// Lists tenants with what they have and may have; a tenant sees itself.
+/// Lists tenants with their usage and quotas. A tenant sees only itself.
 #[utoipa::path(get, path = "/v1/tenants", tag = "access", responses((status = 200, body = Tenants), (status = "4XX", body = Problem)))]
 pub(crate) async fn tenants(State(desk): State<Arc<Desk>>, caller: Caller) -> Result<Json<Tenants>, Refusal> {
     let own = caller.tenant()?.map(str::to_string);
@@ -100,7 +99,7 @@ pub(crate) async fn tenants(State(desk): State<Arc<Desk>>, caller: Caller) -> Re
     Ok(Json(Tenants { items }))
 }
 
-/// Says how much a tenant may have; what it has already it keeps.
+/// Sets the quota of a tenant. Existing virtual machines above it are kept.
 #[utoipa::path(put, path = "/v1/tenants/{tenant}/quota", tag = "access", params(("tenant" = String, Path, description = "its name")),
     request_body = Quota, responses((status = 204), (status = "4XX", body = Problem)))]
 pub(crate) async fn set_quota(

@@ -1,6 +1,6 @@
-//! Virtual machines: asked for, listed, started, stopped, moved, deleted.
-//! Not what is done to them on a host: that is the agent's.
-//! Source: the draft "The Idempotency-Key HTTP Header Field" of the IETF's HTTPAPI group.
+//! Routes for virtual machines: create, list, start, stop, resize, move, delete.
+//!
+//! Source: the IETF HTTPAPI draft "The Idempotency-Key HTTP Header Field".
 
 use super::{Asked, Body, Path};
 use crate::access::{Caller, Role};
@@ -23,35 +23,35 @@ use std::sync::Arc;
 use std::time::Duration;
 use utoipa::IntoParams;
 
-/// Virtual machines on a page, at most.
+/// Maximum number of virtual machines on a page.
 const MOST: usize = 1000;
-/// How long a move is waited for.
+/// How long a request waits for a move.
 const MOVE_PATIENCE: Duration = Duration::from_secs(60);
 
-/// Which virtual machines are wanted.
+/// Filter and paging parameters.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields, default)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Which {
-    /// Only of this tenant.
+    /// Only those of this tenant.
     tenant: Option<String>,
-    /// Only on this host.
+    /// Only those on this host.
     host: Option<String>,
-    /// Also those that are deleted.
+    /// Whether to include deleted ones.
     deleted: bool,
-    /// Only those with a higher number: `next` of the page before.
+    /// Only those with a higher ID: `next` of the previous page.
     after: VmId,
-    /// At most so many, 1 to 1000; 100 if left out.
+    /// Maximum number of results, 1 to 1000; the default is 100.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<usize>,
 }
 
-/// Whose virtual machine of a name is meant.
+/// Disambiguates a name.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields, default)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Whose {
-    /// The tenant; for names only, as numbers are unique. A tenant's own if left out, else `default`.
+    /// Tenant that the name belongs to. Defaults to the caller's tenant, or to `default`.
     tenant: Option<String>,
 }
 
@@ -74,12 +74,12 @@ pub(crate) async fn list(
         Some(own) => Some(own.to_string()),
         None => which.tenant,
     };
-    // One more says whether there is a next page.
+    // One extra row shows whether there is a next page.
     let query =
         VmQuery { tenant, host: which.host, deleted: which.deleted, after: which.after, limit: limit + 1 };
     let all_hosts = caller.role != Role::Tenant;
     let listed = desk.with(move |d| {
-        // To a tenant a host that there is not is as one with nothing of its own.
+        // A tenant cannot tell an unknown host from a host without virtual machines of its own.
         query.host.as_ref().filter(|_| all_hosts).map(|name| d.store.host(name)).transpose()?;
         d.store.vms(&query)
     });
@@ -89,7 +89,7 @@ pub(crate) async fn list(
     Ok(Json(VmPage { items, next }))
 }
 
-/// The client's key, if it sent one.
+/// The client's idempotency key, if it sent one.
 fn key(headers: &HeaderMap) -> Result<Option<String>, Refusal> {
     let Some(key) = headers.get("idempotency-key") else { return Ok(None) };
     let key = key
@@ -101,7 +101,7 @@ fn key(headers: &HeaderMap) -> Result<Option<String>, Refusal> {
     Ok(Some(key.ok_or_else(wrong)?.to_string()))
 }
 
-/// What a tenant may not ask for: other tenants' images, and domain XML, which could name any file of the host.
+/// Rejects what tenants must not request: other tenants' images, and domain XML, which could name any file of the host.
 fn allowed(desk: &Desk, caller: &Caller, request: &Request) -> Result<(), Refusal> {
     let Some(tenant) = caller.tenant()? else { return Ok(()) };
     if request.tenant != tenant {
@@ -127,16 +127,16 @@ fn allowed(desk: &Desk, caller: &Caller, request: &Request) -> Result<(), Refusa
     }
 }
 
-/// A request from its body; the tenant is the caller's if it is left out.
+/// Builds a request from its body. The tenant defaults to the caller's.
 pub(super) fn request_of(caller: &Caller, mut body: Value) -> Result<Request, Refusal> {
     if let (Some(tenant), Some(object)) = (caller.tenant()?, body.as_object_mut()) {
         object.entry("tenant").or_insert_with(|| tenant.into());
     }
-    // Through text again: then a wrong field is told by its path.
+    // Parse from text again, so that errors have the path of the field.
     super::parse(body.to_string().as_bytes())
 }
 
-/// Asks for a virtual machine. It is reserved durably when this answers, and made soon after.
+/// Creates a virtual machine. The answer means that it is durably reserved; its domain is created soon afterwards.
 #[utoipa::path(post, path = "/v1/vms", tag = "virtual machines", request_body = Request,
     params(("Idempotency-Key" = Option<String>, Header, pattern = "^[!-~]{1,128}$", description = "a second request with the same key is answered as the first")),
     responses((status = 201, body = Vm, description = "reserved"), (status = 200, body = Vm, description = "it was reserved with this key before"),
@@ -168,7 +168,7 @@ pub(crate) async fn create(
     Ok((StatusCode::CREATED, [(LOCATION, location)], Json(vm)).into_response())
 }
 
-/// The virtual machine that a path names, if the caller may see it: who may not is told that there is none.
+/// Finds the virtual machine named by a path. One that the caller may not see does not exist for it.
 pub(super) async fn find(
     desk: &Arc<Desk>,
     caller: &Caller,
@@ -179,7 +179,7 @@ pub(super) async fn find(
     let asked = format!("virtual machine {}", name.chars().take(80).collect::<String>());
     let found = if !name.is_empty() && name.bytes().all(|b| b.is_ascii_digit()) {
         let id = name.parse::<VmId>().map_err(|_| Refusal::unknown(&asked))?;
-        // A tenant that is named is held to: a number is nobody's name.
+        // IDs are unique, but a tenant given in the query must still match.
         let of = whose.tenant;
         let vm = desk.with(move |d| d.store.vm(id)).await?;
         Some(vm).filter(|vm| of.is_none_or(|tenant| tenant == vm.request.tenant))
@@ -190,7 +190,7 @@ pub(super) async fn find(
     found.filter(|vm| caller.sees(vm)).ok_or_else(|| Refusal::unknown(&asked))
 }
 
-/// Shows a virtual machine, by number or by name.
+/// Shows a virtual machine, by ID or by name.
 #[utoipa::path(get, path = "/v1/vms/{vm}", tag = "virtual machines", params(("vm" = String, Path, description = "number or name"), Whose),
     responses((status = 200, body = Vm), (status = "4XX", body = Problem)))]
 pub(crate) async fn show(
@@ -213,7 +213,7 @@ async fn intend(
     let changed = desk.with(move |d| {
         let changed = d.set_intent(&vm, intent)?;
         if changed.state == VmState::Failed && intent == Intent::Run {
-            // What failed is tried again because its owner says so.
+            // Retry a failed virtual machine at its owner's request.
             let again = d.store.transition(vm.id, VmState::Failed, VmState::Creating, None)?;
             d.wake_host_of(&again);
             return Ok(again);
@@ -223,7 +223,7 @@ async fn intend(
     Ok(Json(changed.await?))
 }
 
-/// Says that a virtual machine is to run; one that failed is tried again.
+/// Starts a virtual machine. Retries one that failed.
 #[utoipa::path(post, path = "/v1/vms/{vm}/start", tag = "virtual machines", params(("vm" = String, Path, description = "number or name"), Whose),
     responses((status = 200, body = Vm), (status = "4XX", body = Problem)))]
 pub(crate) async fn start(
@@ -235,7 +235,7 @@ pub(crate) async fn start(
     intend(desk, caller, name, whose, Intent::Run).await
 }
 
-/// Says that a virtual machine is not to run; it keeps its place.
+/// Stops a virtual machine. It keeps its placement.
 #[utoipa::path(post, path = "/v1/vms/{vm}/stop", tag = "virtual machines", params(("vm" = String, Path, description = "number or name"), Whose),
     responses((status = 200, body = Vm), (status = "4XX", body = Problem)))]
 pub(crate) async fn stop(
@@ -247,7 +247,7 @@ pub(crate) async fn stop(
     intend(desk, caller, name, whose, Intent::Stop).await
 }
 
-/// Deletes a virtual machine; its place is free when its domain is gone.
+/// Deletes a virtual machine. Its resources are released when its domain is gone.
 #[utoipa::path(delete, path = "/v1/vms/{vm}", tag = "virtual machines", params(("vm" = String, Path, description = "number or name"), Whose),
     responses((status = 200, body = Vm), (status = "4XX", body = Problem)))]
 pub(crate) async fn delete(
@@ -259,7 +259,7 @@ pub(crate) async fn delete(
     intend(desk, caller, name, whose, Intent::Delete).await
 }
 
-/// Gives a stopped virtual machine another size, on its host.
+/// Resizes a stopped virtual machine on its host.
 #[utoipa::path(post, path = "/v1/vms/{vm}/resize", tag = "virtual machines", params(("vm" = String, Path, description = "number or name"), Whose),
     request_body = Resize, responses((status = 200, body = Vm), (status = "4XX", body = Problem)))]
 pub(crate) async fn resize(
@@ -283,7 +283,8 @@ pub(crate) async fn resize(
     Ok(Json(vm))
 }
 
-/// Why a virtual machine cannot move on its host; `forbidden` is where it would, were it not for its groups.
+/// Error for a virtual machine that cannot move on its host. `forbidden` is the placement that it would get without
+/// group rules.
 async fn no_target(
     desk: &Arc<Desk>,
     vm: Vm,
@@ -311,7 +312,7 @@ async fn no_target(
     Ok(Refusal::new(409, "no room", detail))
 }
 
-/// Moves a running virtual machine to other nodes of its host, live; answers when it is there, or when the move was undone.
+/// Moves a running virtual machine live to other nodes of its host. Answers when the move is complete or undone.
 #[utoipa::path(post, path = "/v1/vms/{vm}/rebind", tag = "virtual machines", params(("vm" = String, Path, description = "number or name"), Whose),
     request_body = Rebind, responses((status = 200, body = Vm), (status = "4XX", body = Problem), (status = 504, body = Problem)))]
 pub(crate) async fn rebind(

@@ -1,5 +1,5 @@
-//! Events as they happen, by server-sent events.
-//! Not their recording: that is the store's.
+//! Streams events as server-sent events.
+//!
 //! Source: the HTML standard, "Server-sent events".
 
 use super::Asked;
@@ -18,21 +18,21 @@ use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use utoipa::IntoParams;
 
-/// Watchers at once.
+/// Maximum number of watchers.
 const MOST: usize = 256;
-/// Watchers of one tenant, so that none shuts the others out.
+/// Maximum number of watchers of one tenant, so that no tenant can exclude the others.
 const MOST_OF_ONE: usize = 16;
-/// Events that are read at once.
+/// Number of events read per query.
 const TOGETHER: usize = 500;
 
-/// Who watches: how many of each tenant, and of operators together.
+/// Number of watchers of each tenant; operators count together under `None`.
 static WATCHERS: Mutex<BTreeMap<Option<String>, usize>> = Mutex::new(BTreeMap::new());
 
 fn watchers() -> MutexGuard<'static, BTreeMap<Option<String>, usize>> {
     WATCHERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// One of the watchers that there may be.
+/// A permit for one watcher.
 struct Seat(Option<String>);
 
 impl Seat {
@@ -64,12 +64,12 @@ impl Drop for Seat {
     }
 }
 
-/// From where on.
+/// Where to start.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields, default)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Since {
-    /// Number of the last event that is known; from now on if left out. The header Last-Event-ID says the same and counts more.
+    /// Number of the last known event; new events only if omitted. The header Last-Event-ID takes precedence.
     after: Option<i64>,
 }
 
@@ -82,7 +82,7 @@ struct Watcher {
 }
 
 impl Watcher {
-    /// Reads what came after the last event, without what the caller must not see.
+    /// Reads new events and drops those that the caller must not see.
     async fn read(&mut self) -> Result<(), Refusal> {
         let (after, caller) = (self.after, self.caller.clone());
         let found = self.desk.with(move |d| {
@@ -120,7 +120,7 @@ impl Watcher {
     }
 }
 
-/// Sends events as they happen; a tenant is sent its own virtual machines' only.
+/// Streams events as they happen. A tenant receives only events of its own virtual machines.
 #[utoipa::path(get, path = "/v1/watch", tag = "operation", params(Since),
     responses((status = 200, body = Watched, content_type = "text/event-stream"), (status = "4XX", body = Problem)))]
 pub(crate) async fn watch(

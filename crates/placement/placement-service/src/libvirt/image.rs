@@ -1,19 +1,20 @@
-//! Disk images before a guest gets them: none may lead to another file, for its former guest may have written what stands in it.
-//! Not what an operator's own template names.
-//! Source: QEMU's docs/interop/qcow2.txt: the header's backing file and its bit for an external data file.
+//! Checks disk images before they are attached. An image must not refer to another file, because a previous guest may
+//! have written its header. Images in an operator's template are not checked.
+//!
+//! Source: QEMU's docs/interop/qcow2.txt: backing file, and incompatible feature bit for an external data file.
 
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Component, Path};
 
-/// Bytes of the header that are looked at.
+/// Number of header bytes read.
 const HEADER_BYTES: usize = 80;
 const MAGIC: &[u8] = b"QFI\xfb";
-/// Of the features that a reader must know: the data are in another file.
+/// Incompatible feature bit: the data is in an external file.
 const EXTERNAL_DATA: u64 = 1 << 2;
 
-/// Whether an image of this format stands for itself.
+/// Checks that an image refers to no other file.
 ///
 /// # Errors
 /// What is wrong with it, and what to do.
@@ -24,7 +25,7 @@ pub(super) fn check(path: &Path, format: &str) -> Result<(), String> {
     if kind.is_symlink() {
         return Err(format!("its image {name} is a symbolic link: name the file that it leads to"));
     }
-    // Whoever may write a folder on the way could lead to any folder.
+    // A symbolic link in the path would let the owner of its directory redirect it anywhere.
     if let Some(link) = path.ancestors().skip(1).find(|folder| folder.is_symlink()) {
         return Err(format!(
             "its image {name} lies behind a symbolic link, {}: name the folder that it leads to (for tenants, with --images)",

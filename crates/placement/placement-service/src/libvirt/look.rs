@@ -1,7 +1,7 @@
-//! Looks at the virtual machines of a libvirt host, whoever made them: where their threads run, where their memory lies, what that costs,
-//! and the commands that mend it. Nothing is changed.
-//! Not the agent's care for its own virtual machines.
-//! Source: proc(5) for threads and numa_maps; the distances are the firmware's (ACPI SLIT), 10 = local.
+//! Inspects all running virtual machines of a libvirt host, whoever created them: where their threads and memory are,
+//! what remote accesses cost, and commands to improve that. Changes nothing.
+//!
+//! Source: proc(5) for threads and numa_maps; the firmware's distances (ACPI SLIT), where 10 is local.
 
 use super::process::{Thread, all_memory, of_domain, vcpu_threads};
 use super::virsh::Virsh;
@@ -12,33 +12,34 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-/// Less than this part of remote accesses is not worth a change.
+/// Fraction of remote accesses below which no change is suggested.
 const WORTH: f64 = 0.05;
-/// A node with this part of the memory is where the threads should be; otherwise the memory comes to the threads.
+/// If one node has at least this fraction of the memory, move the threads there; otherwise move the memory to the
+/// threads.
 const HOME: f64 = 0.75;
 
-/// A virtual machine as it runs.
+/// A running virtual machine.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Look {
-    /// The domain.
+    /// Domain name.
     pub domain: String,
-    /// QEMU's process.
+    /// Process ID of QEMU.
     pub pid: u32,
-    /// Virtual CPUs.
+    /// Number of virtual CPUs.
     pub vcpus: usize,
-    /// Part of the virtual CPUs' time by the node that they ran on.
+    /// Fraction of virtual CPU time by node.
     pub runs_on: BTreeMap<u32, f64>,
     /// Memory in MiB by node.
     pub memory_mib: BTreeMap<u32, u64>,
-    /// Part of the accesses to memory that go to another node, if all memory is used alike.
+    /// Fraction of memory accesses that are remote, if all memory is accessed equally often.
     pub remote: f64,
-    /// Cost of an access against a local one by the firmware's distances.
+    /// Mean cost of an access relative to a local one, by the firmware's distances.
     pub cost: f64,
-    /// Whether its threads may leave the node that they run on.
+    /// Whether its threads may leave the nodes that they run on.
     pub may_drift: bool,
-    /// Commands that mend it; empty if nothing is to be mended.
+    /// Commands that improve its locality; empty if none are needed.
     pub mend: Vec<String>,
-    /// Why these, or why none.
+    /// Reason for these commands, or for none.
     pub why: String,
 }
 
@@ -46,10 +47,10 @@ fn node_of(host: &Host, cpu: u32) -> Option<usize> {
     host.nodes.iter().position(|n| n.cpus().contains(cpu))
 }
 
-/// What is to be said of a virtual machine.
+/// Evaluates one virtual machine.
 fn judge(domain: &str, pid: u32, threads: &[Thread], memory_mib: BTreeMap<u32, u64>, host: &Host) -> Look {
     let busy: f64 = threads.iter().map(|t| t.ticks).sum();
-    // Who did nothing counts alike: it will run where it is.
+    // If all threads are idle, weigh them equally by the CPU they last ran on.
     let weight = |t: &Thread| if busy > 0.0 { t.ticks / busy } else { 1.0 / threads.len() as f64 };
     let mut runs_on: BTreeMap<u32, f64> = BTreeMap::new();
     for thread in threads {
@@ -93,7 +94,7 @@ fn judge(domain: &str, pid: u32, threads: &[Thread], memory_mib: BTreeMap<u32, u
     look
 }
 
-/// A word as a shell reads it.
+/// Quotes a word for a POSIX shell.
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | ',' | '/' | ':');
     if !word.is_empty() && word.chars().all(plain) {
@@ -134,7 +135,7 @@ fn advise(look: &mut Look, host: &Host) {
         ),
         (false, false) => format!("its threads run on node {home} mostly: its memory should come there"),
     };
-    // A name that begins as an option does is said to be none.
+    // A name that begins with a dash needs the explicit option.
     let dash = if look.domain.starts_with('-') { "--domain " } else { "" };
     let domain = format!("{dash}{}", quoted(&look.domain));
     let pin = |vcpu: usize| format!("virsh vcpupin {domain} {vcpu} {cpus} --live");
@@ -146,10 +147,10 @@ fn advise(look: &mut Look, host: &Host) {
     }
 }
 
-/// Looks at all virtual machines that run on the host under `root` by libvirt's list, for so long.
+/// Inspects all virtual machines in libvirt's list for the given interval. `sys` and `proc` are read below `root`.
 ///
 /// # Errors
-/// If libvirt does not answer, or the host cannot be read.
+/// If libvirt does not answer or the host cannot be read.
 pub fn look(uri: &str, root: &Path, interval: Duration) -> Result<Vec<Look>, HypervisorError> {
     let listed = Virsh::new(uri).run(&["list", "--name"]).map_err(|f| HypervisorError::Away(f.text()))?;
     let host = collect(root, "this").map_err(|e| HypervisorError::Away(e.to_string()))?;
@@ -166,7 +167,7 @@ pub fn look(uri: &str, root: &Path, interval: Duration) -> Result<Vec<Look>, Hyp
             thread.ticks = (thread.ticks - before.get(number).map_or(0.0, |b| b.ticks)).max(0.0);
         }
         let now: Vec<Thread> = now.into_values().collect();
-        // What cannot be read is told in `why`.
+        // Unreadable memory is reported in `why`.
         judge(name, *pid, &now, all_memory(root, *pid).unwrap_or_default(), &host)
     };
     Ok(running.iter().zip(before).map(look).collect())
@@ -233,7 +234,7 @@ mod tests {
         let found = vcpu_threads(folder.path(), 9);
         assert_eq!(found.keys().copied().collect::<Vec<_>>(), [0, 1]);
         assert_eq!(found[&1], Thread { ticks: 100.0, cpu: 11, allowed: "0-3".parse().unwrap() });
-        // Pinned to CPU 5 too, which is offline, and to where it is; somebody took the other one away.
+        // The first thread is also pinned to CPU 5, which is offline. The second thread was moved from outside.
         fs::create_dir_all(folder.path().join("sys/devices/system/cpu")).unwrap();
         fs::write(folder.path().join("sys/devices/system/cpu/online"), "0-4\n").unwrap();
         let pins: Vec<CpuSet> = ["0-3,5", "2"].iter().map(|list| list.parse().unwrap()).collect();

@@ -1,6 +1,8 @@
-//! libvirt behind the hypervisor's trait, driven by its own command `virsh`.
-//! Not a binding: the library's bindings for Rust pin other crates to old versions, and a child that hangs can be killed.
-//! Source: libvirt's manuals: virsh(1), "Domain XML format"; what can be changed live was tried with libvirt 9.0.
+//! A hypervisor implementation for libvirt, which runs the command `virsh`. A child process that hangs can be killed,
+//! and the Rust bindings of the library would pin other crates to old versions.
+//!
+//! Source: libvirt's manuals: virsh(1), "Domain XML format". Which properties can be changed live was tested with
+//! libvirt 9.0.
 
 mod domain;
 mod image;
@@ -20,31 +22,32 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use virsh::{Fault, Virsh};
 
-/// Why a text is no template of a domain, if it is none.
+/// Returns why a text is not a valid domain template.
 pub(crate) fn template_problem(xml: &str) -> Option<String> {
     domain::template(xml).err()
 }
 
-/// Domains that one call describes.
+/// Number of domains described by one virsh call.
 const TOGETHER: usize = 100;
-/// Starting allocates all of a virtual machine's memory.
+/// Timeout for starting, which allocates all memory of a virtual machine.
 const STARTING: Duration = Duration::from_secs(300);
-/// libvirt waits 15 s for QEMU to end before it kills it.
+/// Timeout for stopping. libvirt waits 15 s for QEMU to exit before it kills it.
 const STOPPING: Duration = Duration::from_secs(60);
-/// libvirt waits 5 s for a guest to let virtual CPUs go; one that does not is left alone for so long.
+/// How long to leave a guest alone after it did not release a virtual CPU. Each attempt blocks for 5 s.
 const ASKING_AGAIN: Duration = Duration::from_secs(300);
 
-/// What runs a virtual machine's instructions.
+/// How guest instructions are executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Virtualization {
-    /// The processor.
+    /// By the processor, with KVM.
     Kvm,
-    /// QEMU.
+    /// By QEMU's emulator.
     Software,
 }
 
 impl Virtualization {
-    /// KVM if `/dev/kvm` can be opened. There are hosts where it can and a guest hangs: then say so yourself.
+    /// KVM if `/dev/kvm` can be opened. On some hosts it can be opened but guests hang; the operator must then choose
+    /// explicitly.
     pub fn found() -> Self {
         let open = std::fs::OpenOptions::new().read(true).write(true).open("/dev/kvm");
         if open.is_ok() { Self::Kvm } else { Self::Software }
@@ -56,22 +59,22 @@ impl Virtualization {
 pub struct Libvirt {
     virsh: Virsh,
     virtualization: Virtualization,
-    /// Domains that did not get another number of virtual CPUs, and when.
+    /// Domains whose number of virtual CPUs could not be changed, and when that was tried.
     uncounted: BTreeMap<String, Instant>,
 }
 
 impl Libvirt {
-    /// Connects to the libvirt of this address: "qemu:///system".
+    /// Connects to libvirt at a URI such as "qemu:///system".
     ///
     /// # Errors
-    /// If there is no `virsh`, or no libvirt that answers.
+    /// If virsh is not installed or libvirt does not answer.
     pub fn connect(uri: &str, virtualization: Virtualization) -> Result<Self, HypervisorError> {
         let virsh = Virsh::new(uri);
         virsh.run(&["version", "--daemon"]).map_err(|fault| HypervisorError::Away(fault.text()))?;
         Ok(Self { virsh, virtualization, uncounted: BTreeMap::new() })
     }
 
-    /// Calls virsh about a domain; what `so_already` knows is no error.
+    /// Runs virsh for a domain. A fault for which `so_already` returns true counts as success.
     fn call(
         &self,
         what: &str,
@@ -86,8 +89,8 @@ impl Libvirt {
         }
     }
 
-    /// All domains with their XML. They are asked for by their numbers: a name may have spaces and quotes, begin with a dash, or be another
-    /// domain's number.
+    /// All domains with their XML. They are addressed by UUID: a name may contain spaces and quotes, begin with a dash,
+    /// or look like another domain's ID.
     fn found(&self) -> Result<(Vec<Found>, States), HypervisorError> {
         let call = ["list --all --uuid", STATES].join("; ");
         let text = self.virsh.run(&[&call]).map_err(|f| f.error("list domains"))?;
@@ -108,7 +111,8 @@ impl Libvirt {
         Ok((described.into_iter().map(found).collect(), states))
     }
 
-    /// The XML of several domains by one call: each takes long on a slow host. One that went meanwhile is left out.
+    /// Reads the XML of several domains with one call, because a call is slow on some hosts. Domains that have
+    /// disappeared are left out.
     fn xmls(&self, uuids: &[String]) -> Result<Vec<tree::Element>, HypervisorError> {
         let commands: Vec<String> = uuids.iter().map(|uuid| format!("dumpxml --domain {uuid}")).collect();
         let together = match self.virsh.run(&[&commands.join("; ")]) {
@@ -120,7 +124,7 @@ impl Libvirt {
             together.into_iter().map(|xml| (domain::uuid_of(&xml).to_string(), xml)).collect();
         let mut all = Vec::new();
         for uuid in uuids {
-            // One that went meanwhile, or cannot be read, is told by itself.
+            // If a domain has disappeared or its XML is invalid, query it on its own.
             all.extend(match described.remove(uuid) {
                 Some(xml) => Some(xml),
                 None => self.dump(uuid)?.filter(|xml| domain::uuid_of(xml) == uuid),
@@ -129,14 +133,14 @@ impl Libvirt {
         Ok(all)
     }
 
-    /// A domain as its XML, the kernel and libvirt's lists tell it.
+    /// State of a domain from its XML, the kernel and libvirt's lists.
     fn actual(&self, name: &str, xml: &tree::Element, states: &States) -> Result<Actual, HypervisorError> {
         let mut actual = actual(name, xml)?;
         let uuid = domain::uuid_of(xml);
         actual.transient = states.transient.iter().any(|one| one == uuid);
         if states.paused.iter().any(|one| one == uuid) {
             let said = self.virsh.run(&["domstate", "--domain", uuid, "--reason"]);
-            // It may have gone on, or have ended, meanwhile.
+            // It may have been resumed or stopped in the meantime.
             actual.paused = said.ok().and_then(|said| {
                 let reason = said.trim().strip_prefix("paused")?.trim();
                 Some(reason.trim_start_matches('(').trim_end_matches(')').to_string())
@@ -145,12 +149,12 @@ impl Libvirt {
         Ok(actual)
     }
 
-    /// The XML of the domain of a name, live if it runs; none if there is no such domain.
+    /// XML of the domain with this name, live if it runs; `None` if it does not exist.
     fn xml(&self, name: &str) -> Result<Option<tree::Element>, HypervisorError> {
         Ok(self.dump(name)?.filter(|xml| domain::name_of(xml) == name))
     }
 
-    /// The XML of a domain by what libvirt takes for its number or its name.
+    /// XML of the domain that virsh finds by this ID, UUID or name.
     fn dump(&self, domain: &str) -> Result<Option<tree::Element>, HypervisorError> {
         let what = format!("describe {domain}");
         match self.virsh.run(&["dumpxml", "--domain", domain]) {
@@ -164,21 +168,21 @@ impl Libvirt {
     }
 }
 
-/// A domain in libvirt's list, with its XML.
+/// A list entry with the domain's XML.
 type Found = (Listed, tree::Element);
 
-/// What a domain's XML does not say, of all domains; to be called together with others.
+/// Lists paused and transient domains, which the XML does not show. Appended to other commands.
 const STATES: &str =
     "echo /paused; list --state-paused --uuid; echo /transient; list --transient --uuid; echo /end";
 
-/// The numbers of domains that virsh printed, one a line; nothing else is put into a line of commands.
+/// UUIDs that virsh printed, one per line. Strict, because they become part of a command line.
 fn uuids(text: &str) -> Vec<String> {
     let digit = |byte: u8| byte.is_ascii_hexdigit() || byte == b'-';
     let lines = text.lines().map(str::trim).filter(|line| line.len() == 36 && line.bytes().all(digit));
     lines.map(str::to_string).collect()
 }
 
-/// The numbers of domains that are paused, and of those that end with their process.
+/// UUIDs of paused and of transient domains.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct States {
     paused: Vec<String>,
@@ -186,7 +190,7 @@ struct States {
 }
 
 impl States {
-    /// Those that [`STATES`] prints, and what was printed before; what comes after is not looked at.
+    /// Parses the output of [`STATES`]. Also returns the text before it, and ignores the text after it.
     fn read(text: &str) -> (&str, Self) {
         let (before, rest) = text.split_once("/paused").unwrap_or((text, ""));
         let (paused, rest) = rest.split_once("/transient").unwrap_or((rest, ""));
@@ -195,7 +199,7 @@ impl States {
     }
 }
 
-/// A domain as its XML and the kernel tell it.
+/// State of a domain from its XML and the kernel.
 fn actual(name: &str, xml: &tree::Element) -> Result<Actual, HypervisorError> {
     let mut actual = domain::actual(xml)
         .map_err(|why| HypervisorError::Refused { what: format!("describe {name}"), why })?;
@@ -203,7 +207,7 @@ fn actual(name: &str, xml: &tree::Element) -> Result<Actual, HypervisorError> {
         && let Some(pid) = process::of_domain(name)
     {
         let cells = domain::cell_bytes(xml);
-        // What cannot be seen (libvirt on another machine, no rights) is not compared.
+        // If the process is not visible (libvirt on another machine, insufficient rights), skip the comparison.
         actual.memory_mib = process::guest_memory(pid, &cells).unwrap_or_default();
         actual.strayed = process::strayed(Path::new("/"), pid, &actual.pins.vcpus);
         let strayed = process::strayed_io_threads(Path::new("/"), pid, &actual.io_threads);
@@ -248,7 +252,7 @@ impl Hypervisor for Libvirt {
     fn define(&mut self, wanted: &Domain) -> Result<(), HypervisorError> {
         let what = format!("define {}", wanted.name);
         let refused = |why: String| HypervisorError::Refused { what: what.clone(), why };
-        // A domain that is replaced keeps its number, by which libvirt and the guest know it.
+        // A redefined domain keeps its UUID, by which libvirt and the guest identify it.
         let uuid = match self.xml(&wanted.name)? {
             Some(xml) if domain::vm_of(&xml) != Some(wanted.vm) => {
                 return Err(refused("somebody else has a domain of this name: rename or undefine it".into()));
@@ -303,7 +307,7 @@ impl Hypervisor for Libvirt {
     }
 
     fn persist(&mut self, domain: &Domain) -> Result<(), HypervisorError> {
-        // With the same number it is the same domain, which goes on running.
+        // With the same UUID, libvirt redefines the domain without stopping it.
         self.define(domain)
     }
 
@@ -356,7 +360,7 @@ impl Hypervisor for Libvirt {
     fn bind_memory(&mut self, name: &str, nodes: &[u32]) -> Result<(), HypervisorError> {
         let set: CpuSet = nodes.iter().copied().collect();
         let list = set.to_string();
-        // The kernel moves the pages meanwhile: libvirt lets the cpuset do it.
+        // libvirt sets the cpuset, which makes the kernel migrate the pages during the call.
         let words = ["numatune", "--domain", name, "--nodeset", &list, "--live"];
         self.call(&format!("bind the memory of {name}"), &words, STARTING, never)
     }
@@ -365,7 +369,8 @@ impl Hypervisor for Libvirt {
         let what = format!("move the memory of {name}");
         let Some(pid) = process::of_domain(name) else { return Ok(()) };
         let Some(xml) = self.xml(name)? else { return Ok(()) };
-        // migrate_pages(2) knows processes and not virtual nodes: with several of those, the binding alone decides.
+        // migrate_pages(2) acts on whole processes. With several virtual nodes, only the binding determines their
+        // location.
         if domain::cell_bytes(&xml).len() != 1 || cell != 0 {
             return Ok(());
         }

@@ -1,12 +1,12 @@
-//! XML as a tree: read, changed, written. Every text and attribute is escaped by the XML library.
-//! Not libvirt's schema.
+//! A minimal XML tree that can be parsed, modified and written. The XML library escapes all text and attributes.
+//!
 //! Source: quick-xml's documentation.
 
 use quick_xml::escape::unescape;
 use quick_xml::events::{BytesEnd, BytesStart, BytesText, Event};
 use quick_xml::{Reader, Writer};
 
-/// Elements inside elements: libvirt's own reader takes 256, whoever writes them.
+/// Maximum nesting depth. libvirt's own parser allows 256.
 const DEEPEST: usize = 512;
 
 /// An element.
@@ -51,7 +51,7 @@ impl Element {
         self.children.iter().find(|c| c.name == name)
     }
 
-    /// The element at the end of a path.
+    /// Finds the element at the end of a path.
     pub fn at(&self, path: &[&str]) -> Option<&Element> {
         path.iter().try_fold(self, |element, name| element.child(name))
     }
@@ -60,7 +60,7 @@ impl Element {
         self.children.iter().filter(move |c| c.name == name)
     }
 
-    /// As text.
+    /// Serializes the element.
     pub fn write(&self) -> Result<String, String> {
         let mut writer = Writer::new_with_indent(Vec::new(), b' ', 2);
         self.write_to(&mut writer).map_err(|e| e.to_string())?;
@@ -97,7 +97,8 @@ fn element(start: &BytesStart<'_>) -> Result<Element, String> {
     Ok(element)
 }
 
-/// White space between elements is no text; what an element without others holds is kept to the letter: a name may end in a space.
+/// Drops white space between child elements. The text of a leaf element is kept exactly, because a name may end in a
+/// space.
 fn tidied(mut element: Element) -> Element {
     let trimmed = element.text.trim();
     if !element.children.is_empty() || trimmed.is_empty() {
@@ -106,7 +107,8 @@ fn tidied(mut element: Element) -> Element {
     element
 }
 
-/// The next document of several; none at the end. Without a document type, which could name files and make texts endless.
+/// Parses the next of several documents; `None` at the end. Document types are rejected, because they can name files
+/// and expand without bound.
 fn next(reader: &mut Reader<&[u8]>) -> Result<Option<Element>, String> {
     let mut open: Vec<Element> = Vec::new();
     loop {
@@ -138,7 +140,7 @@ fn next(reader: &mut Reader<&[u8]>) -> Result<Option<Element>, String> {
     }
 }
 
-/// Reads a document: one element.
+/// Parses a document with one root element.
 pub(super) fn parse(text: &str) -> Result<Element, String> {
     let mut reader = Reader::from_str(text);
     let root = next(&mut reader)?.ok_or("there is no element")?;
@@ -148,7 +150,7 @@ pub(super) fn parse(text: &str) -> Result<Element, String> {
     }
 }
 
-/// Reads documents one after another, up to the first that is none.
+/// Parses consecutive documents, up to the first invalid one.
 pub(super) fn parse_each(text: &str) -> Vec<Element> {
     let mut reader = Reader::from_str(text);
     std::iter::from_fn(|| next(&mut reader).ok().flatten()).collect()

@@ -1,5 +1,5 @@
-//! One child process for each call, with a time limit, in the C locale.
-//! Not what is called.
+//! Runs virsh in the C locale, as one child process per call, with a time limit.
+//!
 //! Source: virsh(1).
 
 use longma_placement::hypervisor::{Ending, HypervisorError};
@@ -9,24 +9,24 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long a call may take that should take a moment.
+/// Time limit of ordinary calls.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
-/// Longest output that is read of a child.
+/// Maximum size of a child's output in bytes.
 const LONGEST: u64 = 16 << 20;
 
-/// How libvirt is called.
+/// How to call virsh.
 #[derive(Clone, Debug)]
 pub(super) struct Virsh {
     uri: String,
     ending: Ending,
 }
 
-/// Why a call came to nothing.
+/// Why a call failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// There is no virsh, or it did not end in time.
+    /// virsh is not installed or did not finish in time.
     Gone(String),
-    /// What it said.
+    /// The error that virsh printed.
     Said(String),
 }
 
@@ -53,7 +53,7 @@ impl Fault {
         self.says(&["domain is not running"])
     }
 
-    /// As the trait knows it: away if libvirt itself cannot be reached, else a refusal.
+    /// Converts to the trait's error: `Away` if libvirt is unreachable, otherwise `Refused`.
     pub fn error(self, what: &str) -> HypervisorError {
         let away = [
             "failed to connect",
@@ -74,23 +74,23 @@ impl Virsh {
         Self { uri: uri.into(), ending: Ending::default() }
     }
 
-    /// Children that last beyond this ending are killed, and none are made after it.
+    /// Children that run past this deadline are killed, and none are started after it.
     pub fn heed(&mut self, ending: &Ending) {
         self.ending = ending.clone();
     }
 
-    /// What a call prints.
+    /// Runs virsh and returns its output.
     pub fn run(&self, words: &[&str]) -> Result<String, Fault> {
         self.run_for(words, None, PATIENCE)
     }
 
-    /// The same with something to read, and another limit.
+    /// Like [`Virsh::run`], with standard input and a time limit.
     pub fn run_for(&self, words: &[&str], input: Option<&str>, patience: Duration) -> Result<String, Fault> {
         let mut command = Command::new("virsh");
         command.args(["--quiet", "--connect", &self.uri]).args(words);
         command.env("LC_ALL", "C").stdout(Stdio::piped()).stderr(Stdio::piped());
         command.stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() });
-        // With whatever it starts, so that all of them can be killed.
+        // In its own process group, so that it can be killed together with its children.
         command.process_group(0);
         let gone = |why: String| Fault::Gone(format!("virsh: {why}"));
         if self.ending.is_over() {
@@ -98,7 +98,7 @@ impl Virsh {
         }
         let mut child = command.spawn().map_err(|e| gone(e.to_string()))?;
         let writer = child.stdin.take().zip(input.map(str::to_string)).map(|(mut to, text)| {
-            // A child that does not read it says why by its own means.
+            // Fails if the child does not read its input; it then reports an error itself.
             std::thread::spawn(move || to.write_all(text.as_bytes()))
         });
         let readers = (read(child.stdout.take()), read(child.stderr.take()));
@@ -130,14 +130,14 @@ fn read(from: Option<impl Read + Send + 'static>) -> std::thread::JoinHandle<Vec
     std::thread::spawn(move || {
         let mut bytes = Vec::new();
         if let Some(from) = from {
-            // What was read before a failure is all that there is.
+            // On an error, use what was read so far.
             let _ = from.take(LONGEST).read_to_end(&mut bytes);
         }
         bytes
     })
 }
 
-/// How a child ended; none if it was killed because the time was over.
+/// Waits for a child. Returns `None` if it was killed at the time limit.
 fn wait(child: &mut Child, patience: Duration, ending: &Ending) -> std::io::Result<Option<ExitStatus>> {
     let until = Instant::now() + patience;
     let mut pause = Duration::from_millis(1);
@@ -146,7 +146,7 @@ fn wait(child: &mut Child, patience: Duration, ending: &Ending) -> std::io::Resu
             return Ok(Some(status));
         }
         if Instant::now() > until || ending.is_over() {
-            // What it started itself may hold its output open.
+            // Its children may still hold the output pipe open.
             let _ = rustix::process::kill_process_group(Pid::from_child(child), Signal::KILL);
             child.kill()?;
             child.wait()?;

@@ -1,5 +1,5 @@
-//! What seldom happens to a service: CPUs go offline under virtual machines and come back, two machines say that they are one host.
-//! Not clocks that jump and disks that fill up: those need the command (`tests/placement_odd.py`).
+//! Rare events: CPUs go offline and return, and two machines claim to be the same host. `tests/placement_odd.py` covers
+//! clock jumps and full disks.
 
 use crate::service::*;
 use longma_placement::fake::FakeHypervisor;
@@ -17,7 +17,7 @@ use std::time::Duration;
 fn put(root: &Path, path: &str, text: &str) {
     let path = root.join(path);
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-    // Whoever reads meanwhile reads the old or the new.
+    // Replace the file atomically, so that concurrent readers see either version.
     let beside = path.with_extension("new");
     std::fs::write(&beside, text).unwrap();
     std::fs::rename(beside, path).unwrap();
@@ -27,7 +27,7 @@ fn set_online(root: &Path, cpus: &CpuSet) {
     put(root, "sys/devices/system/cpu/online", &cpus.to_string());
 }
 
-/// What Linux shows of a machine of two nodes with four CPUs each.
+/// The files of a Linux machine with two nodes of four CPUs each.
 fn tree(root: &Path) {
     for (node, cpus) in [(0, "0-3"), (1, "4-7")] {
         let folder = format!("sys/devices/system/node/node{node}");
@@ -63,7 +63,7 @@ fn a_host_whose_cpus_got_other_numbers_takes_nothing_more_until_what_was_promise
     let body = |name: &str| json!({ "name": name, "vcpus": 2, "memory_mib": 1024, "cpu": "exclusive" });
     service.admin.post::<Vm>("/v1/vms", None, &body("db")).unwrap();
     until("it runs", || service.admin.get::<Vm>("/v1/vms/db").unwrap().state == VmState::Running);
-    // Its CPUs are the other node's now.
+    // The CPUs have moved to the other node.
     for (node, cpus) in [(0, "4-7"), (1, "0-3")] {
         put(folder.path(), &format!("sys/devices/system/node/node{node}/cpulist"), cpus);
     }
@@ -103,7 +103,7 @@ fn a_virtual_machine_leaves_a_cpu_that_goes_offline_and_nobody_else_gets_it() {
     assert!(events.to_string().contains("host-lost"), "it was raised: {events}");
     let view: HostView = service.admin.get("/v1/hosts/h1").unwrap();
     assert_eq!(view.nodes.iter().map(|n| n.cpus).sum::<u32>(), 7);
-    // All that is left can be had, but for the last CPU, which is the host's and the emulators'.
+    // All remaining CPUs can be dedicated except the last one, which is left for the host and emulators.
     let large =
         |vcpus| json!({ "name": format!("n{vcpus}"), "vcpus": vcpus, "memory_mib": 64, "cpu": "exclusive" });
     assert!(service.admin.post::<Vm>("/v1/vms", None, &large(3)).is_ok());
@@ -141,7 +141,7 @@ fn without_room_elsewhere_an_alarm_stands_until_the_cpu_is_back() {
     assert!(view.problems.is_empty(), "{:?}", view.problems);
 }
 
-/// A hypervisor that takes long to start a domain, as one that first allocates all of its memory.
+/// A hypervisor that takes long to start a domain, like one that allocates all memory first.
 struct Slow(FakeHypervisor);
 
 impl Hypervisor for Slow {
@@ -216,7 +216,7 @@ fn an_agent_on_a_copy_of_a_machine_is_refused_while_the_first_is_there() {
     until("it runs", || service.admin.get::<Vm>("/v1/vms/a").unwrap().state == VmState::Running);
     start(&second, "two");
     until("an alarm is raised", || standing(&service, "second-agent").is_some());
-    // It keeps trying, and starts nothing of what runs on the first.
+    // The second agent keeps trying, but starts none of the first one's virtual machines.
     std::thread::sleep(Duration::from_secs(4));
     assert!(second.domains().is_empty(), "the same disk twice");
     assert!(first.domains()["longma-1"].running);

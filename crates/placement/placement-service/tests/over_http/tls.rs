@@ -1,5 +1,4 @@
-//! Certificates as people have them: for a host's name, signed by somebody, expired, of the wrong kind.
-//! Not what TLS itself does: that is rustls's.
+//! Certificates found in practice: issued for a host name, signed by a CA, expired, of the wrong kind.
 
 use crate::service::*;
 use longma_placement::Policy;
@@ -56,7 +55,7 @@ fn a_client_beside_the_service_knows_it_by_the_name_that_its_certificate_has() {
     let service = service_with(Wishes { tls, ..Wishes::default() });
     assert!(service.access.url.starts_with("https://placement.example:"), "{}", service.access.url);
     asks(&service.access).unwrap();
-    // Checked it is: under any other name it is not taken.
+    // The certificate is checked: under any other name it is rejected.
     let url = format!("https://{}", service.access.address.unwrap());
     let why = untrusted(&Access { url, address: None, ..service.access.clone() });
     assert!(why.contains("another name"), "{why}");
@@ -73,7 +72,7 @@ fn a_chain_is_followed_from_wherever_it_is_trusted() {
     let tls = Some(files(folder.path(), &(leaf.clone() + &by_root), &key));
     let service = service_with(Wishes { tls, ..Wishes::default() });
     asks(&service.access).unwrap();
-    // The authority's own, after another one that has nothing to do with it.
+    // The issuer's certificate, after an unrelated one.
     let other = params("other").self_signed(&KeyPair::generate().unwrap()).unwrap();
     let file = folder.path().join("root.pem");
     std::fs::write(&file, other.pem() + &root.pem()).unwrap();
