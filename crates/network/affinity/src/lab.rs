@@ -1,9 +1,10 @@
-//! A laboratory on one host: two network namespaces joined by a veth pair, with iperf3's server in one of them.
-//! Not a real network: both ends share the host's cores and caches.
-//! Source: unshare(2), network_namespaces(7), veth(4).
+//! A testbed on one host: two network namespaces connected by a veth pair, with an iperf3 server in one of them. Both
+//! ends share the host's cores and caches.
 //!
-//! Nothing of it has a name outside: each namespace belongs to a process that ends with this one, and the kernel takes the namespaces and
-//! the pair away with it. So nothing is left even after SIGKILL.
+//! The namespaces have no names. Each one belongs to a helper process that ends with this process, and the kernel then
+//! removes the namespaces and the pair. Nothing is left over, even after SIGKILL.
+//!
+//! Source: unshare(2), network_namespaces(7), veth(4).
 
 use crate::child::{self, ChildError, Running, Start, how_it_ended};
 use crate::cpus::CpuSet;
@@ -13,20 +14,20 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// The receiver's interface.
+/// Name of the receiver's interface.
 pub const RECEIVER: &str = "lab-receive";
-/// The sender's interface.
+/// Name of the sender's interface.
 const SENDER: &str = "lab-send";
-/// The sender's address, of the block for benchmarks (RFC 2544).
+/// Address of the sender, from the block for benchmarks (RFC 2544).
 pub const SERVER_ADDRESS: &str = "198.18.0.1";
 const RECEIVER_ADDRESS: &str = "198.18.0.2";
-/// iperf3's port.
+/// Port of the iperf3 server.
 pub const PORT: u16 = 5201;
 const PREPARE_LIMIT: Duration = Duration::from_secs(10);
-/// How much later than its peer this process may hear of the server's end.
+/// How much later than its peer this process may notice the server's end.
 const NOTICE: Duration = Duration::from_millis(200);
 
-/// The laboratory; dropped, it is gone.
+/// The testbed. It is removed when dropped.
 pub struct Lab {
     receiver: Namespace,
     sender: Namespace,
@@ -34,30 +35,30 @@ pub struct Lab {
     server_start: Start,
 }
 
-/// Why there is no laboratory.
+/// Why the testbed cannot be set up or used.
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
-    /// A namespace cannot be made.
+    /// A namespace cannot be created.
     #[error("cannot make a network namespace ({0}): this needs root, or CAP_SYS_ADMIN and CAP_NET_ADMIN")]
     Namespace(io::Error),
-    /// A program is missing that keeps one.
+    /// The helper program is missing.
     #[error("cannot keep a network namespace: there is no `{HOLDER}` in PATH")]
     NoHolder,
-    /// A command that sets it up failed.
+    /// A setup command failed.
     #[error(transparent)]
     Child(#[from] ChildError),
     /// The server does not listen.
     #[error("iperf3's server does not listen after {} s", PREPARE_LIMIT.as_secs())]
     Silent,
-    /// A process that it consists of has ended.
+    /// A helper process or the server has ended.
     #[error("{0}")]
     Ended(String),
 }
 
-/// What waits in a namespace until its input ends.
+/// A program that waits for the end of its input, to keep a namespace alive.
 const HOLDER: &str = "cat";
 
-/// A network namespace, with a /sys of its own, that lives as long as a process which does nothing.
+/// A network namespace with its own /sys. It lives as long as its idle helper process.
 struct Namespace {
     holder: Child,
 }
@@ -69,13 +70,13 @@ impl Namespace {
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
         let prepare = move || {
             child::die_with(parent)?;
-            // SAFETY: system calls with constants and texts that end in zero.
+            // SAFETY: system calls with constants and zero-terminated strings.
             unsafe {
                 child::check(libc::unshare(libc::CLONE_NEWNET | libc::CLONE_NEWNS))?;
                 let none = std::ptr::null();
                 let private = libc::MS_REC | libc::MS_PRIVATE;
                 child::check(libc::mount(none, c"/".as_ptr(), none, private, none.cast()))?;
-                // The namespace's own interfaces are seen through a /sys that is mounted in it.
+                // A sysfs mounted in the namespace shows its interfaces.
                 child::check(libc::mount(
                     c"sysfs".as_ptr(),
                     c"/sys".as_ptr(),
@@ -85,7 +86,8 @@ impl Namespace {
                 ))
             }
         };
-        // SAFETY: between fork and exec only system calls are made, and nothing is allocated but an error, on failure.
+        // SAFETY: between fork and exec the closure only makes system calls. It allocates nothing, except an error on
+        // failure.
         let holder = unsafe { command.pre_exec(prepare) }.spawn().map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => LabError::NoHolder,
             _ => LabError::Namespace(error),
@@ -97,7 +99,7 @@ impl Namespace {
         self.holder.id()
     }
 
-    /// What has become of the process that keeps it, in words, if it has ended.
+    /// If the helper process has ended, describes how.
     fn ended(&mut self, whose: &str) -> Option<String> {
         let status = self.holder.try_wait().ok()??;
         Some(format!(
@@ -122,10 +124,10 @@ impl Drop for Namespace {
 }
 
 impl Lab {
-    /// Sets it up with the sender on `cpus`, for at most `limit`.
+    /// Sets up the testbed with the sender on `cpus`. The server runs for at most `limit`.
     ///
     /// # Errors
-    /// Without the rights, or without `ip` or `iperf3`.
+    /// If permissions are missing, or `ip` or `iperf3` is not installed.
     pub fn build(cpus: CpuSet, mtu: u32, limit: Duration) -> Result<Self, LabError> {
         let (receiver, sender) = (Namespace::new()?, Namespace::new()?);
         let (here, there) = (receiver.id().to_string(), sender.id().to_string());
@@ -154,7 +156,7 @@ impl Lab {
         let begin = Instant::now();
         let tcp = format!("proc/{}/net/tcp", self.sender.id());
         let tcp6 = format!("{tcp}6");
-        // Local address and state, as /proc/net/tcp has them: 0A is LISTEN.
+        // Local address and state in /proc/net/tcp: 0A is LISTEN.
         let port = format!(":{PORT:04X} ");
         let listens = |file: &str| {
             let table = Tree::live().read(file).unwrap_or_default();
@@ -177,29 +179,29 @@ impl Lab {
         Some(format!("the lab's server (`iperf3`, process {}) {}", self.server.id(), how_it_ended(status)))
     }
 
-    /// Which of the processes that it cannot do without have ended, and how, in words; none if it is whole but for its server.
+    /// Describes which helper processes have ended; `None` if both run. The server is not checked.
     pub fn gone(&mut self) -> Option<String> {
         let ended = [self.receiver.ended("receiver"), self.sender.ended("sender")];
         let ended: Vec<String> = ended.into_iter().flatten().collect();
         (!ended.is_empty()).then(|| format!("the lab is gone: {}", ended.join("; ")))
     }
 
-    /// Starts the server again, for one that a run which failed has left busy; says how it has ended if it had.
+    /// Restarts the server, which a failed run may have left busy. If the server had ended, returns how.
     ///
     /// # Errors
-    /// If it does not come up, or the lab is gone.
+    /// If the server does not start, or a helper process has ended.
     pub fn restart_server(&mut self) -> Result<Option<String>, LabError> {
         if let Some(words) = self.gone() {
             return Err(LabError::Ended(words));
         }
-        // The load hears of its end a little earlier than this process.
+        // The load notices the server's end slightly earlier than this process.
         let begin = Instant::now();
         let mut ended = self.server_ended();
         while ended.is_none() && begin.elapsed() < NOTICE {
             std::thread::sleep(Duration::from_millis(10));
             ended = self.server_ended();
         }
-        // The old one must give its port back first.
+        // The old server must release its port first.
         let placeholder = Start::new(&["true"], PREPARE_LIMIT).spawn()?;
         drop(std::mem::replace(&mut self.server, placeholder));
         self.server = self.server_start.spawn()?;
@@ -207,12 +209,12 @@ impl Lab {
         Ok(ended.map(|words| format!("{words} and is started again")))
     }
 
-    /// The process whose network namespace the receiver is in.
+    /// Process ID of the receiver namespace's helper.
     pub fn receiver(&self) -> u32 {
         self.receiver.id()
     }
 
-    /// The host as the receiver's namespace shows it.
+    /// The host as seen from the receiver's namespace.
     pub fn host(&self) -> Tree {
         Tree::of_child(self.receiver.id())
     }

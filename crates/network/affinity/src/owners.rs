@@ -1,25 +1,26 @@
-//! Which process has a socket open, and under which descriptor: found in /proc, remembered, and looked for again only when it must be.
-//! Not which of its threads reads it: that is `watch`.
+//! Finds the process and descriptor that have a socket open, from /proc. Results are cached and revalidated. `watch`
+//! finds the thread that reads the socket.
+//!
 //! Source: proc(5) (/proc/PID/fd: `socket:[INODE]`).
 
 use crate::host::Host;
 use std::collections::{BTreeSet, HashMap};
 
-/// A process and its descriptor of a socket.
+/// A process with its descriptor of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owner {
-    /// The process.
+    /// Process ID.
     pub process: u32,
-    /// The descriptor.
+    /// Descriptor.
     pub descriptor: u32,
 }
 
-/// Looks after which a socket that nobody was found to have is looked for again: it may be the kernel's, or another container's.
+/// Number of lookups after which an unfound socket is searched again. It may belong to the kernel or another container.
 const PATIENCE: u32 = 10;
-/// Processes whose descriptors are read in one look, at most: the rest follows in the next ones.
+/// Maximum number of processes searched in one lookup. The others follow in later lookups.
 const MOST_PROCESSES: usize = 4096;
 
-/// What is known of owners.
+/// Cache of socket owners.
 #[derive(Default)]
 pub struct Owners {
     known: HashMap<u32, Owner>,
@@ -27,7 +28,7 @@ pub struct Owners {
 }
 
 impl Owners {
-    /// The owners of these sockets, as far as they are found.
+    /// Returns the owners of these sockets, as far as they are found.
     pub fn of(&mut self, host: &dyn Host, inodes: &[u32]) -> HashMap<u32, Owner> {
         let wanted: BTreeSet<u32> = inodes.iter().copied().filter(|inode| *inode != 0).collect();
         self.absent.retain(|inode, looks| {
@@ -40,9 +41,9 @@ impl Owners {
         };
         let mut missing: BTreeSet<u32> =
             wanted.iter().copied().filter(|inode| is_missing(self, inode)).collect();
-        // Who has one connection often opens the next.
+        // A process with one connection often opens the next one too.
         let familiar: BTreeSet<u32> = self.known.values().map(|owner| owner.process).collect();
-        // A list of all processes is costly, and mostly nobody is missing.
+        // Listing all processes is costly and usually unnecessary.
         let others: Vec<u32> = match missing.is_empty() {
             true => Vec::new(),
             false => {
@@ -50,7 +51,7 @@ impl Owners {
                 all.filter(|process| !familiar.contains(process)).collect()
             }
         };
-        // The youngest have the newest connections.
+        // The youngest processes have the newest connections.
         for process in familiar.into_iter().chain(others.into_iter().rev()).take(MOST_PROCESSES) {
             if missing.is_empty() {
                 break;
@@ -106,7 +107,7 @@ mod tests {
             (Owner { process: 7, descriptor: 3 }, Owner { process: 9, descriptor: 5 })
         );
         assert_eq!(found.len(), 2);
-        // The descriptor was passed on to another process.
+        // The descriptor was passed to another process.
         host.remove("proc/7/fd/3");
         host.put("proc/8/fd/6", "-> socket:[100]");
         assert_eq!(owners.of(&host, &[100, 101, 102])[&100], Owner { process: 8, descriptor: 6 });

@@ -1,6 +1,8 @@
-//! What is to be known and mended before a sweep, so that its runs can be compared: each finding with what to do about it.
-//! Not the mending: nothing is changed here.
-//! Source: Hanford et al. 2014 check the set-up before each sweep; Linux Documentation/networking/scaling.rst; perf_event_open(2).
+//! Checks a host before a sweep for conditions that would prevent it or distort its results. Each finding comes with
+//! advice. Changes nothing.
+//!
+//! Source: Hanford et al. 2014 check the setup before each sweep; Linux Documentation/networking/scaling.rst;
+//! perf_event_open(2).
 
 mod means;
 
@@ -13,26 +15,26 @@ use crate::setting::{Interface, Setting};
 use crate::steering::Steering;
 use serde::Serialize;
 
-/// How much a finding matters.
+/// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Weight {
-    /// As it should be.
+    /// No problem.
     Good,
-    /// Good to know: something is missing or unusual, and the rest works.
+    /// Worth knowing; does not affect the results.
     Note,
-    /// Runs will be disturbed or not comparable.
+    /// Results will be disturbed or not comparable.
     Disturbs,
-    /// There can be no sweep.
+    /// A sweep is impossible.
     Prevents,
 }
 
-/// One thing that was looked at.
+/// Result of one check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// What was looked at.
+    /// What was checked.
     pub subject: &'static str,
-    /// How much it matters.
+    /// Severity.
     pub weight: Weight,
     /// What was found.
     pub found: String,
@@ -40,11 +42,11 @@ pub struct Finding {
     pub advice: Option<String>,
 }
 
-/// Programs that move interrupts on their own.
+/// Programs that change interrupt affinity.
 const MOVERS: [&str; 3] = ["irqbalance", "tuned", "irqd"];
-/// Parts of the host's CPUs that other load may take.
+/// Acceptable load by other programs, as a fraction of all CPUs.
 const MOST_LOAD: f64 = 0.1;
-/// Steal that spoils runs.
+/// Acceptable steal time, as a fraction.
 const MOST_STEAL: f64 = 0.01;
 
 struct Findings(Vec<Finding>);
@@ -65,7 +67,8 @@ impl Findings {
     }
 }
 
-/// Looks at everything, at one interface or, if none is named, only at the host. `idle` is an interval in which no load of ours ran.
+/// Checks the host and, if given, one interface. `idle` is a pair of readings around an interval without load from this
+/// program.
 pub fn check(
     host: &dyn Host,
     interface: Option<&Interface>,
@@ -80,7 +83,7 @@ pub fn check(
     scheduler(host, &mut findings);
     if let Some((before, after)) = idle {
         load(before, after, &mut findings);
-        // Of a recorded tree nobody asks what this system allows.
+        // For a recorded tree, the capabilities of this system are irrelevant.
         means::look(host, &mut findings);
     }
     counters(host, &mut findings);
@@ -106,7 +109,7 @@ pub fn check(
     findings.0
 }
 
-/// Nothing but trouble is told: elsewhere it goes without saying.
+/// Reports only problems.
 fn namespace(host: &dyn Host, findings: &mut Findings) {
     if let Some(what) = host.strange_sys() {
         findings.bad(
@@ -176,7 +179,7 @@ fn processors(host: &dyn Host, findings: &mut Findings) {
     }
 }
 
-/// The CPUs that this process may run on; none if the kernel does not say.
+/// CPUs that this process may run on; `None` if the kernel does not report them.
 pub fn allowed(host: &dyn Host) -> Option<CpuSet> {
     let status = host.read("proc/self/status").ok()?;
     status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")?.trim().parse().ok())
@@ -188,7 +191,7 @@ fn movers(host: &dyn Host, findings: &mut Findings) {
     let names = processes.filter_map(|process| host.read(&format!("proc/{process}/comm")).ok());
     let found: std::collections::BTreeSet<String> =
         names.filter(|name| MOVERS.contains(&name.as_str())).collect();
-    // The first process is always there: who does not see it does not see those of others.
+    // Process 1 always exists. If it is invisible, so are other users' processes.
     if found.is_empty() && host.read("proc/1/comm").is_err() {
         let advice = "look as root, or where /proc is mounted without hidepid; `systemctl status irqbalance` says it too";
         let words = "not to be seen: /proc does not show the processes of others";
@@ -304,7 +307,7 @@ fn counters(host: &dyn Host, findings: &mut Findings) {
     }
 }
 
-/// Which transmit queue a CPU sends through (XPS): by CPU, or by the receive queue that a flow comes in by.
+/// How CPUs are mapped to transmit queues (XPS): by CPU, or by the flow's receive queue.
 fn transmission(host: &dyn Host, nic: &Nic, findings: &mut Findings) {
     let queue = |number: &u32| {
         let cpus = Setting::Xps { interface: nic.name.clone(), queue: *number }.read(host).ok();

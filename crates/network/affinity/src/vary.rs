@@ -1,6 +1,8 @@
-//! What a sweep varies besides the pair: offloads, rings, delays and packet sizes of the interface, and how packets are handed on.
-//! Not how a setting is written or put back: those are `setting` and `journal`.
-//! Source: ethtool(8); Linux Documentation/networking/scaling.rst (RFS, XPS), networking/napi.rst (threads, busy polling).
+//! Parameters that a sweep varies in addition to the pair: offloads, ring sizes, delays and MTU of the interface, and
+//! packet steering.
+//!
+//! Source: ethtool(8); Linux Documentation/networking/scaling.rst (RFS, XPS), networking/napi.rst (threads, busy
+//! polling).
 
 mod idle;
 
@@ -16,50 +18,50 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-/// Bytes of a packet that no interface goes beyond: the kernel has them as a signed number (net/core/dev.c, dev_validate_mtu).
+/// Maximum MTU of any interface. The kernel stores it in a signed integer (net/core/dev.c, dev_validate_mtu).
 pub const MOST_MTU: u64 = i32::MAX as u64;
 
-/// Something that is varied, by the name that it has on the command line.
+/// A parameter, by its name on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Knob {
     /// Generic receive offload: 0 or 1.
     Gro,
-    /// Large receive offload in the NIC: 0 or 1.
+    /// Large receive offload in hardware: 0 or 1.
     Lro,
-    /// TCP segmentation in the NIC: 0 or 1.
+    /// TCP segmentation offload in hardware: 0 or 1.
     Tso,
     /// Generic segmentation offload: 0 or 1.
     Gso,
-    /// Descriptors of a receive ring.
+    /// Number of descriptors in a receive ring.
     RxRing,
-    /// Microseconds that a receive interrupt may be held back.
+    /// Microseconds that a receive interrupt may be delayed.
     RxUsecs,
-    /// Bytes of a packet.
+    /// MTU in bytes.
     Mtu,
-    /// Whether the interface's queues are seen to by threads instead of softirq: 0 or 1.
+    /// Whether threads instead of softirqs poll the interface's queues (threaded NAPI): 0 or 1.
     Threaded,
-    /// Microseconds that a program's read or poll looks for packets itself, for the whole host.
+    /// Microseconds of busy polling in a read or poll, for the whole host.
     BusyPoll,
-    /// Entries of the host's flow table (RFS); each receive queue gets its part of them. For the whole host.
+    /// Number of entries in the host's flow table (RFS), divided among the receive queues. For the whole host.
     Rfs,
-    /// The CPUs that send through each transmit queue (XPS), as a mask.
+    /// CPUs that send through each transmit queue (XPS), as a mask.
     Xps,
 }
 
-/// A value of everything that is varied.
+/// A value for each varied parameter.
 pub type Variant = BTreeMap<Knob, u64>;
 
-/// One knob and the values that it takes, the usual one first.
+/// A parameter and its values, the default first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Variation {
-    /// What is varied.
+    /// The parameter.
     pub knob: Knob,
-    /// Its values.
+    /// The values.
     pub values: Vec<u64>,
 }
 
-/// A text that names no variation.
+/// A text that is not a valid variation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{}` is no NAME=VALUE,VALUE... with whole numbers, for xps with masks of CPUs (hexadecimal) such as ff; names: {}",
@@ -75,7 +77,7 @@ fn names() -> String {
 }
 
 impl Knob {
-    /// Every knob.
+    /// All parameters.
     pub const ALL: [Knob; 11] = [
         Self::Gro,
         Self::Lro,
@@ -90,7 +92,7 @@ impl Knob {
         Self::Xps,
     ];
 
-    /// Its name, unit included where it has one.
+    /// Name, with the unit if it has one.
     fn word(self) -> &'static str {
         match self {
             Self::Gro => "gro",
@@ -107,12 +109,12 @@ impl Knob {
         }
     }
 
-    /// Whether it is on or off, and takes 0 and 1 only.
+    /// Returns whether it is on or off and only takes 0 and 1.
     fn is_switch(self) -> bool {
         matches!(self, Self::Gro | Self::Lro | Self::Tso | Self::Gso | Self::Threaded)
     }
 
-    /// The values that it can have on any interface, in its own unit: no kernel takes others.
+    /// The range that any kernel accepts, in the parameter's own unit.
     pub fn range(self) -> RangeInclusive<u64> {
         let signed = i32::MAX as u64;
         match self {
@@ -127,28 +129,28 @@ impl Knob {
         }
     }
 
-    /// Whether it is the whole host's and not the interface's.
+    /// Returns whether it applies to the whole host instead of the interface.
     pub fn is_of_host(self) -> bool {
         matches!(self, Self::BusyPoll | Self::Rfs)
     }
 
-    /// A value as it is written: a mask in hexadecimal, as the kernel has it.
+    /// Formats a value. A mask is hexadecimal, as in the kernel's files.
     pub fn shown(self, value: u64) -> String {
         if self == Self::Xps { format!("{value:x}") } else { value.to_string() }
     }
 
-    /// What [`Knob::shown`] writes; a mask may have 0x before it.
+    /// Parses what [`Knob::shown`] writes. A mask may start with 0x.
     fn value(self, text: &str) -> Option<u64> {
         if self != Self::Xps {
             return text.parse().ok();
         }
         let digits = text.strip_prefix("0x").unwrap_or(text);
-        // A sign is no digit of a mask.
+        // from_str_radix accepts a sign, which a mask must not have.
         let is_mask = digits.chars().all(|digit| digit.is_ascii_hexdigit());
         u64::from_str_radix(digits, 16).ok().filter(|_| is_mask)
     }
 
-    /// The settings that give it `value` on `nic`, each with its text.
+    /// The settings and texts that give it `value` on `nic`.
     pub fn settings(self, nic: &Nic, value: u64) -> Vec<(Setting, String)> {
         let interface = || -> Interface { nic.name.clone() };
         let driver = |fact| vec![(Setting::Driver { interface: interface(), fact }, value.to_string())];
@@ -213,7 +215,7 @@ impl FromStr for Variation {
     }
 }
 
-/// Every combination, that of the first values first; one without any knob if nothing is varied.
+/// All combinations, the one of the first values first. One empty variant if there are no variations.
 pub fn variants(variations: &[Variation]) -> Vec<Variant> {
     variations.iter().fold(vec![Variant::new()], |variants, variation| {
         let with = |variant: &Variant, value: u64| {
@@ -228,7 +230,7 @@ pub fn variants(variations: &[Variation]) -> Vec<Variant> {
     })
 }
 
-/// The first value that `nic` cannot be given, with what it can, as far as the host tells before it is tried.
+/// Describes the first value that exceeds the limits of `nic`, as far as the host reports them.
 pub fn beyond(host: &dyn Host, nic: &Nic, variants: &[Variant]) -> Option<String> {
     let name = &nic.name;
     let is_beyond = |(knob, value): (&Knob, &u64)| match knob {
@@ -246,7 +248,7 @@ pub fn beyond(host: &dyn Host, nic: &Nic, variants: &[Variant]) -> Option<String
     variants.iter().flatten().find_map(is_beyond)
 }
 
-/// A variant for people: `gro=0 mtu=1500`.
+/// Formats a variant: `gro=0 mtu=1500`.
 pub fn words(variant: &Variant) -> String {
     variant.iter().map(|(knob, value)| format!("{knob}={}", knob.shown(*value))).collect::<Vec<_>>().join(" ")
 }

@@ -1,4 +1,4 @@
-//! A host of two sockets as a recorded tree: what is read of it, what is advised, what is missing.
+//! Tests on the recorded tree of a two-socket host: what is read, recommended and reported as missing.
 
 use longma_affinity::advice::candidates;
 use longma_affinity::host::{Host, Tree};
@@ -15,7 +15,8 @@ fn put(root: &Path, path: &str, text: &str) {
     std::fs::write(path, text).unwrap();
 }
 
-/// Eight CPUs in two sockets, CPU 7 offline; a 40 Gb/s NIC on the second with two receive queues, each with an interrupt.
+/// Eight CPUs in two sockets, CPU 7 offline. A 40 Gb/s NIC on the second socket with two receive queues, each with an
+/// interrupt.
 fn host() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path();
@@ -102,6 +103,6 @@ fn what_the_host_lacks_is_said_and_does_not_prevent_a_sweep() {
     assert_eq!(weight("steering"), Some(Weight::Good));
     assert_eq!(weight("NUMA node"), Some(Weight::Good));
     let prevents = findings.iter().filter(|finding| finding.weight == Weight::Prevents);
-    // Whether this test runs as root is not the tree's matter.
+    // Whether the test runs as root does not depend on the tree.
     assert!(prevents.into_iter().all(|finding| finding.subject == "rights"), "{findings:?}");
 }

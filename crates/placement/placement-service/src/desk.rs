@@ -224,7 +224,6 @@ impl Desk {
         }
     }
 
-
     /// Reloads all tokens.
     pub fn refresh_tokens(&self) -> Result<(), StoreError> {
         let all = self.store.tokens()?;
@@ -261,7 +260,6 @@ impl Desk {
             (_, false) => self.with(Desk::refresh_tokens).await.is_ok() && known(self).0,
         }
     }
-
 
     /// Calls `look` with the in-memory state of a host, creating it if necessary.
     pub fn host<T>(&self, name: &str, look: impl FnOnce(&mut HostDesk) -> T) -> T {
@@ -459,7 +457,6 @@ impl Desk {
         Ok(())
     }
 
-
     /// Checks that the database file is in place, and logs a change.
     pub fn look_for_the_database(&self) {
         let mut since = locked(&self.displaced);
@@ -483,7 +480,6 @@ impl Desk {
         let (host, kind) = ("-".into(), "database-moved".into());
         Some(Alarm { host, node: None, kind, value: 1.0, raised_at, cleared_at: None })
     }
-
 
     /// Records what the owner wants and notifies the host's agent.
     pub fn set_intent(&self, vm: &Vm, intent: Intent) -> Result<Vm, StoreError> {

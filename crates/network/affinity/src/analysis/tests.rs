@@ -1,4 +1,4 @@
-//! The analysis of made-up sweeps of the published host.
+//! Tests of the analysis on synthetic sweeps of the published host.
 
 use super::*;
 use crate::counters::{CpuShares, HardwareCounts, KernelCounts};
@@ -9,7 +9,7 @@ use crate::steering::Steering;
 use crate::sweep::Header;
 use longma_topology::Machine;
 
-/// A sweep of all 144 pairs, three times, with rates and shares by class.
+/// A sweep of all 144 pairs, three times, with rates and CPU shares by class.
 fn results(rate: impl Fn(Class) -> f64, shares: impl Fn(Class) -> (f64, f64)) -> Results {
     let places = of_machine(&Machine::open("sandybridge-2x6").unwrap());
     let name = || "eth0".parse().unwrap();
@@ -119,7 +119,7 @@ fn classes_have_means_over_their_pairs_and_their_own_limits() {
     assert_eq!(analysis.best().unwrap().class, Class::SharedCache);
 }
 
-/// Pairs 0,1 and 1,0 of runs 10, 10, 1; 0,0 of 5, 5, 8; 1,1 of 6, 6, 9.
+/// Pairs 0,1 and 1,0 have runs 10, 10, 1; pair 0,0 has 5, 5, 8; pair 1,1 has 6, 6, 9.
 #[test]
 fn a_class_has_the_mean_of_its_pairs_medians() {
     let mut results = results(|_| 1.0, |_| (0.1, 0.1));

@@ -1,5 +1,4 @@
-//! What a host counted while a load ran: by the kernel, always; by the hardware, where it counts.
-//! Not the load's own rate: that is `load`.
+//! Counters read around a load: the kernel's, and the hardware's where available.
 
 mod hardware;
 mod kernel;

@@ -1,21 +1,23 @@
-//! Threads that have inherited their CPUs from one that was bound: taken over, so that they are put back too, and forgotten when they end.
-//! Source: sched_setaffinity(2): what fork and clone begin has the CPUs of who called them.
+//! Handles threads that inherited the affinity of a thread bound by the journal: adds them to the journal, so that they
+//! are restored too, and drops them when they end.
+//!
+//! Source: sched_setaffinity(2): a child of fork or clone inherits its parent's affinity.
 
 use super::{Change, Journal, JournalError, Line};
 use crate::setting::Setting;
 use crate::threads;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-/// A file with more lines than this, and more than four for each change, is written anew.
+/// Minimum number of lines for compaction, in addition to more than four lines per change.
 const MANY_LINES: usize = 1024;
 
-/// What a process's threads may hand on: the CPUs before, and those that they were bound to.
+/// Affinities that a process's threads may have inherited: each original value with the values written.
 type Heritage = Vec<(String, Vec<String>)>;
 
 impl Journal<'_> {
-    /// Takes over the threads that were begun by threads which are bound here, and have inherited their CPUs. Threads of the same process and
-    /// those of its children are found, as long as the process lives. Threads that have ended are forgotten: there is nothing of them to put
-    /// back.
+    /// Records threads that inherited their affinity from threads bound by this journal. It finds threads of the same
+    /// process and of its children, as long as the process lives. Threads that have ended are dropped, since they need
+    /// no restoration.
     ///
     /// # Errors
     /// If the journal cannot be written.
@@ -28,7 +30,7 @@ impl Journal<'_> {
                     continue;
                 }
                 known.insert(change.setting.clone());
-                // What it had before is nobody's heritage.
+                // A thread with the original affinity has inherited nothing from the change.
                 let differs = |ours: &&String| !change.setting.means_same(ours, &change.original);
                 let ours: Vec<String> = change.ours.iter().filter(differs).cloned().collect();
                 processes.entry(process).or_default().push((change.original.clone(), ours));
@@ -65,13 +67,13 @@ impl Journal<'_> {
         Ok(())
     }
 
-    /// Whether a process's number is another process's than the one that had a thread which began at `started`: what begins later than its own
-    /// thread is another.
+    /// Returns whether a process ID was reused since a thread of the original process started at `started`: the new
+    /// process started later.
     fn is_another(&self, process: u32, started: u64) -> bool {
         threads::stat(self.host, process, process).is_some_and(|first| first.started > started)
     }
 
-    /// What is to be put back of a thread, if its CPUs are of what it may have inherited.
+    /// The journal line for a thread whose affinity may be inherited.
     fn heir(&self, setting: Setting, thread: u32, heritage: &Heritage) -> Option<Line> {
         let found = self.host.thread_cpus(thread).ok()?.to_string();
         let is_of = |(_, ours): &&(String, Vec<String>)| ours.iter().any(|of| setting.means_same(of, &found));

@@ -1,4 +1,4 @@
-//! Journals on a made-up host: crashes at every byte, a second writer, refusals.
+//! Tests of the journal on a simulated host: crashes at every byte, a second writer, rejected writes.
 
 use super::*;
 use crate::fake::FakeHost;
@@ -59,7 +59,7 @@ fn a_journal_that_is_dropped_puts_all_back() {
     assert_eq!(Journal::recover(&path, &host, false).unwrap(), None);
 }
 
-/// The journal and the files after every step that a writer can die at: between a line and its deed, and after the deed.
+/// The journal and the files at every point where a writer can die: between journaling and writing, and after writing.
 fn states() -> Vec<(Vec<u8>, BTreeMap<String, String>)> {
     let (host, (_folder, path)) = (host(), folder());
     let mut journal = Journal::begin(&path, &host).unwrap();
@@ -77,7 +77,7 @@ fn states() -> Vec<(Vec<u8>, BTreeMap<String, String>)> {
         let text = std::fs::read(&path).unwrap();
         states.extend([(text.clone(), before), (text, host.all())]);
     }
-    // Dead, not dropped.
+    // Simulates a kill: the journal must not be dropped.
     std::mem::forget(journal);
     states
 }
@@ -101,7 +101,8 @@ fn after_a_death_at_any_step_everything_is_put_back() {
 #[test]
 fn a_line_that_was_being_written_counts_for_nothing_at_any_length() {
     let states = states();
-    // Between the second change and the third, the third's line in parts, which is counted when it is whole.
+    // Between the second and the third change, with the third line written partially. A line counts once it is
+    // complete.
     let (before, files) = &states[3];
     let after = &states[4].0;
     for length in before.len()..after.len() {
@@ -153,7 +154,7 @@ fn a_damaged_middle_is_an_error_and_changes_nothing() {
     assert_eq!(again.all(), files);
 }
 
-/// A host in the middle of the changes of [`states`], and its journal.
+/// A host amid the changes of [`states`], with its journal.
 fn left(text: &[u8], files: &BTreeMap<String, String>) -> (FakeHost, tempfile::TempDir, PathBuf) {
     let (again, (folder, path)) = (host(), folder());
     files.iter().for_each(|(path, value)| again.put(path, value));
@@ -214,7 +215,7 @@ fn a_journal_of_another_form_is_refused_and_kept() {
     }
 }
 
-/// An interface with a number, and what a sweep set of it; the journal's own process is dead.
+/// An interface with an index and some changes; the writer has died.
 fn numbered() -> (FakeHost, tempfile::TempDir, PathBuf) {
     let (host, (folder, path)) = (host(), folder());
     host.put("sys/class/net/eth0/ifindex", "7");
@@ -265,7 +266,7 @@ fn what_an_interface_that_is_gone_had_is_owed_still() {
     let restored = Journal::recover(&path, &host, false).unwrap().unwrap();
     assert!(!restored.is_whole(), "{restored:?}");
     assert!(matches!(Journal::begin(&path, &host), Err(JournalError::LeftOver { settings: 2, .. })));
-    // It comes back from another namespace.
+    // It returns from another namespace.
     files.iter().for_each(|(file, text)| host.put(file, text));
     assert!(Journal::recover(&path, &host, false).unwrap().unwrap().is_whole());
 }
@@ -322,7 +323,7 @@ fn threads_that_have_ended_are_forgotten_and_the_journal_stays_small() {
     for first in (100..4100).step_by(100) {
         let children: Vec<u32> = (first..first + 100).collect();
         children.iter().for_each(|child| born(*child, "1"));
-        // One has had its parent's CPUs from before that was bound.
+        // This child was forked before its parent was bound.
         host.put_thread(first, "0-1".parse().unwrap());
         let list = children.iter().map(|child| format!("{child} ")).collect::<String>();
         host.put("proc/7/task/7/children", &list);
@@ -345,7 +346,8 @@ fn threads_that_have_ended_are_forgotten_and_the_journal_stays_small() {
     );
 }
 
-/// After SIGKILL a driver may be loaded anew: the number is free, another device's with the very CPU that was set here, or the same again.
+/// After SIGKILL a driver may be reloaded: the interrupt number is then free, reused by another device with the CPU
+/// that was set here, or assigned to the same device again.
 #[test]
 fn an_interrupt_whose_number_is_another_devices_or_nobodys_is_left_alone() {
     let of = |name: &str| format!("sys/kernel/irq/41/{name}");
@@ -365,7 +367,7 @@ fn an_interrupt_whose_number_is_another_devices_or_nobodys_is_left_alone() {
     assert!(refused.contains("another device has its number"), "{refused}");
     std::mem::forget(journal);
     let text = std::fs::read(&path).unwrap();
-    // Dead, but this process has the first file locked still.
+    // The writer counts as dead, but this process still holds the lock on the first file.
     let path = path.with_file_name("again");
     let restored = |host: &FakeHost| {
         std::fs::write(&path, &text).unwrap();
@@ -382,13 +384,14 @@ fn an_interrupt_whose_number_is_another_devices_or_nobodys_is_left_alone() {
     let same = with("PCI-MSIX-0000:00:03.0", "1");
     same.put(IRQ, "1");
     assert_eq!((restored(&same), same.read(IRQ).unwrap()), (Fate::Restored, "0-1".into()));
-    // A kernel that does not tell: the number decides, as it did.
+    // If the kernel does not report the device, only the number can be compared.
     let silent = host();
     silent.put(IRQ, "1");
     assert_eq!(restored(&silent), Fate::Restored);
 }
 
-/// After SIGKILL a thread's number may be another's, and its process's too: that one's threads have inherited nothing, whatever CPUs they have.
+/// After SIGKILL, a thread ID and its process ID may be reused. Threads of the new process have inherited nothing,
+/// whatever their affinity.
 #[test]
 fn a_thread_whose_number_is_another_processs_is_left_alone() {
     let stat = |started: u64| {
@@ -411,7 +414,8 @@ fn a_thread_whose_number_is_another_processs_is_left_alone() {
     std::mem::forget(journal);
     let text = std::fs::read(&path).unwrap();
     let path = path.with_file_name("again");
-    // The same; a new one of the same process, which has its CPUs from it; one of another process that somebody has bound so.
+    // The same thread; a new thread of the same process that inherited its affinity; a thread of another process that
+    // has the same affinity by chance.
     for (started, now) in [((50, 100), "0-1"), ((50, 101), "0-1"), ((101, 101), "1")] {
         std::fs::write(&path, &text).unwrap();
         let host = bound(started, "1");
@@ -477,7 +481,7 @@ fn what_cannot_be_put_back_and_what_is_gone_stays_in_the_journal() {
     journal.set(&Setting::Irq(41), "1").unwrap();
     journal.set(&rps(), "1").unwrap();
     std::mem::forget(journal);
-    // The dead writer's lock ends with its process; here a copy of the file stands for that.
+    // The lock of a dead writer would be gone. A copy of the file simulates that.
     let copy = path.with_extension("copy");
     std::fs::copy(&path, &copy).unwrap();
     host.refused.insert(IRQ.into());
@@ -486,7 +490,7 @@ fn what_cannot_be_put_back_and_what_is_gone_stays_in_the_journal() {
     assert_eq!(restored.settings[0].1, Fate::Gone { was: "00".into() });
     assert!(matches!(restored.settings[1].1, Fate::Failed { .. }));
     host.refused.clear();
-    // What is gone may be elsewhere, until somebody says that it is not.
+    // An interface that is gone may be elsewhere, until the user confirms that it is not.
     for forgets in [false, true] {
         let restored = Journal::recover(&copy, &host, forgets).unwrap().unwrap();
         assert_eq!(restored.is_whole(), forgets, "{restored:?}");
@@ -514,7 +518,7 @@ fn a_journal_of_another_boot_or_namespace_is_not_applied() {
     assert!(Journal::begin(&copy, &other).is_ok());
 }
 
-/// The kernel gives an inode number again; a kernel before 5.14 has nothing else.
+/// The kernel reuses inode numbers. Before Linux 5.14 there is no cookie.
 #[test]
 fn a_namespace_that_has_the_number_of_one_that_is_gone_is_another() {
     let mut host = host();

@@ -1,6 +1,6 @@
-//! What a sweep and a tuner need of the system itself: programs, rights, calls that a container or a filter may refuse. Each is tried so
-//! that nothing is changed by it.
-//! Not whether runs can be compared: that is `preflight`.
+//! Checks the prerequisites of sweeps and the tuner on this system: programs, permissions, and system calls that a
+//! container or a filter may block. Each one is tried without lasting effects.
+//!
 //! Source: capabilities(7), unshare(2), sched_setaffinity(2), seccomp(2).
 
 use super::{Findings, Weight};
@@ -10,7 +10,7 @@ use crate::setting::Setting;
 use std::io;
 use std::path::PathBuf;
 
-/// A program that is run, the package that has it, what needs it, and what works without.
+/// A required program, its package, what needs it, and what works without it.
 const PROGRAMS: [(&str, &str, &str, &str); 3] = [
     (
         "iperf3",
@@ -22,7 +22,7 @@ const PROGRAMS: [(&str, &str, &str, &str); 3] = [
     ("cat", "coreutils", "--lab", "sweeps with --interface, and everything else"),
 ];
 
-/// Capabilities that root may lack in a container: number, name, and what does not work without.
+/// Capabilities that root may lack in a container: number, name, and what does not work without it.
 const CAPABILITIES: [(u32, &str, &str); 4] = [
     (12, "CAP_NET_ADMIN", "no --lab, and no --vary of offloads, rings, delays and packet sizes"),
     (21, "CAP_SYS_ADMIN", "no --lab"),
@@ -30,7 +30,7 @@ const CAPABILITIES: [(u32, &str, &str); 4] = [
     (19, "CAP_SYS_PTRACE", "`tune` does not see whose flows are other users'"),
 ];
 
-/// Looks at the system that this program runs on.
+/// Checks the system that this program runs on.
 pub fn look(host: &dyn Host, findings: &mut Findings) {
     if let Err(error) = host.read("proc/self/status") {
         findings.bad(
@@ -66,7 +66,7 @@ pub fn look(host: &dyn Host, findings: &mut Findings) {
     }
 }
 
-/// Whether what steers the flows of an interface can be written.
+/// Checks whether the settings that steer an interface's flows are writable.
 pub fn steering(host: &dyn Host, nic: &Nic, findings: &mut Findings) {
     let refused = |settings: Vec<Setting>| {
         let paths = settings.into_iter().filter_map(|setting| setting.path());
@@ -121,7 +121,7 @@ fn has_program(name: &str) -> bool {
     std::env::split_paths(&path).any(|folder| can_run(folder.join(name)))
 }
 
-/// What root lacks; others have been told that they are not root.
+/// Reports missing capabilities of root. For other users, another finding reports the missing privilege.
 fn capabilities(host: &dyn Host, findings: &mut Findings) {
     let status = host.read("proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
@@ -135,21 +135,22 @@ fn capabilities(host: &dyn Host, findings: &mut Findings) {
     }
 }
 
-/// Tries a call in a thread of its own, with which what it changes is gone.
+/// Runs a call on a separate thread, so that its effects end with that thread.
 fn in_a_thread(call: fn() -> io::Result<()>) -> io::Result<()> {
     let thread = std::thread::Builder::new().spawn(call)?;
     thread.join().unwrap_or_else(|_| Err(io::Error::other("the thread that tried it has failed")))
 }
 
 fn unshare() -> io::Result<()> {
-    // SAFETY: a system call with constants; it concerns the calling thread alone, which has no descriptor of its own and ends.
+    // SAFETY: a system call with constants. It affects only the calling thread, which has no descriptors of its own and
+    // then ends.
     crate::child::check(unsafe { libc::unshare(libc::CLONE_NEWNET | libc::CLONE_NEWNS) })
 }
 
-/// Binds the calling thread to where it may run already.
+/// Sets the calling thread's affinity to its present value.
 fn bind() -> io::Result<()> {
     let now = match rustix::thread::sched_getaffinity(None) {
-        // More CPUs than the library's set has: loads are bound with a larger one.
+        // The host has more CPUs than the library's set. Loads are bound with a larger set, so this is not an error.
         Err(rustix::io::Errno::INVAL) => return Ok(()),
         now => now?,
     };

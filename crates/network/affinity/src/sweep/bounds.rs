@@ -1,5 +1,4 @@
-//! What the numbers of a run may be: a file of results may have been edited, cut or mixed up.
-//! Not which runs belong to a sweep: that is `record`.
+//! Range checks for the numbers of a result file, which may have been edited, truncated or mixed up.
 
 use super::GRACE;
 use super::record::{Header, Sample};
@@ -9,31 +8,31 @@ use crate::load::{LEAST_GBPS, Load, MOST_CPUS, MOST_GBPS};
 use crate::steering::Steering;
 use crate::vary::MOST_MTU;
 
-/// More than anything is counted in a second: the instructions of a fast core are a twentieth of it.
+/// Upper bound of any count per second. A fast core executes a twentieth of that in instructions.
 const MOST_A_SECOND: f64 = 1e12;
-/// Less than an interval can be in which the kernel was asked twice, s.
+/// Lower bound of an interval between two readings in seconds.
 const LEAST_SECONDS: f64 = 1e-6;
-/// Programs that a host can have: Linux numbers no more (PID_MAX_LIMIT).
+/// Maximum number of processes in Linux (PID_MAX_LIMIT).
 const MOST_PROGRAMS: f64 = 4_194_304.0;
-/// NUMA nodes that Linux has at most (MAX_NUMNODES).
+/// Maximum number of NUMA nodes in Linux (MAX_NUMNODES).
 const MOST_NODES: f64 = 1024.0;
-/// Queues that an interface has at most.
+/// Maximum number of queues of an interface.
 const MOST_QUEUES: f64 = 65_536.0;
 /// The last second of the year 9999, in seconds since 1970.
 const LAST_SECOND: f64 = 253_402_300_799.0;
-/// What sums of parts may lie above 1.
+/// Tolerance for sums of fractions above 1.
 const ROUNDING: f64 = 1e-6;
-/// The longest run that a sweep makes, s.
+/// Maximum length of a run in seconds.
 const LONGEST_RUN: u32 = 3600;
-/// The most that each pair is measured in a sweep.
+/// Maximum number of repetitions of a sweep.
 const MOST_REPEATS: u32 = 1000;
-/// Flows at once.
+/// Maximum number of parallel flows.
 const MOST_FLOWS: u32 = 128;
 
-/// A number, where it stands, and the least and the most that it may be.
+/// A field's name, its value, its minimum and its maximum.
 type Bound = (String, f64, f64, f64);
 
-/// The first number of a run of the sweep of `header` that cannot be, in words.
+/// Checks the numbers of a run in the sweep of `header`. The error describes the first one out of range.
 pub fn check(sample: &Sample, header: &Header) -> Result<(), String> {
     match (&sample.rate, &sample.failure) {
         (Some(_), Some(_)) => return Err("it has both a `rate` and a `failure`".into()),
@@ -48,7 +47,7 @@ pub fn check(sample: &Sample, header: &Header) -> Result<(), String> {
     numbers(sample, header).into_iter().try_for_each(within)
 }
 
-/// The same of what all runs have in common.
+/// Checks the numbers of a header.
 pub fn check_header(header: &Header) -> Result<(), String> {
     let nic = &header.nic;
     let of_nic = match &header.steering {
@@ -85,21 +84,21 @@ fn cpu_number(field: &str, cpu: u32) -> Bound {
 }
 
 fn within((field, value, least, most): Bound) -> Result<(), String> {
-    // Not a number is in no range either.
+    // Also rejects NaN.
     if (least..=most).contains(&value) {
         return Ok(());
     }
     Err(format!("{field} is {}: it must be from {} to {}", shown(value), shown(least), shown(most)))
 }
 
-/// A number without a hundred zeroes.
+/// Formats a number without long runs of zeros.
 fn shown(value: f64) -> String {
     let is_plain = value == 0.0 || (1e-4..1e15).contains(&value.abs());
     if is_plain { value.to_string() } else { format!("{value:e}") }
 }
 
 fn numbers(sample: &Sample, header: &Header) -> Vec<Bound> {
-    // A run lasts no longer than it may; of one that failed perhaps nothing was counted.
+    // A run never exceeds its time limit. A failed run may have no counts.
     let longest = f64::from(header.seconds) + GRACE.as_secs_f64();
     let least = if sample.rate.is_some() && header.seconds > 0 { LEAST_SECONDS } else { 0.0 };
     let most = MOST_A_SECOND * longest;

@@ -1,4 +1,4 @@
-//! Sweeps on a made-up host with a load that only prints a rate.
+//! Tests of sweeps on a simulated host, with a load that only prints a rate.
 
 use super::*;
 use crate::fake::FakeHost;
@@ -13,7 +13,7 @@ const RPS: &str = "sys/class/net/eth0/queues/rx-0/rps_cpus";
 const MTU: &str = "sys/class/net/eth0/mtu";
 const THREADED: &str = "sys/class/net/eth0/threaded";
 
-/// A host whose two CPUs are this machine's first that may be used, so that the load can be bound.
+/// A host whose two CPUs are the first usable ones of this machine, so that the load can be bound to them.
 fn host() -> FakeHost {
     let mut host = FakeHost::with(&[(RPS, "0"), ("proc/stat", "cpu0 1 0 1 1 0 0 0 0\nctxt 5")]);
     let allowed: CpuSet = std::fs::read_to_string("/proc/self/status")
@@ -93,7 +93,7 @@ impl Bench {
     }
 }
 
-/// A run of a second whose load is over at once.
+/// A run of one second whose load ends immediately.
 #[test]
 fn a_load_that_ends_before_anything_was_counted_has_no_result() {
     let bench = Bench::new();
@@ -156,7 +156,7 @@ fn a_sweep_that_was_cut_off_goes_on_where_it_was() {
     bench.run("echo 1", 1, &mut |_, _, _| ()).unwrap();
     let text = std::fs::read(bench.file()).unwrap();
     let lines = text.iter().filter(|byte| **byte == b'\n').count();
-    // Without its line end alone it is whole: nothing is dropped, and nothing is to be done.
+    // A last line without its newline is complete: nothing is dropped and nothing needs to be repeated.
     std::fs::write(bench.file(), &text[..text.len() - 1]).unwrap();
     let read = Results::read(&bench.file()).unwrap();
     assert_eq!((read.samples.len(), read.is_cut), (lines - 1, false));
@@ -219,7 +219,7 @@ fn a_load_that_somebody_kills_is_a_failed_run_that_names_the_signal_and_the_othe
         failures[0].starts_with("`sh` (process ") && failures[0].ends_with(") was killed by SIGKILL"),
         "{failures:?}"
     );
-    // The same command makes the one that is missing.
+    // Rerunning the same command repeats only the failed run.
     let again = bench.run(&script, 1, &mut |_, _, _| ()).unwrap();
     assert_eq!((again.ran, again.known, again.failed), (1, runs - 1, 0));
 }
@@ -240,7 +240,7 @@ fn what_is_varied_is_set_for_its_runs_and_put_back_and_what_the_interface_refuse
         .run("echo 1", 2, &mut |sample, _, _| {
             let now = [MTU, FLOWS, QUEUE_FLOWS].map(|path| bench.host.read(path).unwrap());
             let [mtu, flows] = [Knob::Mtu, Knob::Rfs].map(|knob| sample.variant[&knob].to_string());
-            // Steering empties the queues' tables before each run.
+            // Steering clears the queues' tables before each run.
             assert_eq!(now, [mtu, flows.clone(), flows]);
             seen.push(sample.variant.clone());
         })
@@ -251,7 +251,7 @@ fn what_is_varied_is_set_for_its_runs_and_put_back_and_what_the_interface_refuse
     let results = Results::read(&bench.file()).unwrap();
     assert_eq!(results.variants().len(), 4);
     assert!(results.variants().iter().all(|variant| results.of(variant).samples.len() == pairs * 2));
-    // The same command has nothing left to do; the pairs of a variant came together.
+    // Rerunning the same command does nothing. The pairs of a variant were measured together.
     assert_eq!(bench.run("echo 1", 2, &mut |_, _, _| ()).unwrap().ran, 0);
     let changes = seen.windows(2).filter(|two| two[0] != two[1]).count();
     assert!(changes < 8, "{changes}");
@@ -407,7 +407,7 @@ fn a_combination_that_the_interface_does_not_take_is_left_out_told_and_kept_as_r
     for (path, text) in [(MTU, "1500"), (THREADED, "0")] {
         bench.host.put(path, text);
     }
-    // Threads only with small packets, whichever of the two comes first.
+    // Threaded NAPI excludes large packets, whichever is set first.
     bench.host.excluded = vec![((MTU.into(), "9000".into()), (THREADED.into(), "1".into()))];
     let variations: Vec<_> =
         ["mtu=1500,9000", "threaded=0,1"].iter().map(|text| text.parse().unwrap()).collect();
@@ -436,7 +436,7 @@ fn a_combination_that_the_interface_does_not_take_is_left_out_told_and_kept_as_r
     let (variant, why) = refused.iter().next().unwrap();
     assert_eq!((refused.len(), words(variant)), (1, "mtu=9000 threaded=1".into()));
     assert!(why.contains("does not take mtu=9000 threaded=1"), "{why}");
-    // Where nothing can be measured, the kernel's words end it.
+    // If nothing can be measured, the kernel's error ends the sweep.
     let mut bench = Bench::new();
     [(MTU, "1500"), (THREADED, "0")].iter().for_each(|(path, text)| bench.host.put(path, text));
     bench.host.refused.insert(THREADED.into());
@@ -446,7 +446,8 @@ fn a_combination_that_the_interface_does_not_take_is_left_out_told_and_kept_as_r
     assert!(error.contains("threaded cannot be made `1`"), "{error}");
 }
 
-/// A host where threads are begun only while packets are small, and stay when they become large: as GRO and threads on a veth pair.
+/// A host where threaded NAPI can be turned on only with small packets and stays on with large ones, like GRO and
+/// threaded NAPI on a veth pair.
 fn picky() -> FakeHost {
     let mut host = host();
     for (path, text) in [(MTU, "1500"), (THREADED, "0")] {
@@ -471,14 +472,14 @@ fn settings_that_are_refused_in_one_order_go_back_and_are_made_in_the_other() {
     assert_eq!(
         written,
         [
-            // As it is asked for; the second is tried again because the first was taken.
+            // In the requested order. The second is retried because the first was accepted.
             (MTU, "9000"),
             (THREADED, "1"),
             (THREADED, "1"),
-            // Back to where it began.
+            // Back to the original values.
             (MTU, "1500"),
             (THREADED, "0"),
-            // The other way round.
+            // In reverse order.
             (THREADED, "1"),
             (MTU, "9000"),
         ]
@@ -486,7 +487,7 @@ fn settings_that_are_refused_in_one_order_go_back_and_are_made_in_the_other() {
     assert!(journal.restore().unwrap().is_whole());
 }
 
-/// Threads can be begun with large packets only by way of small ones, where every combination begins.
+/// Threaded NAPI with large packets is reachable only through small packets, where every combination starts.
 #[test]
 fn a_combination_begins_where_the_host_was_and_not_where_the_one_before_has_left_it() {
     let variations: Vec<_> =

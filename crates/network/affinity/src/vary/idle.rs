@@ -1,5 +1,6 @@
-//! Which of the settings that are varied do nothing under a load, and why.
-//! Not which an interface refuses: it says so itself.
+//! Detects varied parameters that have no effect under a load, and explains why. The interface itself reports values
+//! that it rejects.
+//!
 //! Source: Linux net/core/dev.c (netdev_pick_tx, get_rps_cpu), net/ipv4/tcp_offload.c and udp_offload.c; ethtool(8).
 
 use super::{Knob, Variation};
@@ -7,7 +8,7 @@ use crate::interface::Nic;
 use crate::load::Load;
 use crate::places::Pair;
 
-/// What of `variations` changes nothing on some of the `pairs`, in a sentence each.
+/// Describes, in one sentence each, the `variations` that have no effect on some of the `pairs`.
 pub fn idle(variations: &[Variation], nic: &Nic, load: &Load, pairs: &[Pair]) -> Vec<String> {
     let values = |knob: Knob| {
         variations
