@@ -1,8 +1,9 @@
-//! Experiments: read, swept, run, stored, compared with what was published, and reported.
-//! Not what is run: each workload is registered from outside.
-//! Source: the experiment file format is described key by key in the book (docs/src/experiments.md), from [`experiment::keys`].
+//! Experiments: parses experiment files, enumerates and runs their points, stores results, compares them with published
+//! values, and renders reports. Workloads are registered by the caller.
+//!
+//! The book documents the file format (docs/src/experiments.md); its tables are generated from [`experiment::keys`].
 
-// The `part!` and `choice!` macros of the machine files' reader name this path.
+// The macros `part!` and `choice!` refer to this path.
 use longma_topology::read;
 
 mod campaign;

@@ -1,21 +1,20 @@
-//! What tables, charts and labels call the parameters that vary and their values: as the experiment file says.
-//! Not the names in files of results: those are the parameters' own.
+//! Display names of varying parameters and their values, from the experiment file. Result files use the original names.
 
 use crate::experiment::{Experiment, SweepColumn};
 use crate::setting::Setting;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The names of one experiment.
+/// Display names of an experiment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Names {
     titles: BTreeMap<String, String>,
     values: BTreeMap<String, BTreeMap<String, String>>,
-    /// Parameters that another one of their `[[zip]]` tells.
+    /// Parameters that another one of their `[[zip]]` represents.
     told: BTreeSet<String>,
 }
 
 impl Names {
-    /// The names that `experiment` gives.
+    /// Collects the names of `experiment`.
     pub fn of(experiment: &Experiment) -> Self {
         let file = experiment.parts();
         let mut names = Self::default();
@@ -30,7 +29,8 @@ impl Names {
         names
     }
 
-    /// Finds out which columns of a `[[zip]]` others tell: all but those with a name, if any has one, and the second of two that are equal.
+    /// Determines which columns of a `[[zip]]` are represented by others: all without a name if any has one, and
+    /// duplicates.
     fn tell(&mut self, columns: &[(&String, &SweepColumn)]) {
         let named = |name: &str| self.values.contains_key(name);
         let any = columns.iter().any(|(name, _)| named(name));
@@ -44,28 +44,28 @@ impl Names {
         self.told.extend(told);
     }
 
-    /// Whether a parameter says nothing that another one does not say.
+    /// Returns whether another parameter represents this one.
     pub fn is_told(&self, parameter: &str) -> bool {
         self.told.contains(parameter)
     }
 
-    /// What a parameter is called.
+    /// Title of a parameter.
     pub fn title<'a>(&'a self, parameter: &'a str) -> &'a str {
         self.titles.get(parameter).map_or(parameter, String::as_str)
     }
 
-    /// What a value of a parameter is called, if the file says.
+    /// Name of a value, if the file defines one.
     fn named(&self, parameter: &str, value: &Setting) -> Option<&str> {
         self.values.get(parameter)?.get(&value.to_string()).map(String::as_str)
     }
 
-    /// A value as tables have it.
+    /// A value as shown in tables.
     pub fn value(&self, parameter: &str, value: &Setting) -> String {
         let plain = || if value.text() == Some("") { "none".into() } else { value.to_string() };
         self.named(parameter, value).map_or_else(plain, String::from)
     }
 
-    /// A value where nothing else says of what it is: its name, or the parameter's name and the value.
+    /// A value as shown without context: its name, or the parameter's title and the value.
     pub fn words(&self, parameter: &str, value: &Setting) -> String {
         match self.named(parameter, value) {
             Some(name) => name.into(),
@@ -74,7 +74,7 @@ impl Names {
         }
     }
 
-    /// What tells a point from others, in words.
+    /// Label of a point.
     pub fn label<'a>(&self, varied: impl Iterator<Item = (&'a String, &'a Setting)>) -> String {
         let words =
             varied.filter(|(name, _)| !self.is_told(name)).map(|(name, value)| self.words(name, value));

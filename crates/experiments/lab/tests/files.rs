@@ -1,4 +1,4 @@
-//! Experiment files: everything wrong with one is told at once, with its place and what to do.
+//! Tests of experiment files: all errors are reported together, each with its position and a suggestion.
 
 mod synthetic;
 
@@ -7,7 +7,7 @@ use std::path::Path;
 
 const SOUND: &str = include_str!("synthetic/every-chart.toml");
 
-/// What is wrong with `text`: line, message and help of each problem.
+/// The problems of `text`: line, message and help.
 fn problems(text: &str) -> Vec<String> {
     let (registry, _) = synthetic::registry();
     let checked = Experiment::check(Path::new("test.toml"), Path::new(""), text, &registry);
@@ -99,7 +99,7 @@ fn a_change_of_a_machine_that_makes_no_machine_is_told_before_anything_runs() {
     );
 }
 
-/// An experiment on one machine, with `more` of its file.
+/// An experiment on one machine, with additional text.
 fn on_a_machine(more: &str) -> String {
     format!(
         "format = 1\nname = \"m\"\ntitle = \"t\"\nworkload = \"synthetic\"\nmachines = [\"loongson-3a4000\"]\n{more}\n[metrics.rate]\nunit = \"x\"\n"
@@ -128,7 +128,8 @@ fn a_key_of_the_machine_among_the_parameters_changes_the_machine_of_every_point(
 #[test]
 fn changes_of_a_machine_need_to_fit_only_together() {
     let (registry, _) = synthetic::registry();
-    // In 16 ways 6 MiB are no power of two of sets, and in 12 ways 8 MiB are no whole number.
+    // With 16 ways, 6 MiB gives a number of sets that is not a power of two; with 12 ways, 8 MiB does not divide
+    // evenly.
     let together =
         "[[zip]]\n\"machine.caches.l3.size\" = [\"6 MiB\", \"8 MiB\"]\n\"machine.caches.l3.ways\" = [12, 16]";
     let experiment = synthetic::experiment(&on_a_machine(together), &registry);
@@ -155,7 +156,7 @@ fn a_combination_that_makes_no_machine_is_one_failed_point() {
     let failure = outcome.results.get(&campaign.points[1].key).unwrap().failure.as_ref().unwrap();
     assert_eq!(failure.kind, FailureKind::Refused);
     assert!(failure.message.contains("caches.l3.size = 6 MiB, caches.l3.ways = 16"), "{failure}");
-    // A value that fits none of the others is told before anything runs.
+    // A value that is invalid in every combination is reported before anything runs.
     let wrong = problems(&on_a_machine(&crossed.replace("\"6 MiB\"", "\"7 MiB\"")));
     assert!(wrong.iter().any(|p| p.contains("7 MiB")), "{wrong:#?}");
 }

@@ -1,5 +1,4 @@
-//! The points of a campaign on the host's cores: who runs which, and what is kept of it.
-//! Not which points are to be run: the campaign says so.
+//! Runs the points of a campaign on a thread pool and stores their records. The campaign selects the points.
 
 use super::{Fault, Observer, RunError};
 use crate::failure::{Failure, FailureKind};
@@ -12,30 +11,30 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How often a point that another campaign runs is looked at.
+/// Polling interval for a point that another campaign is running.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// What has become of the points.
+/// Result of the run.
 #[derive(Default)]
 pub(super) struct Done {
-    /// Points that were run here.
+    /// Points run here.
     pub ran: usize,
-    /// Points that another campaign has run meanwhile.
+    /// Points that another campaign ran meanwhile.
     pub elsewhere: usize,
-    /// Points that the host let down.
+    /// Points that failed because of the host.
     pub faults: Vec<Fault>,
-    /// All records that the store has got meanwhile.
+    /// All records that were added to the store meanwhile.
     pub news: Vec<Record>,
     /// Why points could not be claimed.
     pub unclaimed: Option<String>,
 }
 
-/// What the threads of a campaign share.
+/// State shared by the threads of a campaign.
 struct Work<'a> {
     workload: &'a dyn Workload,
     observer: &'a dyn Observer,
     stop: &'a Stop,
-    /// Nothing new begins, since nothing could be kept.
+    /// Set after a storage error: no further points are started, since their results could not be stored.
     halt: Stop,
     writer: Writer,
     claims: Claims,
@@ -44,23 +43,23 @@ struct Work<'a> {
     broken: Mutex<Option<StoreError>>,
 }
 
-/// Points that nobody here has begun.
+/// Points not started here.
 struct Queue<'a> {
     fresh: VecDeque<&'a Point>,
-    /// Others are at these.
+    /// Points that other campaigns are running.
     taken: VecDeque<&'a Point>,
-    /// Whether somebody was told that only those are left.
+    /// Whether the observer was told that only those are left.
     told: bool,
 }
 
-/// What others have added to the store, and what was done here.
+/// Records that others added to the store, and the result so far.
 struct Seen {
     tail: Tail,
     keys: BTreeSet<Key>,
     done: Done,
 }
 
-/// Runs `todo` on `jobs` threads and stores the records as they come.
+/// Runs `todo` on `jobs` threads and stores each record as soon as it is available.
 pub(super) fn run_all(
     workload: &dyn Workload,
     todo: &[&Point],
@@ -129,7 +128,7 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// The next point, and whether somebody else was at it.
+    /// The next point, and whether another campaign was running it.
     fn next(&self) -> Option<(&'a Point, bool)> {
         let mut queue = lock(&self.queue);
         if let Some(point) = queue.fresh.pop_front() {
@@ -142,7 +141,7 @@ impl<'a> Work<'a> {
         queue.taken.pop_front().map(|point| (point, true))
     }
 
-    /// Runs a point that is claimed, unless its record has come meanwhile.
+    /// Runs a claimed point, unless another campaign has stored its record meanwhile.
     fn attend(&self, point: &Point) -> Result<(), StoreError> {
         if lock(&self.seen).has_come(&point.key)? {
             lock(&self.seen).done.elsewhere += 1;
@@ -174,17 +173,17 @@ impl Seen {
         Ok(())
     }
 
-    /// Whether the store has got a record of this point since the campaign began.
+    /// Returns whether a record of this point was added since the campaign began.
     fn has_come(&mut self, key: &Key) -> Result<bool, StoreError> {
         self.look()?;
         Ok(self.keys.contains(key))
     }
 }
 
-/// The record of a point; the error is no record: the point was stopped, or its host let it down.
+/// Runs a point. Returns an error instead of a record if the point was stopped or failed because of the host.
 fn run_one(workload: &dyn Workload, point: &Point, stop: &Stop) -> Result<Record, Failure> {
     let start = Instant::now();
-    // A defect of one workload must not cost the campaign.
+    // Catch panics, so that a bug in a workload does not abort the campaign.
     let run = match &point.refused {
         Some(refused) => Ok(Err(refused.clone())),
         None => catch_unwind(AssertUnwindSafe(|| workload.run(point, stop))),

@@ -1,5 +1,5 @@
-//! Whether the parts of an experiment fit each other, its workload and its machines.
-//! Not the reading of single values: that is the `part!`s' own.
+//! Checks that the parts of an experiment are consistent with each other, with the workload and with the machines. The
+//! `part!` types check single values.
 
 use super::sweep::combinations;
 use super::{Axis, ExperimentFile, Explain, Plot, PlotKind, Published, Quick, Reading};
@@ -12,10 +12,10 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 
-/// No experiment has more points.
+/// Maximum number of points of an experiment.
 const MAX_POINTS: usize = 1_000_000;
 
-/// Notes everything that does not fit.
+/// Reports all inconsistencies.
 pub(super) fn check(file: &ExperimentFile, folder: &Path, registry: &Registry, problems: &mut Problems) {
     let marks = &file.marks;
     if marks.sound(&["format"]) && file.format != 1 {
@@ -54,7 +54,7 @@ pub(super) fn check(file: &ExperimentFile, folder: &Path, registry: &Registry, p
     }
 }
 
-/// The name of a key of the machine file that is swept over, if `name` is one.
+/// If `name` varies a key of the machine file, returns that key.
 fn machine_path(name: &str) -> Option<&str> {
     name.strip_prefix("machine.")
 }
@@ -137,11 +137,11 @@ fn machines(file: &ExperimentFile, folder: &Path, problems: &mut Problems) {
     check_edits(file, &sound, problems);
 }
 
-/// Of so many ways to change a machine, each is tried before anything runs.
+/// Maximum number of modified machines to try before a run.
 const MAX_EDITS: usize = 256;
 
-/// A value that makes no machine with any of the values it is combined with is told; one that does with some leaves the other
-/// points to fail.
+/// Reports a value that gives an invalid machine in every combination. If it is valid in some combinations, only the
+/// other points fail later.
 fn check_edits(file: &ExperimentFile, machines: &[Machine], problems: &mut Problems) {
     for quick in [false, true] {
         let form = file.quick.as_ref().filter(|_| quick);
@@ -163,7 +163,7 @@ fn check_edits(file: &ExperimentFile, machines: &[Machine], problems: &mut Probl
         if named.clone().next().is_none() {
             continue;
         }
-        // What is wrong with each value, by its axis and place in it, until some combination with it is sound.
+        // By axis and index of the value: the error, until a combination with this value is valid.
         let mut wrong: BTreeMap<(&str, usize), Option<String>> = BTreeMap::new();
         for varied in combinations(&axes).into_iter().take(MAX_EDITS) {
             let edits = machine_edits(&fixed, &varied);
@@ -187,7 +187,7 @@ fn check_edits(file: &ExperimentFile, machines: &[Machine], problems: &mut Probl
     }
 }
 
-/// The axes along which keys of the machine vary, each with those columns that are such keys.
+/// Axes that vary keys of the machine, each with those of its columns that do.
 fn machine_axes<'a>(file: &'a ExperimentFile, form: Option<&'a Quick>) -> Vec<Vec<(&'a str, &'a Axis)>> {
     let of_form = |name: &str, axis: &'a Axis| form.and_then(|form| form.sweep.get(name)).unwrap_or(axis);
     let swept = file.sweep.iter().map(|(name, axis)| vec![(name.as_str(), of_form(name, axis))]);
@@ -230,7 +230,7 @@ fn axes(file: &ExperimentFile, problems: &mut Problems) {
     }
 }
 
-/// The names that vary from point to point.
+/// Names of the varying parameters.
 fn varying(file: &ExperimentFile) -> Vec<&str> {
     let zipped = file.zip.iter().flat_map(Map::keys);
     file.sweep.keys().chain(zipped).map(String::as_str).chain(["machine"]).collect()
@@ -262,14 +262,14 @@ fn check_published(file: &ExperimentFile, published: &Published, problems: &mut 
             let help = suggestion(name, varying(file), "swept parameter");
             problems.error(at, format!("`{name}` does not vary"), "here", help);
         } else if !takes(file, name, value) {
-            // No error: a sweep that is narrowed for a closer look keeps the values it was published with.
+            // Only a warning: a sweep narrowed for a closer look may keep all published values.
             let message = format!("no point has `{name}` = {value}");
             problems.warn(at, message, "here", "give a value of the sweep".into());
         }
     }
 }
 
-/// Whether some point has this value.
+/// Returns whether any point has this value.
 fn takes(file: &ExperimentFile, name: &str, value: &Setting) -> bool {
     if name == "machine" {
         return file.machines.iter().any(|machine| value.text() == Some(machine));

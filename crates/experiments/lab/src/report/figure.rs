@@ -1,5 +1,4 @@
-//! Charts over one axis: lines and bars, ours and published.
-//! Not matrices: those are `matrix`.
+//! Draws charts over one axis: lines and bars, both measured and published values.
 
 use super::chart::{Cell, Panel};
 use super::draw::{COLOURS, Frame, LETTER, below, grid, room_below, svg, text, tip};
@@ -12,7 +11,7 @@ use std::fmt::Write as _;
 const WIDTH: f64 = 720.0;
 const HEIGHT: f64 = 320.0;
 
-/// The chart, and how many marks it has.
+/// Draws the chart. Returns its SVG and the number of marks.
 pub(super) fn draw(panel: &Panel<'_>) -> (String, usize) {
     let frame = Frame { left: 0.0, right: WIDTH - 18.0, top: 26.0, bottom: HEIGHT };
     let is_bar = panel.plot.kind == PlotKind::Bar;
@@ -41,18 +40,18 @@ pub(super) fn draw(panel: &Panel<'_>) -> (String, usize) {
     (svg(WIDTH, height, &panel.plot.title, &inside), marks)
 }
 
-/// Where each value of the horizontal axis is, and its ticks.
+/// Positions of the values along the horizontal axis, with its ticks.
 struct Across {
     categories: Vec<Setting>,
     places: Vec<f64>,
     ticks: Vec<(f64, String)>,
 }
 
-/// More ticks than this are thinned out.
+/// Maximum number of ticks; more are thinned out.
 const MOST_TICKS: usize = 16;
 
 impl Across {
-    /// Evenly spread: bars, and lines over words.
+    /// Evenly spaced positions, for bars and for lines over categories.
     fn even(categories: Vec<Setting>, frame: Frame) -> Self {
         let step = (frame.right - frame.left) / categories.len().max(1) as f64;
         let places: Vec<_> = (0..categories.len()).map(|i| frame.left + step * (i as f64 + 0.5)).collect();
@@ -62,7 +61,7 @@ impl Across {
         Self { categories, places, ticks }
     }
 
-    /// At the places of their numbers.
+    /// Positions proportional to the numbers.
     fn numeric(categories: Vec<Setting>, frame: Frame, log: bool) -> Self {
         let numbers: Vec<_> = categories.iter().filter_map(Setting::number).collect();
         let scale = Scale::of(numbers.iter().copied(), (frame.left + 12.0, frame.right - 12.0), log, false);
@@ -72,7 +71,7 @@ impl Across {
             let mut ticks: Vec<(f64, String)> = Vec::new();
             for (place, setting) in places.iter().zip(&categories) {
                 let words = setting.to_string();
-                // The next word begins where there is room for it.
+                // Skip a label that would overlap the previous one.
                 let half = words.chars().count() as f64 * LETTER / 2.0 + 4.0;
                 let end = ticks.last().map(|(x, w)| x + w.chars().count() as f64 * LETTER / 2.0 + 4.0);
                 if end.is_none_or(|end| end <= place - half) {
@@ -100,7 +99,7 @@ fn lines(panel: &Panel<'_>, frame: Frame, y: &Scale, out: &mut String) -> (usize
     };
     let mut marks = 0;
     for (index, series) in panel.series.iter().enumerate() {
-        // Ours is drawn last, on top.
+        // Draw the measured values last, on top.
         for published in [true, false] {
             let cells = panel.cells.iter().filter(|c| c.series == *series && c.published == published);
             let mut places: Vec<(f64, f64, &Cell)> =
@@ -136,7 +135,7 @@ fn line(places: &[(f64, f64, &Cell)], colour: usize, published: bool, out: &mut 
 fn bars(panel: &Panel<'_>, frame: Frame, y: &Scale, out: &mut String) -> (usize, Vec<(f64, String)>) {
     let across = Across::even(categories(panel.cells.iter().map(|cell| &cell.x)), frame);
     let step = (frame.right - frame.left) / across.categories.len().max(1) as f64;
-    // A group has a place for each series of ours and for each published one.
+    // Each group has a slot for every measured and every published series.
     let has = |series: &String, published| {
         panel.cells.iter().any(|c| c.series == *series && c.published == published)
     };
