@@ -1,6 +1,7 @@
-//! One flow and the program that takes it, on each pair of a modelled host's cores.
-//! Not the model: each pair is a run of `longma run`, with the guest `flow_receive` between a sender at line rate and a program that reads.
-//! Source: Hanford et al. 2014 for the pairs and the costs; what the model leaves out is in the book's chapter.
+//! Measures a network flow and its application on each pair of a modelled host's cores. Each pair is a run of `longma
+//! run` with the guest `flow_receive`, between a sender at line rate and a program that reads.
+//!
+//! Source: Hanford et al. 2014 for the pairs and the costs. The book's chapter lists what the model omits.
 
 mod idle;
 mod run;
@@ -23,52 +24,53 @@ use run::{Nameless, Undone, one};
 
 /// The receive path as a guest program.
 const RECEIVER: &[u8] = include_bytes!("../../../../guests/prebuilt/loongarch64/flow_receive-lasx");
-/// The largest segment that it takes: packets of 9000 bytes without their headers.
+/// Maximum segment size of the receiver: packets of 9000 bytes minus their headers.
 const SEGMENT_BYTES: u64 = 8960;
-/// The receiver's buffer, in segments: 3 MiB of the largest ones. Of small ones it is as many, which the NIC's ring and FIFO have room for: the
-/// modelled sender has no congestion control, and would lose what is too much for them over and over.
+/// Size of the receiver's buffer in segments: 3 MiB of the largest ones. The count is the same for smaller segments,
+/// because the NIC's ring and FIFO limit the number of packets. The modelled sender has no congestion control and would
+/// lose packets beyond that repeatedly.
 const WINDOW_SEGMENTS: u64 = 351;
-/// What of a packet is headers of IPv4 and TCP.
+/// Length of the IPv4 and TCP headers.
 const HEADER_BYTES: u64 = 40;
-/// The smallest segment that it can be told of.
+/// Minimum segment size that the receiver accepts.
 const LEAST_SEGMENT_BYTES: u64 = 536;
-/// What arrives before anything is counted: nearly twice all buffers of the ring (1024 of 9000 bytes), so that caches have what they have
-/// in the long run.
+/// Bytes received before counting: almost twice the buffers of the ring (1024 of 9000 bytes), to warm up the caches.
 const BEFORE_BYTES: u64 = 16_000_000;
-/// What arrives behind that in full detail before the rate is measured; a receiver that is slower than the line has its buffer filled then
-/// (`guests/c/flow_rate.h`), and as much goes by once more.
+/// Bytes received in full detail after that, before the rate is measured. They fill the buffer of a receiver that is
+/// slower than the line (`guests/c/flow_rate.h`) and pass through it once.
 const SETTLE_BYTES: u64 = 3_000_000;
-/// What is still to come when counting ends: the window may end later than asked for, and as much waits then as when it began.
+/// Bytes that remain to be received when counting ends. The interval may end late, and the buffer must be as full at
+/// its end as at its start.
 const AFTER_BYTES: u64 = 16_000_000;
 
-/// What of the model is swept.
+/// A sweep of the model.
 #[derive(Debug)]
 pub struct Sweep<'a> {
-    /// The `longma` that runs a pair.
+    /// The `longma` command that runs a pair.
     pub longma: &'a Path,
-    /// The machine's name or file.
+    /// Name or file of the machine.
     pub machine: &'a str,
-    /// The pairs; all if there are none.
+    /// The pairs; all if empty.
     pub pairs: Vec<Pair>,
-    /// Cycles of a frame besides the guest's.
+    /// Cycles per frame in addition to the guest's.
     pub frame_cycles: u32,
     /// Bytes over which the rate of each pair is measured.
     pub bytes: u64,
-    /// The first seed of what is random.
+    /// First seed of the random numbers.
     pub seed: u64,
-    /// How many seeds, each with every pair: this one and those that follow it.
+    /// Number of consecutive seeds. Every pair runs with each seed.
     pub seeds: u32,
-    /// The largest packet, bytes; the NIC's and the receiver's if none is given.
+    /// MTU in bytes; `None` for the largest that the NIC and the receiver support.
     pub mtu: Option<u64>,
-    /// What the NIC and the kernel do besides.
+    /// Settings of the modelled NIC and kernel.
     pub settings: Vec<Offload>,
 }
 
 impl Sweep<'_> {
-    /// Bytes of the largest packet through `nic`.
+    /// MTU through `nic` in bytes.
     ///
     /// # Errors
-    /// A larger one than the NIC or the receiver takes is asked for, or a smaller one than the receiver can be told of.
+    /// If the requested MTU is larger than the NIC or the receiver supports, or smaller than the receiver accepts.
     pub fn mtu(&self, nic: &Nic) -> Result<u64, String> {
         let (least, most) = (LEAST_SEGMENT_BYTES + HEADER_BYTES, SEGMENT_BYTES + HEADER_BYTES);
         let (limit, whose) = match nic.mtu <= most {
@@ -86,7 +88,8 @@ impl Sweep<'_> {
     }
 }
 
-/// What a receiver can be told: its name, the largest value, and what it is. `rps` and `napi` are cores.
+/// Settings of the receiver: name, maximum value, and meaning. The values of `rps` and `napi` are cores.
+///
 /// Source: the head of `guests/c/flow_receive.c`.
 pub const OFFLOADS: [(&str, u64, &str); 15] = [
     ("gro", 1, "segments that follow one another in a poll are merged"),
@@ -110,16 +113,16 @@ pub const OFFLOADS: [(&str, u64, &str); 15] = [
     ("before", 1 << 20, "cycles of a frame before the socket"),
 ];
 
-/// One of [`OFFLOADS`] with its value.
+/// A setting from [`OFFLOADS`] with its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offload {
-    /// Its name.
+    /// Name.
     pub name: &'static str,
-    /// What it is set to.
+    /// Value.
     pub value: u64,
 }
 
-/// The smallest value that the receiver takes: a ring without room and a poll without frames receive nothing.
+/// Minimum value that the receiver accepts. With an empty ring or a poll budget of zero it would receive nothing.
 fn least(name: &str) -> u64 {
     match name {
         "ring" => 2,
@@ -144,53 +147,54 @@ impl std::str::FromStr for Offload {
     }
 }
 
-/// The NIC that the flow comes in by.
+/// The NIC that the flow arrives on.
 #[derive(Debug)]
 pub struct Nic {
-    /// Its name in the machine file.
+    /// Name in the machine file.
     pub name: String,
-    /// Its rate, Gb/s.
+    /// Rate in Gb/s.
     pub gbps: f64,
-    /// The largest packet, bytes.
+    /// MTU in bytes.
     pub mtu: u64,
-    /// The socket that it is attached to; none if the machine file does not say.
+    /// Socket that it is attached to; `None` if the machine file does not say.
     pub socket: Option<u32>,
-    /// Its queue pairs.
+    /// Number of queue pairs.
     pub queues: u32,
 }
 
 impl Nic {
-    /// What of the line's rate is data in packets of `mtu` bytes, Gb/s: no flow has more.
-    /// A frame is its packet with 18 bytes around it and 20 between frames (IEEE 802.3-2018, 3.1.1 and 4.4.2).
+    /// Upper bound of a flow's payload rate in Gb/s with packets of `mtu` bytes. A frame has 18 bytes around the packet
+    /// and 20 bytes of gap (IEEE 802.3-2018, 3.1.1 and 4.4.2).
     pub fn goodput(&self, mtu: u64) -> f64 {
         self.gbps * mtu.saturating_sub(HEADER_BYTES) as f64 / (mtu as f64 + 38.0)
     }
 }
 
-/// What one run of a pair gave.
+/// Result of one run of a pair.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Measured {
-    /// Whose cores.
+    /// The pair of cores.
     pub pair: Pair,
-    /// Of what was random.
+    /// Seed of the random numbers.
     pub seed: u64,
-    /// How they lie to each other.
+    /// Topological relation of the cores.
     pub class: Class,
-    /// What arrives and is read in the long run, Gb/s.
+    /// Steady-state rate of data that arrives and is read, in Gb/s.
     pub gbps: f64,
-    /// As [`COSTS`] has them.
+    /// Costs in the order of [`COSTS`].
     pub costs: [f64; COSTS.len()],
-    /// Cycles by [`STAGES`], 10^6 a Gbit; together they are the cost `cycles`.
+    /// Cycles by [`STAGES`] in 10^6 per Gbit. They add up to the cost `cycles`.
     pub stages: [f64; STAGES.len()],
-    /// Of the flow's core and of the application's: the part of the time in which it was not idle, and what most of that went to.
+    /// For the flow's and the application's core: the fraction of time it was busy, and the largest component of its
+    /// CPI stack.
     pub busy: [(f64, String); 2],
 }
 
-/// How a cost is read from a run's statistics.
+/// Computes a cost from a run's statistics.
 pub type Counted = fn(&Value, Pair) -> f64;
 
-/// What is counted for each Gbit: its name, its unit, what it is divided by, and where it stands in the statistics.
+/// Costs per Gbit: name, unit, divisor, and how they are computed from the statistics.
 pub const COSTS: [(&str, &str, f64, Counted); 6] = [
     ("instructions", "M/Gbit", 1e6, |all, pair| of_cores(all, pair, &["instructions"])),
     ("cycles", "M/Gbit", 1e6, |all, pair| {
@@ -210,7 +214,7 @@ pub const COSTS: [(&str, &str, f64, Counted); 6] = [
     }),
 ];
 
-/// A statistic by its name; 0 of what never happened.
+/// A statistic by its name; 0 if it never occurred.
 fn count(all: &Value, name: &str) -> f64 {
     let found = name.split('.').try_fold(all, |at, word| at.get(word));
     found.and_then(|found| found.get("value")?.as_f64()).unwrap_or(0.0)
@@ -221,7 +225,7 @@ fn of_cores(all: &Value, pair: Pair, names: &[&str]) -> f64 {
     if pair.flow == pair.application { of(pair.flow) } else { of(pair.flow) + of(pair.application) }
 }
 
-/// The sum over the shared caches of the last level, whatever they are called: those that devices write to.
+/// Sum over the shared last-level caches, whatever their names. Devices write to these caches.
 fn of_last_caches(all: &Value, names: &[&str]) -> f64 {
     let Some(parts) = all.as_object() else { return 0.0 };
     let last = parts
@@ -230,14 +234,14 @@ fn of_last_caches(all: &Value, names: &[&str]) -> f64 {
     last.flat_map(|part| names.iter().map(move |name| count(all, &format!("{part}.{name}")))).sum()
 }
 
-/// The NIC of the machine's first host that a flow comes in by.
+/// The first Ethernet device of the machine's first host that has a rate.
 ///
 /// # Errors
-/// It has none with a rate.
+/// If there is none.
 pub fn nic(machine: &Machine) -> Result<Nic, String> {
     let placed = machine.hosts.first().map_or(&[][..], |host| &host.devices);
     let buses = machine.hosts.first().map_or(&[][..], |host| &host.buses);
-    // On a chip's port, or on a bus that is.
+    // Attached to a port of a chip, directly or through a bus.
     let socket = |on: &str| {
         let port = buses.iter().find(|bus| bus.name == on).map_or(on, |bus| &bus.on);
         port.split('.').next()?.strip_prefix("chip")?.parse().ok()
@@ -261,15 +265,16 @@ pub fn nic(machine: &Machine) -> Result<Nic, String> {
 }
 
 impl Sweep<'_> {
-    /// Every run: all pairs with each seed.
+    /// All runs: every pair with each seed.
     pub fn runs(&self, pairs: &[Pair]) -> Vec<(Pair, u64)> {
         let seeds = (0..u64::from(self.seeds.max(1))).map(|number| self.seed.wrapping_add(number));
         seeds.flat_map(|seed| pairs.iter().map(move |pair| (*pair, seed))).collect()
     }
 }
 
-/// What a pair's run draws from: another for each pair, so that pairs of a class differ in what is random; the same whichever pairs are swept.
-/// Source: the finalizer of `SplitMix64` (Steele et al., OOPSLA 2014).
+/// Seed for a run of a pair. It differs between pairs and does not depend on which other pairs are swept.
+///
+/// Source: the finalizer of SplitMix64 (Steele et al., OOPSLA 2014).
 fn drawn(seed: u64, pair: Pair) -> u64 {
     let of_pair = u64::from(pair.flow) << 32 | u64::from(pair.application);
     let mut mixed = seed ^ of_pair.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -278,11 +283,11 @@ fn drawn(seed: u64, pair: Pair) -> u64 {
     mixed ^ mixed >> 31
 }
 
-/// Makes `runs`, as many at a time as this process may use CPUs; `keep` is given each as it ends. Those that are done when `stop` is asked for
-/// are the result.
+/// Makes `runs`, in parallel on all CPUs available to this process. Calls `keep` for each result. If `stop` is set,
+/// returns the results so far.
 ///
 /// # Errors
-/// A pair cannot be run, or names a core that the machine does not have; what `keep` says.
+/// If a pair cannot be run or names a core that the machine does not have, or if `keep` fails.
 pub fn measure(
     sweep: &Sweep,
     nic: &Nic,
@@ -310,7 +315,7 @@ pub fn measure(
                 Err(Undone::Failed(why)) => failures.push(((pair, seed), why)),
                 Err(Undone::Stopped) => {}
             }
-            // What runs elsewhere comes to its end and is kept.
+            // Runs in progress on other threads finish and are kept.
             if !failures.is_empty() || stop.load(Ordering::Relaxed) {
                 next.store(runs.len(), Ordering::Relaxed);
             }
@@ -318,7 +323,7 @@ pub fn measure(
     };
     std::thread::scope(|scope| (0..jobs).for_each(|number| drop(scope.spawn(move || work(number)))));
     let (mut done, failures) = results.into_inner().unwrap_or_else(PoisonError::into_inner);
-    // The same words whichever came first.
+    // Report the smallest error, so that the message does not depend on timing.
     if let Some((_, why)) = failures.into_iter().min() {
         return Err(why);
     }
@@ -326,7 +331,7 @@ pub fn measure(
     Ok(done)
 }
 
-/// Each pair's means over its seeds, as of the first of them.
+/// Averages each pair over its seeds. Other fields are those of the first seed.
 pub fn over_seeds(measured: &[Measured]) -> Vec<Measured> {
     let by_pair = measured.chunk_by(|one, other| one.pair == other.pair);
     by_pair.filter_map(mean).collect()

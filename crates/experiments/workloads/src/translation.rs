@@ -1,5 +1,6 @@
-//! The workload `translation`: programs for another architecture, run as LoongArch code, beside the same programs built for LoongArch.
-//! Not the running, which is `program`'s, nor what one of the programs alone costs: means over them.
+//! The workload `translation`: compares programs translated from another architecture with the same programs built for
+//! LoongArch. Metrics are means over the programs. `program` runs them.
+//!
 //! Source: Hu Weiwu et al., "Loongson Instruction Set Architecture Technology" (2022), for what is compared.
 
 use crate::program::Program;
@@ -7,15 +8,15 @@ use longma_lab::{Failure, Kind, Measure, Metrics, Parameter, Point, Rehearsal, S
 use longma_translate::parts::{Part, Parts};
 use std::collections::BTreeMap;
 
-/// Architectures that are translated; the folders of their programs are called so.
+/// Architectures that can be translated. The folders of their programs have these names.
 const ARCHITECTURES: &[&str] = &["mips64el", "x86_64", "aarch64"];
-/// The folder of the programs that they are compared with.
+/// Folder of the native programs.
 const NATIVE: &str = "loongarch64";
 const LEVELS: &[&str] = &["functional", "timing"];
-/// Parameters of `program` that are this workload's too.
+/// Parameters shared with `program`.
 const FORWARDED: [&str; 3] = ["level", "core", "seed"];
 
-/// What is measured at every level; each is a geometric mean over the programs.
+/// Metrics at every level, each a geometric mean over the programs.
 const COUNTED: [(&str, &str, &str); 3] = [
     ("expansion", "", "instructions of LoongArch for one of the program's own architecture"),
     (
@@ -29,20 +30,20 @@ const COUNTED: [(&str, &str, &str); 3] = [
         "instructions of the translation for one of the program built for LoongArch",
     ),
 ];
-/// What is measured at level timing beside that.
+/// Further metrics at level timing.
 const TIMED: [(&str, &str, &str); 2] = [
     ("cycles_over_native", "", "cycles of the translation for one of the program built for LoongArch"),
     ("speed", "%", "of the program built for LoongArch, by cycles"),
 ];
 
-/// Programs for other architectures.
+/// The workload for translated programs.
 pub struct Translation {
     program: Program,
     parameters: Vec<Parameter>,
 }
 
 impl Translation {
-    /// Programs for other architectures, run by the command at `longma`.
+    /// Creates the workload. `longma` is the path of the command.
     pub fn new(longma: impl Into<std::path::PathBuf>) -> Self {
         let parameter = |name, kind, default: Option<Setting>, description| Parameter {
             name,
@@ -92,7 +93,7 @@ impl Translation {
         Self { program: Program::new(longma), parameters }
     }
 
-    /// The point that `program` runs: everything of its own at its default, but what this workload passes on and decides.
+    /// The point for `program`. Parameters have their defaults, except those that this workload forwards or sets.
     fn of_program(&self, point: &Point, architecture: &str, words: &str) -> Result<Point, Failure> {
         let mut inner = self.program.point_of(point, &FORWARDED);
         let mut words = words.split_whitespace().map(String::from);
@@ -106,7 +107,7 @@ impl Translation {
         Ok(inner)
     }
 
-    /// What a program costs, translated and natively.
+    /// Costs of a program, translated and native.
     fn measured(&self, point: &Point, words: &str, stop: &Stop) -> Result<Costs, Failure> {
         let run = |architecture| self.program.run(&self.of_program(point, architecture, words)?, stop);
         let (translated, native) = (run(point.text("architecture"))?, run(NATIVE)?);
@@ -116,7 +117,7 @@ impl Translation {
                 .filter(|value| *value > 0.0)
                 .ok_or_else(|| Failure::failed(format!("the run of `{words}` counted no {}", names[0])))
         };
-        // Named one way at level functional and another way beside it.
+        // The name depends on the level.
         let instructions = ["instructions", "run.instructions"];
         let is_timed = point.text("level") == "timing";
         let cycles = |metrics| if is_timed { of(metrics, ["run.cycles"; 2]).map(Some) } else { Ok(None) };
@@ -129,12 +130,12 @@ impl Translation {
     }
 }
 
-/// What one program costs.
+/// Costs of one program.
 struct Costs {
     source: f64,
     translated: f64,
     native: f64,
-    /// Cycles of the translation and of the program built for LoongArch.
+    /// Cycles of the translated and of the native program.
     cycles: Option<(f64, f64)>,
 }
 
@@ -203,7 +204,7 @@ impl Workload for Translation {
     }
 }
 
-/// The programs, of which there is one at least.
+/// The programs, at least one.
 fn programs(point: &Point) -> Result<&[String], Failure> {
     match point.parameter("programs") {
         Some(Setting::Texts(programs)) if programs.iter().any(|words| words.trim().is_empty()) => {
@@ -214,7 +215,7 @@ fn programs(point: &Point) -> Result<&[String], Failure> {
     }
 }
 
-/// The parts that translation is to have.
+/// The optimizations of the translation.
 fn parts(point: &Point) -> Result<Parts, Failure> {
     let Some(Setting::Named(named)) = point.parameter("parts") else { return Ok(Parts::default()) };
     named.iter().try_fold(Parts::default(), |parts, (name, is_there)| {
@@ -262,7 +263,7 @@ mod tests {
         assert_eq!(text(&[("fusion", "no"), ("lbt", "yes"), ("units", "yes")]).unwrap(), "no-fusion,lbt");
         assert!(text(&[("cam", "yes")]).unwrap_err().message.contains("flags-across"));
         assert!(text(&[("units", "off")]).unwrap_err().message.contains("`yes` or `no`"));
-        // The program that is compared with is nobody's translation.
+        // The native program is not translated.
         let workload = Translation::new("longma");
         let of = |architecture| {
             let mut point = point(&[("units", "no")]);

@@ -1,5 +1,6 @@
-//! Which of the settings of a modelled sweep do nothing there, and why: one flow, one queue of the NIC, one program.
-//! Not what they do elsewhere: that is the book's.
+//! Detects settings of a modelled sweep that have no effect, and explains why: there is one flow, one NIC queue per
+//! flow, and one program.
+//!
 //! Source: the receiver, `guests/c/flow_receive.c`, `flow_steer.h` and `flow_path.h`.
 
 use longma_affinity::places::Pair;
@@ -7,7 +8,7 @@ use longma_topology::CpuPlace;
 
 use super::{Nic, Offload};
 
-/// What a setting is without being given.
+/// Default values.
 const USUAL: [(&str, u64); 12] = [
     ("gro", 0),
     ("lro", 0),
@@ -23,7 +24,7 @@ const USUAL: [(&str, u64); 12] = [
     ("near", 1),
 ];
 
-/// The first setting that names a core or a queue which the machine does not have, in a sentence.
+/// Describes the first setting that names a core or queue which does not exist.
 pub fn nowhere(settings: &[Offload], places: &[CpuPlace], nic: &Nic) -> Option<String> {
     let queues = |setting: &&Offload| setting.name == "send_queues" && setting.value > nic.queues.into();
     if let Some(more) = settings.iter().find(queues) {
@@ -36,12 +37,12 @@ pub fn nowhere(settings: &[Offload], places: &[CpuPlace], nic: &Nic) -> Option<S
     Some(format!("{}={}: the machine has no such core: its cores are 0 to {last}", lost.name, lost.value))
 }
 
-/// What of `settings` changes nothing on some of the `pairs`, in a sentence each.
+/// Describes, in one sentence each, the `settings` that have no effect on some of the `pairs`.
 pub fn idle(settings: &[Offload], pairs: &[Pair], places: &[CpuPlace]) -> Vec<String> {
     let of = |name: &str| settings.iter().find(|setting| setting.name == name).map(|setting| setting.value);
     let node = |core: u32| places.iter().find(|place| place.cpu == core).map(|place| place.node);
     let rings = of("send_queues").unwrap_or(0);
-    // A core that protocol runs on, if it is neither the flow's nor the application's.
+    // The core that runs protocol processing.
     let protocol = |pair: &Pair| match (of("rfs"), of("rps")) {
         (Some(1), _) => pair.application.into(),
         (_, Some(core)) => core,

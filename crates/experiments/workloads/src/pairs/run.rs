@@ -1,5 +1,4 @@
-//! One run of a pair: its command, its end, and what its statistics say.
-//! Not which runs there are.
+//! Runs one pair: builds the command, waits for it, and evaluates its statistics.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -17,10 +16,10 @@ use super::{
     WINDOW_SEGMENTS, count, drawn, stages,
 };
 
-/// A pair takes some seconds.
+/// Time limit. A pair takes some seconds.
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// Bytes in memory that a child opens as a file, and that are gone with this process.
+/// An in-memory file that a child can open by path. It disappears with this process.
 pub(super) struct Nameless(File);
 
 impl Nameless {
@@ -35,11 +34,11 @@ impl Nameless {
     }
 }
 
-/// Why a run gave nothing.
+/// Why a run has no result.
 pub(super) enum Undone {
-    /// All was to end.
+    /// The sweep was stopped.
     Stopped,
-    /// It cannot be made: which, and why.
+    /// It failed: which run, and why.
     Failed(String),
 }
 
@@ -54,7 +53,7 @@ pub(super) fn one(
     let failed = |why: String| Undone::Failed(format!("pair {pair}: {why}"));
     let mut out = Nameless::new(&[]).map_err(|error| failed(error.to_string()))?;
     let words = words(sweep, nic, (pair, seed), (program, &out)).map_err(failed)?;
-    // What is set where this runs is none of the guest's.
+    // The guest must not see this process's environment.
     let start = Start { words, cpus: None, namespace: None, limit: LIMIT, has_environment: false };
     let ended = start.spawn().and_then(|child| child.end(stop)).map_err(|error| match error {
         ChildError::Stopped { .. } => Undone::Stopped,
@@ -78,10 +77,10 @@ pub(super) fn one(
     Ok(evaluate(&result, (pair, class, seed), (gbps, bytes)))
 }
 
-/// Nothing has more than its line carries: what says so is wrong, and no result.
+/// Checks a rate against the capacity of the link. A higher rate is a bug of the model.
 fn carried(gbps: f64, nic: &Nic, mtu: u64) -> Result<(), String> {
     let most = nic.goodput(mtu);
-    // It is told to the kb/s.
+    // The rate is printed with a resolution of 1 kb/s.
     if gbps <= most + 1e-6 {
         return Ok(());
     }
@@ -121,7 +120,7 @@ fn words(
         ("bytes", bytes),
         ("path", sweep.frame_cycles.into()),
         ("segment", segment),
-        // What is given may say otherwise.
+        // User settings come later and may override this.
         ("near", 1),
     ];
     let room = (segment < SEGMENT_BYTES).then_some(("room", WINDOW_SEGMENTS * segment));
@@ -133,7 +132,7 @@ fn words(
     Ok(words)
 }
 
-/// What the statistics of a run say, in which so many bytes were counted.
+/// Evaluates the statistics of a run in which `bytes` were counted.
 fn evaluate(result: &Value, (pair, class, seed): (Pair, Class, u64), (gbps, bytes): (f64, f64)) -> Measured {
     let all = &result["statistics"];
     let gbit = (bytes * 8e-9).max(f64::MIN_POSITIVE);
@@ -163,7 +162,7 @@ mod tests {
     fn a_rate_above_the_lines_is_a_fault_of_the_model() {
         let nic = Nic { name: "eth0".into(), gbps: 40.0, mtu: 9000, socket: None, queues: 8 };
         assert_eq!(carried(39.65, &nic, 9000), Ok(()));
-        // As the sweep printed it for the pair 1,1 once.
+        // The sweep once printed this for the pair 1,1.
         let refused = carried(42.347, &nic, 9000).unwrap_err();
         assert!(refused.contains("a fault of the model: it says 42.347 Gb/s"), "{refused}");
         assert!(carried(39.65, &nic, 1500).is_err(), "smaller packets carry less");

@@ -1,6 +1,7 @@
-//! The workload `program`: a guest program run by `longma run`; its statistics, and numbers it prints, are the metrics.
-//! Not the running itself: the command is a child process, since a guest program ends the process it runs in.
-//! Source: docs/src/running.md describes `longma run` and its statistics.
+//! The workload `program`: runs a guest program with `longma run`. Its metrics are the run's statistics and numbers
+//! that the program prints. The command runs as a child process, because a guest program ends the process it runs in.
+//!
+//! docs/src/running.md describes `longma run` and its statistics.
 
 mod rehearsal;
 
@@ -22,31 +23,31 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant, SystemTime};
 
-/// `longma run` ends with this status if the host is short of something that it needs.
+/// Exit status of `longma run` if the host lacks a resource.
 pub const HOST_FAULT_STATUS: u8 = 124;
-/// What it then says, among other things: a program may end with any status.
+/// Message that accompanies the status, because a program may exit with any status.
 pub const HOST_FAULT_WORDS: &str = "this host is at fault, not the program";
 
-/// Signals that come from outside: from the kernel when memory is out, from limits, from whoever ends processes.
+/// Signals sent by the kernel on memory shortage, by resource limits, or by other processes.
 const FROM_OUTSIDE: [Signal; 6] =
     [Signal::KILL, Signal::TERM, Signal::INT, Signal::HUP, Signal::XCPU, Signal::XFSZ];
-/// What the command says before it aborts for lack of memory.
+/// Message of the command before it aborts on memory shortage.
 const OUT_OF_MEMORY: &str = "memory allocation of ";
-/// A status with words, of the command or of who loads it, that tell of a host that is short of something.
+/// Exit statuses with messages, of the command or its loader, that indicate a resource shortage of the host.
 const SHORTAGES: [(i32, &str); 3] = [
     (HOST_FAULT_STATUS as i32, HOST_FAULT_WORDS),
     (101, "failed to spawn thread"),
     (127, "error while loading shared libraries"),
 ];
 
-/// How often a running program is asked whether it should be stopped.
+/// How often a running program is checked for a stop request.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// A program's output is kept up to this many bytes.
+/// Maximum number of bytes kept of a program's output.
 const KEEP_BYTES: u64 = 16 << 20;
-/// Statistics that this host's speed decides.
+/// Statistics that depend on the host's speed.
 const OF_HOST: [&str; 4] = ["wall_s", "user_s", "system_s", "mips"];
 
-/// Guest programs, run by the `longma` command.
+/// The workload that runs guest programs with the `longma` command.
 pub struct Program {
     longma: PathBuf,
     parameters: Vec<Parameter>,
@@ -54,7 +55,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// Guest programs, run by the command at `longma`.
+    /// Creates the workload. `longma` is the path of the command.
     pub fn new(longma: impl Into<PathBuf>) -> Self {
         let parameter = |name, kind, default: Option<Setting>, description| Parameter {
             name,
@@ -167,7 +168,8 @@ impl Program {
         Self { longma: longma.into(), parameters, digests: Mutex::default() }
     }
 
-    /// A point for this workload made of another one's: everything at its default, but what is `forwarded`.
+    /// Converts another workload's point into one for this workload. All parameters have their defaults, except those
+    /// in `forwarded`.
     pub(crate) fn point_of(&self, point: &Point, forwarded: &[&str]) -> Point {
         let mut inner = point.clone();
         let defaults = self.parameters.iter();
@@ -181,7 +183,7 @@ impl Program {
         inner
     }
 
-    /// The run of `point`; if it is `rehearsed`, only set up.
+    /// The command that runs `point`, or only sets it up if `rehearsed`.
     fn command(&self, point: &Point, files: &Files, rehearsed: bool) -> Command {
         let mut command = Command::new(&self.longma);
         command.arg("run").args(rehearsed.then_some("--measures"));
@@ -201,10 +203,10 @@ impl Program {
         if !point.text("translation").is_empty() {
             command.arg("--translation").arg(point.text("translation"));
         }
-        // The caller's environment would make results depend on who runs them.
+        // Results must not depend on the caller's environment.
         command.env_clear();
         if let Some(Setting::Named(variables)) = point.parameter("environment") {
-            // The program's, not the emulator's: a variable may mean something to the host's dynamic linker.
+            // Pass variables to the program and not to the emulator, because they may affect the host's dynamic linker.
             command.args(variables.iter().map(|(name, value)| format!("--env={name}={value}")));
         }
         command.arg("--").arg(program(point)).args(point.text("program").split_whitespace().skip(1));
@@ -219,7 +221,7 @@ impl Program {
 }
 
 impl Program {
-    /// The options that only a simulated run has.
+    /// Adds options of simulated runs.
     fn simulation(point: &Point, command: &mut Command) {
         if point.parameter("roi") == Some(&Setting::Flag(true)) {
             command.arg("--roi");
@@ -238,7 +240,7 @@ impl Program {
     }
 }
 
-/// Senders in the words of `longma run --wire`, one for each device.
+/// The senders in the syntax of `longma run --wire`, one per device.
 fn wire_words(wire: &BTreeMap<String, String>) -> Vec<String> {
     let devices = wire.get("device").map_or("eth0", String::as_str);
     let keys = wire.iter().filter(|(key, _)| *key != "device").map(|(key, value)| format!(",{key}={value}"));
@@ -299,7 +301,7 @@ impl Workload for Program {
             "functional" => last_object(&ended.errors).unwrap_or_default(),
             _ => files.read_statistics(&ended)?,
         };
-        // A simulated run's statistics stand beside its manifest.
+        // A simulated run writes its statistics next to its manifest.
         let counted = statistics.get("statistics").unwrap_or(&statistics);
         flatten(counted, String::new(), &mut metrics);
         for (name, pattern) in patterns {
@@ -319,7 +321,7 @@ impl Workload for Program {
 }
 
 impl Program {
-    /// The digest of a file, worked out once for each state of it.
+    /// Digest of a file, cached until the file changes.
     fn digest(&self, path: &Path) -> io::Result<String> {
         let about = std::fs::metadata(path)?;
         let state = (about.modified()?, about.len());
@@ -335,7 +337,7 @@ impl Program {
     }
 }
 
-/// The program's file.
+/// Path of the program's file.
 fn program(point: &Point) -> PathBuf {
     let file = point.text("program").split_whitespace().next().unwrap_or_default();
     point.path("folder").join(format!("{file}{}", point.text("variant")))
@@ -353,13 +355,13 @@ fn patterns(point: &Point) -> Result<Vec<(String, Regex)>, Failure> {
     prints.iter().map(compile).collect()
 }
 
-/// The files of one run: in memory and without names, so that nothing is left of them however the campaign ends.
+/// Files of one run. They are in memory and unnamed, so that none are left behind.
 struct Files {
     machine: Nameless,
     statistics: Nameless,
 }
 
-/// A file in memory that a child opens through this process.
+/// An in-memory file that a child opens through this process.
 struct Nameless(File);
 
 impl Nameless {
@@ -367,7 +369,7 @@ impl Nameless {
         Ok(Self(File::from(memfd_create("longma", MemfdFlags::CLOEXEC)?)))
     }
 
-    /// What a child can open it as, while this process lives.
+    /// Path that a child can open while this process lives.
     fn path(&self) -> PathBuf {
         format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd()).into()
     }
@@ -389,7 +391,7 @@ impl Files {
         let value = read
             .map_err(|error| error.to_string())
             .and_then(|_| serde_json::from_slice(&text).map_err(|error| error.to_string()));
-        // The command writes them whole unless the host lets it down, and then says why.
+        // The command writes the statistics completely unless the host fails, and then prints the reason.
         value.map_err(|error| {
             let said = words(&ended.errors);
             Failure::host(format!(
@@ -400,7 +402,7 @@ impl Files {
     }
 }
 
-/// How a child ended and what it said.
+/// Exit status and output of a child.
 struct Ended {
     status: ExitStatus,
     output: String,
@@ -408,11 +410,12 @@ struct Ended {
 }
 
 fn run_child(command: &mut Command, limit: Option<Duration>, stop: &Stop) -> Result<Ended, Failure> {
-    // Ctrl-C is for the campaign, which then ends its children itself.
+    // In its own process group, so that Ctrl-C reaches only the campaign, which then kills its children.
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
-    // SAFETY: between fork and exec only prctl is called, which is safe there; nothing is allocated or locked.
+    // SAFETY: between fork and exec the closure only calls prctl, which is async-signal-safe; nothing is allocated or
+    // locked.
     unsafe {
-        // A child must not outlive a campaign that is killed.
+        // Kill the child if the campaign is killed.
         command.pre_exec(|| set_parent_process_death_signal(Some(Signal::KILL)).map_err(Into::into));
     }
     let mut child = command.spawn().map_err(|error| {
@@ -423,17 +426,17 @@ fn run_child(command: &mut Command, limit: Option<Duration>, stop: &Stop) -> Res
         let output = scope.spawn(move || keep(output));
         let errors = scope.spawn(move || keep(errors));
         let status = wait(&mut child, limit, stop);
-        // The readers end with the child, whose ends of the pipes are then closed.
+        // The readers end when the child closes its ends of the pipes.
         let (output, errors) = (output.join().unwrap_or_default(), errors.join().unwrap_or_default());
         status.map(|status| Ended { status, output, errors })
     })
 }
 
-/// All that is written to `pipe`, up to a limit; the rest is read and forgotten, so that the writer does not hang.
+/// Reads everything from `pipe` and keeps it up to a limit. The rest is discarded, so that the writer does not block.
 fn keep(pipe: Option<impl Read>) -> String {
     let Some(mut pipe) = pipe else { return String::new() };
     let mut kept = Vec::new();
-    // What was read before an error is all there is.
+    // On an error, use what was read so far.
     let _ = pipe.by_ref().take(KEEP_BYTES).read_to_end(&mut kept);
     let _ = std::io::copy(&mut pipe, &mut std::io::sink());
     String::from_utf8_lossy(&kept).into_owned()
@@ -450,19 +453,20 @@ fn wait(child: &mut Child, limit: Option<Duration>, stop: &Stop) -> Result<ExitS
         }
         let late = limit.filter(|limit| start.elapsed() >= *limit);
         if late.is_some() || stop.is_requested() {
-            // The whole group: the program may have children.
+            // Kill the whole group, because the program may have children.
             let _ = rustix::process::kill_process_group(pid, Signal::KILL);
             child.wait().map_err(failed)?;
             return Err(late.map_or_else(Failure::stopped, Failure::late));
         }
         let left = limit.map_or(LOOK_EVERY, |limit| limit.saturating_sub(start.elapsed()).min(LOOK_EVERY));
         let timeout = Timespec { tv_sec: 0, tv_nsec: left.subsec_nanos().into() };
-        // An interrupted wait is as good as one that ended: the loop looks again.
+        // The loop also handles an interrupted wait.
         let _ = poll(&mut [PollFd::new(&handle, PollFlags::IN)], Some(&timeout));
     }
 }
 
-/// What became of a run, and what it said. Where the program lies is left out: the same point fails with the same words in every folder.
+/// Describes how a run ended and what it printed. Omits the program's directory, so that the message does not depend on
+/// it.
 fn complaint(ended: &Ended, program: &Path) -> String {
     let how = match (ended.status.code(), ended.status.signal()) {
         (Some(code), _) => format!("the run ended with exit status {code}"),
@@ -474,14 +478,14 @@ fn complaint(ended: &Ended, program: &Path) -> String {
     if said.is_empty() { how } else { format!("{how}: {said}") }
 }
 
-/// The first lines of what was said.
+/// The first lines of the output.
 fn words(errors: &str) -> String {
     let said: Vec<_> =
         errors.lines().map(str::trim).filter(|line| !line.starts_with('{') && !line.is_empty()).collect();
     said[..said.len().min(4)].join(" ")
 }
 
-/// Whether the host, not the program, decided how the run ended.
+/// Returns whether the host caused the failure.
 fn is_of_host(ended: &Ended) -> bool {
     match (ended.status.code(), ended.status.signal()) {
         (Some(code), _) => {
@@ -496,13 +500,13 @@ fn is_of_host(ended: &Ended) -> bool {
     }
 }
 
-/// The last line that is an object: what `--stats --format json` prints.
+/// The last line that is a JSON object, as printed by `--stats --format json`.
 fn last_object(errors: &str) -> Option<Value> {
     errors.lines().rev().filter(|line| line.starts_with('{')).find_map(|line| serde_json::from_str(line).ok())
 }
 
-/// Every number of `value` by its path. A statistic `{ value, unit, description }` goes by the path of the statistic; groups called
-/// `host` and a few known names are this host's.
+/// Collects all numbers in `value` by their paths. A statistic `{ value, unit, description }` uses its own path. Groups
+/// called `host` and a few known names are host-dependent.
 fn flatten(value: &Value, path: String, metrics: &mut Metrics) {
     match value {
         Value::Number(number) => {

@@ -1,5 +1,6 @@
-//! A run rehearsed: the command sets it up, says what it would measure, and runs nothing.
-//! Not what the program makes of its arguments: only the program knows.
+//! Rehearses a run: the command sets it up, lists what it would measure, and runs nothing. It does not check the
+//! program's arguments.
+//!
 //! Source: `longma run --measures`; ELF-64 Object File Format 1.5 for the program's interpreter.
 
 use super::{Files, Program, complaint, is_of_host, patterns, program, run_child};
@@ -7,16 +8,16 @@ use longma_lab::{Failure, FailureKind, Measure, Point, Rehearsal, Setting, Stop,
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// Setting up takes moments; a busy host may need longer.
+/// Time limit. Setting up takes moments, but longer on a busy host.
 const AT_MOST: Duration = Duration::from_secs(120);
-/// What only a simulated run looks at.
+/// Parameters that only affect a simulated run.
 const OF_SIMULATION: [&str; 7] = ["roi", "warm", "core", "numa", "cpu", "seed", "wire"];
-/// What the set-up does not depend on: what is the program's own, and what is only looked at afterwards.
+/// Parameters that do not affect the setup: those of the program itself, and those used only after the run.
 const OF_PROGRAM: [&str; 4] = ["argument", "arguments", "prints", "status"];
 const PT_INTERP: u32 = 3;
 
 impl Program {
-    /// What tells set-ups apart. Of the environment only the names count.
+    /// Identifies a setup. Of environment variables, only the names count.
     pub(super) fn setup_of(point: &Point) -> String {
         let mut told = point.told();
         OF_PROGRAM.iter().for_each(|name| drop(told.remove(*name)));
@@ -39,7 +40,7 @@ impl Program {
         Ok(rehearsal)
     }
 
-    /// What the command says that the run would measure.
+    /// Lists what the run would measure.
     fn measures(&self, point: &Point) -> Result<Vec<Measure>, Failure> {
         let files = Files::new(point)?;
         let mut command = self.command(point, &files, true);
@@ -68,7 +69,8 @@ impl Program {
     }
 }
 
-/// Variables whose names the program's file does not have. A program with a dynamic linker has libraries that may know them.
+/// Reports environment variables whose names do not occur in the program's file. A program with a dynamic linker is
+/// skipped, because its libraries may use them.
 fn environment(point: &Point, rehearsal: &mut Rehearsal) -> Result<(), Failure> {
     let Some(Setting::Named(variables)) = point.parameter("environment") else { return Ok(()) };
     if variables.is_empty() {
@@ -89,7 +91,7 @@ fn environment(point: &Point, rehearsal: &mut Rehearsal) -> Result<(), Failure> 
     Ok(())
 }
 
-/// Whether the bytes have the word as programs compare it: with a zero, or the `=` of an environment, behind it.
+/// Returns whether the bytes contain the word as programs compare it: followed by a zero byte or by `=`.
 fn has_word(bytes: &[u8], word: &str) -> bool {
     let word = word.as_bytes();
     bytes
@@ -97,7 +99,7 @@ fn has_word(bytes: &[u8], word: &str) -> bool {
         .any(|window| window.starts_with(word) && matches!(window[word.len()], 0 | b'='))
 }
 
-/// Whether an ELF file asks for a dynamic linker; what is no sound one is refused elsewhere.
+/// Returns whether an ELF file requests a dynamic linker. Invalid files are reported elsewhere.
 fn is_dynamic(file: &[u8]) -> bool {
     let bytes = |at: usize, count: usize| file.get(at..at.checked_add(count)?);
     let number = |at: usize, count: usize| {

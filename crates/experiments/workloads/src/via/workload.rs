@@ -1,6 +1,6 @@
-//! The workload `via`: a latency or a bandwidth on the modelled Myrinet, at every point of an experiment.
-//! Not the model, nor the measure: see `modelled` and `exchange`.
-//! Source: Jiao Zhenqiang et al.: half the mean of 1000 ping-pongs; 2000 messages back to back.
+//! The workload `via`: measures latency or bandwidth on the modelled Myrinet.
+//!
+//! Source: Jiao Zhenqiang et al.: half the mean of 1000 ping-pongs; 2000 back-to-back messages.
 
 use super::exchange::{Measure, Order};
 use super::modelled::{ModelError, Modelled};
@@ -16,7 +16,7 @@ use longma_via_myrinet::{self as myrinet, Settings};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// What is counted at both ends: name, unit, meaning.
+/// Counts of both ends: name, unit, meaning.
 const AT_ENDS: [(&str, &str, &str); 5] = [
     ("processor_busy", "share", "of the time that the NIC's processor worked"),
     ("interrupts", "interrupts", "of the host"),
@@ -132,7 +132,7 @@ impl Workload for Via {
     }
 }
 
-/// The measurement of a point, and both ends of its network.
+/// The measurement of a point, and its network.
 fn modelled(point: &Point) -> Result<(Order, Modelled), Failure> {
     let machine =
         point.machine.as_ref().ok_or_else(|| Failure::refused("needs a machine, such as piii-myrinet"))?;
@@ -143,7 +143,7 @@ fn modelled(point: &Point) -> Result<(Order, Modelled), Failure> {
     Ok((order, modelled.map_err(failure)?))
 }
 
-/// Runs `work`, and asks it to stop when the campaign does or the point's time is over.
+/// Runs `work`, and requests it to stop when the campaign is stopped or the time limit is over.
 fn watched<T>(
     point: &Point,
     stop: &Stop,

@@ -1,7 +1,9 @@
-//! The workload `vm`: a guest program as the inside of a virtual machine that the scheduler places on the machine's host. Its threads are
-//! the virtual CPUs; where the host puts them and their memory is what binding says, or chance.
-//! Not a hypervisor's own time: no exits, no second level of page tables. Not the running: that is `program`'s.
-//! Source: He Mujun et al. (High Technology Letters 2021) for the scenarios; `guests/c/vcpu.h` for how threads are put.
+//! The workload `vm`: a guest program as the contents of a virtual machine that the scheduler places on the machine's
+//! host. Its threads are the virtual CPUs. Binding or chance determines the location of threads and memory. VM exits
+//! and nested page tables are not modelled. `program` runs the program.
+//!
+//! Source: He Mujun et al. (High Technology Letters 2021) for the scenarios; `guests/c/vcpu.h` for the placement of
+//! threads.
 
 use super::{host_of, number, parameter};
 use crate::program::Program;
@@ -19,9 +21,9 @@ const BINDINGS: &[&str] = &["exclusive", "range", "none"];
 const MEMORIES: &[&str] = &["strict", "preferred", "unbound"];
 const PLACES: &[&str] = &["own", "neighbour", "other-neighbour", "remote"];
 const DRIFTS: &[&str] = &["threads", "together"];
-/// Parameters of `program` that are this workload's too.
+/// Parameters shared with `program`.
 const FORWARDED: [&str; 6] = ["program", "folder", "variant", "arguments", "prints", "environment"];
-/// What the guest programs call the list of CPUs.
+/// Environment variable with the list of CPUs.
 const VARIABLE: &str = "vcpus";
 
 /// A guest program in a virtual machine.
@@ -31,11 +33,11 @@ pub struct Guest {
     runs: Mutex<BTreeMap<String, Place>>,
 }
 
-/// A run of one scene, made once for all points that have it.
+/// The result of a scenario, shared by all points with that scenario.
 type Place = Arc<Mutex<Option<Metrics>>>;
 
 impl Guest {
-    /// Guest programs, run by the command at `longma`.
+    /// Creates the workload. `longma` is the path of the command.
     pub fn new(longma: impl Into<std::path::PathBuf>) -> Self {
         let program = Program::new(longma);
         let mut parameters: Vec<Parameter> =
@@ -75,7 +77,7 @@ impl Guest {
         Self { program, parameters, runs: Mutex::default() }
     }
 
-    /// The point that `program` runs: everything of its own at its default, but what this workload passes on and decides.
+    /// The point for `program`. Parameters have their defaults, except those that this workload forwards or sets.
     fn of_program(&self, point: &Point, scene: &Scene) -> Point {
         let mut inner = self.program.point_of(point, &FORWARDED);
         let mut set = |name: &str, value: Setting| drop(inner.parameters.insert(name.into(), value));
@@ -88,7 +90,7 @@ impl Guest {
         inner
     }
 
-    /// What the program measures in a scene.
+    /// The program's metrics in a scenario.
     fn measured(&self, point: &Point, scene: &Scene, stop: &Stop) -> Result<Metrics, Failure> {
         let machine = point.machine.as_ref().map(|machine| digest(machine.text.as_bytes()));
         let told = FORWARDED.map(|name| point.parameter(name).map(ToString::to_string));
@@ -173,16 +175,16 @@ fn prints(point: &Point) -> impl Iterator<Item = &str> {
     .flatten()
 }
 
-/// Where a run's threads and memory are.
+/// Location of a run's threads and memory.
 #[derive(Clone, Debug, PartialEq)]
 struct Scene {
-    /// The memory policy, as `longma run --numa` has it; where pages go that nothing binds, if empty.
+    /// Memory policy in the syntax of `longma run --numa`; empty for first touch.
     numa: String,
-    /// The CPU of each virtual CPU at each step, as the guest reads it.
+    /// CPU of each virtual CPU at each step, in the guest's syntax.
     steps: String,
 }
 
-/// A point's parameters, checked, with the place that the scheduler chose.
+/// Validated parameters of a point, with the scheduler's placement.
 struct Setup {
     host: Host,
     placement: Placement,
@@ -238,7 +240,7 @@ impl Setup {
         })
     }
 
-    /// Threads and memory as the policies bind them.
+    /// Threads and memory bound according to the policies.
     fn bound(&self) -> Scene {
         let numa = match &*self.bound {
             "strict" => format!("bind:{}", self.memory_node),
@@ -255,14 +257,14 @@ impl Setup {
         Scene { numa, steps: words(steps) }
     }
 
-    /// Neither CPUs nor memory bound: memory lies where the threads were first.
+    /// Neither CPUs nor memory bound: memory is allocated where the threads first run.
     fn unbound(&self, draw: u64) -> Scene {
         let mut chance = Chance::new(self.seed.wrapping_add(1 + draw).wrapping_mul(0x9e37_79b9));
         let steps = (0..self.steps).map(|_| self.anywhere(&mut chance));
         Scene { numa: String::new(), steps: words(steps) }
     }
 
-    /// Any cores of the host, or of one node of it; no core twice, as a scheduler that balances has it while others are idle.
+    /// Random cores of the host or of one node. No core is used twice, like a load-balancing scheduler with idle cores.
     fn anywhere(&self, chance: &mut Chance) -> Vec<u32> {
         let node = chance.below(self.host.nodes.len());
         let nodes = if self.together { &self.host.nodes[node..=node] } else { &self.host.nodes };
@@ -271,7 +273,7 @@ impl Setup {
     }
 }
 
-/// `count` of `cpus` in any order; some twice only if there are fewer.
+/// Draws `count` of `cpus` in random order. CPUs repeat only if there are fewer than `count`.
 fn distinct(chance: &mut Chance, cpus: &CpuSet, count: usize) -> Vec<u32> {
     let all: Vec<u32> = cpus.iter().collect();
     let mut left = Vec::new();
@@ -290,7 +292,7 @@ fn words(steps: impl Iterator<Item = Vec<u32>>) -> String {
     steps.map(step).collect::<Vec<_>>().join(";")
 }
 
-/// The simulator's cores run one thread each.
+/// Simulated cores run one thread each.
 fn with_one_thread_a_core(mut host: Host) -> Host {
     for core in host.nodes.iter_mut().flat_map(|node| &mut node.cores) {
         *core = core.iter().take(1).collect();
@@ -298,7 +300,7 @@ fn with_one_thread_a_core(mut host: Host) -> Host {
     host
 }
 
-/// The node whose distance from `own` a word tells.
+/// The node at the distance from `own` that a word describes.
 fn node_at(host: &Host, own: u32, word: &str) -> Option<u32> {
     let row = host.nodes.iter().position(|node| node.id == own)?;
     let mut others: Vec<(u32, u32)> =

@@ -1,6 +1,6 @@
-//! The workload `vm-host`: virtual machines that become busy on one modelled host, with and without the switcher, looked at after some time.
-//! The placing, the store, the reconciling, the moves and the choice of moves are the service's own code; only the host is a model.
-//! Not a program's own work: every virtual CPU reads memory without end.
+//! The workload `vm-host`: virtual machines that become busy on one modelled host, with or without the switcher,
+//! measured after some time. Placement, store, reconciliation and moves use the code of the placement service; only the
+//! host is modelled. Every virtual CPU reads memory continuously.
 
 use super::modelled::{ModelledHost, TICK_S, Tick};
 use super::{host_of, number, parameter};
@@ -17,9 +17,9 @@ use std::sync::Arc;
 
 const CPUS: &[&str] = &["none", "range", "exclusive"];
 const MEMORIES: &[&str] = &["strict", "preferred"];
-/// An agent reports, and the switcher looks, as often as this, seconds: as in the service.
+/// Interval in seconds at which the agent reports and the switcher runs, as in the service.
 const REPORT_S: f64 = 2.0;
-/// What is measured is the mean over the last so many seconds.
+/// Length in seconds of the final interval that is averaged.
 const WINDOW_S: f64 = 0.1;
 
 const MEASURES: [(&str, &str, &str); 6] = [
@@ -59,7 +59,7 @@ impl Default for OverTime {
     }
 }
 
-/// A point's parameters, checked.
+/// Validated parameters of a point.
 struct Setup {
     machine: Machine,
     host: Host,
@@ -134,7 +134,7 @@ impl Workload for OverTime {
     }
 }
 
-/// What happened.
+/// Record of a run.
 struct Story {
     ticks: Vec<Tick>,
     vms: Vec<VmId>,
@@ -188,7 +188,7 @@ impl Setup {
             if due_s > self.at_s || stop.is_requested() {
                 break;
             }
-            // A move may have taken longer than until the next report.
+            // A move may have taken longer than the reporting interval.
             hypervisor.advance_to(due_s);
             let (now_s, mut cpus) = (hypervisor.now_s(), BTreeMap::new());
             for vm in &vms {
@@ -216,7 +216,7 @@ impl Setup {
             return Err(Failure::stopped());
         }
         hypervisor.advance_to(self.at_s);
-        // A move that was under way then is cut off: what came later has not happened yet.
+        // A move may have run past the end; drop the time after it.
         let mut ticks = hypervisor.history();
         ticks.truncate((self.at_s / TICK_S).round() as usize);
         Ok(Story { ticks, vms, moves })

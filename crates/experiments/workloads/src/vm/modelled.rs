@@ -1,8 +1,11 @@
-//! A modelled host as a hypervisor: virtual machines whose virtual CPUs read memory as fast as latency, controllers and links let them;
-//! a scheduler of the host's that balances threads; memory that takes its time to move. Time passes when told to, and in a move.
-//! Not cycle by cycle: rates, a tick at a time. A line is in flight for its latency, a core has as many as its cache has miss registers, and
-//! what all ask for together is shared so that nobody gets more while another gets less.
-//! Source: all numbers are the machine file's; max-min fairness after Bertsekas and Gallager, Data Networks, 6.5.2.
+//! A modelled host that implements the hypervisor interface. Virtual CPUs read memory as fast as latency, memory
+//! controllers and links allow; a scheduler balances threads; moving memory takes time. Time advances on request and
+//! during a move.
+//!
+//! The model computes rates per tick and not per cycle. A line is in flight for its latency, a core has as many lines
+//! in flight as its cache has MSHRs, and contended resources are shared with max-min fairness.
+//!
+//! Source: all numbers come from the machine file; max-min fairness after Bertsekas and Gallager, Data Networks, 6.5.2.
 
 use longma_placement::Host;
 use longma_placement::cpus::CpuSet;
@@ -14,22 +17,22 @@ use longma_topology::parts::LINE_BYTES;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// How long rates stay as they are, seconds.
+/// Length of a tick in seconds. Rates are constant within a tick.
 pub const TICK_S: f64 = 0.01;
-/// Lines in flight of a core whose first-level cache does not say: Zen's.
+/// Lines in flight per core if the L1 cache does not specify MSHRs: the value of Zen.
 const LINES_IN_FLIGHT: u32 = 22;
 
-/// What a host can do.
+/// Static properties of a host.
 #[derive(Clone, Debug)]
 struct Build {
     host: Host,
-    /// Bytes in flight of a virtual CPU.
+    /// Bytes in flight per virtual CPU.
     in_flight: f64,
-    /// Seconds of an access, row = CPUs' node, column = memory's node.
+    /// Latency of an access in seconds. The row is the CPUs' node, the column the memory's node.
     latency: Vec<Vec<f64>>,
-    /// Bytes a second of every controller, and then of every link each way.
+    /// Capacity in bytes per second of each memory controller, followed by each direction of each link.
     capacity: Vec<f64>,
-    /// What an access uses beside the controller, row and column as above.
+    /// Links that an access uses, with row and column as above.
     routes: Vec<Vec<Vec<usize>>>,
 }
 
@@ -63,7 +66,7 @@ impl Build {
                 capacity.push(rate.bytes_per_second(machine.cores[&layout.cores[0].core].clock) as f64);
             }
         }
-        // Data come from the memory to the CPUs.
+        // Data flows from the memory to the CPUs.
         let routes = (0..nodes)
             .map(|cpus| (0..nodes).map(|memory| route(&links, nodes, memory, cpus)).collect())
             .collect();
@@ -88,19 +91,19 @@ impl Build {
         self.host.nodes.iter().position(|n| n.id == node)
     }
 
-    /// Whether `cpus` has any CPU of a node.
+    /// Returns whether `cpus` contains any CPU of a node.
     fn allows(&self, cpus: &CpuSet, node: usize) -> bool {
         self.host.nodes[node].cores.iter().any(|core| core.intersects(cpus))
     }
 
-    /// Bytes a second that one core alone asks of memories, by the parts of its data there.
+    /// Bytes per second that one core reads without contention, given the fraction of its data on each node.
     fn alone(&self, node: usize, parts: &[f64]) -> f64 {
         let mean: f64 = parts.iter().zip(&self.latency[node]).map(|(part, latency)| part * latency).sum();
         if mean > 0.0 { self.in_flight / mean } else { 0.0 }
     }
 }
 
-/// The links of a shortest way.
+/// The links of a shortest path.
 fn route(links: &[((usize, usize), usize)], nodes: usize, from: usize, to: usize) -> Vec<usize> {
     let mut ways: Vec<Option<Vec<usize>>> = vec![None; nodes];
     ways[from] = Some(Vec::new());
@@ -119,13 +122,14 @@ fn route(links: &[((usize, usize), usize)], nodes: usize, from: usize, to: usize
     ways[to].clone().unwrap_or_default()
 }
 
-/// Somebody who asks for memory: at most `most` bytes a second, of which each byte takes `uses` of the capacities.
+/// A flow of memory reads: at most `most` bytes per second, where each byte uses the given amounts of the capacities.
 struct Asker {
     most: f64,
     uses: Vec<(usize, f64)>,
 }
 
-/// What each asker gets: all rates grow in proportion to what is asked for until a capacity is used up; who uses that one stays, the others go on.
+/// Rate of each flow. All rates grow in proportion to their demand until a capacity is exhausted; its users stop
+/// growing and the others continue.
 fn shared(capacity: &[f64], askers: &[Asker]) -> Vec<f64> {
     let mut left = capacity.to_vec();
     let mut parts = vec![0.0; askers.len()];
@@ -158,19 +162,19 @@ struct Machined {
     bound: Vec<u32>,
     running: bool,
     busy: bool,
-    /// Where its memory is to be when it starts.
+    /// Where its memory will be allocated at the start.
     shares: Vec<Vec<Share>>,
-    /// MiB of each virtual node by the host's node.
+    /// MiB of each virtual node by host node.
     memory: Vec<Vec<f64>>,
-    /// The node that each virtual CPU is on.
+    /// Present node of each virtual CPU.
     on: Vec<usize>,
     cpu_s: f64,
-    /// Bytes that it has read.
+    /// Bytes read so far.
     read: f64,
 }
 
 impl Machined {
-    /// The part of its memory that is on each node.
+    /// Fraction of its memory on each node.
     fn parts(&self) -> Vec<f64> {
         let nodes = self.memory.first().map_or(0, Vec::len);
         let sums: Vec<f64> = (0..nodes).map(|node| self.memory.iter().map(|cell| cell[node]).sum()).collect();
@@ -179,42 +183,42 @@ impl Machined {
     }
 }
 
-/// Memory that is being moved: from where, to where.
+/// Source and destination node of memory that is being moved.
 type Copy = (usize, usize);
 
 #[derive(Debug)]
 struct World {
     build: Build,
     domains: BTreeMap<String, Machined>,
-    /// Ticks that have passed.
+    /// Number of ticks so far.
     ticks: u64,
-    /// Who becomes busy after how many ticks.
+    /// Virtual machines that become busy, with the tick.
     wakes: Vec<(u64, VmId)>,
     history: Vec<Tick>,
 }
 
-/// What happened in a tick, by virtual machine.
+/// Events of one tick.
 #[derive(Clone, Debug, Default)]
 pub struct Tick {
-    /// Bytes read.
+    /// Bytes read by each virtual machine.
     pub read: BTreeMap<VmId, f64>,
-    /// Part of the accesses that were not to the virtual CPU's own node, of all virtual machines.
+    /// Fraction of the accesses of all virtual machines that were remote.
     pub remote: f64,
     /// Bytes of memory moved.
     pub moved: f64,
 }
 
-/// A modelled host. Clones are the same one.
+/// A modelled host. Clones share their state.
 #[derive(Clone, Debug)]
 pub struct ModelledHost {
     world: Arc<Mutex<World>>,
 }
 
 impl ModelledHost {
-    /// The first host of a machine file, with nothing on it.
+    /// Models the first host of a machine file.
     ///
     /// # Errors
-    /// What the file does not state.
+    /// If the file omits a required property.
     pub fn new(machine: &Machine, host: &Host) -> Result<Self, String> {
         let build = Build::of(machine, host)?;
         let world =
@@ -226,17 +230,17 @@ impl ModelledHost {
         self.world.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Seconds that have passed.
+    /// Simulated time in seconds.
     pub fn now_s(&self) -> f64 {
         self.world().ticks as f64 * TICK_S
     }
 
-    /// From `at_s` on the virtual CPUs of `vm` read memory without end; before, they are idle.
+    /// Makes the virtual CPUs of `vm` read memory continuously from `at_s` on. They are idle before.
     pub fn wake(&self, vm: VmId, at_s: f64) {
         self.world().wakes.push(((at_s / TICK_S).round() as u64, vm));
     }
 
-    /// Lets time pass up to `at_s`.
+    /// Advances time to `at_s`.
     pub fn advance_to(&self, at_s: f64) {
         let mut world = self.world();
         while (world.ticks as f64 + 0.5) * TICK_S < at_s {
@@ -244,14 +248,14 @@ impl ModelledHost {
         }
     }
 
-    /// What happened, a tick after the other.
+    /// The ticks so far in order.
     pub fn history(&self) -> Vec<Tick> {
         self.world().history.clone()
     }
 }
 
 impl World {
-    /// A tick passes, in which memory is moved between the nodes of `copies`; bytes moved for each.
+    /// Simulates a tick in which memory moves between the nodes of `copies`. Returns the bytes moved for each.
     fn tick(&mut self, copies: &[Copy]) -> Vec<f64> {
         let due =
             self.wakes.iter().filter(|(at, _)| *at <= self.ticks).map(|(_, vm)| *vm).collect::<Vec<_>>();
@@ -282,7 +286,7 @@ impl World {
             let mut only = vec![0.0; nodes];
             only[*from] = 1.0;
             let way = self.build.routes[*to][*from].iter().map(|link| (*link, 1.0));
-            // Read there, written here.
+            // Read from one node and written to the other.
             let uses = [(*from, 1.0), (*to, 1.0)].into_iter().chain(way).collect();
             askers.push(Asker { most: self.build.alone(*to, &only), uses });
         }
@@ -306,7 +310,7 @@ impl World {
         moved
     }
 
-    /// Virtual CPUs that are busy on each node.
+    /// Number of busy virtual CPUs on each node.
     fn threads(&self) -> Vec<f64> {
         let mut threads = vec![0.0; self.build.latency.len()];
         for domain in self.domains.values().filter(|domain| domain.running && domain.busy) {
@@ -315,7 +319,8 @@ impl World {
         threads
     }
 
-    /// The host's scheduler: who is where it may not be goes, and who waits for a CPU goes where one is idle, if it may. It knows of no memory.
+    /// The host's scheduler: moves threads off CPUs that they may not use, and threads that wait for a CPU to idle CPUs
+    /// that they may use. It ignores memory locality.
     fn balance(&mut self) {
         let mut threads = self.threads();
         let build = &self.build;
@@ -337,7 +342,7 @@ impl World {
         }
     }
 
-    /// Where the virtual CPUs of a domain begin: each on the node where fewest are, of those it may use.
+    /// Initial placement of a domain's virtual CPUs: each on the allowed node with the fewest.
     fn settle(&mut self, name: &str) {
         let mut all = vec![0.0; self.build.latency.len()];
         for domain in self.domains.values().filter(|domain| domain.running) {
@@ -372,7 +377,7 @@ impl ModelledHost {
 
 impl Hypervisor for ModelledHost {
     fn list(&mut self) -> Result<Vec<Listed>, HypervisorError> {
-        // There is one database on it.
+        // All domains belong to the same database.
         let listed = |(name, domain): (&String, &Machined)| Listed {
             name: name.clone(),
             vm: Some(domain.vm),
@@ -470,7 +475,7 @@ impl Hypervisor for ModelledHost {
         })
     }
 
-    /// It comes back when the memory is there; everybody runs on meanwhile.
+    /// Returns when the memory is moved. All virtual machines keep running meanwhile.
     fn move_memory(&mut self, name: &str, cell: usize, shares: &[Share]) -> Result<(), HypervisorError> {
         let mut world = self.world();
         let refused = |why: &str| HypervisorError::Refused {

@@ -1,5 +1,6 @@
-//! The workload `zoned` of experiments: a tree as published is loaded and put through a YCSB workload, its reads and writes counted.
-//! Not the durable map: that one is measured by `bench/zoned`.
+//! The workload `zoned`: loads a published tree, runs a YCSB workload on it, and counts its reads and writes.
+//! `bench/zoned` measures the durable map.
+//!
 //! Source: Liu Yang, Jin Peiquan, "ZB+-tree: a ZNS-SSD-aware index", evaluation.
 
 use super::drive::Drive;
@@ -13,7 +14,7 @@ use longma_zoned_lab::{ModelledDevice, Parameters};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-/// How many operations pass between two looks at whether to stop.
+/// Number of operations between checks for a stop request.
 const LOOK_EVERY: u64 = 4096;
 
 const TREES: &[&str] = &["zb", "cow"];
@@ -30,7 +31,7 @@ const DISTRIBUTIONS: &[(&str, Distribution)] = &[
 ];
 const DISTRIBUTION_NAMES: &[&str] = &["zipfian", "uniform", "latest", "hotspot", "exponential"];
 
-/// What is measured: name, unit, meaning.
+/// Metrics: name, unit, meaning.
 const MEASURES: [(&str, &str, &str); 12] = [
     ("reads", "nodes", "read from the device"),
     ("writes", "nodes", "written to the device"),
@@ -46,23 +47,23 @@ const MEASURES: [(&str, &str, &str); 12] = [
     ("host.wall_s", "s", "that the run took"),
 ];
 
-/// The device that the trees run on: counted and timed, its contents beside it.
+/// The device of the trees: it counts and times accesses, and keeps the contents in memory.
 type Device = ModelledDevice<BlankDevice>;
 
-/// How many pairs loaded trees may hold together that are kept for other points: some hundred megabytes.
+/// Maximum total number of pairs in cached trees: some hundred megabytes.
 const MOST_LOADED_PAIRS: u64 = 12_000_000;
 
-/// The trees as published, under YCSB's workloads.
+/// The published trees under YCSB workloads.
 pub struct PaperTrees {
     parameters: Vec<Parameter>,
     zb: Loaded<ZbTree<Device>>,
     cow: Loaded<CowTree<Device>>,
 }
 
-/// Trees after their load, which points that differ in what follows have in common. The newest is last.
+/// Cached trees after their load, shared by points that differ only in what follows. The newest is last.
 struct Loaded<T>(Mutex<Vec<(Load, Place<T>)>>);
 
-/// Where a loaded tree is put. Who loads it holds the lock, so that others wait for it.
+/// A cached tree. Its lock is held while it is loaded, so that other points wait.
 type Place<T> = Arc<Mutex<Option<T>>>;
 
 impl<T> Default for Loaded<T> {
@@ -72,7 +73,7 @@ impl<T> Default for Loaded<T> {
 }
 
 impl<T> Loaded<T> {
-    /// The place of a load, and room for it.
+    /// The cache entry of a load. Evicts the oldest entries to make room for it.
     fn place(&self, load: &Load) -> Place<T> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, place)) = all.iter().find(|(known, _)| known == load) {
@@ -192,7 +193,7 @@ impl Workload for PaperTrees {
     }
 }
 
-/// A point's parameters, checked.
+/// Validated parameters of a point.
 struct Setup {
     load: Load,
     workload: ycsb::Workload,
@@ -200,7 +201,7 @@ struct Setup {
     seed: u64,
 }
 
-/// What decides what a tree is like after its load.
+/// Everything that determines the tree after its load.
 #[derive(Clone, PartialEq)]
 struct Load {
     geometry: Geometry,
@@ -302,7 +303,7 @@ impl Setup {
     }
 }
 
-/// The zones of a device as a point changes them.
+/// The device's zones, modified by the point's parameters.
 fn with_zones(mut geometry: Geometry, point: &Point) -> Result<Geometry, Failure> {
     let zones = |name: &str, usual: u32| match point.parameter(name).and_then(Setting::number) {
         Some(-1.0) | None => Ok(usual),
@@ -323,7 +324,7 @@ fn with_zones(mut geometry: Geometry, point: &Point) -> Result<Geometry, Failure
     Ok(geometry)
 }
 
-/// What is compared of the counts.
+/// The counts that are compared.
 struct Seen {
     reads: f64,
     writes: f64,
@@ -342,7 +343,7 @@ impl Seen {
     }
 }
 
-/// What both trees have beside the map.
+/// Common operations of both trees.
 trait Tree: OrderedMap + Clone {
     fn search(&mut self, key: u64) -> Result<Option<u64>, Error>;
     fn insert(&mut self, key: u64, value: u64) -> Result<bool, Error>;
@@ -350,11 +351,11 @@ trait Tree: OrderedMap + Clone {
     fn counts(&self) -> &PaperCounts;
     fn sequential_used(&self) -> (u64, u64);
     fn conventional_used(&self) -> (u64, u64);
-    /// Simulated time since the start, seconds.
+    /// Simulated time since the start in seconds.
     fn seconds(&self) -> f64;
 }
 
-/// Both trees have the same functions of their own; only one of them has conventional slots.
+/// Implements the trait by the inherent methods of the same name. Only one of the trees has conventional slots.
 macro_rules! tree {
     ($tree:ty, |$it:ident| $conventional_used:expr) => {
         impl Tree for $tree {
@@ -387,7 +388,7 @@ macro_rules! tree {
 tree!(ZbTree<Device>, |tree| tree.conventional_used());
 tree!(CowTree<Device>, |_tree| (0, 0));
 
-/// Does one operation. Keys are record numbers, scattered as YCSB does it if `hashed`.
+/// Performs one operation. Keys are record numbers, scattered as in YCSB if `hashed`.
 fn step(tree: &mut impl Tree, operation: Operation, hashed: bool) -> Result<(), Error> {
     let key = |record: u64| if hashed { scatter(record) } else { record };
     match operation {
