@@ -49,13 +49,13 @@ fn warn_of_time(said: &mut Said, certificate: &X509Certificate<'_>) {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs() as i64);
     let (from, to) = (certificate.validity().not_before, certificate.validity().not_after);
     if to.timestamp() < now {
-        said.warnings.push(format!("it is expired since {to}, and clients refuse it: renew it"));
+        said.warnings.push(format!("it expired at {to}, so clients reject it: renew it"));
     } else if to.timestamp() < now + SOON_S {
-        said.warnings.push(format!("it expires at {to}: renew it, and start the service anew"));
+        said.warnings.push(format!("it expires at {to}: renew it and restart the service"));
     }
     if from.timestamp() > now {
         said.warnings
-            .push(format!("it begins at {from}, and clients refuse it until then: is the clock right?"));
+            .push(format!("it is not valid before {from}, so clients reject it until then: check the clock"));
     }
 }
 
@@ -64,12 +64,13 @@ fn warn_of_time(said: &mut Said, certificate: &X509Certificate<'_>) {
 /// # Errors
 /// If no client would ever accept it; the message says what to do.
 pub(crate) fn said(chain: &[CertificateDer<'_>]) -> Result<Said, String> {
-    let first = chain.first().ok_or("there is no certificate in it (PEM: BEGIN CERTIFICATE)")?;
+    let first = chain.first().ok_or("it contains no certificate (PEM: BEGIN CERTIFICATE)")?;
     let (_, certificate) =
         X509Certificate::from_der(first).map_err(|error| format!("it cannot be read: {error}"))?;
     if certificate.is_ca() {
-        let why = "it is a certification authority's (CA:TRUE), which clients do not take for a service's: \
-            make one with `openssl req -x509 ... -addext basicConstraints=critical,CA:FALSE`, or have this one sign one";
+        let why = "it is a certification authority's certificate (CA:TRUE), which clients reject for a \
+            service: create one with `openssl req -x509 ... -addext basicConstraints=critical,CA:FALSE`, \
+            or one signed by this authority";
         return Err(why.into());
     }
     let mut said = Said::default();
@@ -82,8 +83,8 @@ pub(crate) fn said(chain: &[CertificateDer<'_>]) -> Result<Said, String> {
         }
     }
     if said.names.is_empty() && said.addresses.is_empty() {
-        let why = "it names no host (subjectAltName), and clients refuse it: make one with \
-            `openssl req -x509 ... -addext subjectAltName=DNS:HOST`";
+        let why = "it names no host (subjectAltName), so clients reject it: create one with `openssl req \
+            -x509 ... -addext subjectAltName=DNS:HOST`";
         said.warnings.push(why.into());
     }
     warn_of_time(&mut said, &certificate);

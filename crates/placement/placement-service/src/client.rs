@@ -37,7 +37,7 @@ pub enum ClientError {
         why: String,
     },
     /// The server did not prove that it is the intended service.
-    #[error("{url} answers, and is not trusted: {why}")]
+    #[error("{url} answers but is not trusted: {why}")]
     Untrusted {
         /// URL of the service.
         url: String,
@@ -45,7 +45,7 @@ pub enum ClientError {
         why: String,
     },
     /// The server is not a placement service.
-    #[error("{url} answers what no placement service does: {why}")]
+    #[error("the server at {url} is not a placement service: {why}")]
     Strange {
         /// URL of the service.
         url: String,
@@ -99,24 +99,24 @@ fn distrust(error: &ureq::Error) -> Option<String> {
     let advice = match error {
         rustls::Error::InvalidCertificate(wrong) => match wrong {
             Wrong::UnknownIssuer => {
-                "nobody who is trusted here vouches for its certificate: --certificate names a file with that certificate, or with \
-                 who vouches for it"
+                "no trusted authority signed its certificate: pass that certificate or its issuer's with --certificate"
             }
             Wrong::Expired | Wrong::ExpiredContext { .. } => {
-                "its certificate is expired: renew it and start the service anew"
+                "its certificate has expired: renew it and restart the service"
             }
             Wrong::NotValidYet | Wrong::NotValidYetContext { .. } => {
-                "its certificate is not valid yet: is the clock right here, and there?"
+                "its certificate is not valid yet: check the clocks of this machine and of the service"
             }
             Wrong::NotValidForName | Wrong::NotValidForNameContext { .. } => {
-                "its certificate is for another name: use the name that it has"
+                "its certificate is for another name: use a name in the certificate"
             }
-            _ => {
-                "its certificate is not one for a service: the service says at its start what is wrong with it"
-            }
+            _ => "its certificate is not valid for a service: see the service's log for the reason",
         },
-        rustls::Error::InvalidMessage(_) => "it does not speak TLS: is its address http:// and not https://?",
-        _ => "TLS could not be agreed on",
+        rustls::Error::InvalidMessage(_) => {
+            "it does not speak TLS: does its address begin with http:// \
+            rather than https://?"
+        }
+        _ => "the TLS handshake failed",
     };
     Some(plain(&format!("{advice} ({error})")))
 }

@@ -90,7 +90,7 @@ impl Decider {
 fn decide(mut allocator: Allocator, jobs: &Receiver<Job>, log: &Log) {
     let follow = |allocator: &mut Allocator| {
         if let Err(error) = allocator.follow() {
-            log(&format!("cannot take in what was changed: {error}"));
+            log(&format!("cannot read the changes from the database: {error}"));
         }
     };
     let mut due = Instant::now() + FOLLOWING;

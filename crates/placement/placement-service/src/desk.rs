@@ -101,7 +101,7 @@ impl HostDesk {
         let silent = self.heard.map(|at| at.elapsed()).filter(|silent| *silent > SILENCE);
         let silent = silent.map(|silent| {
             format!(
-                "its agent has not been heard here for {} s: nobody sees to what runs there",
+                "its agent has not reported here for {} s: the virtual machines there are not supervised",
                 silent.as_secs()
             )
         });
@@ -218,8 +218,8 @@ impl Desk {
         match done {
             Ok(done) => done.map_err(|error| Refusal::of_store(error, &self.log)),
             Err(error) => {
-                (self.log)(&format!("a request failed inside: {error}"));
-                Err(Refusal::new(500, "internal error", "the service's log says more".into()))
+                (self.log)(&format!("a request handler panicked: {error}"));
+                Err(Refusal::new(500, "internal error", "see the service's log".into()))
             }
         }
     }
@@ -409,7 +409,7 @@ impl Desk {
         // If the scheduler is too busy to plan, the next report tries again.
         if let Ok(Some(plan)) = planned.recv_timeout(Duration::from_secs(1)) {
             (self.log)(&format!(
-                "{name}: virtual machine {} is to move: nodes differ by {:.2}",
+                "{name}: virtual machine {} is to move: the load of the nodes differs by {:.2}",
                 plan.vm, plan.imbalance.0
             ));
             self.host(name, |h| h.switcher.moved(now, plan.vm));
@@ -467,7 +467,7 @@ impl Desk {
                 *since = Some(now.map_or(0, |now| now.as_secs() as i64));
             }
             (Ok(()), Some(_)) => {
-                (self.log)("the database is where it was: it is written again");
+                (self.log)("the database file is back in its place: writing resumes");
                 *since = None;
             }
             _ => {}

@@ -118,7 +118,7 @@ impl Home {
         fs::set_permissions(folder, fs::Permissions::from_mode(0o700))?;
         let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let file = rustix::fs::open(folder.join("lock"), flags, Mode::RUSR | Mode::WUSR)?;
-        Ok(Self { folder: folder.into(), _lock: Lock::of(file, "another service runs with this folder")? })
+        Ok(Self { folder: folder.into(), _lock: Lock::of(file, "another service uses this directory")? })
     }
 
     /// Creates the database file if necessary and locks it against a second service that reaches it through another
@@ -128,13 +128,13 @@ impl Home {
         let path = self.folder.join("placement.db");
         let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC;
         let file = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR)?;
-        let lock = Lock::of(file, "another service runs with this database")?;
+        let lock = Lock::of(file, "another service uses this database")?;
         let names = rustix::fs::fstat(&lock.0)?.st_nlink;
         if names > 1 {
             // SQLite names the log after the database's path, so commits made under one name would be missing under
             // another.
             let why = format!(
-                "it has {names} names (hard links), and SQLite keeps a log for each: remove all but one"
+                "it has {names} names (hard links), and SQLite keeps a separate log for each: remove all but one"
             );
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }

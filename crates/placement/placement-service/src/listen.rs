@@ -165,7 +165,7 @@ pub(crate) async fn listen(
     }
     drop(listener);
     if tokio::time::timeout(ENDING, graceful.shutdown()).await.is_err() {
-        log("some requests were not answered in time and are cut off");
+        log("some requests were not answered in time and were cut off");
     }
 }
 

@@ -20,8 +20,9 @@ const UNDESCRIBED: &str = "host-undescribed";
 /// Alarm for two machines whose agents claim the same host.
 const SECOND: &str = "second-agent";
 /// Error message for the second agent.
-pub(crate) const SECOND_AGENT: &str = "another machine's agent speaks for this host: give each host a token and a name of its own; \
-    if that machine is gone, this one is heard after 30 s of its silence";
+pub(crate) const SECOND_AGENT: &str = "the agent of another machine already reports for this host: give \
+    each host its own name and token; if that machine is gone, this agent is accepted 30 s after its last \
+    report";
 
 impl Desk {
     /// Records a host as its agent found it. Lost resources that are reserved stay in the description until they are
@@ -45,7 +46,9 @@ impl Desk {
 
     fn note_undescribed(&self, found: &Host, what: &str) -> Result<(), StoreError> {
         let name = &found.name;
-        let why = format!("it cannot be described as it is now, and takes nothing more: {what}");
+        let why = format!(
+            "its new description contradicts its reservations, so it accepts no virtual machines: {what}"
+        );
         let noted = Some((Arc::new(found.clone()), why.clone(), Instant::now()));
         let before = self.host(name, |h| std::mem::replace(&mut h.undescribed, noted));
         self.set_down(name)?;
@@ -218,7 +221,7 @@ impl Desk {
             });
             // If the scheduler is busy, or there is no free place yet, a later report tries again.
             if let Ok(Some(target)) = decided.recv_timeout(Duration::from_secs(1)) {
-                (self.log)(&format!("{name}: virtual machine {id} is to move off a CPU that is gone"));
+                (self.log)(&format!("{name}: virtual machine {id} is to move off a missing CPU"));
                 drop(self.order(name, id, target));
                 break;
             }

@@ -45,7 +45,7 @@ impl Metrics {
         registry.register("placed", "Virtual machines placed", placed.clone());
         registry.register("vms", "Virtual machines by state", vms.clone());
         registry.register("hosts", "Hosts by status", hosts.clone());
-        registry.register("alarms", "Alarms that stand", alarms.clone());
+        registry.register("alarms", "Active alarms", alarms.clone());
         Self { registry, requests, seconds, placed, vms, hosts, alarms }
     }
 

@@ -30,7 +30,7 @@ impl Refusal {
     }
 
     pub fn field(field: &str, problem: String) -> Self {
-        Self::fields("a field is wrong", vec![Invalid { field: field.into(), problem }])
+        Self::fields("a field is invalid", vec![Invalid { field: field.into(), problem }])
     }
 
     pub fn unknown(what: &str) -> Self {
@@ -51,24 +51,30 @@ impl Refusal {
             StoreError::Unknown { .. } => Self::new(404, "not found", said),
             StoreError::Busy(_) => {
                 log(&said);
-                Self::new(503, "busy", "nothing was done: others change the database; try again".into())
+                Self::new(
+                    503,
+                    "busy",
+                    "nothing was changed: the database is in use by others; try again".into(),
+                )
             }
             StoreError::Full(_) => {
                 log(&said);
-                let detail = "nothing was done: make room where the database is, then ask again".into();
+                let detail = "nothing was changed: free space on the database's disk, then try again".into();
                 Self::new(507, "the database is full", detail)
             }
             StoreError::Away(_) => {
                 log(&said);
-                let detail = "it is tried again with each request. Nothing was done, unless the connection was lost in the middle of it: \
-                    ask again with the same idempotency key, or look first";
+                let detail = "the service reconnects with each request. Nothing was changed, unless the \
+                    connection broke during this request: repeat it with the same idempotency key, or \
+                    check the state first";
                 Self::new(503, "the database cannot be reached", detail.into())
             }
             StoreError::Format(_) | StoreError::Database(_) | StoreError::Service(_) => {
                 log(&said);
                 // A commit whose acknowledgement was lost may have succeeded.
                 let detail =
-                    "the service's log says why; look whether it was done, or ask again with the same idempotency key"
+                    "see the service's log for the reason; the change may have been made: check, or \
+                        repeat the request with the same idempotency key"
                         .into();
                 Self::new(500, "the database failed", detail)
             }
@@ -79,16 +85,16 @@ impl Refusal {
     pub fn of_allocation(error: AllocateError, log: &Log) -> Self {
         match error {
             AllocateError::NoPlacement(NoPlacement::Invalid(fields)) => {
-                Self::fields("the request is wrong", fields)
+                Self::fields("the request is invalid", fields)
             }
             AllocateError::NoPlacement(NoPlacement::NoFit { hosts: 0 }) => {
-                Self::new(409, "no room", "there is no host yet: start an agent on one".into())
+                Self::new(409, "no room", "no host is registered: start an agent on one".into())
             }
             AllocateError::NoPlacement(error) => Self::new(409, "no room", error.to_string()),
             AllocateError::Store(error) => Self::of_store(error, log),
             AllocateError::Inventory(error) => {
                 log(&format!("the store contradicts itself: {error}"));
-                Self::new(500, "the store contradicts itself", "an audit says where".into())
+                Self::new(500, "the store contradicts itself", "run an audit to see where".into())
             }
         }
     }
@@ -97,7 +103,7 @@ impl Refusal {
 impl From<NoAnswer> for Refusal {
     fn from(error: NoAnswer) -> Self {
         match error {
-            NoAnswer::Busy => Self::new(503, "busy", "too many requests wait; try again".into()),
+            NoAnswer::Busy => Self::new(503, "busy", "too many requests are waiting; try again".into()),
             NoAnswer::Gone => Self::new(503, "ending", "the service is ending; try again".into()),
         }
     }

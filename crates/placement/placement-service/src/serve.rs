@@ -51,7 +51,7 @@ pub struct Options {
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// The data directory.
-    #[error("the folder {0}: {1}")]
+    #[error("the directory {0}: {1}")]
     Home(PathBuf, std::io::Error),
     /// The database.
     #[error("the database: {0}")]
@@ -61,7 +61,8 @@ pub enum ServeError {
     Address(SocketAddr, std::io::Error),
     /// Tokens would cross the network unencrypted.
     #[error(
-        "{0} can be reached from other machines, and tokens would be sent in the clear: give --tls-cert and --tls-key, or --plain if something else encrypts"
+        "{0} is reachable from other machines, so tokens would be sent unencrypted: give --tls-cert and \
+            --tls-key, or --plain if another layer encrypts the traffic"
     )]
     Clear(SocketAddr),
     /// Its overcommit ratio differs from that of the registered hosts.
@@ -107,7 +108,10 @@ pub fn serve(options: Options, ready: impl FnOnce(&str, &Path)) -> Result<(), Se
     let allocator = allocator.map_err(|error| match (error, before) {
         (AllocateError::Inventory(error), Some(before)) if before > percent => ServeError::Ratio(
             percent,
-            format!("less than what is promised already: {error}; start with --overcommit {before}, and move or stop virtual machines first"),
+            format!(
+                "existing reservations exceed it: {error}; start with --overcommit {before}, then \
+                move or stop virtual machines"
+            ),
         ),
         (error, _) => wrong(&error),
     })?;
@@ -137,7 +141,8 @@ fn ratio_before(store: &dyn Store, percent: u32, shared: bool) -> Result<Option<
     let heard = store.seen().map_err(wrong)?.into_iter().map(|(_, at)| at).max();
     if shared && heard.is_some_and(|at| now.saturating_sub(at) < SILENCE.as_secs() as i64) {
         let what = format!(
-            "other services are at work on this database with {before}: start with --overcommit {before}, or stop them all first and wait {} s",
+            "other services use this database with {before}: start with --overcommit {before}, or stop \
+                them all and wait {} s",
             SILENCE.as_secs()
         );
         return Err(ServeError::Ratio(percent, what));
@@ -186,9 +191,7 @@ fn access(address: SocketAddr, token: String, certificate: Option<&Said>, option
         let file = options.tls.as_ref().map(|tls| &tls.0);
         trusted = file.map(|file| std::path::absolute(file).unwrap_or_else(|_| file.clone()));
     } else {
-        (options.log)(
-            "the certificate's file does not hold who vouches for it: clients have to know that by themselves",
-        );
+        (options.log)("the certificate file lacks the issuer's certificate: clients must have it already");
     }
     let log = &options.log;
     said.warnings.iter().for_each(|warning| log(&format!("the certificate: {warning}")));
@@ -211,8 +214,8 @@ fn tell(access: Access, home: PathBuf, log: Log) -> Result<Option<tokio::task::J
     match access.write(&home) {
         Ok(()) => return Ok(None),
         Err(error) if full(&error) => log(&format!(
-            "{file}: {error}: clients on this machine do not find the service, which serves {}, until there is room: \
-             make some, or name the address (--server) and a token (--token-file)",
+            "{file}: {error}: clients on this machine cannot find the service at {}: free some space, or \
+                pass the address (--server) and a token (--token-file)",
             access.url
         )),
         Err(error) => return Err(ServeError::Home(home, error)),
@@ -221,7 +224,7 @@ fn tell(access: Access, home: PathBuf, log: Log) -> Result<Option<tokio::task::J
         while access.write(&home).is_err() {
             tokio::time::sleep(TELLING).await;
         }
-        log(&format!("{file} says how the service is reached"));
+        log(&format!("{file} is written: clients on this machine can find the service"));
     })))
 }
 
@@ -256,7 +259,7 @@ async fn run(
     // An agent finishes what it has begun, which is a few hypervisor calls. It aborts long ones by itself.
     let ended = tokio::task::spawn_blocking(move || agents.into_iter().all(|agent| agent.join().is_ok()));
     if !matches!(ended.await, Ok(true)) {
-        (options.log)("an agent failed inside");
+        (options.log)("an agent panicked");
     }
     Ok(())
 }
@@ -269,7 +272,10 @@ async fn until_signalled(desk: Arc<Desk>) {
             desk.ending.begin(ENDING);
             desk.stopping.send_replace(true);
         }
-        Err(error) => (desk.log)(&format!("signals end the service at once, which loses nothing: {error}")),
+        Err(error) => (desk.log)(&format!(
+            "cannot handle signals, so they end the service at once, which \
+            loses no data: {error}"
+        )),
     }
 }
 

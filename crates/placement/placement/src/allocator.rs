@@ -252,9 +252,9 @@ impl Allocator {
             if status != HostStatus::Up {
                 let what = match status {
                     HostStatus::Down => {
-                        "its agent is silent, or it is not as it is described: nothing is placed there anew"
+                        "its agent is silent, or the host does not match its description: it accepts no virtual machines"
                     }
-                    _ => "it is draining: nothing is placed there anew",
+                    _ => "it is draining: it accepts no virtual machines",
                 };
                 let what = what.into();
                 return Err(StoreError::Conflict { host, what }.into());
@@ -269,7 +269,8 @@ impl Allocator {
             let Some(placement) = decided else {
                 let vm = Vm { placement: Some(old), ..vm };
                 let why = forbidden.map(|place| forbidding_group(&*self.store, &vm, &place)).transpose()?;
-                let what = why.flatten().unwrap_or_else(|| "it has no room for the new size".into());
+                let what =
+                    why.flatten().unwrap_or_else(|| "it has too few free resources for the new size".into());
                 return Err(StoreError::Conflict { host, what }.into());
             };
             match self.store.resize(id, request, &placement) {

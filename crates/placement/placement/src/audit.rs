@@ -180,20 +180,24 @@ pub fn conditions(vm: VmId, placement: &Placement, actual: &Actual) -> Vec<Findi
     if let Some(why) = &actual.paused {
         let advice = match &**why {
             BY_HAND => String::new(),
-            _ => format!(": mend what paused it, then: virsh resume {domain}"),
+            _ => format!(": remove the cause of the pause, then: virsh resume {domain}"),
         };
         note(What::Paused, format!("running{advice}"), format!("paused ({why})"));
     }
     if actual.transient {
-        note(What::Transient, "kept when it ends".into(), "forgotten when it ends (undefined)".into());
+        note(
+            What::Transient,
+            "persistent".into(),
+            "transient (undefined): libvirt forgets it when it stops".into(),
+        );
     }
     if !actual.slowed.is_empty() {
         let slowed: Vec<String> =
             actual.slowed.iter().map(|(name, value)| format!("{name} {value}")).collect();
-        note(What::Slowed, "the CPU time of its place".into(), slowed.join(", "));
+        note(What::Slowed, "without a limit of its CPU time".into(), slowed.join(", "));
     }
     let again = format!(
-        ": what it cannot get while it runs it gets by longma placement stop {vm}, longma placement start {vm}"
+        ": if this cannot change while it runs: longma placement stop {vm}, longma placement start {vm}"
     );
     let (wanted, has) = ((0..placement.vcpus()).collect::<CpuSet>(), actual.vcpus());
     if has != wanted {
@@ -242,7 +246,7 @@ pub fn audit(
     // Report a failed virtual machine that should run to the operator too, not only to its owner.
     for vm in vms.iter().filter(|vm| vm.state == VmState::Failed && vm.intent == Intent::Run) {
         let (domain, intended) = (domain_name(vm.id), "running".to_string());
-        let actual = format!("failed: {}", vm.problem.as_deref().unwrap_or("without a word"));
+        let actual = format!("failed: {}", vm.problem.as_deref().unwrap_or("no reason is recorded"));
         found.push(Finding { vm: Some(vm.id), domain, what: What::NotRunning, intended, actual });
     }
     for (listed, _) in all {
@@ -252,7 +256,7 @@ pub fn audit(
         };
         if vm.is_some_and(|id| !vms.iter().any(|vm| is_own(id, vm))) {
             let (intended, actual) =
-                ("no domain".to_string(), "a domain that says it is this virtual machine's".to_string());
+                ("no domain".to_string(), "a domain labelled as this virtual machine".to_string());
             found.push(Finding { vm, domain, what: What::Orphan, intended, actual });
         }
     }

@@ -114,7 +114,7 @@ pub fn collect(root: &Path, name: &str) -> Result<Host, CollectError> {
         let path = folder.join("distance");
         let row: Option<Vec<u32>> = read(&path)?.split_whitespace().map(|d| d.parse().ok()).collect();
         distances.push(row.filter(|r| r.len() == folders.len()).ok_or_else(|| {
-            content(&path, format!("should hold {} numbers, one for each node", folders.len()))
+            content(&path, format!("expected {} numbers, one for each node", folders.len()))
         })?);
     }
     let known: Vec<u32> = nodes.iter().map(|n| n.id).collect();
@@ -157,23 +157,24 @@ fn cores(root: &Path, cpus: &CpuSet) -> Result<Vec<CpuSet>, CollectError> {
 /// A node's memory: ordinary pages first, then huge pages by size.
 fn memory(root: &Path, folder: &Path) -> Result<Vec<Pool>, CollectError> {
     let path = folder.join("meminfo");
-    let total_kib = *meminfo(&path)?.get("MemTotal").ok_or_else(|| content(&path, "has no line MemTotal"))?;
+    let total_kib = *meminfo(&path)?.get("MemTotal").ok_or_else(|| content(&path, "has no MemTotal line"))?;
     let mut pools = Vec::new();
     for size in names(&folder.join("hugepages")) {
         let path = folder.join("hugepages").join(&size);
         let kib = size.strip_prefix("hugepages-").and_then(|s| s.strip_suffix("kB")?.parse::<u32>().ok());
         let kib =
-            kib.filter(|k| k.is_power_of_two()).ok_or_else(|| content(&path, "is no size of huge pages"))?;
+            kib.filter(|k| k.is_power_of_two()).ok_or_else(|| content(&path, "is not a huge page size"))?;
         let file = path.join("nr_hugepages");
-        let pages: u64 = read(&file)?.parse().map_err(|_| content(&file, "is no number"))?;
+        let pages: u64 = read(&file)?.parse().map_err(|_| content(&file, "is not a number"))?;
         let mib = pages.checked_mul(kib.into()).ok_or_else(|| content(&file, "is too large"))? >> 10;
         pools.push(Pool { page_kib: kib, mib });
     }
     pools.sort_by_key(|p| p.page_kib);
     let huge: u64 = pools.iter().map(|p| p.mib << 10).sum();
     let left = total_kib.checked_sub(huge);
-    let left =
-        left.ok_or_else(|| content(&path, format!("{huge} KiB in huge pages of {total_kib} KiB in all")))?;
+    let left = left.ok_or_else(|| {
+        content(&path, format!("huge pages take {huge} KiB, more than the total of {total_kib} KiB"))
+    })?;
     let page_kib = page_kib(root)?;
     pools.retain(|p| p.mib > 0 && p.page_kib != page_kib);
     pools.insert(0, Pool { page_kib, mib: left >> 10 });
@@ -209,7 +210,7 @@ fn devices(root: &Path, nodes: &[u32]) -> Result<Vec<Device>, CollectError> {
         }
         let number = |file: &str| -> Result<Option<i64>, CollectError> {
             let path = folder.join(file);
-            let parse = |text: String| text.parse().map_err(|_| content(&path, "is no number"));
+            let parse = |text: String| text.parse().map_err(|_| content(&path, "is not a number"));
             read_if_there(&path)?.map(parse).transpose()
         };
         let node = number("numa_node")?.and_then(|n| u32::try_from(n).ok()).filter(|n| nodes.contains(n));
@@ -242,8 +243,9 @@ pub fn counters(root: &Path) -> Result<Counters, CollectError> {
         };
         // Columns: user nice system idle iowait irq softirq steal. Guest time is already included in user.
         let ticks: Option<Vec<u64>> = words.take(8).map(|w| w.parse().ok()).collect();
-        let ticks =
-            ticks.filter(|t| t.len() >= 4).ok_or_else(|| content(&path, format!("cpu{cpu} has no ticks")))?;
+        let ticks = ticks
+            .filter(|t| t.len() >= 4)
+            .ok_or_else(|| content(&path, format!("cpu{cpu} has no tick counts")))?;
         let all = ticks.iter().fold(0u64, |sum, t| sum.saturating_add(*t));
         let idle = ticks[3].saturating_add(ticks.get(4).copied().unwrap_or(0));
         cpus.insert(cpu, (all.saturating_sub(idle), all));
@@ -364,9 +366,9 @@ mod tests {
         assert!(said(&format!("{node}/meminfo"), "x").contains("MemTotal"));
         assert!(
             said(&format!("{node}/hugepages/hugepages-2048kB/nr_hugepages"), "999999")
-                .contains("huge pages of")
+                .contains("huge pages take")
         );
-        assert!(said(&format!("{node}/cpulist"), "0-3").contains("CPU 0 is named twice"));
+        assert!(said(&format!("{node}/cpulist"), "0-3").contains("CPU 0 is listed twice"));
         assert!(said("sys/bus/pci/devices/0000:01:00.0/numa_node", "x").contains("numa_node"));
         let empty = tempfile::tempdir().unwrap();
         assert!(collect(empty.path(), "x").unwrap_err().to_string().contains("is sysfs mounted"));

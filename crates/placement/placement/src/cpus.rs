@@ -18,7 +18,7 @@ pub struct CpuSet {
 
 /// A text that is not a valid CPU list.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is no list of CPUs such as 0-3,8 with numbers below {MAX_CPU}")]
+#[error("`{text}` is not a CPU list such as 0-3,8 with numbers below {MAX_CPU}")]
 pub struct CpuListError {
     text: String,
 }

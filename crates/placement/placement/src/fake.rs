@@ -127,24 +127,24 @@ impl FakeHypervisor {
     ) -> Result<T, HypervisorError> {
         let mut state = self.state();
         if state.away {
-            return Err(HypervisorError::Away("the caller is dead".into()));
+            return Err(HypervisorError::Away("the caller has crashed".into()));
         }
         let refused = |why: String| HypervisorError::Refused { what: format!("{what} {name}"), why };
         let number = state.calls;
         state.calls += 1;
         let fault = state.fault.filter(|f| f.0 == number).map(|f| f.1);
         match fault {
-            Some(Fault::Refuse) => return Err(refused("it was told to".into())),
+            Some(Fault::Refuse) => return Err(refused("an injected failure".into())),
             Some(Fault::CrashBefore) => {
                 state.away = true;
-                return Err(HypervisorError::Away("the caller died".into()));
+                return Err(HypervisorError::Away("the caller crashed".into()));
             }
             Some(Fault::CrashAfter) => state.away = true,
             Some(Fault::TakeAway) => drop(state.domains.remove(name)),
             None => {}
         }
         let done = change(&mut state.domains).and_then(|done| state.keep().map(|()| done)).map_err(refused);
-        if state.away { Err(HypervisorError::Away("the caller died".into())) } else { done }
+        if state.away { Err(HypervisorError::Away("the caller crashed".into())) } else { done }
     }
 
     fn change_running(
@@ -154,9 +154,9 @@ impl FakeHypervisor {
         change: impl FnOnce(&mut Actual, &mut Vec<Vec<Share>>) -> Result<(), String>,
     ) -> Result<(), HypervisorError> {
         self.change(what, name, |domains| {
-            let (actual, shares) = domains.get_mut(name).ok_or("there is none")?;
+            let (actual, shares) = domains.get_mut(name).ok_or("the domain does not exist")?;
             if !actual.running {
-                return Err("it does not run".into());
+                return Err("the domain is not running".into());
             }
             change(actual, shares)?;
             actual.memory_mib.clear();
@@ -172,7 +172,7 @@ impl Hypervisor for FakeHypervisor {
     fn list(&mut self) -> Result<Vec<Listed>, HypervisorError> {
         let state = self.state();
         if state.away {
-            return Err(HypervisorError::Away("the caller is dead".into()));
+            return Err(HypervisorError::Away("the caller has crashed".into()));
         }
         let listed = |(name, (actual, _)): (&String, &(Actual, Vec<Vec<Share>>))| Listed {
             name: name.clone(),
@@ -186,7 +186,7 @@ impl Hypervisor for FakeHypervisor {
     fn inspect(&mut self, name: &str) -> Result<Option<Actual>, HypervisorError> {
         let state = self.state();
         match state.away {
-            true => Err(HypervisorError::Away("the caller is dead".into())),
+            true => Err(HypervisorError::Away("the caller has crashed".into())),
             false => Ok(state.domains.get(name).map(|d| d.0.clone())),
         }
     }
@@ -195,10 +195,12 @@ impl Hypervisor for FakeHypervisor {
         self.change("define", &domain.name, |domains| {
             let created_at = Some(domain.created_at);
             if domains.get(&domain.name).is_some_and(|d| d.0.is_of_other_than(&domain.database, created_at)) {
-                return Err("another database's, or a lost virtual machine, has a domain of this name".into());
+                return Err(
+                    "a domain of this name belongs to another database or to a lost virtual machine".into()
+                );
             }
             if domains.get(&domain.name).is_some_and(|d| d.0.running) {
-                return Err("it runs".into());
+                return Err("the domain is running".into());
             }
             let actual = Actual {
                 vm: Some(domain.vm),
@@ -217,7 +219,7 @@ impl Hypervisor for FakeHypervisor {
 
     fn start(&mut self, name: &str) -> Result<(), HypervisorError> {
         self.change("start", name, |domains| {
-            domains.get_mut(name).ok_or("there is none")?.0.running = true;
+            domains.get_mut(name).ok_or("the domain does not exist")?.0.running = true;
             Ok(())
         })?;
         self.change_running("allocate memory of", name, |_, _| Ok(()))
@@ -240,7 +242,7 @@ impl Hypervisor for FakeHypervisor {
     fn undefine(&mut self, name: &str) -> Result<(), HypervisorError> {
         self.change("undefine", name, |domains| {
             if domains.get(name).is_some_and(|d| d.0.running) {
-                return Err("it runs".into());
+                return Err("the domain is running".into());
             }
             domains.remove(name);
             Ok(())
@@ -280,7 +282,7 @@ impl Hypervisor for FakeHypervisor {
         self.change_running("give virtual CPUs to", name, |actual, _| {
             let most = actual.pins.vcpus.len() as u32;
             if count > most {
-                return Err(format!("it can have {most}"));
+                return Err(format!("its maximum is {most}"));
             }
             actual.offline = (count..most).collect();
             Ok(())
@@ -288,8 +290,8 @@ impl Hypervisor for FakeHypervisor {
     }
 
     fn pin_io_thread(&mut self, name: &str, thread: u32, cpus: &CpuSet) -> Result<(), HypervisorError> {
-        self.change_running("pin a thread for input and output of", name, |actual, _| {
-            *actual.io_threads.get_mut(&thread).ok_or("it has no such thread")? = cpus.clone();
+        self.change_running("pin an I/O thread of", name, |actual, _| {
+            *actual.io_threads.get_mut(&thread).ok_or("it has no such I/O thread")? = cpus.clone();
             Ok(())
         })
     }
@@ -311,7 +313,7 @@ impl Hypervisor for FakeHypervisor {
     fn move_memory(&mut self, name: &str, cell: usize, to: &[Share]) -> Result<(), HypervisorError> {
         self.change_running("move the memory of", name, |actual, shares| {
             if to.iter().any(|share| !actual.bound.contains(&share.node)) {
-                return Err("a node is outside its bound".into());
+                return Err("a node is outside its memory binding".into());
             }
             *shares.get_mut(cell).ok_or("it has no such virtual node")? = to.to_vec();
             Ok(())

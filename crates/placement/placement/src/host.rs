@@ -135,7 +135,8 @@ impl Host {
     /// If the file describes no host, or omits the memory of a node.
     pub fn of_machine(machine: &Machine, name: &str) -> Result<Self, HostError> {
         let error = |problem: &str| HostError { host: name.into(), problem: problem.into() };
-        let layout = machine.layout().hosts.first().ok_or_else(|| error("the machine file has no host"))?;
+        let layout =
+            machine.layout().hosts.first().ok_or_else(|| error("the machine file has no `host` section"))?;
         let part = &machine.hosts[layout.of];
         let total = layout.cores.len() as u32;
         let threads =
@@ -143,7 +144,7 @@ impl Host {
         let mut nodes = Vec::new();
         for (id, node) in layout.nodes.iter().enumerate() {
             let thread = |core: usize| (0..threads(core)).map(move |t| core as u32 + t * total).collect();
-            let bytes = node.memory_bytes.ok_or_else(|| error(&format!("node {id} states no memory")))?;
+            let bytes = node.memory_bytes.ok_or_else(|| error(&format!("node {id} has no memory size")))?;
             let memory = vec![Pool { page_kib: 4, mib: bytes >> 20 }];
             nodes.push(Node {
                 id: id as u32,
@@ -191,33 +192,33 @@ impl Host {
             return fail(format!("name: {problem}"));
         }
         if self.nodes.is_empty() || self.nodes.len() > MAX_NODES {
-            return fail(format!("nodes: {}; there must be 1 to {MAX_NODES}", self.nodes.len()));
+            return fail(format!("nodes: {} entries; expected 1 to {MAX_NODES}", self.nodes.len()));
         }
         let mut seen = CpuSet::new();
         for (at, node) in self.nodes.iter().enumerate() {
             if at > 0 && self.nodes[at - 1].id >= node.id {
-                return fail(format!("nodes[{at}].id: numbers must rise"));
+                return fail(format!("nodes[{at}].id: node numbers must be in ascending order"));
             }
             let cpus: usize = node.cores.iter().map(CpuSet::len).sum();
             if cpus > MAX_NODE_CPUS {
-                return fail(format!("nodes[{at}].cores: {cpus} CPUs; at most {MAX_NODE_CPUS}"));
+                return fail(format!("nodes[{at}].cores: {cpus} CPUs; a node has at most {MAX_NODE_CPUS}"));
             }
             for core in &node.cores {
                 match core.iter().find(|cpu| !seen.insert(*cpu)) {
-                    Some(cpu) => return fail(format!("nodes[{at}].cores: CPU {cpu} is named twice")),
+                    Some(cpu) => return fail(format!("nodes[{at}].cores: CPU {cpu} is listed twice")),
                     None if core.is_empty() => {
-                        return fail(format!("nodes[{at}].cores: a core without CPUs"));
+                        return fail(format!("nodes[{at}].cores: a core has no CPUs"));
                     }
                     None => {}
                 }
             }
             if node.memory.is_empty() || node.memory.len() > MAX_POOLS {
-                return fail(format!("nodes[{at}].memory: there must be 1 to {MAX_POOLS} sizes of pages"));
+                return fail(format!("nodes[{at}].memory: expected 1 to {MAX_POOLS} page sizes"));
             }
             for (p, pool) in node.memory.iter().enumerate() {
                 let twice = node.memory[..p].iter().any(|q| q.page_kib == pool.page_kib);
                 if pool.mib >= MAX_POOL_MIB || !pool.page_kib.is_power_of_two() || twice {
-                    return fail(format!("nodes[{at}].memory[{p}]: size of page or amount of memory"));
+                    return fail(format!("nodes[{at}].memory[{p}]: invalid page size or amount of memory"));
                 }
             }
         }
@@ -226,18 +227,18 @@ impl Host {
         let plausible = |(i, r): (usize, &Vec<u32>)| r[i] == 10 && r.iter().all(|d| (10..=255).contains(d));
         if !square || !self.distances.iter().enumerate().all(plausible) {
             return fail(format!(
-                "distances: there must be {n} rows of {n} from 10 to 255, 10 on the diagonal"
+                "distances: expected {n} rows of {n} values from 10 to 255, with 10 on the diagonal"
             ));
         }
         if let Some(cpu) = self.reserved.iter().find(|c| !seen.contains(*c)) {
-            return fail(format!("reserved: CPU {cpu} is on no node"));
+            return fail(format!("reserved: CPU {cpu} does not belong to any node"));
         }
         for (at, device) in self.devices.iter().enumerate() {
             let node = device.node.is_none_or(|id| self.nodes.iter().any(|n| n.id == id));
             let twice = self.devices[..at].iter().any(|d| d.name == device.name);
             if !node || twice || device.name.is_empty() || device.name.len() > 64 {
                 return fail(format!(
-                    "devices[{at}]: its node does not exist, or its name is taken or no name"
+                    "devices[{at}]: its node does not exist, or its name is invalid or used twice"
                 ));
             }
         }

@@ -290,7 +290,10 @@ pub trait Hypervisor: Send {
     /// a virtual CPU.
     fn set_vcpus(&mut self, name: &str, count: u32) -> Result<(), HypervisorError> {
         let what = format!("give {count} virtual CPUs to {name}");
-        Err(HypervisorError::Refused { what, why: "this hypervisor cannot while it runs".into() })
+        Err(HypervisorError::Refused {
+            what,
+            why: "this hypervisor cannot change it while the domain runs".into(),
+        })
     }
 
     /// Sets the affinity of an I/O thread of a running domain.

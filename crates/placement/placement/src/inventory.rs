@@ -393,7 +393,10 @@ fn apply(host: &mut HostState, placement: &Placement, percent: u32) -> Result<()
         let (state, id) = (&host.nodes[n], shape.nodes[n].id);
         let capacity = state.capacity(0, percent);
         if state.shared > capacity {
-            return Err(format!("node {id} would carry {} virtual CPUs; at most {capacity}", state.shared));
+            return Err(format!(
+                "node {id} would carry {} virtual CPUs; its capacity is {capacity}",
+                state.shared
+            ));
         }
     }
     for ((node, page_kib), mib) in tally.memory {
@@ -451,7 +454,7 @@ fn withdraw(host: &mut HostState, placement: &Placement) -> Result<(), String> {
         let n = shape.node(node).ok_or_else(|| format!("no node {node}"))?;
         let pool = shape.nodes[n].pools.iter().position(|p| p.page_kib == page_kib);
         let used = pool.and_then(|p| u64::from(host.nodes[n].used_mib[p]).checked_sub(mib).map(|u| (p, u)));
-        let (pool, used) = used.ok_or_else(|| format!("node {node} does not hold {mib} MiB of it"))?;
+        let (pool, used) = used.ok_or_else(|| format!("node {node} does not hold {mib} MiB for it"))?;
         host.nodes[n].used_mib[pool] = used as u32;
     }
     for (name, count) in tally.devices {

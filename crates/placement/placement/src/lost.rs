@@ -43,7 +43,9 @@ pub fn renumbered(found: &Host, places: &[Placement]) -> Option<String> {
     let elsewhere = |id: u32, cpu: u32| found.nodes.iter().find(|n| n.id != id && n.cpus().contains(cpu));
     tally.exclusive.iter().find_map(|(id, cpu)| {
         let now = elsewhere(*id, *cpu)?.id;
-        Some(format!("CPU {cpu} is a virtual machine's own on node {id} and is on node {now} now"))
+        Some(format!(
+            "CPU {cpu} is dedicated to a virtual machine on node {id}, but it belongs to node {now}"
+        ))
     })
 }
 
@@ -87,7 +89,10 @@ impl Kept {
             return;
         }
         for node in gone {
-            self.lost.push(format!("node {} is gone with all that is promised there", node.id));
+            self.lost.push(format!(
+                "node {} is missing, but virtual machines have resources reserved there",
+                node.id
+            ));
             let memory = node.memory.iter().map(|p| Pool { mib: 0, ..*p }).collect();
             self.host.nodes.push(Node { id: node.id, cores: Vec::new(), memory });
         }
@@ -118,8 +123,8 @@ impl Kept {
             self.own_cpus.insert(*cpu);
             self.host.gone.insert(*cpu);
             self.lost.push(match here {
-                true => format!("CPU {cpu} of node {id} is a virtual machine's own and now the host's"),
-                false => format!("CPU {cpu} of node {id} is a virtual machine's own and gone"),
+                true => format!("CPU {cpu} of node {id} is dedicated to a virtual machine, but it is reserved for the host"),
+                false => format!("CPU {cpu} of node {id} is dedicated to a virtual machine, but it is missing"),
             });
             self.host.reserved = self.host.reserved.difference(&[*cpu].into_iter().collect());
             if let Some(node) = self.node(*id).filter(|_| !here) {
@@ -145,13 +150,14 @@ impl Kept {
             }
             if free(&self.host) > there {
                 self.lost.push(format!(
-                    "node {id} has {there} CPUs left for {shared} virtual CPUs, above the ratio of {percent} %"
+                    "node {id} has only {there} CPUs for {shared} virtual CPUs, which exceeds the \
+                        overcommit ratio of {percent} %"
                 ));
             }
         }
         if !tally.exclusive.is_empty() && all_cpus(&self.host).difference(&own).is_empty() {
             self.take_back(known, None);
-            self.lost.push("no CPU is left for the host itself and for emulators".into());
+            self.lost.push("no CPU is left for the host and its emulators".into());
         }
     }
 
@@ -186,7 +192,7 @@ impl Kept {
             };
             if lost {
                 self.lost.push(format!(
-                    "node {id} has {there} MiB in pages of {page_kib} KiB left, of which {mib} MiB are promised"
+                    "node {id} has only {there} MiB in pages of {page_kib} KiB, but {mib} MiB are reserved"
                 ));
             }
         }
@@ -207,7 +213,7 @@ impl Kept {
                 }
                 (None, None) => continue,
             }
-            self.lost.push(format!("device {name} has {before} slots left, of which {slots} are promised"));
+            self.lost.push(format!("device {name} has only {before} slots, but {slots} are reserved"));
         }
     }
 }

@@ -10,7 +10,7 @@ pub fn name_problem(name: &str) -> Option<String> {
         _ if !name.starts_with(|c: char| c.is_ascii_alphanumeric()) => {
             Some("must begin with a letter or a digit".into())
         }
-        _ if !name.chars().all(good) => Some("may hold letters, digits, `-`, `_` and `.` only".into()),
+        _ if !name.chars().all(good) => Some("may contain only letters, digits, `-`, `_` and `.`".into()),
         _ => None,
     }
 }

@@ -113,25 +113,25 @@ impl Placement {
         let exclusive = self.cpu == CpuPolicy::Exclusive;
         let nodes = self.cells.iter().flat_map(|c| c.memory.iter().map(|s| s.node).chain([c.node]));
         let wrong = [
-            (kind(self) != kind(other), "its policies are not those that were asked for"),
+            (kind(self) != kind(other), "its policies differ"),
             (
                 self.cells.len() != other.cells.len() || self.vcpus() != other.vcpus(),
-                "it has not as many virtual nodes and CPUs",
+                "its number of virtual nodes or virtual CPUs differs",
             ),
-            (pages(self) != pages(other), "it has not as much memory of each size of page"),
-            (self.devices != other.devices, "its devices are others"),
-            (self.groups != other.groups, "its groups are others"),
+            (pages(self) != pages(other), "its amount of memory of some page size differs"),
+            (self.devices != other.devices, "its devices differ"),
+            (self.groups != other.groups, "its groups differ"),
             (
                 exclusive && self.cells.iter().any(|c| c.cpus.len() != c.vcpus as usize),
-                "not every virtual CPU has a CPU of its own",
+                "not every virtual CPU has a dedicated CPU",
             ),
             (
                 tally.exclusive.iter().any(|(node, cpu)| !has(*node, *cpu)),
-                "a CPU of its own is not on its node",
+                "a dedicated CPU is not on the virtual node's host node",
             ),
             (
                 nodes.chain(self.bound.iter().copied()).any(|node| cpus_of(node).is_none()),
-                "a node of it is not there",
+                "it uses a node that the host does not have",
             ),
         ];
         wrong.into_iter().find(|(is_wrong, _)| *is_wrong).map(|(_, what)| what.to_string())

@@ -87,7 +87,7 @@ pub fn move_vm(
     }
     let applied = match agent.in_the_way(id, target)? {
         None => agent.apply(id, target),
-        Some(why) => Err(HypervisorError::Refused { what: "clear its CPUs".into(), why }),
+        Some(why) => Err(HypervisorError::Refused { what: "free its CPUs".into(), why }),
     };
     match applied {
         Ok(()) => {
@@ -98,7 +98,7 @@ pub fn move_vm(
             agent
                 .report
                 .problems
-                .push(format!("the hypervisor refused to {what}: {why}; the move is undone"));
+                .push(format!("the hypervisor refused to {what}: {why}; the move was undone"));
             agent.keep(&vm)?;
         }
         Err(away) => return Err(away.into()),
@@ -144,17 +144,21 @@ impl Agent<'_> {
             let (ours, said, domain) = (listed.vm_in(&self.database), listed.created_at, listed.name);
             match ours {
                 None if listed.vm.is_none() => self.report.foreign.push(domain),
-                None => self.leave_alone(domain, "is of another database's virtual machine"),
+                None => self.leave_alone(domain, "is labelled with another database"),
                 Some(id) if domain != domain_name(id) => {
                     self.leave_alone(
                         domain,
-                        &format!("says under another name that it is virtual machine {id}"),
+                        &format!("is labelled as virtual machine {id} but has another name"),
                     );
                 }
                 Some(id) if vms.iter().any(|vm| vm.id == id && said.is_none_or(|at| at == vm.created_at)) => {
                 }
                 Some(id) if !self.store.has_made(id, said)? => {
-                    self.leave_alone(domain, "is of no virtual machine that was ever made here, or of one that the database has lost");
+                    self.leave_alone(
+                        domain,
+                        "is labelled as a virtual machine that was never created \
+                        here or that the database has lost",
+                    );
                 }
                 Some(id) => {
                     let removed = self.remove(&domain);
@@ -168,9 +172,7 @@ impl Agent<'_> {
     }
 
     fn leave_alone(&mut self, domain: String, why: &str) {
-        self.report
-            .problems
-            .push(format!("domain {domain} {why}: it is not this service's, and is left alone"));
+        self.report.problems.push(format!("domain {domain} {why}: this service leaves it alone"));
         self.report.foreign.push(domain);
     }
 
@@ -239,7 +241,7 @@ impl Agent<'_> {
                     id,
                     VmState::Running,
                     VmState::Creating,
-                    Some("its domain was gone"),
+                    Some("its domain had disappeared"),
                 )?;
             }
             return Ok(());
@@ -248,7 +250,7 @@ impl Agent<'_> {
         let applied = self.apply(id, placement);
         if self.noted(id, applied)? && vm.state == VmState::Moving {
             self.store.end_move(id, false)?;
-            self.report.done.push(format!("virtual machine {id}: a half-done move was undone"));
+            self.report.done.push(format!("virtual machine {id}: an unfinished move was undone"));
         }
         debug_assert!(self.report.problems.len() <= before + 1);
         if vm.intent == Intent::Run {
@@ -266,15 +268,17 @@ impl Agent<'_> {
         for finding in conditions(vm.id, placement, &actual) {
             if self.mend(vm, placement, &finding, &actual)? {
                 let intended = finding.intended.split(':').next().unwrap_or_default();
-                self.report.done.push(format!("domain {name} was {}, and is {intended}", finding.actual));
+                self.report
+                    .done
+                    .push(format!("domain {name} was {} and is {intended} again", finding.actual));
             }
         }
         let actual = self.inspect(&name)?.unwrap_or_default();
         match conditions(vm.id, placement, &actual).first() {
             None => Ok(()),
             Some(left) => Err(HypervisorError::Refused {
-                what: format!("set {name} right"),
-                why: format!("it is {} and not {}", left.actual, left.intended),
+                what: format!("correct {name}"),
+                why: format!("it is {}, expected {}", left.actual, left.intended),
             }),
         }
     }
@@ -335,7 +339,7 @@ impl Agent<'_> {
         let Some(actual) = self.inspect(&domain)? else {
             return Err(HypervisorError::Refused {
                 what: format!("change {domain}"),
-                why: "there is none".into(),
+                why: "the domain does not exist".into(),
             });
         };
         let found = differences(id, placement, &intended, &actual);
@@ -364,7 +368,7 @@ impl Agent<'_> {
             None => Ok(()),
             Some(left) => Err(HypervisorError::Refused {
                 what: format!("change {domain}"),
-                why: format!("{:?} is {} and not {}", left.what, left.actual, left.intended),
+                why: format!("{:?} is {}, expected {}", left.what, left.actual, left.intended),
             }),
         }
     }
@@ -388,7 +392,7 @@ impl Agent<'_> {
                 continue;
             }
             if actual.may_run_on(&own) {
-                return Ok(Some(format!("{domain} still runs there")));
+                return Ok(Some(format!("{domain} still runs on them")));
             }
         }
         Ok(None)
@@ -414,13 +418,13 @@ impl Agent<'_> {
         let (id, Some(placement)) = (vm.id, &vm.placement) else { return Ok(()) };
         if let Some(why) = self.in_the_way(id, placement)? {
             // The next run tries again.
-            self.report.problems.push(format!("virtual machine {id} is not started: {why}"));
+            self.report.problems.push(format!("virtual machine {id} was not started: {why}"));
             return Ok(());
         }
         if self.intended(placement)?.pins.vcpus.iter().any(CpuSet::is_empty) {
             // A CPU was lost after the scheduler had chosen this place.
-            let why = "a node of it has no CPU that virtual machines share";
-            self.report.problems.push(format!("virtual machine {id} is not started: {why}"));
+            let why = "one of its nodes has no shared CPU left";
+            self.report.problems.push(format!("virtual machine {id} was not started: {why}"));
             return Ok(());
         }
         if vm.state != VmState::Creating {
@@ -433,11 +437,11 @@ impl Agent<'_> {
         match self.make(vm, placement) {
             Ok(true) => {
                 self.store.transition(id, VmState::Creating, VmState::Running, None)?;
-                self.report.done.push(format!("virtual machine {id} runs"));
+                self.report.done.push(format!("virtual machine {id} is running"));
             }
             Ok(false) => {
-                let why = "somebody took its domain away meanwhile; it is started again by the next look";
-                self.report.problems.push(format!("virtual machine {id} is not started: {why}"));
+                let why = "its domain was removed during the start; the next check starts it again";
+                self.report.problems.push(format!("virtual machine {id} was not started: {why}"));
             }
             Err(HypervisorError::Refused { what, why }) => {
                 let problem = format!("the hypervisor refused to {what}: {why}");

@@ -248,43 +248,54 @@ impl Request {
             }
         }
         if self.name.bytes().all(|b| b.is_ascii_digit()) && !self.name.is_empty() {
-            note("name".into(), "is a number, by which another virtual machine goes: add a letter".into());
+            note(
+                "name".into(),
+                "is a number, which would be ambiguous with a virtual machine's id: add a letter".into(),
+            );
         }
         if u64::from(self.virtual_nodes.unwrap_or(1)) > self.memory_mib.max(1) {
-            note("virtual_nodes".into(), "there is not a MiB of memory for each".into());
+            note("virtual_nodes".into(), "each needs at least one MiB of memory".into());
         }
         if !(1..=MAX_VCPUS).contains(&self.vcpus) {
-            note("vcpus".into(), format!("is {}; from 1 to {MAX_VCPUS}", self.vcpus));
+            note("vcpus".into(), format!("is {}; must be from 1 to {MAX_VCPUS}", self.vcpus));
         }
         if !(1..=MAX_MEMORY_MIB).contains(&self.memory_mib) {
-            note("memory_mib".into(), format!("is {}; from 1 to {MAX_MEMORY_MIB}", self.memory_mib));
+            note("memory_mib".into(), format!("is {}; must be from 1 to {MAX_MEMORY_MIB}", self.memory_mib));
         }
         let nodes = self.virtual_nodes.unwrap_or(1);
         if !(1..=MAX_VIRTUAL_NODES).contains(&nodes) || nodes > self.vcpus.max(1) {
-            note("virtual_nodes".into(), format!("is {nodes}; from 1 to {MAX_VIRTUAL_NODES} and to vcpus"));
+            note(
+                "virtual_nodes".into(),
+                format!("is {nodes}; must be from 1 to {MAX_VIRTUAL_NODES} and at most vcpus"),
+            );
         }
         if let Some(kib) = self.huge_page_kib {
             let known = (64..=16 << 20).contains(&kib) && kib.is_power_of_two();
             let whole = (self.memory_mib << 10).is_multiple_of(u64::from(kib) * u64::from(nodes.max(1)));
             if !known {
-                note("huge_page_kib".into(), format!("is {kib}; a power of two from 64 to 16777216"));
+                note("huge_page_kib".into(), format!("is {kib}; must be a power of two from 64 to 16777216"));
             } else if !whole {
-                let problem =
-                    format!("is {}; not whole pages of {kib} KiB for {nodes} nodes", self.memory_mib);
+                let problem = format!(
+                    "is {}; must be whole pages of {kib} KiB on each of {nodes} nodes",
+                    self.memory_mib
+                );
                 note("memory_mib".into(), problem);
             }
         }
         if let MemoryPolicy::Preferred { within_distance } = self.memory
             && !(10..=255).contains(&within_distance)
         {
-            note("memory.preferred.within_distance".into(), format!("is {within_distance}; from 10 to 255"));
+            note(
+                "memory.preferred.within_distance".into(),
+                format!("is {within_distance}; must be from 10 to 255"),
+            );
         }
         if self.cpu != CpuPolicy::Exclusive {
             if self.smt != SmtPolicy::Prefer {
                 note("smt".into(), "needs exclusive CPUs: set cpu to \"exclusive\"".into());
             }
             if self.emulator == EmulatorPolicy::Isolated {
-                note("emulator".into(), "a CPU of its own needs cpu set to \"exclusive\"".into());
+                note("emulator".into(), "a dedicated CPU needs cpu set to \"exclusive\"".into());
             }
         }
         self.check_lists(&mut note);
@@ -300,7 +311,7 @@ impl Request {
             if let Some(problem) = name_problem(&member.group) {
                 note(format!("groups[{at}].group"), problem);
             } else if twice {
-                note(format!("groups[{at}].group"), format!("`{}` is named twice", member.group));
+                note(format!("groups[{at}].group"), format!("`{}` is listed twice", member.group));
             }
         }
         if self.devices.len() > 16 {

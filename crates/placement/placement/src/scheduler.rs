@@ -75,10 +75,10 @@ impl Default for Policy {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoPlacement {
     /// The request is invalid.
-    #[error("the request is wrong: {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    #[error("the request is invalid: {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     Invalid(Vec<Invalid>),
     /// The request fits on no host at present. [`Scheduler::explain`] gives the reasons.
-    #[error("it fits none of {hosts} hosts; ask for an explanation to see what is missing where")]
+    #[error("it fits none of {hosts} hosts; request an explanation to see what each host lacks")]
     NoFit {
         /// Number of hosts.
         hosts: usize,

@@ -219,7 +219,7 @@ pub struct VmQuery {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
     /// A resource of the placement is taken. Reload the host and decide again.
-    #[error("host {host} no longer has what was decided on: {what}")]
+    #[error("the chosen resources of host {host} are no longer free: {what}")]
     Conflict {
         /// Name of the host.
         host: String,
@@ -227,7 +227,7 @@ pub enum StoreError {
         what: String,
     },
     /// The tenant already has a virtual machine with this name.
-    #[error("tenant {tenant} has a virtual machine called {name} already")]
+    #[error("tenant {tenant} already has a virtual machine called {name}")]
     Exists {
         /// Name of the tenant.
         tenant: String,
@@ -250,7 +250,7 @@ pub enum StoreError {
         would: u64,
     },
     /// An object with this name already exists.
-    #[error("there is a {what} already")]
+    #[error("there is already a {what}")]
     Taken {
         /// The object.
         what: String,
@@ -270,7 +270,7 @@ pub enum StoreError {
         to: VmState,
     },
     /// The virtual machine is not in the expected state. A concurrent operation may have changed it.
-    #[error("virtual machine {id} is {found}, and this is for one that is {expected}")]
+    #[error("virtual machine {id} is {found}; this needs one that is {expected}")]
     Stale {
         /// ID of the virtual machine.
         id: VmId,

@@ -41,7 +41,7 @@ fn two_schedulers_on_one_file_promise_nothing_twice() {
                         // On a busy machine the other allocator may win every attempt; the caller then retries.
                         let said = loop {
                             match allocator.place(&request, None) {
-                                Err(error) if error.to_string().contains("no longer has") => {}
+                                Err(error) if error.to_string().contains("no longer free") => {}
                                 said => break said,
                             }
                         };

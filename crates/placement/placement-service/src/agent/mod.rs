@@ -161,7 +161,7 @@ impl Agent {
         }
         while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(Duration::from_millis(200)) {
             if office.ending().is_over() && ended.recv_timeout(LAST_WORDS) == Err(RecvTimeoutError::Timeout) {
-                return log("an agent did not end; what it left half done is put right at the next start");
+                return log("an agent did not stop; the next start completes or undoes its unfinished work");
             }
         }
     }
@@ -178,7 +178,7 @@ impl Agent {
                 continue;
             };
             if problem != said {
-                (self.log)(&format!("the agent tries again: {problem}"));
+                (self.log)(&format!("the agent failed and tries again: {problem}"));
                 said = problem;
             }
             // Start over, because the service may have been recreated.
@@ -194,7 +194,9 @@ impl Agent {
     fn describe(&self, host: &Host) -> Result<(), String> {
         match self.office.describe(host) {
             Err(error @ StoreError::Conflict { .. }) => {
-                (self.log)(&format!("the host is described as it was before: {error}"));
+                (self.log)(&format!(
+                    "cannot read the host, so its previous description stays in use: {error}"
+                ));
                 Ok(())
             }
             described => described.map_err(|e| e.to_string()),
@@ -331,7 +333,7 @@ impl Agent {
         };
         match &problem {
             None => (self.log)(&format!("virtual machine {} moved", order.vm)),
-            Some(problem) => (self.log)(&format!("virtual machine {} is not moved: {problem}", order.vm)),
+            Some(problem) => (self.log)(&format!("virtual machine {} was not moved: {problem}", order.vm)),
         }
         OrderDone { number: order.number, problem }
     }
@@ -354,7 +356,10 @@ fn signalled(log: &Log) -> Ending {
         let waited = runtime.and_then(|runtime| runtime.block_on(crate::signals::ended()));
         match waited {
             Ok(()) => begun.begin(ENDING),
-            Err(error) => log(&format!("signals end the agent at once, which loses nothing: {error}")),
+            Err(error) => log(&format!(
+                "cannot handle signals, so they end the agent at once, which loses \
+                no data: {error}"
+            )),
         }
     });
     ending

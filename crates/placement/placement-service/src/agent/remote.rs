@@ -25,7 +25,7 @@ struct RemoteStore {
 type Result<T> = std::result::Result<T, StoreError>;
 
 fn not_mine<T>() -> Result<T> {
-    Err(StoreError::Database("an agent does not do this".into()))
+    Err(StoreError::Database("an agent does not support this".into()))
 }
 
 impl RemoteStore {

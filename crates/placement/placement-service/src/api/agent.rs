@@ -83,7 +83,8 @@ pub(crate) struct Born {
 /// service and is left alone.
 #[utoipa::path(get, path = "/v1/agents/{host}/made/{vm}", tag = "agents",
     params(("host" = String, Path, description = "its host"), ("vm" = i64, Path, description = "number"),
-        ("created_at" = Option<i64>, Query, description = "when it was asked for, in seconds since 1970, if the domain says so")),
+        ("created_at" = Option<i64>, Query, description = "creation time of the virtual machine in \
+            seconds since 1970, if the domain records it")),
     responses((status = 200, body = bool), (status = "4XX", body = Problem)))]
 pub(crate) async fn made(
     State(desk): State<Arc<Desk>>,

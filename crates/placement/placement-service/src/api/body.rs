@@ -29,7 +29,7 @@ impl<T: DeserializeOwned + Serialize> FromRequest<Arc<Desk>> for Body<T> {
     async fn from_request(request: Request, _: &Arc<Desk>) -> Result<Self, Refusal> {
         let kind = request.headers().get(CONTENT_TYPE).and_then(|h| h.to_str().ok()).unwrap_or("");
         if kind.split(';').next().map(str::trim) != Some("application/json") {
-            return Err(Refusal::new(415, "wrong kind of body", "send it as application/json".into()));
+            return Err(Refusal::new(415, "unsupported content type", "send the body as application/json".into()));
         }
         let read = axum::body::to_bytes(request.into_body(), MOST_BYTES);
         let bytes = match tokio::time::timeout(BODY_PATIENCE, read).await {
@@ -50,7 +50,7 @@ impl<T: DeserializeOwned + Serialize> FromRequest<Arc<Desk>> for Body<T> {
 /// Parses a value. Errors name the field. As in JSON Schema, `2.0` is accepted as the integer 2.
 pub(super) fn parse<T: DeserializeOwned + Serialize>(bytes: &[u8]) -> Result<T, Refusal> {
     if let Some(path) = key_given_twice(bytes) {
-        return Err(Refusal::field(&path, "is given twice".into()));
+        return Err(Refusal::field(&path, "appears twice".into()));
     }
     parse_strictly(bytes).or_else(|refusal| {
         let whole = || {
@@ -79,7 +79,7 @@ struct Refused;
 
 impl<'de> Deserialize<'de> for Refused {
     fn deserialize<D: Deserializer<'de>>(_: D) -> Result<Self, D::Error> {
-        Err(de::Error::custom("the key is given twice"))
+        Err(de::Error::custom("the key appears twice"))
     }
 }
 
@@ -155,7 +155,7 @@ fn parse_strictly<T: DeserializeOwned + Serialize>(bytes: &[u8]) -> Result<T, Re
         // serde_json reports a list in place of an enum variant as a syntax error.
         match inner.is_data() || serde_json::from_slice::<IgnoredAny>(bytes).is_ok() {
             true if inner.is_data() => Refusal::field(&field, inner.to_string()),
-            true => Refusal::field(&field, format!("is of another kind than it must be: {inner}")),
+            true => Refusal::field(&field, format!("has the wrong type: {inner}")),
             false => Refusal::new(400, "not JSON", inner.to_string()),
         }
     })?;

@@ -14,7 +14,7 @@ pub(super) fn finished(mut document: OpenApi) -> OpenApi {
     document.info.title = "Longma placement".into();
     document.info.version = env!("CARGO_PKG_VERSION").into();
     document.info.description =
-        Some("Virtual machines on NUMA hosts: asked for, placed, kept so, explained.".into());
+        Some("Places virtual machines on NUMA hosts, keeps them there and explains its choices.".into());
     let components = document.components.get_or_insert_default();
     let bearer = SecurityScheme::Http(HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build());
     components.add_security_scheme("token", bearer);
@@ -28,10 +28,10 @@ pub(super) fn finished(mut document: OpenApi) -> OpenApi {
             }
             let refused = |says: &str| RefOr::T(problem(says));
             let answers = &mut operation.responses.responses;
-            answers.insert("4XX".into(), refused("refused: the body says why"));
+            answers.insert("4XX".into(), refused("rejected: the body gives the reason"));
             answers.insert(
                 "5XX".into(),
-                refused("not possible now: the body says why, and whether to try again"),
+                refused("temporarily unavailable: the body gives the reason and whether to retry"),
             );
         }
     }

@@ -71,10 +71,10 @@ pub(crate) async fn list(
     caller.must_be(&OPERATORS)?;
     let limit = which.limit.unwrap_or(MOST);
     if !(1..=MOST).contains(&limit) {
-        return Err(Refusal::new(400, "wrong query", format!("limit: is {limit}; from 1 to {MOST}")));
+        return Err(Refusal::new(400, "invalid query", format!("limit: is {limit}; must be from 1 to {MOST}")));
     }
     if which.after.contains('\0') {
-        return Err(Refusal::new(400, "wrong query", "after: is no name of a host".into()));
+        return Err(Refusal::new(400, "invalid query", "after: is not a valid host name".into()));
     }
     // One extra row shows whether there is a next page.
     let mut stored = desk.with(move |d| d.store.hosts_after(&which.after, limit + 1)).await?;

@@ -41,7 +41,7 @@ impl<T: DeserializeOwned> FromRequestParts<Arc<Desk>> for Asked<T> {
 
     async fn from_request_parts(parts: &mut Parts, _: &Arc<Desk>) -> Result<Self, Refusal> {
         let asked = Query::try_from_uri(&parts.uri);
-        asked.map(|Query(value)| Self(value)).map_err(|e| Refusal::new(400, "wrong query", e.body_text()))
+        asked.map(|Query(value)| Self(value)).map_err(|e| Refusal::new(400, "invalid query", e.body_text()))
     }
 }
 
@@ -63,15 +63,16 @@ impl FromRequestParts<Arc<Desk>> for Caller {
     type Rejection = Refusal;
 
     async fn from_request_parts(parts: &mut Parts, desk: &Arc<Desk>) -> Result<Self, Refusal> {
-        let refused = |detail: &str| Refusal::new(401, "who are you?", detail.into());
+        let refused = |detail: &str| Refusal::new(401, "not authenticated", detail.into());
         let header = parts.headers.get(AUTHORIZATION).and_then(|h| h.to_str().ok());
         let header = header.ok_or_else(|| refused("send the header `Authorization: Bearer TOKEN`"))?;
         // Scheme names are case-insensitive (RFC 9110, 11.1).
         let token = header.split_once(' ').filter(|(scheme, _)| scheme.eq_ignore_ascii_case("Bearer"));
         let token = token.map(|(_, token)| token.trim()).filter(|t| t.len() <= 256);
-        let token = token.ok_or_else(|| refused("the header Authorization is not `Bearer TOKEN`"))?;
+        let token =
+            token.ok_or_else(|| refused("the header Authorization does not have the form `Bearer TOKEN`"))?;
         let caller = desk.caller(&digest(token)).await?;
-        caller.ok_or_else(|| refused("this token is not known here, or was removed"))
+        caller.ok_or_else(|| refused("this token is unknown or was removed"))
     }
 }
 
@@ -138,7 +139,7 @@ pub(crate) fn router(desk: Arc<Desk>) -> Router {
     let document = Arc::new(finished(document));
     let unknown = || async { Refusal::unknown("such path; GET /openapi.json lists them") };
     let method =
-        || async { Refusal::new(405, "wrong method", "GET /openapi.json lists what there is".into()) };
+        || async { Refusal::new(405, "wrong method", "GET /openapi.json lists the allowed methods".into()) };
     routes
         .route(
             "/openapi.json",

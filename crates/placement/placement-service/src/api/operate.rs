@@ -78,7 +78,7 @@ pub(crate) async fn explain(
         known.then(|| allocator.scheduler().explain(&request, host.as_deref(), limit))
     });
     let said = said.await?.ok_or_else(|| Refusal::unknown("host of this name"))?;
-    said.map(Json).map_err(|fields| Refusal::fields("the request is wrong", fields))
+    said.map(Json).map_err(|fields| Refusal::fields("the request is invalid", fields))
 }
 
 /// Scope of an audit.
@@ -136,7 +136,7 @@ pub(crate) async fn metrics(State(desk): State<Arc<Desk>>, caller: Caller) -> Re
 pub(crate) async fn health(State(desk): State<Arc<Desk>>) -> Result<&'static str, Refusal> {
     match desk.displaced() {
         Some(_) => {
-            Err(Refusal::new(503, "the database was moved", "the service's log says what to do".into()))
+            Err(Refusal::new(503, "the database was moved", "see the service's log for what to do".into()))
         }
         None => Ok("ok\n"),
     }

@@ -38,10 +38,10 @@ pub(crate) async fn create(
     }
     match (role, wanted.scope.as_deref()) {
         (Role::Tenant | Role::Agent, None) => {
-            return Err(Refusal::field("scope", "name the tenant or, for an agent, the host".into()));
+            return Err(Refusal::field("scope", "must name the tenant or, for an agent, the host".into()));
         }
         (Role::Admin | Role::Operator, Some(_)) => {
-            return Err(Refusal::field("scope", "admins and operators have none".into()));
+            return Err(Refusal::field("scope", "must be absent for admins and operators".into()));
         }
         (_, scope) => {
             if let Some(problem) = scope.and_then(name_problem) {
@@ -49,7 +49,8 @@ pub(crate) async fn create(
             }
         }
     }
-    let token = new_token().map_err(|e| Refusal::new(500, "no random numbers", e.to_string()))?;
+    let token =
+        new_token().map_err(|e| Refusal::new(500, "the system provides no random numbers", e.to_string()))?;
     let name = wanted.name.clone();
     let kept = Token {
         name: wanted.name,
@@ -79,7 +80,7 @@ pub(crate) async fn remove(
         return Err(Refusal::new(
             409,
             "in use",
-            "a token does not remove itself: use another admin's".into(),
+            "a token cannot remove itself: use another admin's token".into(),
         ));
     }
     let was = desk.with(move |d| {
@@ -113,7 +114,7 @@ pub(crate) async fn set_quota(
         return Err(Refusal::field("tenant", problem));
     }
     if quota.memory_mib.is_some_and(|mib| i64::try_from(mib).is_err()) {
-        let problem = format!("must be at most {}; leave it out for no bound", i64::MAX);
+        let problem = format!("must be at most {}; omit it for no limit", i64::MAX);
         return Err(Refusal::field("memory_mib", problem));
     }
     desk.with(move |d| d.store.set_quota(&tenant, &quota)).await?;

@@ -65,7 +65,7 @@ pub(crate) async fn list(
 ) -> Result<Json<VmPage>, Refusal> {
     let limit = which.limit.unwrap_or(100);
     if !(1..=MOST).contains(&limit) {
-        return Err(Refusal::new(400, "wrong query", format!("limit: is {limit}; from 1 to {MOST}")));
+        return Err(Refusal::new(400, "invalid query", format!("limit: is {limit}; must be from 1 to {MOST}")));
     }
     let tenant = match caller.tenant()? {
         Some(own) if which.tenant.as_deref().is_some_and(|asked| asked != own) => {
@@ -111,7 +111,7 @@ fn allowed(desk: &Desk, caller: &Caller, request: &Request) -> Result<(), Refusa
         Boot::Template { .. } => Err(Refusal::new(
             403,
             "not allowed",
-            "boot.template is for operators: it can name any file of a host".into(),
+            "boot.template needs the role operator, because it can name any file on a host".into(),
         )),
         Boot::Disk { path, .. } => {
             let own = desk.images.join(tenant);
@@ -120,7 +120,7 @@ fn allowed(desk: &Desk, caller: &Caller, request: &Request) -> Result<(), Refusa
             if inside {
                 return Ok(());
             }
-            let detail = format!("boot.disk.path: a tenant's images lie in {}", own.display());
+            let detail = format!("boot.disk.path: a tenant's images must be in {}", own.display());
             Err(Refusal::new(403, "not allowed", detail))
         }
         Boot::Nothing => Ok(()),
@@ -138,8 +138,8 @@ pub(super) fn request_of(caller: &Caller, mut body: Value) -> Result<Request, Re
 
 /// Creates a virtual machine. The answer means that it is durably reserved; its domain is created soon afterwards.
 #[utoipa::path(post, path = "/v1/vms", tag = "virtual machines", request_body = Request,
-    params(("Idempotency-Key" = Option<String>, Header, pattern = "^[!-~]{1,128}$", description = "a second request with the same key is answered as the first")),
-    responses((status = 201, body = Vm, description = "reserved"), (status = 200, body = Vm, description = "it was reserved with this key before"),
+    params(("Idempotency-Key" = Option<String>, Header, pattern = "^[!-~]{1,128}$", description = "a second request with the same key gets the answer of the first")),
+    responses((status = 201, body = Vm, description = "reserved"), (status = 200, body = Vm, description = "it was already reserved with this key"),
         (status = "4XX", body = Problem)))]
 pub(crate) async fn create(
     State(desk): State<Arc<Desk>>,
@@ -149,7 +149,7 @@ pub(crate) async fn create(
 ) -> Result<Response, Refusal> {
     let key = key(&headers)?;
     let request = request_of(&caller, body)?;
-    request.check().map_err(|fields| Refusal::fields("the request is wrong", fields))?;
+    request.check().map_err(|fields| Refusal::fields("the request is invalid", fields))?;
     allowed(&desk, &caller, &request)?;
     if let Boot::Template { xml } = &request.boot
         && let Some(why) = template_problem(xml)
@@ -276,7 +276,7 @@ pub(crate) async fn resize(
         memory_mib: size.memory_mib.unwrap_or(request.memory_mib),
         ..request
     };
-    request.check().map_err(|fields| Refusal::fields("the new size is wrong", fields))?;
+    request.check().map_err(|fields| Refusal::fields("the new size is invalid", fields))?;
     let resized = desk.decider.ask(move |allocator| allocator.resize(id, &request)).await?;
     let vm = resized.map_err(|error| Refusal::of_allocation(error, &desk.log))?;
     desk.wake_host_of(&vm);
@@ -302,12 +302,12 @@ async fn no_target(
     }
     let detail = match status {
         HostStatus::Up => format!(
-            "it fits none of these nodes of {host} beside what is there; an explanation says what is missing"
+            "it does not fit on these nodes of {host} with the present load; request an explanation to see what they lack"
         ),
         HostStatus::Draining => {
-            format!("{host} is draining: nothing is moved to its nodes until it is up again")
+            format!("{host} is draining: nothing can move to its nodes until it is up again")
         }
-        HostStatus::Down => format!("{host} is down: nothing is moved there until its agent is heard again"),
+        HostStatus::Down => format!("{host} is down: nothing can move there until its agent reports again"),
     };
     Ok(Refusal::new(409, "no room", detail))
 }
@@ -327,7 +327,7 @@ pub(crate) async fn rebind(
     let placement = match (&vm.placement, vm.state) {
         (Some(placement), VmState::Running) => placement.clone(),
         _ => {
-            let detail = format!("virtual machine {} is {}; only one that runs can move", vm.id, vm.state);
+            let detail = format!("virtual machine {} is {}; only a running one can move", vm.id, vm.state);
             return Err(Refusal::new(409, "not in this state", detail));
         }
     };
@@ -353,7 +353,7 @@ pub(crate) async fn rebind(
     };
     if !desk.is_reached(&host) {
         let detail = format!(
-            "the agent of {host} is silent, or reports to another service: ask that one; nothing was moved"
+            "the agent of {host} is silent or reports to another service, to which the request must go; nothing was moved"
         );
         return Err(Refusal::new(503, "agent not here", detail));
     }
@@ -366,8 +366,10 @@ pub(crate) async fn rebind(
         _ => {
             let taken = !desk.cancel(&host, number);
             let detail = match taken {
-                false => format!("the agent of {host} did not take the order; nothing was moved"),
-                true => format!("the agent of {host} has not said yet whether it moved; look again soon"),
+                false => format!("the agent of {host} did not accept the order; nothing was moved"),
+                true => {
+                    format!("the agent of {host} has not yet reported whether it moved; check again soon")
+                }
             };
             Err(Refusal::new(504, "no answer", detail))
         }

@@ -39,7 +39,8 @@ impl Seat {
     fn take(tenant: Option<&str>) -> Result<Self, Refusal> {
         let tenant = tenant.map(str::to_string);
         let mut watchers = watchers();
-        let busy = |most: usize| Refusal::new(503, "busy", format!("{most} watch already; try again later"));
+        let busy =
+            |most: usize| Refusal::new(503, "busy", format!("{most} clients watch already; try again later"));
         if watchers.values().sum::<usize>() >= MOST {
             return Err(busy(MOST));
         }

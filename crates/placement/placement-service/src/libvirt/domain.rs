@@ -209,7 +209,7 @@ pub(super) fn template(xml: &str) -> Result<Element, String> {
     let template = tree::parse(xml)?;
     match &*template.name {
         "domain" => Ok(template),
-        other => Err(format!("its element is `{other}` and not `domain`")),
+        other => Err(format!("its root element is `{other}`, expected `domain`")),
     }
 }
 
@@ -224,7 +224,7 @@ pub(super) fn write(
 ) -> Result<String, String> {
     if !domain.placement.devices.is_empty() {
         return Err(
-            "devices are reserved and not yet given to the guest: leave them out, or name them in a template"
+            "devices are only reserved, not yet attached to the guest: omit them, or add them in a template"
                 .into(),
         );
     }
@@ -277,9 +277,9 @@ fn list(text: &str) -> Result<CpuSet, String> {
 
 /// State of a live domain from its XML.
 pub(super) fn actual(xml: &Element) -> Result<Actual, String> {
-    let vcpu = xml.child("vcpu").ok_or("it has no element vcpu")?;
+    let vcpu = xml.child("vcpu").ok_or("it has no `vcpu` element")?;
     let count: usize =
-        vcpu.text.trim().parse().map_err(|_| format!("`{}` is no number of virtual CPUs", vcpu.text))?;
+        vcpu.text.trim().parse().map_err(|_| format!("`{}` is not a number of virtual CPUs", vcpu.text))?;
     if count > 4096 {
         return Err(format!("it has {count} virtual CPUs"));
     }
@@ -512,7 +512,9 @@ mod tests {
         assert!(filled.child("cpu").unwrap().children.is_empty());
         assert!(filled.at(&["devices", "interface"]).is_some());
         let request = Request { boot: Boot::Template { xml: "<network/>".into() }, ..exclusive(2, 1) };
-        assert!(write(&domain(request), Virtualization::Kvm, None).unwrap_err().contains("not `domain`"));
+        assert!(
+            write(&domain(request), Virtualization::Kvm, None).unwrap_err().contains("expected `domain`")
+        );
     }
 
     #[test]

@@ -111,11 +111,11 @@ fn advise(look: &mut Look, host: &Host) {
         most(look.memory_mib.iter().map(|(n, mib)| (*n, *mib as f64 / total.max(1) as f64)).collect());
     let threads = most(look.runs_on.iter().map(|(n, part)| (*n, *part)).collect());
     let (Some(memory), Some(threads)) = (memory, threads) else {
-        look.why = "its memory cannot be seen: run this as root on the host itself".into();
+        look.why = "its memory placement is not readable: run this as root on the host".into();
         return;
     };
     if look.remote < WORTH && !look.may_drift {
-        look.why = "local, and bound to be".into();
+        look.why = "local, and bound to stay local".into();
         return;
     }
     let home = if memory.1 >= HOME { memory.0 } else { threads.0 };
@@ -123,17 +123,17 @@ fn advise(look: &mut Look, host: &Host) {
     let cpus = node.cpus();
     if look.vcpus > cpus.len() {
         look.why = format!(
-            "it has more virtual CPUs than node {home} has CPUs: give it virtual nodes, each on a node of its own"
+            "it has more virtual CPUs than node {home} has CPUs: split it into virtual nodes, each on a separate node"
         );
         return;
     }
     look.why = match (look.remote < WORTH, memory.1 >= HOME) {
-        (true, _) => "local now, but its threads may drift to other nodes".into(),
+        (true, _) => "local, but its threads may drift to other nodes".into(),
         (false, true) => format!(
-            "{:.0} % of its memory is on node {home}: its threads should be there too",
+            "{:.0} % of its memory is on node {home}: its threads should run there too",
             memory.1 * 100.0
         ),
-        (false, false) => format!("its threads run on node {home} mostly: its memory should come there"),
+        (false, false) => format!("its threads run mostly on node {home}: its memory should move there"),
     };
     // A name that begins with a dash needs the explicit option.
     let dash = if look.domain.starts_with('-') { "--domain " } else { "" };

@@ -255,13 +255,20 @@ impl Hypervisor for Libvirt {
         // A redefined domain keeps its UUID, by which libvirt and the guest identify it.
         let uuid = match self.xml(&wanted.name)? {
             Some(xml) if domain::vm_of(&xml) != Some(wanted.vm) => {
-                return Err(refused("somebody else has a domain of this name: rename or undefine it".into()));
+                return Err(refused(
+                    "a domain of this name exists that the service did not create: rename \
+                    or undefine it"
+                        .into(),
+                ));
             }
             Some(xml) if domain::database_of(&xml).is_some_and(|other| other != wanted.database) => {
-                return Err(refused("another database has a domain of this name: undefine it there".into()));
+                return Err(refused(
+                    "a domain of this name belongs to another database: undefine it there".into(),
+                ));
             }
             Some(xml) if domain::created_at_of(&xml).is_some_and(|at| at != wanted.created_at) => {
-                let why = "a domain of this name is of a virtual machine that the database has lost: undefine it if nobody wants it";
+                let why = "a domain of this name belongs to a virtual machine that the database has lost: \
+                    undefine it if it is no longer needed";
                 return Err(refused(why.into()));
             }
             found => found.map(|xml| domain::uuid_of(&xml).to_string()),
@@ -340,14 +347,17 @@ impl Hypervisor for Libvirt {
     fn pin_io_thread(&mut self, name: &str, thread: u32, cpus: &CpuSet) -> Result<(), HypervisorError> {
         let (thread, list) = (thread.to_string(), cpus.to_string());
         let words = ["iothreadpin", "--domain", name, "--iothread", &thread, "--cpulist", &list, "--live"];
-        let what = format!("pin thread {thread} for input and output of {name}");
+        let what = format!("pin I/O thread {thread} of {name}");
         self.call(&what, &words, virsh::PATIENCE, never)
     }
 
     fn set_vcpus(&mut self, name: &str, count: u32) -> Result<(), HypervisorError> {
         let (what, number) = (format!("give {count} virtual CPUs to {name}"), count.to_string());
         if self.uncounted.get(name).is_some_and(|at| at.elapsed() < ASKING_AGAIN) {
-            return Err(HypervisorError::Refused { what, why: "it was refused a moment ago".into() });
+            return Err(HypervisorError::Refused {
+                what,
+                why: "libvirt refused this call a moment ago".into(),
+            });
         }
         let words = ["setvcpus", "--domain", name, "--count", &number, "--live"];
         let done = self.call(&what, &words, virsh::PATIENCE, never);

@@ -128,7 +128,7 @@ fn next(reader: &mut Reader<&[u8]>) -> Result<Option<Element>, String> {
             }
             Event::DocType(_) => return Err("a document type is not allowed".into()),
             Event::Eof if open.is_empty() => return Ok(None),
-            Event::Eof => return Err("it ends in the middle".into()),
+            Event::Eof => return Err("it ends unexpectedly".into()),
             _ => {}
         }
         match (closed, open.last_mut()) {
@@ -146,7 +146,7 @@ pub(super) fn parse(text: &str) -> Result<Element, String> {
     let root = next(&mut reader)?.ok_or("there is no element")?;
     match next(&mut reader)? {
         None => Ok(root),
-        Some(_) => Err("it is more than one document".into()),
+        Some(_) => Err("it has more than one root element".into()),
     }
 }
 

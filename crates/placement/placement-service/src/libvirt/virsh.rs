@@ -94,7 +94,7 @@ impl Virsh {
         command.process_group(0);
         let gone = |why: String| Fault::Gone(format!("virsh: {why}"));
         if self.ending.is_over() {
-            return Err(gone(format!("{} is not called any more: it is the end", words[0])));
+            return Err(gone(format!("{} was not run because the service is stopping", words[0])));
         }
         let mut child = command.spawn().map_err(|e| gone(e.to_string()))?;
         let writer = child.stdin.take().zip(input.map(str::to_string)).map(|(mut to, text)| {
@@ -104,14 +104,14 @@ impl Virsh {
         let readers = (read(child.stdout.take()), read(child.stderr.take()));
         let ended = wait(&mut child, patience, &self.ending);
         let (Ok(out), Ok(said)) = (readers.0.join(), readers.1.join()) else {
-            return Err(gone("its output could not be read".into()));
+            return Err(gone("its output cannot be read".into()));
         };
         drop(writer.map(std::thread::JoinHandle::join));
         match ended.map_err(|e| gone(e.to_string()))? {
-            None if self.ending.is_over() => Err(gone(format!("{} did not end in time", words[0]))),
-            None => Err(gone(format!("{} did not end within {} s", words[0], patience.as_secs()))),
+            None if self.ending.is_over() => Err(gone(format!("{} did not finish in time", words[0]))),
+            None => Err(gone(format!("{} did not finish within {} s", words[0], patience.as_secs()))),
             Some(status) if status.success() => {
-                String::from_utf8(out).map_err(|_| gone("its output is no text".into()))
+                String::from_utf8(out).map_err(|_| gone("its output is not text".into()))
             }
             Some(status) => {
                 let said = String::from_utf8_lossy(&said);
@@ -183,7 +183,7 @@ mod tests {
         let mut virsh = Virsh::new("test:///default");
         virsh.heed(&ending);
         let said = virsh.run(&["version"]).unwrap_err();
-        assert!(said.text().contains("not called any more"), "{said:?}");
+        assert!(said.text().contains("was not run"), "{said:?}");
     }
 
     #[test]

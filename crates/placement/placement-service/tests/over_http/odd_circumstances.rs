@@ -69,7 +69,7 @@ fn a_host_whose_cpus_got_other_numbers_takes_nothing_more_until_what_was_promise
     }
     until("an alarm says so", || standing(&service, "host-undescribed").is_some());
     let view: HostView = service.admin.get("/v1/hosts/h1").unwrap();
-    assert!(view.problems[0].contains("is a virtual machine's own on node"), "{:?}", view.problems);
+    assert!(view.problems[0].contains("is dedicated to a virtual machine on node"), "{:?}", view.problems);
     let refused = service.admin.post::<Vm>("/v1/vms", None, &body("other")).unwrap_err();
     assert!(refused.to_string().contains("no room") || refused.to_string().contains("409"), "{refused}");
     service.admin.delete::<Value>("/v1/vms/db").unwrap();
@@ -241,7 +241,7 @@ fn a_database_that_is_moved_away_is_told_and_nothing_is_answered_into_it() {
     let logged = service.logged.lock().unwrap().join("\n");
     assert!(logged.contains("placement.db was moved, deleted or replaced"), "{logged}");
     std::fs::rename(&away, &file).unwrap();
-    until("it is written again", || standing(&service, "database-moved").is_none());
+    until("writing resumes", || standing(&service, "database-moved").is_none());
     assert_eq!((ask("after"), service.admin_status("GET", "/healthz", "")), (201, 200));
     assert_eq!(service.admin_status("GET", "/v1/vms/lost", ""), 404);
 }

@@ -172,10 +172,10 @@ impl Scheduler {
         if fit.is_none() && refused.is_empty() {
             refused.extend(not_together(&self.rules(), host, demand, mask).map(|what| match what {
                 Together::Nodes(shortage) => {
-                    refusal("nodes", "nodes that take a virtual node each", shortage)
+                    refusal("nodes", "nodes with room for one virtual node each", shortage)
                 }
                 Together::Memory(shortage) => {
-                    refusal("memory", "MiB that its virtual nodes can have at once", shortage)
+                    refusal("memory", "MiB free for all its virtual nodes together", shortage)
                 }
             }));
         }

@@ -501,7 +501,7 @@ fn a_node_with_too_few_shared_cpus_says_whether_the_ratio_or_the_cpus_are_too_fe
     };
     let mut scheduler = with(150);
     let (what, needed, available) = reason(&scheduler, 25).unwrap();
-    assert!(what.contains("nobody's own"), "the ratio allows 24 of them: {what}");
+    assert!(what.contains("not dedicated"), "the ratio allows 24 of them: {what}");
     assert_eq!((needed, available), (25, 16));
     assert_eq!(reason(&scheduler, 16), None);
     let first = scheduler.decide_on(&Request::new("first", 16, 64), "h", &[1], None).unwrap();

@@ -61,7 +61,7 @@ pub(super) fn charging(request: &Request) -> Asked<'static> {
 /// The exceeded limit. The caller must roll the change back.
 pub(super) fn within_quota(request: &Request, charged: &Answer) -> Result<()> {
     let sums = charged.rows.first();
-    let sums = sums.ok_or_else(|| StoreError::Database("a tenant's sums are gone".into()))?;
+    let sums = sums.ok_or_else(|| StoreError::Database("a tenant's totals are missing".into()))?;
     let sum = |at: usize| -> Result<(Option<i64>, i64)> { Ok((sums.get(at)?, sums.get(at + 1)?)) };
     let sums = [("virtual machines", sum(0)?), ("virtual CPUs", sum(2)?), ("MiB of memory", sum(4)?)];
     for (what, (most, would)) in sums {

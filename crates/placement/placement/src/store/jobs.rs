@@ -70,7 +70,7 @@ impl Writer {
         let thread = std::thread::Builder::new()
             .name("placement-store".into())
             .spawn(move || write(&shared, &waiting))
-            .map_err(|error| StoreError::Database(format!("no thread for it: {error}")))?;
+            .map_err(|error| StoreError::Database(format!("cannot start the database thread: {error}")))?;
         Ok(Self { connection, queued, jobs: Some(sender), thread: Some(thread) })
     }
 

@@ -44,7 +44,7 @@ fn by_host(db: &dyn Database, host: i64, request: &Request, member: &Membership)
         Relation::Affinity => all > 0 && here == 0,
         Relation::AntiAffinity => here > 0,
     };
-    Ok(is_broken.then(|| format!("group {} no longer allows it", member.group)))
+    Ok(is_broken.then(|| format!("group {} no longer allows this placement", member.group)))
 }
 
 fn by_node(

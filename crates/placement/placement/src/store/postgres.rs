@@ -41,7 +41,8 @@ impl SqlStore {
         let writer = Postgres::new(config.clone())?;
         let kept = writer.row("SHOW fsync", &[])?.map_or(Ok(String::new()), |row| row.get(0))?;
         if kept != "on" {
-            let wrong = "the server runs with fsync off: what was answered could be lost; set fsync = on";
+            let wrong =
+                "the server runs with fsync off, so a crash could lose acknowledged changes; set fsync = on";
             return Err(StoreError::Format(wrong.into()));
         }
         schema::prepare_postgres(&writer)?;
@@ -126,7 +127,7 @@ impl Postgres {
             let session = match &mut *held {
                 Some(session) if !session.is_closed() => session,
                 _ if self.in_transaction.get() => {
-                    let text = "the connection was lost: what was begun is undone".into();
+                    let text = "the connection was lost: the open transaction is rolled back".into();
                     return Err(Failure { kind: Kind::Away, text });
                 }
                 lost => lost.insert(self.session_again()?),

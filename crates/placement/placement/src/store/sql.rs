@@ -73,7 +73,7 @@ impl Row {
     pub fn get<T: FromValue>(&self, column: usize) -> Result<T, StoreError> {
         let value = self.0.get(column).unwrap_or(&Value::Null);
         T::from_value(value).ok_or_else(|| {
-            StoreError::Database(format!("column {column} of a row is {value:?}, which it cannot be"))
+            StoreError::Database(format!("column {column} of a row has the invalid value {value:?}"))
         })
     }
 }

@@ -117,7 +117,7 @@ fn limit(limit: usize) -> i64 {
 impl Store for SqlStore {
     fn identity(&self) -> Result<String> {
         let row = self.read().row("SELECT identity FROM identity", &[])?;
-        row.ok_or_else(|| StoreError::Database("the database's identity is gone".into()))?.get(0)
+        row.ok_or_else(|| StoreError::Database("the database has no identity".into()))?.get(0)
     }
 
     fn put_host(&self, host: &Host, overcommit_percent: u32) -> Result<()> {
@@ -392,20 +392,22 @@ impl Store for SqlStore {
             let (host, what, kept): (String, String, i64) = (row.get(0)?, row.get(1)?, row.get(2)?);
             let sum = sums.remove(&(host.clone(), what.clone())).unwrap_or(0);
             if sum != kept {
-                wrong.push(format!("{host}: {what}: {kept} kept, {sum} by the placements"));
+                wrong.push(format!("{host}: {what}: {kept} recorded, but the placements add up to {sum}"));
             }
         }
         for kept in accounts::tenants(db)? {
             let sum = tenants.remove(&kept.tenant).unwrap_or_default();
             if sum != (kept.vms, kept.vcpus, kept.memory_mib) {
-                wrong.push(format!("tenant {}: {kept:?} kept, {sum:?} by its virtual machines", kept.tenant));
+                wrong.push(format!(
+                    "tenant {}: {kept:?} recorded, but its virtual machines add up to {sum:?}",
+                    kept.tenant
+                ));
             }
         }
-        wrong.extend(tenants.into_keys().map(|tenant| format!("tenant {tenant}: its sums are missing")));
-        wrong.extend(
-            sums.into_iter()
-                .map(|((host, what), n)| format!("{host}: {what}: none kept, {n} by the placements")),
-        );
+        wrong.extend(tenants.into_keys().map(|tenant| format!("tenant {tenant}: its totals are missing")));
+        wrong.extend(sums.into_iter().map(|((host, what), n)| {
+            format!("{host}: {what}: none recorded, but the placements add up to {n}")
+        }));
         view.commit()?;
         Ok(wrong)
     }

@@ -211,7 +211,7 @@ impl Checkpointer {
         let thread = std::thread::Builder::new()
             .name("placement-checkpoint".into())
             .spawn(copy)
-            .map_err(|error| StoreError::Database(format!("no thread for checkpoints: {error}")))?;
+            .map_err(|error| StoreError::Database(format!("cannot start the checkpoint thread: {error}")))?;
         Ok(Self { stop: Some(sender), thread: Some(thread) })
     }
 }

@@ -84,7 +84,7 @@ pub(super) fn claim_host(
     let found = db.row("SELECT agent FROM hosts WHERE id = ?1", values![id])?;
     found
         .map_or(Ok(None), |row| row.get(0))?
-        .ok_or_else(|| StoreError::Database("a claim was not kept".into()))
+        .ok_or_else(|| StoreError::Database("a resource claim was not stored".into()))
 }
 
 /// Inserts several rows with one statement. With one statement per row, describing a large fleet would take most of its
@@ -180,7 +180,8 @@ fn check_exclusive_cpus(db: &dyn Database, id: i64, host: &Host) -> Result<()> {
     for row in db.rows("SELECT cpu FROM exclusive_cpus WHERE host = ?1", values![id])? {
         let cpu: u32 = row.get(0)?;
         if !free.contains(cpu) {
-            let what = format!("CPU {cpu} is a virtual machine's own and missing from the new description");
+            let what =
+                format!("CPU {cpu} is dedicated to a virtual machine, but the new description lacks it");
             return Err(StoreError::Conflict { host: host.name.clone(), what });
         }
     }
@@ -248,7 +249,7 @@ fn taking(host: i64, vm: VmId, placement: &Placement) -> Vec<Must> {
     let own = placement.tally().exclusive;
     let own: Vec<_> = own.iter().map(|(_, cpu)| values![host, *cpu, vm].to_vec()).collect();
     let own = adding("exclusive_cpus (host, cpu, vm)", &own, "");
-    let own = own.map(|asked| Must { asked, else_wrong: "its CPUs were not taken".into() });
+    let own = own.map(|asked| Must { asked, else_wrong: "its CPUs were not reserved".into() });
     own.into_iter().chain(counting(host, placement, 1)).collect()
 }
 
@@ -259,7 +260,8 @@ fn take(db: &dyn Database, host: i64, vm: VmId, placement: &Placement) -> Result
 fn give(db: &dyn Database, host: i64, vm: VmId, placement: &Placement) -> Result<()> {
     let sql = "DELETE FROM exclusive_cpus WHERE host = ?1 AND cpu = ?2 AND vm = ?3";
     let own = placement.tally().exclusive.into_iter();
-    let own = own.map(|(_, cpu)| Must::new(sql, values![host, cpu, vm], format!("CPU {cpu} is not its own")));
+    let own = own
+        .map(|(_, cpu)| Must::new(sql, values![host, cpu, vm], format!("CPU {cpu} is not dedicated to it")));
     change_all(db, &placement.host, own.chain(counting(host, placement, -1)).collect())
 }
 
@@ -317,7 +319,7 @@ fn number(db: &dyn Database, host: i64, request: &Request, placement: &Placement
         }
     })?;
     super::accounts::within_quota(request, &made[1])?;
-    made[0].rows.first().ok_or_else(|| StoreError::Database("a new row has no number".into()))?.get(0)
+    made[0].rows.first().ok_or_else(|| StoreError::Database("a new row has no id".into()))?.get(0)
 }
 
 /// The statements of a reservation other than inserting its row.
@@ -326,12 +328,12 @@ fn reserving(host: i64, id: VmId, reservation: &Reservation) -> Result<Vec<Must>
     let mut all = taking(host, id, placement);
     for group in &placement.groups {
         let sql = "INSERT INTO members (grp, vm, host) VALUES (?1, ?2, ?3)";
-        all.push(Must::new(sql, values![group, id, host], format!("it is no member of group {group}")));
+        all.push(Must::new(sql, values![group, id, host], format!("it is not a member of group {group}")));
     }
     if let Some(key) = &reservation.key {
         let sql = "INSERT INTO keys (tenant, key, request, vm, created_at) VALUES (?1, ?2, ?3, ?4, ?5)";
         let values = values![&request.tenant, key, serde_json::to_string(request)?, id, now()];
-        all.push(Must::new(sql, values, "its key was not kept".into()));
+        all.push(Must::new(sql, values, "its idempotency key was not stored".into()));
     }
     let event = event_of(Some(id), Some(host), reservation.origin, "reserved", "");
     all.push(Must { asked: event, else_wrong: "nothing was recorded".into() });
@@ -369,7 +371,7 @@ pub(super) fn set_intent(db: &dyn Database, id: VmId, intent: Intent) -> Result<
     let sql = "UPDATE vms SET intent = ?2, version = version + 1, updated_at = ?3
         WHERE id = ?1 AND state <> 'deleted' AND (intent <> 'delete' OR ?2 = 'delete')";
     if db.run(sql, values![id, intent.name(), now()])? == 0 {
-        return Err(StoreError::Unknown { what: format!("virtual machine {id} that lives") });
+        return Err(StoreError::Unknown { what: format!("virtual machine {id} that is not deleted") });
     }
     event(db, Some(id), None, 0, "intent", intent.name())?;
     vm(db, id)
@@ -415,7 +417,7 @@ pub(super) fn begin_move(db: &dyn Database, id: VmId, target: &Placement) -> Res
     let old = vm(db, id)?;
     expect(&old, VmState::Running)?;
     if old.placement.as_ref().is_none_or(|p| p.host != target.host) {
-        let what = "a move to another host is not made".into();
+        let what = "moves between hosts are not supported".into();
         return Err(StoreError::Conflict { host: target.host.clone(), what });
     }
     let (host, _) = host_id(db, &target.host)?;

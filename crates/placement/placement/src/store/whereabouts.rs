@@ -50,8 +50,8 @@ impl Whereabouts {
             };
             if now != Some(*then) {
                 return Err(format!(
-                    "{} was moved, deleted or replaced while it is in use: nothing is written any more. Put the same file back, \
-                     or end the service and start it with the file that is to count",
+                    "{} was moved, deleted or replaced while in use: the service writes nothing more. Put \
+                        the same file back, or stop the service and start it with the right file",
                     path.display()
                 ));
             }

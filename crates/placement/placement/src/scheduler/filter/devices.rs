@@ -9,7 +9,7 @@ impl HostFilter for Devices {
         "devices"
     }
     fn what(&self) -> &'static str {
-        "free devices of the kind"
+        "free devices of the requested kind"
     }
     fn shortage(&self, host: &HostState, demand: &Demand) -> Option<Shortage> {
         demand.devices.iter().find_map(|need| {

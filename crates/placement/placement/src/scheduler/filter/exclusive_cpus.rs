@@ -11,7 +11,7 @@ impl NodeFilter for ExclusiveCpus {
         "exclusive-cpus"
     }
     fn what(&self, _: &Candidate<'_>) -> &'static str {
-        "free CPUs (or whole cores) with enough left for those who share"
+        "free CPUs (or whole cores) that the virtual machines with shared CPUs can spare"
     }
     fn shortage(&self, c: &Candidate<'_>) -> Option<Shortage> {
         if c.demand.cpu != CpuPolicy::Exclusive {

@@ -9,7 +9,7 @@ impl NodeFilter for LocalDevices {
         "local-devices"
     }
     fn what(&self, _: &Candidate<'_>) -> &'static str {
-        "free devices of the kind on the node"
+        "free devices of the requested kind on the node"
     }
     fn shortage(&self, c: &Candidate<'_>) -> Option<Shortage> {
         let local = c.demand.devices.iter().filter(|d| d.local && c.cell.first);

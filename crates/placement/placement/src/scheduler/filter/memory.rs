@@ -18,7 +18,7 @@ impl NodeFilter for Memory {
         "memory"
     }
     fn what(&self, _: &Candidate<'_>) -> &'static str {
-        "MiB free in pages of the size"
+        "MiB free in pages of the requested size"
     }
     fn shortage(&self, c: &Candidate<'_>) -> Option<Shortage> {
         let own = free_mib(c.host, c.at, c.demand.page_kib);

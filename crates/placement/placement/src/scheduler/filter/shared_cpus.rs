@@ -16,8 +16,8 @@ impl NodeFilter for SharedCpus {
     }
     fn what(&self, c: &Candidate<'_>) -> &'static str {
         match room(c) <= u32::from(c.state.free_cpus) {
-            true => "virtual CPUs within the over-commit ratio",
-            false => "CPUs that are nobody's own, one for each of its virtual CPUs",
+            true => "virtual CPUs within the overcommit ratio",
+            false => "CPUs that are not dedicated, one for each of its virtual CPUs",
         }
     }
     fn shortage(&self, c: &Candidate<'_>) -> Option<Shortage> {

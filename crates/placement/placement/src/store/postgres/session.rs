@@ -35,10 +35,9 @@ impl Session {
     /// # Errors
     /// If the server is unreachable or refuses the connection.
     pub fn open(config: &Config) -> Result<Self, Failure> {
-        let runtime = Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(|error| Failure::other(format!("no runtime for the database's session: {error}")))?;
+        let runtime = Builder::new_current_thread().enable_all().build().map_err(|error| {
+            Failure::other(format!("cannot start the database session's runtime: {error}"))
+        })?;
         let plain = match config.get_ssl_mode() {
             SslMode::Disable => true,
             SslMode::Prefer => is_local(config),
@@ -161,7 +160,10 @@ fn tls() -> Result<tokio_postgres_rustls::MakeRustlsConnect, Failure> {
     let found = rustls_native_certs::load_native_certs();
     roots.add_parsable_certificates(found.certs);
     if roots.is_empty() {
-        return Err(failure(format!("no root certificates for TLS to the database: {:?}", found.errors)));
+        return Err(failure(format!(
+            "cannot load root certificates for TLS to the database: {:?}",
+            found.errors
+        )));
     }
     let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
     let config = rustls::ClientConfig::builder_with_provider(provider)
