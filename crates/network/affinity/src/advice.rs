@@ -108,13 +108,13 @@ pub fn commands(steering: &Steering, pair: Pair) -> Commands {
     let writes: Vec<String> = settings.iter().cloned().filter_map(write).collect();
     let cpu = pair.application;
     let mut now = writes.clone();
-    now.push(format!("taskset -cp {cpu} PID          # the application that runs"));
-    now.push(format!("taskset -c {cpu} COMMAND       # or one that is to be started"));
+    now.push(format!("taskset -cp {cpu} PID          # a running application"));
+    now.push(format!("taskset -c {cpu} COMMAND       # or a new one"));
     let (Steering::Interrupts { interface, .. } | Steering::Rps { interface, .. }) = steering;
     let keep = match steering {
         Steering::Interrupts { irqs, .. } => {
             let bans: Vec<String> = irqs.iter().map(|irq| format!("--banirq={irq}")).collect();
-            vec![format!("irqbalance must leave them alone: IRQBALANCE_ARGS=\"{}\"", bans.join(" "))]
+            vec![format!("exclude them from irqbalance: IRQBALANCE_ARGS=\"{}\"", bans.join(" "))]
         }
         Steering::Rps { .. } => Vec::new(),
     };
@@ -131,7 +131,7 @@ fn udev(interface: &str, writes: &[String]) -> String {
     if !interface.chars().all(is_plain) {
         // udev would interpret patterns, substitutions and quotes in the name.
         return format!(
-            "# no rule: `{interface}` has letters that mean something to udev; give it another name\n"
+            "# no rule: the name `{interface}` has characters that are special in udev rules; rename the interface\n"
         );
     }
     let joined = writes.join("; ");

@@ -73,7 +73,7 @@ pub enum ChildError {
         error: io::Error,
     },
     /// It exceeded its time limit.
-    #[error("`{}` was ended after {:.1} s", harmless(name), limit.as_secs_f64())]
+    #[error("`{}` was killed after {:.1} s", harmless(name), limit.as_secs_f64())]
     TooLong {
         /// The program.
         name: String,
@@ -81,7 +81,7 @@ pub enum ChildError {
         limit: Duration,
     },
     /// It printed more than the output limit.
-    #[error("`{}` was ended because it printed more than {} MiB: let it print its rate, and little else", harmless(name), MAX_OUTPUT >> 20)]
+    #[error("`{}` was killed because it printed more than {} MiB: let it print its rate and little else", harmless(name), MAX_OUTPUT >> 20)]
     TooMuch {
         /// The program.
         name: String,
@@ -213,7 +213,8 @@ impl Start {
 /// program.
 fn namespace_of(process: u32) -> io::Result<File> {
     let path = format!("/proc/{process}/ns/net");
-    File::open(&path).map_err(|error| io::Error::other(format!("its network namespace, {path}: {error}")))
+    File::open(&path)
+        .map_err(|error| io::Error::other(format!("cannot open its network namespace {path}: {error}")))
 }
 
 /// Kills a process group when this process ends or the guard is dropped.
@@ -344,7 +345,7 @@ impl Running {
             return Ok(ended);
         }
         let said = if ended.err.trim().is_empty() { &ended.out } else { &ended.err };
-        let said = said.trim().lines().last().unwrap_or("it said nothing").into();
+        let said = said.trim().lines().last().unwrap_or("it printed nothing").into();
         Err(ChildError::Failed { name, status: ended.status, said })
     }
 }

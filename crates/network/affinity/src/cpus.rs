@@ -17,7 +17,7 @@ pub struct CpuSet(BTreeSet<u32>);
 
 /// A text that is not a valid CPU set.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{}` is no {form} with numbers below {MAX_CPU}", longma_topology::harmless(text))]
+#[error("`{}` is not a {form} with numbers below {MAX_CPU}", longma_topology::harmless(text))]
 pub struct CpuSetError {
     text: String,
     form: &'static str,
@@ -49,7 +49,7 @@ impl CpuSet {
     /// # Errors
     /// If the text is not a mask.
     pub fn from_mask(text: &str) -> Result<Self, CpuSetError> {
-        let error = || CpuSetError { text: text.into(), form: "mask of CPUs such as 1,0000000f" };
+        let error = || CpuSetError { text: text.into(), form: "CPU mask such as 1,0000000f" };
         let digits: String = text.trim().chars().filter(|c| *c != ',').collect();
         if digits.is_empty() || digits.len() > MAX_CPU as usize / 4 {
             return Err(error());
@@ -87,7 +87,7 @@ impl FromStr for CpuSet {
     type Err = CpuSetError;
 
     fn from_str(text: &str) -> Result<Self, CpuSetError> {
-        let error = || CpuSetError { text: text.into(), form: "list of CPUs such as 0-3,8" };
+        let error = || CpuSetError { text: text.into(), form: "CPU list such as 0-3,8" };
         let mut cpus = BTreeSet::new();
         for range in text.trim().split(',').filter(|range| !range.is_empty()) {
             let (from, to) = range.split_once('-').unwrap_or((range, range));

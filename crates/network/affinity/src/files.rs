@@ -14,7 +14,7 @@ use std::path::Path;
 /// As for open(2), or if it is not a regular file.
 pub fn regular(options: &mut OpenOptions, flags: OFlags, path: &Path) -> io::Result<File> {
     let flags = flags | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let other = || io::Error::other("it is no regular file");
+    let other = || io::Error::other("it is not a regular file");
     match options.custom_flags(flags.bits() as i32).open(path) {
         // Error for a pipe or socket whose other end is not open.
         Err(error) if error.raw_os_error() == Some(libc::ENXIO) => Err(other()),
@@ -56,7 +56,7 @@ mod tests {
         assert_eq!(text, "");
         for options in [OpenOptions::new().read(true).write(true), OpenOptions::new().append(true)] {
             let error = regular(options, OFlags::empty(), &pipe).unwrap_err();
-            assert_eq!(error.to_string(), "it is no regular file");
+            assert_eq!(error.to_string(), "it is not a regular file");
         }
         assert!(readable(Path::new("/dev/zero")).is_err() && readable(folder.path()).is_err());
     }

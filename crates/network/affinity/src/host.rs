@@ -188,7 +188,7 @@ impl Tree {
         };
         // On a separate thread, so that the calling thread stays in its namespace.
         std::thread::scope(|scope| scope.spawn(entered).join())
-            .unwrap_or_else(|_| Err(io::Error::other("the thread that asks the driver has failed")))
+            .unwrap_or_else(|_| Err(io::Error::other("the thread that queries the driver panicked")))
     }
 }
 

@@ -24,7 +24,7 @@ pub struct Identity {
 
 /// A text that is not a valid identity.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` names no boot and network namespace")]
+#[error("`{0}` does not name a boot and a network namespace")]
 pub struct IdentityError(String);
 
 impl Identity {

@@ -78,7 +78,8 @@ pub enum JournalError {
     },
     /// Another process, with another journal, is changing settings of the same device.
     #[error(
-        "another longma, with another journal, is changing settings of /{keeper}: wait for its end, or end it; then `longma affinity restore --journal FILE` with its journal if it was killed"
+        "another longma, with another journal, is changing settings of /{keeper}: wait for it or stop it; \
+            if it was killed, run `longma affinity restore --journal FILE` with its journal"
     )]
     Kept {
         /// The locked file or directory, such as an interface's directory.
@@ -86,7 +87,8 @@ pub enum JournalError {
     },
     /// An earlier run did not restore all its changes.
     #[error(
-        "an earlier run was killed or could not put back all that it had changed, and left {settings} settings: `longma affinity restore` puts them back (journal {})",
+        "an earlier run was killed or could not restore {settings} settings: `longma affinity restore` \
+            restores them (journal {})",
         shown(path)
     )]
     LeftOver {
@@ -97,7 +99,8 @@ pub enum JournalError {
     },
     /// The journal belongs to another boot or network namespace.
     #[error(
-        "the journal {} is of another boot or network namespace ({was}, here {here}); a boot has put back all settings: remove it if it is of none that still runs",
+        "the journal {} belongs to another boot or network namespace ({was}, here {here}). A reboot has \
+            restored all settings. Remove the journal if that namespace no longer exists",
         shown(path)
     )]
     Elsewhere {
@@ -110,7 +113,9 @@ pub enum JournalError {
     },
     /// The mounted /sys belongs to another network namespace. Writing there would change that namespace's interfaces.
     #[error(
-        "the /sys that is mounted here is of another network namespace: {what}; nothing was changed. Enter the namespace with `ip netns exec NAME longma ...`, which mounts its own, or mount it before: `unshare --mount sh -c 'mount -t sysfs sysfs /sys && longma ...'`"
+        "the mounted /sys belongs to another network namespace: {what}; nothing was changed. Enter the \
+            namespace with `ip netns exec NAME longma ...`, which mounts the right one, or mount it \
+            first: `unshare --mount sh -c 'mount -t sysfs sysfs /sys && longma ...'`"
     )]
     StrangeSys {
         /// How it differs.
@@ -119,7 +124,7 @@ pub enum JournalError {
     /// The journal's directory does not exist. It is not created, because a mistyped name would hide the journal from
     /// later runs.
     #[error(
-        "the journal {}: there is no folder {}: make it, or name another file with --journal",
+        "the journal {}: there is no folder {}: create it, or name another file with --journal",
         shown(path),
         shown(folder)
     )]
@@ -139,7 +144,9 @@ pub enum JournalError {
     },
     /// The file is not a journal, or is damaged.
     #[error(
-        "{} is no journal, or is damaged: line {line}: {why}; nothing was changed, and the file is kept. Its lines say what every setting was: put back by hand what still differs, or boot anew, and remove it then",
+        "{} is not a journal or is damaged: line {line}: {why}; nothing was changed, and the file is \
+            kept. Its lines hold the original value of every setting: restore by hand those that differ, \
+            or reboot; then remove the file",
         shown(path)
     )]
     Damaged {
@@ -152,7 +159,8 @@ pub enum JournalError {
     },
     /// Another version wrote the journal.
     #[error(
-        "the journal {} is of form {form}, and this longma has form {}: `longma affinity restore` of the version that wrote it puts back what it holds; nothing was changed",
+        "the journal {} has format {form}, but this longma uses format {}; nothing was changed. Restore \
+            the settings with `longma affinity restore` of the version that wrote the journal",
         shown(path),
         file::FORM
     )]
@@ -163,7 +171,7 @@ pub enum JournalError {
         form: u32,
     },
     /// An interface was renamed, or left the network namespace, during the run.
-    #[error("{interface} (interface {index}) {}", now.as_ref().map_or("is gone from this network namespace".into(), |now| format!("was renamed to {now} by somebody")))]
+    #[error("{interface} (interface {index}) {}", now.as_ref().map_or("has left this network namespace".into(), |now| format!("was renamed to {now} by another program")))]
     Renamed {
         /// Its name at the start.
         interface: Interface,
@@ -175,7 +183,9 @@ pub enum JournalError {
         setting: Setting,
     },
     /// Another program changed the setting.
-    #[error("{setting} was made `{found}` by somebody else (here it was made `{ours}`): it is left alone")]
+    #[error(
+        "another program set {setting} to `{found}` (this run had set it to `{ours}`): it is not changed any further"
+    )]
     Foreign {
         /// The setting.
         setting: Setting,
@@ -185,7 +195,7 @@ pub enum JournalError {
         ours: String,
     },
     /// The kernel rejected the value, or stored a different one.
-    #[error("{setting} cannot be made `{value}`: {error}")]
+    #[error("cannot set {setting} to `{value}`: {error}")]
     Refused {
         /// The setting.
         setting: Setting,
@@ -332,7 +342,7 @@ impl<'a> Journal<'a> {
         let known = self.changes.iter().position(|change| change.setting == *setting);
         if let Some(change) = known.map(|index| &self.changes[index]) {
             if change.is_of_another(self.host) {
-                let words = "another device has its number by now";
+                let words = "another device has its number now";
                 return Err(refused(io::Error::new(io::ErrorKind::NotFound, words)));
             }
             change.foreign(&found).map_or(Ok(()), Err)?;
@@ -373,7 +383,7 @@ impl<'a> Journal<'a> {
         }
         if setting.means_same(&now, &found) {
             change.ours = vec![found];
-            return Err(refused(io::Error::other("it is unchanged after it was written")));
+            return Err(refused(io::Error::other("it did not change when written")));
         }
         Err(JournalError::Foreign { setting: setting.clone(), found: now, ours: value.into() })
     }
@@ -587,7 +597,7 @@ impl Change {
         let now = setting.read(host)?;
         Ok(match setting.means_same(&now, &self.original) {
             true => Fate::Restored,
-            false => Fate::Failed { why: format!("it is `{now}` after `{}` was written", self.original) },
+            false => Fate::Failed { why: format!("it reads `{now}` after `{}` was written", self.original) },
         })
     }
 }

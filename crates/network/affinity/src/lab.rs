@@ -39,16 +39,16 @@ pub struct Lab {
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
     /// A namespace cannot be created.
-    #[error("cannot make a network namespace ({0}): this needs root, or CAP_SYS_ADMIN and CAP_NET_ADMIN")]
+    #[error("cannot create a network namespace ({0}): this needs root, or CAP_SYS_ADMIN and CAP_NET_ADMIN")]
     Namespace(io::Error),
     /// The helper program is missing.
-    #[error("cannot keep a network namespace: there is no `{HOLDER}` in PATH")]
+    #[error("cannot keep a network namespace open: there is no `{HOLDER}` in PATH")]
     NoHolder,
     /// A setup command failed.
     #[error(transparent)]
     Child(#[from] ChildError),
     /// The server does not listen.
-    #[error("iperf3's server does not listen after {} s", PREPARE_LIMIT.as_secs())]
+    #[error("iperf3's server is not listening after {} s", PREPARE_LIMIT.as_secs())]
     Silent,
     /// A helper process or the server has ended.
     #[error("{0}")]
@@ -103,7 +103,7 @@ impl Namespace {
     fn ended(&mut self, whose: &str) -> Option<String> {
         let status = self.holder.try_wait().ok()??;
         Some(format!(
-            "the process that keeps the {whose}'s namespace (`cat`, process {}) {}",
+            "the process that keeps the {whose}'s namespace open (`cat`, process {}) {}",
             self.id(),
             how_it_ended(status)
         ))
@@ -183,7 +183,7 @@ impl Lab {
     pub fn gone(&mut self) -> Option<String> {
         let ended = [self.receiver.ended("receiver"), self.sender.ended("sender")];
         let ended: Vec<String> = ended.into_iter().flatten().collect();
-        (!ended.is_empty()).then(|| format!("the lab is gone: {}", ended.join("; ")))
+        (!ended.is_empty()).then(|| format!("the testbed is gone: {}", ended.join("; ")))
     }
 
     /// Restarts the server, which a failed run may have left busy. If the server had ended, returns how.
@@ -206,7 +206,7 @@ impl Lab {
         drop(std::mem::replace(&mut self.server, placeholder));
         self.server = self.server_start.spawn()?;
         self.wait_until_it_listens()?;
-        Ok(ended.map(|words| format!("{words} and is started again")))
+        Ok(ended.map(|words| format!("{words} and was restarted")))
     }
 
     /// Process ID of the receiver namespace's helper.

@@ -83,9 +83,9 @@ fn own() -> io::Result<Links> {
 fn compared(shown: &Links, own: &Links) -> Option<String> {
     for (name, (index, address)) in own {
         match shown.get(name) {
-            None => return Some(format!("it does not show {name}, which is interface {index} here")),
+            None => return Some(format!("it lacks {name}, which is interface {index} here")),
             Some((other, _)) if other != index => {
-                return Some(format!("its {name} is interface {other}, and the one here is {index}"));
+                return Some(format!("its {name} is interface {other}, but the one here is {index}"));
             }
             Some((_, Some(other))) if address.as_ref().is_some_and(|address| address != other) => {
                 return Some(format!("its {name} has another hardware address than the one here"));
@@ -94,7 +94,7 @@ fn compared(shown: &Links, own: &Links) -> Option<String> {
         }
     }
     let more = shown.keys().find(|name| !own.contains_key(*name))?;
-    Some(format!("it shows {more}, which is not here"))
+    Some(format!("it has {more}, which does not exist here"))
 }
 
 #[cfg(test)]
@@ -110,11 +110,11 @@ mod tests {
         let own = links(&[("lo", 1, "00"), ("eth0", 2, "0a")]);
         assert_eq!(compared(&own, &own), None);
         for (shown, words) in [
-            (links(&[("lo", 1, "00")]), "does not show eth0"),
-            (links(&[("lo", 1, "00"), ("eth0", 3, "0a")]), "eth0 is interface 3, and the one here is 2"),
+            (links(&[("lo", 1, "00")]), "it lacks eth0"),
+            (links(&[("lo", 1, "00"), ("eth0", 3, "0a")]), "eth0 is interface 3, but the one here is 2"),
             (links(&[("lo", 1, "00"), ("eth0", 2, "0b")]), "another hardware address"),
-            (links(&[("lo", 1, "00"), ("eth0", 2, "0a"), ("br0", 4, "0c")]), "shows br0"),
-            (Links::new(), "does not show"),
+            (links(&[("lo", 1, "00"), ("eth0", 2, "0a"), ("br0", 4, "0c")]), "it has br0"),
+            (Links::new(), "it lacks"),
         ] {
             assert!(compared(&shown, &own).is_some_and(|found| found.contains(words)), "{words}");
         }

@@ -60,14 +60,15 @@ pub enum LoadError {
     #[error("iperf3: {}", harmless(.0))]
     Iperf(String),
     /// The output contains no rate.
-    #[error("no rate in what the load printed: {}", harmless(.0))]
+    #[error("the load printed no rate: {}", harmless(.0))]
     NoRate(String),
     /// The rate is zero, or below one bit per second.
-    #[error("the load says that nothing arrived: its rate is 0, or below a bit a second")]
+    #[error("the load received nothing: its rate is 0 or below one bit per second")]
     Nothing,
     /// The load ended before the counters were read.
     #[error(
-        "the load ended after {ran:.1} s of {wanted} s, before all was counted: it must last as long as a run; `{{seconds}}` in its command stands for that"
+        "the load ended after {ran:.1} s of {wanted} s, before the measurement was complete: it must last \
+            as long as a run; use `{{seconds}}` in its command for that time"
     )]
     Short {
         /// Its duration in seconds.

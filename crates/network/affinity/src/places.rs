@@ -51,8 +51,8 @@ impl Class {
     /// Short description.
     pub fn meaning(self) -> &'static str {
         match self {
-            Self::SharedCache => "two cores, one last cache",
-            Self::SameSocket => "one socket, two last caches",
+            Self::SharedCache => "two cores, shared last-level cache",
+            Self::SameSocket => "one socket, two last-level caches",
             Self::Siblings => "two threads of one core",
             Self::OtherSocket => "different sockets",
             Self::SameCpu => "one CPU for both",

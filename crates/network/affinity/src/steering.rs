@@ -35,7 +35,7 @@ pub enum Steering {
 
 /// An interface whose flows cannot be steered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0} has neither interrupts nor receive queues whose packets could be sent to a chosen CPU")]
+#[error("{0} has neither interrupts nor receive queues, so its packets cannot be steered to a CPU")]
 pub struct NoSteering(Interface);
 
 impl Steering {

@@ -64,7 +64,7 @@ pub struct Variation {
 /// A text that is not a valid variation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{}` is no NAME=VALUE,VALUE... with whole numbers, for xps with masks of CPUs (hexadecimal) such as ff; names: {}",
+    "`{}` is not NAME=VALUE,VALUE... with whole numbers (for xps: hexadecimal CPU masks such as ff); names: {}",
     longma_topology::harmless(text),
     names()
 )]
@@ -237,11 +237,11 @@ pub fn beyond(host: &dyn Host, nic: &Nic, variants: &[Variant]) -> Option<String
         Knob::Mtu => {
             let sizes = host.packet_sizes(name.name()).ok().filter(|sizes| !sizes.contains(value))?;
             let (least, most) = (sizes.start(), sizes.end());
-            Some(format!("{knob}={value}: {name} takes packets of {least} to {most} bytes"))
+            Some(format!("{knob}={value}: {name} accepts packets of {least} to {most} bytes"))
         }
         Knob::RxRing => {
             let most = host.driver(name.name(), DriverFact::RxRingMost).ok().filter(|most| value > most)?;
-            Some(format!("{knob}={value}: a receive ring of {name} has {most} descriptors at most"))
+            Some(format!("{knob}={value}: a receive ring of {name} has at most {most} descriptors"))
         }
         _ => None,
     };

@@ -159,7 +159,7 @@ impl Watch {
         let mut missing = Vec::new();
         let nics: Vec<Nic> = self.interfaces.iter().filter_map(|name| interface::read(host, name)).collect();
         for name in self.interfaces.iter().filter(|name| nics.iter().all(|nic| nic.name != **name)) {
-            missing.push(format!("there is no interface {name}: its flows are not seen until it appears"));
+            missing.push(format!("there is no interface {name}: its flows are unknown until it appears"));
         }
         let (at, reading) = (Instant::now(), Reading::now(host));
         let connections = connections(host, &nics, &mut missing);
@@ -265,14 +265,20 @@ impl Watch {
             stats.map(|(process, thread, stat)| ((process, thread, stat.started), stat.ticks)).collect();
         if unowned > 0 {
             let why = if rustix::process::geteuid().is_root() {
-                "another container's or the kernel's"
+                "they belong to another container or to the kernel"
             } else {
-                "other users': run it as root"
+                "they belong to other users: run it as root"
             };
-            missing.push(format!("the processes of {unowned} busy flows are not found ({why}): their queues are watched, they are not moved"));
+            missing.push(format!(
+                "the processes of {unowned} busy flows were not found ({why}): their \
+                queues are watched, but the processes are not moved"
+            ));
         }
         if unread > 0 {
-            missing.push(format!("which of its process's threads has a flow is not known of {unread} busy flows: these threads are left alone"));
+            missing.push(format!(
+                "for {unread} busy flows, the thread that reads the flow is unknown: the \
+                threads of these processes are left alone"
+            ));
         }
     }
 
@@ -363,15 +369,16 @@ impl Team {
 /// Connections whose local address belongs to one of the interfaces.
 fn connections(host: &dyn Host, nics: &[Nic], missing: &mut Vec<String>) -> Vec<(Socket, Interface)> {
     let all = host.sockets().unwrap_or_else(|error| {
-        let advice = "load inet_diag and tcp_diag (modprobe); flows are known from /proc/net/tcp, and every one counts the same";
-        missing.push(format!("the kernel does not tell how many bytes flows carry ({error}): {advice}"));
+        let advice = "load inet_diag and tcp_diag (modprobe); flows are known from /proc/net/tcp, and \
+            every one counts the same";
+        missing.push(format!("the kernel does not report the bytes of flows ({error}): {advice}"));
         sockets::from_proc(|path| host.read(path))
     });
     let mut by_address = HashMap::new();
     for nic in nics {
         let addresses = host.addresses(nic.name.name());
         if addresses.is_empty() {
-            missing.push(format!("{} has no address: no flow is known to come by it", nic.name));
+            missing.push(format!("{} has no address: its flows cannot be identified", nic.name));
         }
         by_address.extend(addresses.into_iter().map(|address| (address, nic.name.clone())));
     }

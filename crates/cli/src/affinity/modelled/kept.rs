@@ -143,7 +143,7 @@ impl Header {
     /// What differs from another, in a word.
     fn difference(&self, other: &Self) -> Option<&'static str> {
         let differs = [
-            (self.affinity_model != other.affinity_model, "the form of the file"),
+            (self.affinity_model != other.affinity_model, "the format of the file"),
             (self.version != other.version, "the version of the models"),
             (self.machine_sha256 != other.machine_sha256, "the machine"),
             (self.frame_cycles != other.frame_cycles, "--frame-cycles"),

@@ -71,10 +71,7 @@ fn commands_write_what_the_sweep_writes() {
     assert!(commands.now.contains(&"echo 0 > /sys/class/net/eth0/queues/rx-0/rps_cpus".into()));
     assert_eq!(commands.systemd, "[Service]\nCPUAffinity=2\n");
     assert!(commands.udev.contains("NAME==\"eth0\"") && commands.udev.contains("echo 33 > /proc/irq/40/"));
-    assert_eq!(
-        commands.keep,
-        ["irqbalance must leave them alone: IRQBALANCE_ARGS=\"--banirq=38 --banirq=40\""]
-    );
+    assert_eq!(commands.keep, ["exclude them from irqbalance: IRQBALANCE_ARGS=\"--banirq=38 --banirq=40\""]);
 }
 
 /// The kernel allows every character in a name except `/`, `:` and white space. sh(1) must parse the command back to

@@ -73,7 +73,7 @@ impl Bottleneck {
         let (Some(flow), Some(application)) = (flow, application) else {
             return Self {
                 limit: Limit::Unknown,
-                evidence: "the kernel does not say how CPUs spend their time".into(),
+                evidence: "the kernel does not report how CPUs spend their time".into(),
             };
         };
         let one_cpu = samples.iter().all(|sample| sample.pair.flow == sample.pair.application);
@@ -100,13 +100,13 @@ impl Bottleneck {
         if crowd.len() * 2 > samples.len() && flow.busy().max(application.busy()) > FULL {
             let mean = crowd.iter().sum::<u64>() / crowd.len() as u64;
             let words = format!(
-                "{mean} programs wanted to run, the load among them; the flow's CPU: {}",
+                "{mean} programs were runnable, including the load; the flow's CPU: {}",
                 kinds(&flow)
             );
             return told(Limit::OtherLoad, words);
         }
         if let Some(link) = link.filter(|link| *link > LINK_FULL) {
-            return told(Limit::Link, format!("{} of its rate arrives", percent(link)));
+            return told(Limit::Link, format!("{} of its rate is received", percent(link)));
         }
         if one_cpu && flow.busy() > FULL {
             return told(Limit::SharedCpu, format!("it is {} busy: {}", percent(flow.busy()), kinds(&flow)));
@@ -124,7 +124,7 @@ impl Bottleneck {
         told(
             Limit::Unknown,
             format!(
-                "no CPU is full: flow {}, application {} busy",
+                "no CPU is fully busy: flow {}, application {}",
                 percent(flow.busy()),
                 percent(application.busy())
             ),

@@ -226,14 +226,14 @@ fn remarks(good: &[&Sample], failed: usize) -> Vec<String> {
         let of = |cpu| sample.kernel.cpus.get(&cpu).is_some_and(|shares| shares.steal > DISTURBING_STEAL);
         of(sample.pair.flow) || of(sample.pair.application)
     };
-    say(good.iter().filter(stolen).count(), "lost over 2 % of a CPU to the hypervisor's other guests");
+    say(good.iter().filter(stolen).count(), "lost over 2 % of a CPU to other guests of the hypervisor");
     let crowded = good.iter().filter(|sample| sample.kernel.running_before > bottleneck::OWN_LOAD).count();
-    say(crowded, "began while more programs ran than the load's own: other load");
+    say(crowded, "began while other programs were running: other load");
     if !good.is_empty() && good.iter().all(|sample| sample.hardware.is_empty()) {
-        remarks.push("no hardware counters here: instructions, cycles and cache misses are missing".into());
+        remarks.push("no hardware counters: instructions, cycles and cache misses are missing".into());
     }
     if failed > 0 {
-        remarks.push(format!("{failed} runs failed and are left out"));
+        remarks.push(format!("{failed} runs failed and are excluded"));
     }
     remarks
 }

@@ -186,7 +186,7 @@ fn stolen_time_and_failed_runs_are_told() {
         "{:?}",
         analysis.remarks
     );
-    assert!(analysis.remarks.iter().any(|remark| remark == "1 runs failed and are left out"));
+    assert!(analysis.remarks.iter().any(|remark| remark == "1 runs failed and are excluded"));
     assert!(analysis.pairs.iter().all(|pair| pair.costs.core_ms.is_some()));
 }
 

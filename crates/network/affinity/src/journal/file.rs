@@ -61,7 +61,7 @@ impl Log {
                 return Ok(Some((log, kept)));
             }
         }
-        Err(failed(io::Error::other("it is made anew again and again by somebody")))
+        Err(failed(io::Error::other("another program recreates it again and again")))
     }
 
     /// Starts an empty journal with a header.
@@ -83,12 +83,11 @@ impl Log {
     pub fn add(&mut self, lines: &[Line]) -> Result<(), JournalError> {
         let facts = self.file.metadata().map_err(|error| failure(&self.path, error))?;
         if facts.nlink() == 0 {
-            let words = "somebody has removed it while it was in use, so nothing more is changed";
+            let words = "another program removed it while it was in use, so nothing more is changed";
             return Err(failure(&self.path, io::Error::other(words)));
         }
         if facts.len() != self.length {
-            let words =
-                "somebody has made it shorter or longer while it was in use, so nothing more is changed";
+            let words = "another program changed its length while it was in use, so nothing more is changed";
             return Err(failure(&self.path, io::Error::other(words)));
         }
         let mut text = Vec::new();
@@ -200,7 +199,7 @@ fn lock(path: &Path, make: bool) -> Result<Option<File>, JournalError> {
     let facts = file.metadata().map_err(|error| failure(path, error))?;
     let own = rustix::process::geteuid().as_raw();
     if facts.uid() != own || facts.mode() & 0o022 != 0 {
-        let words = "it must be a file of your own that nobody else may write";
+        let words = "it must be your own file and writable only by you";
         return Err(failure(path, io::Error::new(io::ErrorKind::PermissionDenied, words)));
     }
     match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
@@ -231,12 +230,12 @@ fn read(path: &Path, file: &mut File) -> Result<Kept, JournalError> {
     let (head, count) = first.and_then(opened).ok_or_else(|| match form(&text) {
         Some(form) if form != FORM => JournalError::Form { path: path.into(), form },
         _ if text.starts_with(BEGINNING.as_bytes()) => damaged(1, "it does not match its checksum"),
-        _ => damaged(1, "it does not begin as a journal"),
+        _ => damaged(1, "it does not begin like a journal"),
     })?;
     let header: Header = match form(head) {
-        Some(FORM) => serde_json::from_slice(head).map_err(|_| damaged(1, "it is no header"))?,
+        Some(FORM) => serde_json::from_slice(head).map_err(|_| damaged(1, "it is not a header"))?,
         Some(form) => return Err(JournalError::Form { path: path.into(), form }),
-        None => return Err(damaged(1, "it is no header")),
+        None => return Err(damaged(1, "it is not a header")),
     };
     let (mut changes, mut places) = (Vec::<Change>::new(), HashMap::new());
     let mut number = 0;
@@ -245,9 +244,10 @@ fn read(path: &Path, file: &mut File) -> Result<Kept, JournalError> {
         let at = number as usize + 1;
         let (json, own) = opened(line).ok_or_else(|| damaged(at, "it does not match its checksum"))?;
         if own != number {
-            return Err(damaged(at, "lines before it are missing or mixed up"));
+            return Err(damaged(at, "lines before it are missing or out of order"));
         }
-        let line: Line = serde_json::from_slice(json).map_err(|_| damaged(at, "it names no setting"))?;
+        let line: Line =
+            serde_json::from_slice(json).map_err(|_| damaged(at, "it does not name a setting"))?;
         let place = *places.entry(line.setting.clone()).or_insert(changes.len());
         match changes.get_mut(place) {
             Some(change) => change.becomes(line.becomes),
@@ -256,7 +256,7 @@ fn read(path: &Path, file: &mut File) -> Result<Kept, JournalError> {
     }
     // An uncounted last line has had no effect. Fewer lines than counted mean that the file was truncated.
     if number < count {
-        return Err(damaged(number as usize + 2, "it is missing, and what stood there was done"));
+        return Err(damaged(number as usize + 2, "it is missing, but its change was made"));
     }
     Ok(Kept { header: Some(header), changes, head: head.to_vec(), lines: number, length: whole as u64 })
 }

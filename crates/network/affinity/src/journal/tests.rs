@@ -45,7 +45,7 @@ fn a_journal_that_somebody_shortens_ends_the_changes_and_all_is_put_back() {
     journal.set(&rps(), "3").unwrap();
     std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(0).unwrap();
     let error = journal.set(&Setting::Irq(41), "0").unwrap_err().to_string();
-    assert!(error.contains("made it shorter or longer"), "{error}");
+    assert!(error.contains("changed its length"), "{error}");
     drop(journal);
     assert_eq!(host.all(), before);
 }
@@ -127,7 +127,7 @@ fn a_folder_that_is_not_there_is_not_made() {
 #[test]
 fn a_file_that_begins_as_no_journal_is_left_as_it_is() {
     let (host, (_folder, path)) = (host(), folder());
-    for foreign in ["\0\0\0\0\0\0", "notes of somebody's", "\n", "{\"affinity_sweep\":1"] {
+    for foreign in ["\0\0\0\0\0\0", "unrelated notes", "\n", "{\"affinity_sweep\":1"] {
         std::fs::write(&path, foreign).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
         assert!(
@@ -196,7 +196,7 @@ fn a_journal_that_was_cut_is_refused_and_kept_wherever_the_cut_is() {
         assert!(std::fs::read(&path).unwrap() == cut && again.all() == files, "{}", cut.len());
     }
     let said = Journal::recover(&path, &again, false).unwrap_err().to_string();
-    assert!(said.contains("the file is kept") && said.contains("put back by hand"), "{said}");
+    assert!(said.contains("the file is kept") && said.contains("restore by hand"), "{said}");
 }
 
 #[test]
@@ -249,7 +249,7 @@ fn a_rename_in_the_middle_ends_the_changes_and_is_no_reason_to_leave_any() {
     journal.set(&rps(), "2").unwrap();
     host.rename("eth0", "zz0");
     for error in [journal.set(&rps(), "1").unwrap_err(), journal.foreign().remove(0)] {
-        assert_eq!(error.to_string(), "eth0 (interface 7) was renamed to zz0 by somebody");
+        assert_eq!(error.to_string(), "eth0 (interface 7) was renamed to zz0 by another program");
     }
     assert!(journal.restore().unwrap().is_whole());
     assert_eq!(host.read("sys/class/net/zz0/queues/rx-0/rps_cpus").unwrap(), "00");
@@ -303,7 +303,7 @@ fn a_journal_that_is_removed_while_it_is_in_use_ends_the_changes() {
     let mut journal = Journal::begin(&path, &host).unwrap();
     journal.set(&rps(), "1").unwrap();
     std::fs::remove_file(&path).unwrap();
-    assert!(journal.set(&rps(), "2").unwrap_err().to_string().contains("somebody has removed it"));
+    assert!(journal.set(&rps(), "2").unwrap_err().to_string().contains("another program removed it"));
     assert!(journal.restore().unwrap().is_whole());
     assert_eq!(host.read(RPS).unwrap(), "00");
 }

@@ -42,7 +42,7 @@ pub fn check(sample: &Sample, header: &Header) -> Result<(), String> {
     }
     let pair = [sample.pair.flow, sample.pair.application];
     if let Some(cpu) = sample.hardware.keys().find(|cpu| !pair.contains(cpu)) {
-        return Err(format!("hardware.{cpu}: it must be of a CPU of the pair {}", sample.pair));
+        return Err(format!("hardware.{cpu}: it must be a CPU of the pair {}", sample.pair));
     }
     numbers(sample, header).into_iter().try_for_each(within)
 }
@@ -54,11 +54,11 @@ pub fn check_header(header: &Header) -> Result<(), String> {
         Steering::Interrupts { interface, .. } | Steering::Rps { interface, .. } => *interface == nic.name,
     };
     if !of_nic {
-        return Err(format!("steering: it must be of the interface {}", nic.name));
+        return Err(format!("steering: it must name the interface {}", nic.name));
     }
     let mut seen = std::collections::BTreeSet::new();
     if let Some(place) = header.places.iter().find(|place| !seen.insert(place.cpu)) {
-        return Err(format!("places: CPU {} is there twice", place.cpu));
+        return Err(format!("places: CPU {} is listed twice", place.cpu));
     }
     let mut all: Vec<Bound> = vec![("seconds".into(), header.seconds.into(), 0.0, LONGEST_RUN.into())];
     for place in &header.places {

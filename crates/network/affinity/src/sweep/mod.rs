@@ -227,7 +227,7 @@ fn is_known(run: &Run, known: &[Sample]) -> bool {
 
 /// A sample for a run whose settings the interface rejected.
 fn refused(setup: &Setup<'_>, run: &Run, error: &JournalError) -> Option<Sample> {
-    let why = format!("the interface does not take {}: {error}", words(&run.variant));
+    let why = format!("the interface rejects {}: {error}", words(&run.variant));
     Some(Sample { failure: Some(why), refused: true, ..unmeasured(setup, run)? })
 }
 
@@ -413,7 +413,7 @@ fn counted(setup: &Setup<'_>, start: &Start, length: Duration, sample: &mut Samp
         Ok(_) => Err(Trouble::Load(LoadError::NoRate(format!("it {}", how_it_ended(ended.status))))),
         // There was no output at all.
         Err(LoadError::NoRate(said)) if said.is_empty() && ended.err.trim().is_empty() => Err(Trouble::Load(
-            LoadError::NoRate(format!("it said nothing and {}", how_it_ended(ended.status))),
+            LoadError::NoRate(format!("it printed nothing and {}", how_it_ended(ended.status))),
         )),
         Err(LoadError::NoRate(_)) if !ended.err.trim().is_empty() => {
             Err(Trouble::Load(LoadError::NoRate(ended.err.trim().lines().last().unwrap_or_default().into())))

@@ -109,7 +109,7 @@ pub enum ResultError {
         error: io::Error,
     },
     /// The file is not a result file, or is damaged.
-    #[error("{}, line {line}: no result of an affinity sweep: {why}", shown(path))]
+    #[error("{}, line {line}: not a result of an affinity sweep: {why}", shown(path))]
     Damaged {
         /// Path of the file.
         path: PathBuf,
@@ -120,7 +120,7 @@ pub enum ResultError {
     },
     /// The file holds another sweep.
     #[error(
-        "{} holds another sweep: {what} differs; choose another file with --output, or make the sweep the same",
+        "{} holds another sweep: {what} differs; choose another file with --output, or use the same options",
         shown(path)
     )]
     Other {
@@ -144,7 +144,7 @@ impl Header {
     /// The first difference from another header that makes runs incomparable.
     fn difference(&self, other: &Self) -> Option<&'static str> {
         let differs = [
-            (self.affinity_sweep != other.affinity_sweep, "the form of the file"),
+            (self.affinity_sweep != other.affinity_sweep, "the format of the file"),
             (self.kernel != other.kernel, "the kernel"),
             (
                 self.processor != other.processor || self.places != other.places,
@@ -168,7 +168,10 @@ impl Sample {
         match classify(&header.places, pair) {
             None => return Err(format!("the pair {pair} names a CPU that the first line does not")),
             Some(class) if class != self.class => {
-                return Err(format!("the pair {pair} is {class} by the first line, and not {}", self.class));
+                return Err(format!(
+                    "the pair {pair} is {class} according to the first line, not {}",
+                    self.class
+                ));
             }
             Some(_) => {}
         }
@@ -212,13 +215,13 @@ impl Results {
         let refused = self.samples.iter().filter(|sample| sample.refused).count();
         let failed = self.samples.len() - refused;
         let mut words = match (failed, refused) {
-            (0, 0) => return Some("it has no run: the sweep ended before the first one did".into()),
+            (0, 0) => return Some("it has no run: the sweep stopped before the first one finished".into()),
             (_, 0) => format!("none of its {failed} runs has a result"),
             (0, _) => {
-                format!("none of its {refused} runs was made: the interface does not take their settings")
+                format!("none of its {refused} runs was made: the interface rejected their settings")
             }
             _ => format!(
-                "none of its runs has a result: {failed} failed, and {refused} were not made for the settings"
+                "none of its runs has a result: {failed} failed, and the interface rejected the settings of {refused}"
             ),
         };
         let last = |refused: bool| self.samples.iter().rfind(|sample| sample.refused == refused);
@@ -302,7 +305,7 @@ fn plain<T: DeserializeOwned>(text: &str) -> Result<T, String> {
         let said = error.to_string();
         let said =
             said.split(" at line ").next().unwrap_or(&said).replace("expected f64", "expected a number");
-        let said = said.replace("expected u64", "expected a whole number from 0 on");
+        let said = said.replace("expected u64", "expected a whole number from 0");
         said.replace("expected u32", &format!("expected a whole number from 0 to {}", u32::MAX))
     };
     let mut from = serde_json::Deserializer::from_str(text);
@@ -344,12 +347,15 @@ fn parse(path: &Path, file: &mut File) -> Result<Parsed, ResultError> {
         // Never overwrite a file that does not start like a result file.
         return match text.is_empty() || text.starts_with("{\"affinity_sweep\"") {
             true => Ok(Parsed { results: None, length: 0, lacks_end: false, is_cut }),
-            false => Err(damaged(0, "it has no line of its own".into())),
+            false => Err(damaged(0, "it has no line".into())),
         };
     };
     let header: Header = plain(first).map_err(|why| damaged(0, why))?;
     if header.affinity_sweep != FORMAT {
-        return Err(damaged(0, format!("it is of form {}, and this is for {FORMAT}", header.affinity_sweep)));
+        return Err(damaged(
+            0,
+            format!("it has format {}; this program reads format {FORMAT}", header.affinity_sweep),
+        ));
     }
     bounds::check_header(&header).map_err(|why| damaged(0, why))?;
     let mut done = BTreeSet::new();

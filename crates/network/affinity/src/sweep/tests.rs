@@ -269,7 +269,7 @@ fn a_run_that_cannot_be_of_its_sweep_is_named() {
     let cpu = Results::read(&bench.file()).unwrap().samples[0].pair.flow;
     for (from, to, why) in [
         (format!("\"flow\":{cpu}"), "\"flow\":999".to_string(), "names a CPU"),
-        ("\"same-cpu\"".into(), "\"other-socket\"".into(), "by the first line"),
+        ("\"same-cpu\"".into(), "\"other-socket\"".into(), "according to the first line"),
         ("\"gbps\":5.0".into(), "\"gbps\":-5.0".into(), "rate.gbps is -5: it must be from 1e-9 to 1000000"),
         ("\"gbps\":5.0".into(), "\"gbps\":1e307".into(), "it must be from 1e-9 to 1000000"),
         ("\"gbps\":5.0".into(), "\"gbps\":5e-324".into(), "rate.gbps is 5e-324: it must be from 1e-9"),
@@ -278,7 +278,7 @@ fn a_run_that_cannot_be_of_its_sweep_is_named() {
         ("\"gbps\":5.0".into(), "\"gbps\":null".into(), "rate.gbps, column"),
         ("\"gbps\":5.0".into(), "\"gbps\":NaN".into(), "rate.gbps, column"),
         ("\"failure\":null".into(), "\"failure\":\"no\"".into(), "both a `rate` and a `failure`"),
-        ("\"context_switches\":0".into(), "\"context_switches\":-3".into(), "a whole number from 0 on"),
+        ("\"context_switches\":0".into(), "\"context_switches\":-3".into(), "a whole number from 0"),
     ] {
         let (first, rest) = text.split_once('\n').unwrap();
         assert!(rest.contains(&from), "{rest}");
@@ -373,7 +373,7 @@ fn a_number_that_cannot_be_is_refused_with_its_line_its_field_and_its_range() {
         ),
         (
             &|header| header["steering"]["rps"]["interface"] = "eth9".into(),
-            "steering: it must be of the interface eth0",
+            "steering: it must name the interface eth0",
         ),
     ];
     for (change, why) in cases {
@@ -435,7 +435,7 @@ fn a_combination_that_the_interface_does_not_take_is_left_out_told_and_kept_as_r
     let refused = results.refused();
     let (variant, why) = refused.iter().next().unwrap();
     assert_eq!((refused.len(), words(variant)), (1, "mtu=9000 threaded=1".into()));
-    assert!(why.contains("does not take mtu=9000 threaded=1"), "{why}");
+    assert!(why.contains("rejects mtu=9000 threaded=1"), "{why}");
     // If nothing can be measured, the kernel's error ends the sweep.
     let mut bench = Bench::new();
     [(MTU, "1500"), (THREADED, "0")].iter().for_each(|(path, text)| bench.host.put(path, text));

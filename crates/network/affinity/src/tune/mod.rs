@@ -125,7 +125,7 @@ impl Tuner {
                 Verdict::Wait => {}
                 Verdict::Hold => {
                     let words = format!(
-                        "it was changed {} times within {} s: it stays as it is for now",
+                        "it was changed {} times within {} s: it stays unchanged for now",
                         steady::MOST_CHANGES,
                         steady::WINDOW.as_secs()
                     );
@@ -198,9 +198,10 @@ impl Tuner {
     /// Gives up a setting after an error: it stays untouched from then on.
     fn give_up(&mut self, error: &JournalError, decisions: &mut Vec<Decision>) {
         let (setting, words) = match error {
-            JournalError::Foreign { setting, found, ours } => {
-                (setting, format!("somebody else made it `{found}` after it was made `{ours}` here"))
-            }
+            JournalError::Foreign { setting, found, ours } => (
+                setting,
+                format!("another program set it to `{found}` after this program set it to `{ours}`"),
+            ),
             JournalError::Renamed { setting, .. } => (setting, error.to_string()),
             JournalError::Refused { setting, value, error }
                 if error.kind() == std::io::ErrorKind::NotFound =>
@@ -209,7 +210,7 @@ impl Tuner {
             }
             JournalError::Refused { setting: setting @ Setting::Irq(_), value, error } => {
                 let advice = "its driver manages it; applications still follow it";
-                (setting, format!("the kernel refuses to send it to CPU {value} ({error}): {advice}"))
+                (setting, format!("the kernel refuses to move it to CPU {value} ({error}): {advice}"))
             }
             JournalError::Refused { setting, value, error } => {
                 (setting, format!("the kernel refuses CPUs {value} ({error})"))
@@ -319,7 +320,7 @@ impl Tuner {
                 .any(|of| of.process == thread.process && self.ours.get(&of.setting()) == Some(&thread.bound))
         };
         if is_pinned && !self.ours.contains_key(&setting) && !inherited() {
-            return Some(format!("somebody has bound it to CPUs {}", thread.bound));
+            return Some(format!("another program has bound it to CPUs {}", thread.bound));
         }
         None
     }
@@ -399,15 +400,18 @@ fn reason(seen: &Observation, model: &Model, from: &Placing, change: &Move) -> S
     let Some(link) =
         model.links.iter().filter(of_change).max_by(|one, other| one.weight.total_cmp(&other.weight))
     else {
-        return format!("the CPUs there have room ({:.2} to {:.2})", change.before, change.after);
+        return format!(
+            "the CPUs there have spare capacity (cost {:.2} to {:.2})",
+            change.before, change.after
+        );
     };
     let thread = &seen.threads[link.thread];
     let application = thread.cpu;
     let lies = match from.queues[link.queue] {
-        None => "its packets are handled wherever they arrive".into(),
+        None => "its packets are processed where they arrive".into(),
         Some(flow) => {
             let class = crate::places::classify(&model.places, crate::places::Pair { flow, application });
-            let words = class.map_or("one of them on no CPU that is online", crate::places::Class::meaning);
+            let words = class.map_or("one of the CPUs is offline", crate::places::Class::meaning);
             format!(
                 "flow on CPU {flow}, application on CPU {application} of {}: {words}",
                 from.threads[link.thread]

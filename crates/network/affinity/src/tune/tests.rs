@@ -151,7 +151,7 @@ fn what_somebody_else_changes_is_his_and_stays() {
     assert!(
         decisions
             .iter()
-            .any(|decision| decision.act == Act::LeftAlone && decision.why.contains("somebody else")),
+            .any(|decision| decision.act == Act::LeftAlone && decision.why.contains("another program")),
         "{decisions:?}"
     );
     assert_eq!(host.thread_cpus(7).unwrap().to_string(), "3");

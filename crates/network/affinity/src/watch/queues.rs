@@ -91,8 +91,8 @@ fn of_irq(
         usual.is_some_and(|usual| cpus != *usual && usual.iter().any(|cpu| !cpus.contains(cpu)));
     // Drivers distribute their interrupts and publish that as a hint. An affinity that is neither the default nor the
     // hint was set by another program.
-    let taken =
-        (is_narrowed && hint.as_ref() != Some(&cpus)).then(|| format!("somebody has sent it to CPUs {cpus}"));
+    let taken = (is_narrowed && hint.as_ref() != Some(&cpus))
+        .then(|| format!("another program has bound it to CPUs {cpus}"));
     Queue {
         interface: nic.name.clone(),
         node: nic.node,
@@ -110,8 +110,10 @@ fn of_rps(host: &dyn Host, nic: &Nic, queue: u32) -> Queue {
     let setting = Setting::Rps { interface: nic.name.clone(), queue };
     let cpus = setting.read(host).ok().and_then(|mask| CpuSet::from_mask(&mask).ok());
     let taken = match &cpus {
-        None => Some("how its packets are steered cannot be read".into()),
-        Some(cpus) if !cpus.is_empty() => Some(format!("somebody has spread its packets over CPUs {cpus}")),
+        None => Some("its packet steering cannot be read".into()),
+        Some(cpus) if !cpus.is_empty() => {
+            Some(format!("another program spreads its packets over CPUs {cpus}"))
+        }
         Some(_) => None,
     };
     Queue {
