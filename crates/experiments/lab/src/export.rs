@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 /// A table that cannot be written.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot write {path}: {what}; the results themselves are safe in the store")]
+#[error("cannot write {path}: {what}; the results are still safe in the store")]
 pub struct ExportError {
     /// Path of the file.
     pub path: PathBuf,
@@ -70,7 +70,7 @@ pub fn export(folder: &Path, name: &str, table: &Table, results: &Results) -> Re
 /// # Errors
 /// The error of the operating system.
 pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let name = path.file_name().ok_or_else(|| io::Error::other("it is no file name"))?;
+    let name = path.file_name().ok_or_else(|| io::Error::other("it is not a file name"))?;
     let part =
         path.with_file_name(part_of(&name.to_string_lossy(), &crate::store::host(), std::process::id()));
     let written = File::create(&part).and_then(|mut file| {

@@ -60,6 +60,6 @@ impl Failure {
 
     /// The campaign was stopped.
     pub fn stopped() -> Self {
-        Self { kind: FailureKind::Stopped, message: "stopped before it was done".into() }
+        Self { kind: FailureKind::Stopped, message: "stopped before it finished".into() }
     }
 }

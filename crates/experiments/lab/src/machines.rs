@@ -76,6 +76,6 @@ fn set(root: &mut toml::Value, path: &str, value: toml::Value) -> Result<(), Str
             table.insert(words[words.len() - 1].into(), value);
             Ok(())
         }
-        _ => Err(format!("`{path}` is no key of the machine")),
+        _ => Err(format!("`{path}` is not a key of the machine")),
     }
 }

@@ -141,7 +141,7 @@ fn report(
     for (label, failure) in &rehearsed.wrong {
         if said.insert(failure.message.clone()) {
             let point = if label.is_empty() { "the point" } else { label };
-            let help = format!("{form}{point}: found without running it");
+            let help = format!("{form}{point}: found without running the experiment");
             let at = place(experiment, "parameters");
             match failure.kind {
                 FailureKind::Host => problems.warn(at, failure.message.clone(), "not tried", help),
@@ -156,16 +156,16 @@ fn report(
         }
     }
     if let Some((points, label, why)) = &rehearsed.refused {
-        let message = format!("{form}{points} of the points cannot be run: {why}");
+        let message = format!("{form}{points} of the points cannot run: {why}");
         if said.insert(message.clone()) {
-            let help = format!("the first is {label}; it counts as failed, and the others are run");
+            let help = format!("the first is {label}; they count as failed, and the others run");
             problems.warn(place(experiment, "machine"), message, "with these", help);
         }
     }
     let untried = rehearsed.untried;
     if untried > 0 {
-        let message = format!("{form}{untried} set-ups were not tried");
-        let help = format!("only the first {MOST_SETUPS} different ones are");
+        let message = format!("{form}{untried} configurations were not tried");
+        let help = format!("only the first {MOST_SETUPS} different ones are tried");
         problems.warn(place(experiment, "sweep"), message, "here", help);
     }
 }

@@ -289,7 +289,7 @@ fn on_a_full_disk_the_campaign_says_so_and_keeps_what_it_had() {
     let said =
         String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success());
-    assert!(said.contains("cannot add a result") && said.contains("stored before are safe"), "{said}");
+    assert!(said.contains("cannot add a result") && said.contains("earlier results are safe"), "{said}");
     let kept = Store::new(folder.path()).results().unwrap();
     assert!(kept.len() > 100 && kept.len() < 1000, "{}", kept.len());
     assert!(kept.damage.is_empty());
@@ -332,7 +332,7 @@ fn a_corrupted_file_costs_the_lines_that_are_corrupted_and_they_are_run_again() 
     fs::write(&path, &bytes).unwrap();
     let results = Store::new(folder.path()).results().unwrap();
     assert_eq!((results.len(), results.damage.len()), (998, 2));
-    assert!(results.damage[0].to_string().contains("its checksum does not fit"), "{}", results.damage[0]);
+    assert!(results.damage[0].to_string().contains("its checksum does not match"), "{}", results.damage[0]);
     assert!(results.damage[1].to_string().contains("interrupted"), "{}", results.damage[1]);
     let (outcome, _) = run(THOUSAND, folder.path(), &Options::default()).unwrap();
     assert_eq!((outcome.ran, outcome.reused), (2, 998));

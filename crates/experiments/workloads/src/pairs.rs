@@ -78,9 +78,11 @@ impl Sweep<'_> {
             false => (most, "the modelled receiver".into()),
         };
         match self.mtu {
-            Some(mtu) if mtu > limit => Err(format!("packets of {mtu} bytes: {whose} takes {limit} at most")),
+            Some(mtu) if mtu > limit => {
+                Err(format!("packets of {mtu} bytes: {whose} accepts at most {limit}"))
+            }
             asked if asked.unwrap_or(limit) < least => Err(format!(
-                "packets of {} bytes: the modelled receiver takes {least} at least",
+                "packets of {} bytes: the modelled receiver accepts at least {least}",
                 asked.unwrap_or(limit)
             )),
             asked => Ok(asked.unwrap_or(limit)),
@@ -92,25 +94,25 @@ impl Sweep<'_> {
 ///
 /// Source: the head of `guests/c/flow_receive.c`.
 pub const OFFLOADS: [(&str, u64, &str); 15] = [
-    ("gro", 1, "segments that follow one another in a poll are merged"),
-    ("lro", 1, "the NIC merges them, while interrupts are held back (delay_ns) or off"),
-    ("rps", 1023, "the core where protocol runs"),
-    ("rfs", 1, "protocol runs on the application's core"),
-    ("send_queues", 16, "rings that acknowledgements go by; 0: the flow's own"),
-    ("xps", 1, "the ring of the core that sends"),
+    ("gro", 1, "merge consecutive segments of a poll"),
+    ("lro", 1, "the NIC merges segments while interrupts are delayed (delay_ns) or off"),
+    ("rps", 1023, "core that runs protocol processing"),
+    ("rfs", 1, "run protocol processing on the application's core"),
+    ("send_queues", 16, "transmit rings for acknowledgements; 0: the flow's own"),
+    ("xps", 1, "choose the transmit ring by the sending core"),
     ("busy_us", 1_000_000, "us that the application polls the NIC before it sleeps"),
-    ("threaded", 1, "a thread takes frames in place of softirq"),
-    ("napi", 1023, "that thread's core; the flow's if not given"),
+    ("threaded", 1, "a thread instead of softirq takes frames"),
+    ("napi", 1023, "that thread's core; by default the flow's"),
     ("ring", 4096, "receive descriptors"),
-    ("delay_ns", 1_000_000_000, "ns that an interrupt is held back"),
-    ("frames", 65535, "frames that end that"),
-    ("budget", 4096, "frames of a poll"),
+    ("delay_ns", 1_000_000_000, "ns of interrupt delay"),
+    ("frames", 65535, "frames that end the interrupt delay"),
+    ("budget", 4096, "frames per poll"),
     (
         "near",
         1,
-        "rings and buffers lie in the memory of the flow's core, as they do if not given; 0: of the application's",
+        "rings and buffers are in the memory of the flow's core (the default); 0: of the application's core",
     ),
-    ("before", 1 << 20, "cycles of a frame before the socket"),
+    ("before", 1 << 20, "cycles per frame before the socket"),
 ];
 
 /// A setting from [`OFFLOADS`] with its value.
@@ -135,10 +137,10 @@ impl std::str::FromStr for Offload {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (name, value) = text.split_once('=').ok_or_else(|| format!("`{text}`: write NAME=VALUE"))?;
+        let (name, value) = text.split_once('=').ok_or_else(|| format!("`{text}`: expected NAME=VALUE"))?;
         let Some((name, most, _)) = OFFLOADS.iter().find(|offload| offload.0 == name) else {
             let known: Vec<&str> = OFFLOADS.iter().map(|offload| offload.0).collect();
-            return Err(format!("there is no `{name}`: give one of {}", known.join(", ")));
+            return Err(format!("unknown setting `{name}`: give one of {}", known.join(", ")));
         };
         let least = least(name);
         let value = value.parse().ok().filter(|value| (least..=*most).contains(value));
@@ -297,7 +299,8 @@ pub fn measure(
     keep: &(dyn Fn(&Measured) -> Result<(), String> + Sync),
 ) -> Result<Vec<Measured>, String> {
     nowhere(&sweep.settings, places, nic).map_or(Ok(()), Err)?;
-    let program = Nameless::new(RECEIVER).map_err(|error| format!("cannot keep the receiver: {error}"))?;
+    let program =
+        Nameless::new(RECEIVER).map_err(|error| format!("cannot store the receiver program: {error}"))?;
     let next = AtomicUsize::new(0);
     let results = Mutex::new((Vec::new(), Vec::new()));
     let jobs = std::thread::available_parallelism().map_or(1, usize::from).min(runs.len().max(1));

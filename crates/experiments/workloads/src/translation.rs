@@ -18,21 +18,21 @@ const FORWARDED: [&str; 3] = ["level", "core", "seed"];
 
 /// Metrics at every level, each a geometric mean over the programs.
 const COUNTED: [(&str, &str, &str); 3] = [
-    ("expansion", "", "instructions of LoongArch for one of the program's own architecture"),
+    ("expansion", "", "LoongArch instructions per instruction of the program's own architecture"),
     (
         "source_over_native",
         "",
-        "the program's own instructions for one of the same program built for LoongArch",
+        "instructions of the program per instruction of the same program built for LoongArch",
     ),
     (
         "translated_over_native",
         "",
-        "instructions of the translation for one of the program built for LoongArch",
+        "instructions of the translation per instruction of the program built for LoongArch",
     ),
 ];
 /// Further metrics at level timing.
 const TIMED: [(&str, &str, &str); 2] = [
-    ("cycles_over_native", "", "cycles of the translation for one of the program built for LoongArch"),
+    ("cycles_over_native", "", "cycles of the translation per cycle of the program built for LoongArch"),
     ("speed", "%", "of the program built for LoongArch, by cycles"),
 ];
 
@@ -56,38 +56,39 @@ impl Translation {
                 "folder",
                 Kind::Text,
                 Some("".into()),
-                "where the folders of programs are, from the experiment file's folder; no part of a result",
+                "parent of the program folders, relative to the experiment file's folder; not part of a result",
             ),
             parameter(
                 "architecture",
                 Kind::Word(ARCHITECTURES),
                 None,
-                "what the programs are built for: the name of their folder, beside `loongarch64`",
+                "architecture of the programs: the name of their folder, next to `loongarch64`",
             ),
             parameter(
                 "programs",
                 Kind::Texts,
                 None,
-                "the programs, each a text of its name and its arguments with spaces between them",
+                "the programs, each as its name and arguments separated by spaces",
             ),
-            parameter("level", Kind::Word(LEVELS), Some("timing".into()), "how much is modelled"),
+            parameter("level", Kind::Word(LEVELS), Some("timing".into()), "level of detail of the model"),
             parameter(
                 "core",
                 Kind::Text,
                 Some("".into()),
-                "how cores are timed; as the machine file says if empty",
+                "timing model of the cores; the machine file's if empty",
             ),
             parameter(
                 "parts",
                 Kind::Named,
                 Some(Setting::Named(BTreeMap::new())),
-                "parts of translation that are to be there (`yes`) or not (`no`), by the names that `longma run --translation` has for them; as usual those that are not named",
+                "optimizations of translation to enable (`yes`) or disable (`no`), by their names in \
+                    `longma run --translation`; the others keep their defaults",
             ),
             parameter(
                 "seed",
                 Kind::Integer,
                 Some(Setting::Integer(1)),
-                "the seed of what is random when simulated",
+                "seed of the simulation's random choices",
             ),
         ];
         Self { program: Program::new(longma), parameters }
@@ -145,7 +146,7 @@ impl Workload for Translation {
     }
 
     fn description(&self) -> &str {
-        "programs for another architecture as LoongArch code, beside the same ones built for LoongArch"
+        "programs for another architecture translated to LoongArch, compared with the same programs built for LoongArch"
     }
 
     fn parameters(&self) -> &[Parameter] {
@@ -211,7 +212,7 @@ fn programs(point: &Point) -> Result<&[String], Failure> {
             Err(Failure::refused("an entry of `programs` is empty: give each a program's name"))
         }
         Some(Setting::Texts(programs)) if !programs.is_empty() => Ok(programs),
-        _ => Err(Failure::refused("`programs` names none: give one at least")),
+        _ => Err(Failure::refused("`programs` is empty: give at least one")),
     }
 }
 

@@ -24,11 +24,11 @@ pub(super) fn check(file: &ExperimentFile, folder: &Path, registry: &Registry, p
     }
     let is_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     if marks.sound(&["name"]) && (file.name.is_empty() || !file.name.chars().all(is_name)) {
-        let help = "use small letters, digits and hyphens".into();
-        problems.error(marks.key("name"), format!("`{}` is not a short name", file.name), "here", help);
+        let help = "use lower-case letters, digits and hyphens".into();
+        problems.error(marks.key("name"), format!("`{}` is not a valid name", file.name), "here", help);
     }
     if marks.sound(&["metrics"]) && file.metrics.is_empty() {
-        let help = "add [metrics.NAME] with its `unit`".into();
+        let help = "add [metrics.NAME] with a `unit`".into();
         problems.error(marks.at(), "nothing is measured".into(), "no metrics", help);
     }
     if marks.sound(&["workload"]) {
@@ -129,7 +129,7 @@ fn machines(file: &ExperimentFile, folder: &Path, problems: &mut Problems) {
         match Machine::open(&machine_file(name, folder)) {
             Ok(machine) => sound.push(machine),
             Err(error) => {
-                let help = "`longma machine check` says what is wrong with a machine file".to_string();
+                let help = "run `longma machine check` on the machine file for details".to_string();
                 problems.error(name.span(), error.to_string(), "this machine", help);
             }
         }
@@ -157,7 +157,7 @@ fn check_edits(file: &ExperimentFile, machines: &[Machine], problems: &mut Probl
             .chain(axes.iter().flatten().filter_map(|(name, axis)| Some((machine_path(name)?, axis.at()))));
         if let Some((path, at)) = named.clone().find(|_| file.machines.is_empty()) {
             let help = "add `machines = [\"...\"]`".into();
-            problems.error(at, format!("there is no machine to vary `{path}` of"), "here", help);
+            problems.error(at, format!("there is no machine whose `{path}` could vary"), "here", help);
             return;
         }
         if named.clone().next().is_none() {
@@ -206,7 +206,7 @@ fn axes(file: &ExperimentFile, problems: &mut Problems) {
     for ((name, axis), place) in swept.chain(file.zip.iter().flatten().map(|a| (a, "[[zip]]"))) {
         if let Some(other) = seen.insert(name, place) {
             let message = format!("`{name}` is given twice");
-            problems.error(axis.at(), message, "here", format!("take it out of {other} or of {place}"));
+            problems.error(axis.at(), message, "here", format!("remove it from {other} or from {place}"));
         }
     }
     let of_quick = file.quick.iter().flat_map(|quick| &quick.zip);
@@ -216,7 +216,7 @@ fn axes(file: &ExperimentFile, problems: &mut Problems) {
         if let Some((name, column)) = odd {
             let message =
                 format!("`{name}` has {} values and another column has {}", column.values.len(), lengths[0]);
-            let help = "columns that vary together have as many values".into();
+            let help = "columns that vary together must have equally many values".into();
             problems.error(column.at(), message, "here", help);
         }
     }
@@ -254,7 +254,7 @@ fn check_published(file: &ExperimentFile, published: &Published, problems: &mut 
     }
     if published.read == Reading::Computed && published.note.is_none() && marks.sound(&["read"]) {
         let help = "add a `note`".into();
-        problems.error(marks.key("read"), "nothing says how these were computed".into(), "here", help);
+        problems.error(marks.key("read"), "the method of computation is missing".into(), "here", help);
     }
     for (name, value) in &published.at {
         let at = marks.key("at");
@@ -312,7 +312,7 @@ fn check_explain(file: &ExperimentFile, explain: &Explain, folder: &Path, proble
         let marks = mechanism.marks();
         if !mechanism.off.keys().eq(mechanism.on.keys()) || mechanism.off.is_empty() {
             let message = format!("`off` and `on` of `{name}` do not set the same parameters");
-            problems.error(marks.at(), message, "this mechanism", "give both a value for each".into());
+            problems.error(marks.at(), message, "this mechanism", "give both the same parameters".into());
         }
         for parameter in mechanism.off.keys() {
             if let Some(other) = set_by.insert(parameter, name) {
@@ -333,7 +333,7 @@ fn check_quick(file: &ExperimentFile, quick: &Quick, problems: &mut Problems) {
     for (name, axis) in &quick.sweep {
         if !file.sweep.contains_key(name) {
             let help = suggestion(name, file.sweep.keys().map(String::as_str), "swept parameter");
-            problems.error(axis.at(), format!("`{name}` is not swept over in the whole form"), "here", help);
+            problems.error(axis.at(), format!("`{name}` is not swept in the full form"), "here", help);
         }
     }
 }

@@ -148,7 +148,7 @@ pub enum OpenError {
         error: std::io::Error,
     },
     /// The file is too large to be an experiment file.
-    #[error("{path} holds more than the {MAX_FILE_BYTES} bytes that an experiment file may have")]
+    #[error("{path} exceeds the maximum of {MAX_FILE_BYTES} bytes for an experiment file")]
     TooLarge {
         /// Path of the file.
         path: PathBuf,

@@ -63,17 +63,19 @@ pub struct Place {
 pub enum ExplainError {
     /// There is no mechanism.
     #[error(
-        "{0} has no mechanisms: add [explain.mechanisms.NAME] with `off` and `on`, sweep over a flag, or name a swept parameter of two values with --mechanism"
+        "{0} has no mechanisms: add [explain.mechanisms.NAME] with `off` and `on`, sweep over a flag, or \
+            name a swept parameter that has two values with --mechanism"
     )]
     NoMechanisms(String),
     /// There are too many subsets.
     #[error(
-        "{0} mechanisms are {many} runs a place; at most {MOST_MEMBERS} mechanisms can be explained: name fewer with --mechanism",
+        "{0} mechanisms need {many} runs per point; at most {MOST_MEMBERS} mechanisms can be explained: \
+            name fewer with --mechanism",
         many = 1u128 << (*.0).min(100)
     )]
     TooMany(usize),
     /// There is no such mechanism.
-    #[error("{name} is no mechanism of {experiment}; {help}")]
+    #[error("{name} is not a mechanism of {experiment}; {help}")]
     Unknown {
         /// The requested name.
         name: String,
@@ -109,7 +111,7 @@ pub enum Gap {
     #[error("{0} failed: {1}")]
     Failed(String, String),
     /// A point's workload does not measure the metric.
-    #[error("{0} gave no such metric")]
+    #[error("{0} reported no such metric")]
     Unmeasured(String),
 }
 

@@ -45,12 +45,12 @@ pub fn page(chapters: &[Chapter<'_>], version: &str) -> String {
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Longma: results beside what was published</title>
+<title>Longma: results compared with published values</title>
 <style>
 {style}</style>
 </head>
 <body>
-<header class="top"><b>Longma</b><span>results beside what was published</span><span class="version">models {version}</span>
+<header class="top"><b>Longma</b><span>results compared with published values</span><span class="version">models {version}</span>
 <button id="theme" type="button" title="light or dark">◐</button></header>
 <div class="columns">
 <nav aria-label="experiments">{links}</nav>
@@ -224,7 +224,7 @@ fn comparison(comparisons: &[Comparison], out: &mut String) {
     let open = if comparisons.len() <= 24 { " open" } else { "" };
     put!(
         out,
-        "<details{open}><summary>Beside what was published: {}</summary>\n",
+        "<details{open}><summary>Comparison with published values: {}</summary>\n",
         match verdict.compared {
             1 => format!("one value, {} away", percent(verdict.mean_deviation)),
             many => format!("{many} values, {} away on average", percent(verdict.mean_deviation)),

@@ -52,7 +52,8 @@ pub enum StoreError {
     },
     /// A record could not be appended.
     #[error(
-        "cannot add a result to {path}: {error}; all {stored} results stored before are safe: mend that and run the same again"
+        "cannot add a result to {path}: {error}; all {stored} earlier results are safe: fix the cause and \
+            run the same command again"
     )]
     Append {
         /// The segment.
@@ -78,7 +79,7 @@ pub struct Damage {
 impl std::fmt::Display for Damage {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Damage { path, line, what } = self;
-        write!(f, "{}: line {line} is left out: {what}; its point is run again", path.display())
+        write!(f, "{}: line {line} is ignored: {what}; its point runs again", path.display())
     }
 }
 
@@ -386,7 +387,7 @@ pub(crate) mod tests {
         let path = store.folder().join(SEGMENTS).join(format!("z{ENDING}"));
         let status = std::process::Command::new("mkfifo").arg(&path).status().unwrap();
         assert!(status.success());
-        let error = store.results().map(drop).expect_err("it is no segment").to_string();
+        let error = store.results().map(drop).expect_err("it is not a segment").to_string();
         assert!(error.contains("not a regular file") && error.contains(&*path.to_string_lossy()), "{error}");
     }
 

@@ -65,7 +65,7 @@ impl Record {
         let (sum, json) = line.split_at_checked(9).ok_or("it is cut off")?;
         // Compare as text: upper-case digits mean that the line was modified.
         if sum != format!("{:08x} ", crc32fast::hash(json)).as_bytes() {
-            return Err("its checksum does not fit");
+            return Err("its checksum does not match");
         }
         serde_json::from_slice(json).map_err(|_| "it was written by another version of longma")
     }

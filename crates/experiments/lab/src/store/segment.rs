@@ -74,7 +74,7 @@ pub(super) fn read(bytes: &[u8]) -> (Vec<Record>, Vec<(usize, &'static str)>) {
     while let Some((index, line)) = lines.next() {
         let is_last = lines.peek().is_none();
         match line.strip_suffix(b"\n") {
-            None => damaged.push((index + 1, "the writer was interrupted while it wrote it")),
+            None => damaged.push((index + 1, "its writer was interrupted")),
             Some(line) => match Record::from_line(line) {
                 Ok(record) => records.push(record),
                 Err(_) if is_last && line.is_empty() => {}

@@ -52,17 +52,17 @@ pub fn idle(settings: &[Offload], pairs: &[Pair], places: &[CpuPlace]) -> Vec<St
     for setting in settings {
         let words = format!("{}={}", setting.name, setting.value);
         if USUAL.contains(&(setting.name, setting.value)) {
-            said.push(format!("{words} is what it is without it"));
+            said.push(format!("{words} is the default"));
             continue;
         }
         let everywhere = match setting.name {
-            "rps" if of("rfs") == Some(1) => Some("rfs=1 decides in its place"),
-            "xps" if rings < 2 => Some("there is one ring to send by: give send_queues=2 or more"),
+            "rps" if of("rfs") == Some(1) => Some("rfs=1 overrides it"),
+            "xps" if rings < 2 => Some("there is only one transmit ring: give send_queues=2 or more"),
             "send_queues" if of("xps").unwrap_or(0) == 0 => {
-                Some("one flow has one ring: give xps=1, which chooses by core")
+                Some("one flow uses one ring: give xps=1, which chooses by core")
             }
             "napi" if of("threaded").unwrap_or(0) == 0 => Some("no thread takes frames: give threaded=1"),
-            "frames" if of("delay_ns").unwrap_or(0) == 0 => Some("no interrupt is held back: give delay_ns"),
+            "frames" if of("delay_ns").unwrap_or(0) == 0 => Some("interrupts are not delayed: give delay_ns"),
             _ => None,
         };
         if let Some(why) = everywhere {
@@ -77,11 +77,11 @@ pub fn idle(settings: &[Offload], pairs: &[Pair], places: &[CpuPlace]) -> Vec<St
             }
             "near" => (
                 &|pair| node(pair.flow) == node(pair.application),
-                "flow and application are of one NUMA node",
+                "flow and application are on one NUMA node",
             ),
             "xps" => (
                 &|pair| protocol(pair) % rings.max(1) == u64::from(pair.application) % rings.max(1),
-                "the cores that send have one ring",
+                "the sending cores share a ring",
             ),
             _ => continue,
         };

@@ -85,7 +85,7 @@ fn carried(gbps: f64, nic: &Nic, mtu: u64) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "a fault of the model: it says {gbps} Gb/s, and {} carries {most:.3} Gb/s of data in packets of {mtu} bytes at most",
+        "model error: it reports {gbps} Gb/s, but {} carries at most {most:.3} Gb/s of data in packets of {mtu} bytes",
         nic.name
     ))
 }
@@ -99,7 +99,7 @@ fn words(
 ) -> Result<Vec<String>, String> {
     let segment = sweep.mtu(nic)? - HEADER_BYTES;
     let bytes = BEFORE_BYTES + SETTLE_BYTES + sweep.bytes;
-    let longma = sweep.longma.to_str().ok_or("the path of this program is no text")?;
+    let longma = sweep.longma.to_str().ok_or("the path of this program is not valid UTF-8")?;
     let mut words: Vec<String> =
         [longma, "run", "--level", "timing", "--roi", "--warm", "all", "--quiet", "--machine", sweep.machine]
             .map(String::from)

@@ -70,13 +70,13 @@ impl Program {
                 "program",
                 Kind::Text,
                 None,
-                "the program's file, from `folder`; behind blanks, its first arguments, in which nothing can be quoted",
+                "the program's file, relative to `folder`, then its first arguments after spaces, without quoting",
             ),
             parameter(
                 "folder",
                 Kind::Text,
                 Some("".into()),
-                "where programs are, from the experiment file's folder; no part of a result",
+                "folder of the programs, relative to the experiment file's folder; not part of a result",
             ),
             parameter(
                 "variant",
@@ -84,14 +84,14 @@ impl Program {
                 Some("".into()),
                 "added to the file's name: `-lasx` for a build with vectors",
             ),
-            parameter("arguments", Kind::Texts, none(), "its arguments, after that"),
+            parameter("arguments", Kind::Texts, none(), "further arguments"),
             parameter(
                 "argument",
                 Kind::Text,
                 Some("".into()),
-                "its first argument, for sweeps; left out if empty",
+                "its first argument, for sweeps; omitted if empty",
             ),
-            parameter("level", levels, Some("functional".into()), "how much is modelled"),
+            parameter("level", levels, Some("functional".into()), "level of detail of the model"),
             parameter(
                 "roi",
                 Kind::Flag,
@@ -102,19 +102,20 @@ impl Program {
                 "warm",
                 Kind::Text,
                 Some("".into()),
-                "with `roi`: the last so many million instructions before the region warm the models, or `all` the caches; the 20 of `longma run` if empty",
+                "with `roi`: the models are warmed by this many million instructions before the region, \
+                    or the caches by `all`; 20, as in `longma run`, if empty",
             ),
             parameter(
                 "core",
                 Kind::Text,
                 Some("".into()),
-                "how cores are timed; as the machine file says if empty",
+                "timing model of the cores; the machine file's if empty",
             ),
             parameter(
                 "numa",
                 Kind::Text,
                 Some("".into()),
-                "where pages go; where `longma run` puts them if empty",
+                "page placement; the default of `longma run` if empty",
             ),
             parameter(
                 "cpu",
@@ -126,25 +127,27 @@ impl Program {
                 "seed",
                 Kind::Integer,
                 Some(Setting::Integer(1)),
-                "the seed of what is random when simulated",
+                "seed of the simulation's random choices",
             ),
             parameter(
                 "stack_offset",
                 Kind::Integer,
                 Some(Setting::Integer(0)),
-                "how many bytes lower its stack begins, a multiple of 16: to sweep where things lie",
+                "lowers the initial stack by this many bytes, a multiple of 16, to vary memory layout",
             ),
             parameter(
                 "translation",
                 Kind::Text,
                 Some("".into()),
-                "which parts translation has of a program for another architecture, as `longma run --translation` takes it; as usual if empty",
+                "optimizations of the translation of a program for another architecture, in the syntax of \
+                    `longma run --translation`; the default if empty",
             ),
             parameter(
                 "wire",
                 Kind::Named,
                 Some(Setting::Named(BTreeMap::new())),
-                "the TCP sender at the other end of a MAC's wire: `device`, or several with spaces between, a sender at each; and the keys of `longma run --wire`; nobody if empty",
+                "the TCP sender at the other end of a MAC's wire: `device`, one or several separated by \
+                    spaces, and the keys of `longma run --wire`; no sender if empty",
             ),
             parameter(
                 "environment",
@@ -156,7 +159,8 @@ impl Program {
                 "prints",
                 Kind::Named,
                 Some(Setting::Named(BTreeMap::new())),
-                "metrics that it prints: expressions whose first group is the number; `host.NAME` if the host's speed decides it",
+                "metrics that it prints: regular expressions whose first group is the number; `host.NAME` \
+                    if it depends on the host's speed",
             ),
             parameter(
                 "status",
@@ -267,7 +271,7 @@ impl Workload for Program {
 
     fn inputs(&self, point: &Point) -> Result<BTreeMap<String, String>, Failure> {
         if point.text("program").trim().is_empty() {
-            return Err(Failure::refused("`program` names no program"));
+            return Err(Failure::refused("`program` is empty"));
         }
         let path = program(point);
         let digest = self.digest(&path).map_err(|error| {
@@ -307,8 +311,7 @@ impl Workload for Program {
         for (name, pattern) in patterns {
             let find = |text| pattern.captures(text).and_then(|c| c.get(1)?.as_str().parse().ok());
             let value: f64 = find(&ended.output).or_else(|| find(&ended.errors)).ok_or_else(|| {
-                let message =
-                    format!("the program printed nothing that `{pattern}` finds a number in, for `{name}`");
+                let message = format!("the program printed no number that matches `{pattern}` for `{name}`");
                 Failure::failed(message)
             })?;
             match name.strip_prefix("host.") {
@@ -382,7 +385,7 @@ impl Files {
             let text = point.machine.as_ref().map_or("", |machine| &*machine.text);
             files.machine.0.write_all(text.as_bytes()).map(|()| files)
         };
-        made().map_err(|error| Failure::host(format!("cannot make the files of the run: {error}")))
+        made().map_err(|error| Failure::host(format!("cannot create the files of the run: {error}")))
     }
 
     fn read_statistics(&mut self, ended: &Ended) -> Result<Value, Failure> {

@@ -61,7 +61,7 @@ impl Program {
         };
         let given = OF_SIMULATION.iter().filter(is_given).map(ToString::to_string);
         if point.text("level") == "functional" {
-            let why = "at level `functional` nothing is simulated";
+            let why = "at level `functional` there is no timing model";
             rehearsal.idle.extend(given.map(|name| (name, why.into())));
         } else {
             rehearsal.used.extend(given);
@@ -84,7 +84,7 @@ fn environment(point: &Point, rehearsal: &mut Rehearsal) -> Result<(), Failure> 
         if is_dynamic(&file) || has_word(&file, name) {
             rehearsal.used.push(entry);
         } else {
-            let why = format!("the program {} has no word `{name}` in it", point.text("program"));
+            let why = format!("the program {} does not contain the string `{name}`", point.text("program"));
             rehearsal.idle.push((entry, why));
         }
     }

@@ -117,7 +117,7 @@ pub enum Trouble {
         status: longma_via::Status,
     },
     /// The peer sent an invalid order.
-    #[error("the peer is no `longma via` of this version")]
+    #[error("the peer is not a `longma via` of this version")]
     Stranger,
 }
 

@@ -27,7 +27,7 @@ pub enum ModelError {
     #[error("interrupted")]
     Stopped,
     /// Neither end can make progress, which is a bug of the model.
-    #[error("the model stands still: both ends wait, and nothing is under way")]
+    #[error("the model is deadlocked: both ends wait, and no event is pending")]
     Stuck,
 }
 

@@ -123,7 +123,7 @@ pub fn connect(
             }
             Err(Error::NoMatch(_)) => {
                 return Err(NetworkError::Refused(format!(
-                    "nobody serves at {remote}: start `longma via serve` there, with the same --provider and --name"
+                    "no server at {remote}: start `longma via serve` there, with the same --provider and --name"
                 )));
             }
             Err(error) => return Err(error.into()),
@@ -196,7 +196,7 @@ pub fn serve(
                 return Ok(());
             }
             if let Err(error) = std::thread::Builder::new().spawn_scoped(scope, work) {
-                say(&format!("{who}: no thread could be started: {error}"));
+                say(&format!("{who}: cannot start a thread: {error}"));
             }
         }
     })

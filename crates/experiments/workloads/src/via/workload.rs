@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 /// Counts of both ends: name, unit, meaning.
 const AT_ENDS: [(&str, &str, &str); 5] = [
-    ("processor_busy", "share", "of the time that the NIC's processor worked"),
+    ("processor_busy", "share", "of the NIC's processor time"),
     ("interrupts", "interrupts", "of the host"),
     ("bus_accesses", "accesses", "to the host's bus"),
     ("tlb_misses", "misses", "of the TLB on the NIC"),
@@ -39,22 +39,17 @@ impl Default for Via {
             description,
         };
         let parameters = vec![
-            parameter("firmware", Kind::Word(&["bvia", "myvia"]), None, "what runs on the NICs"),
+            parameter("firmware", Kind::Word(&["bvia", "myvia"]), None, "firmware of the NICs"),
             parameter(
                 "measure",
                 Kind::Word(&["latency", "bandwidth"]),
                 Some("latency".into()),
-                "what is measured",
+                "what to measure",
             ),
             parameter("size", Kind::Size, None, "a message"),
-            parameter(
-                "messages",
-                Kind::Integer,
-                Some(1000i64.into()),
-                "messages, or round trips, that count",
-            ),
-            parameter("warm_up", Kind::Integer, Some(20i64.into()), "messages before those"),
-            parameter("window", Kind::Integer, Some(256i64.into()), "sends posted and not complete"),
+            parameter("messages", Kind::Integer, Some(1000i64.into()), "measured messages or round trips"),
+            parameter("warm_up", Kind::Integer, Some(20i64.into()), "messages before the measured ones"),
+            parameter("window", Kind::Integer, Some(256i64.into()), "outstanding sends"),
             parameter("small_ring", Kind::Integer, Some(32i64.into()), "descriptors in MyVIA's small ring"),
             parameter(
                 "low_water",
@@ -68,7 +63,7 @@ impl Default for Via {
                 "cost_factor",
                 Kind::Number,
                 Some(Setting::Number(1.0)),
-                "the firmware's cycles are multiplied by it",
+                "factor of the firmware's cycles",
             ),
         ];
         Self { parameters }
@@ -91,7 +86,7 @@ impl Workload for Via {
     fn rehearse(&self, point: &Point) -> Result<Rehearsal, Failure> {
         let (order, _) = modelled(point)?;
         let mut measures = if order.measure == Measure::Ping {
-            vec![Measured::new("latency_us", "us", "one way, the mean")]
+            vec![Measured::new("latency_us", "us", "one way, mean")]
         } else {
             vec![
                 Measured::new("bandwidth_mbps", "MB/s", "of messages"),

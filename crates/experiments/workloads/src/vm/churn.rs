@@ -23,11 +23,15 @@ const STRATEGY_NAMES: &[&str] = &["numa", "first-fit", "best-fit", "spread"];
 
 /// Metrics in percent: name and meaning. Each also has half its 95 % confidence interval as `NAME_interval`.
 const MEASURES: [(&str, &str); 6] = [
-    ("refused", "requests that fitted nowhere, of all"),
-    ("refused_memory", "memory of requests that fitted nowhere, of all that was asked for"),
-    ("borrowed", "memory on other nodes than its virtual node's, of those who may borrow, by time"),
-    ("several_nodes", "virtual machines on several nodes, of all"),
-    ("fragmented", "free memory that virtual machines of common sizes could not use"),
+    ("refused", "share of requests that fit on no host"),
+    ("refused_memory", "share of requested memory in requests that fit on no host"),
+    (
+        "borrowed",
+        "memory on other nodes than the virtual node's, for virtual machines with a preferred \
+        memory policy, over time",
+    ),
+    ("several_nodes", "share of virtual machines on several nodes"),
+    ("fragmented", "free memory that virtual machines of common sizes cannot use"),
     ("used", "memory in use"),
 ];
 
@@ -52,19 +56,24 @@ impl Default for Churn {
                 "strategy",
                 Kind::Word(STRATEGY_NAMES),
                 Some("numa".into()),
-                "who chooses: longma (`numa`), or by inventory and first nodes: the first host that fits, the fullest, the emptiest as Nova weighs them",
+                "scheduler: Longma (`numa`), or one that ignores nodes and takes the first host that \
+                    fits, the fullest, or the emptiest by Nova's weights",
             ),
-            whole("hosts", 1000, "half of them like the machine, half with two nodes of 64 CPUs and 256 GiB"),
-            parameter("days", Kind::Number, Some(Setting::Number(91.0)), "how long"),
+            whole(
+                "hosts",
+                1000,
+                "number of hosts: half like the machine, half with two nodes of 64 CPUs and 256 GiB",
+            ),
+            parameter("days", Kind::Number, Some(Setting::Number(91.0)), "simulated time"),
             parameter(
                 "load",
                 Kind::Number,
                 Some(Setting::Number(0.95)),
-                "memory that would be in use if nothing were refused, as part of all",
+                "share of all memory in use if no request were refused",
             ),
-            whole("overcommit_percent", 200, "virtual CPUs on a hundred shared CPUs"),
-            whole("seeds", 5, "runs, each with other arrivals; the same for all strategies"),
-            whole("seed", 1, "the first run's"),
+            whole("overcommit_percent", 200, "virtual CPUs per hundred shared CPUs"),
+            whole("seeds", 5, "runs, each with different arrivals; all strategies get the same arrivals"),
+            whole("seed", 1, "seed of the first run"),
         ];
         Self { parameters }
     }
@@ -82,7 +91,7 @@ struct Setup {
 impl Setup {
     fn of(point: &Point) -> Result<Self, Failure> {
         let machine =
-            point.machine.as_ref().ok_or_else(|| Failure::refused("name the small hosts' machine"))?;
+            point.machine.as_ref().ok_or_else(|| Failure::refused("name the machine of the small hosts"))?;
         let machine = Machine::parse(&machine.name, &machine.text)
             .map_err(|report| Failure::refused(report.to_string()))?;
         let count = number(point, "hosts", 1.0)? as usize;
@@ -104,7 +113,7 @@ impl Workload for Churn {
     }
 
     fn description(&self) -> &str {
-        "months of virtual machines that come and go on many hosts: refused requests, borrowed memory, fragmentation"
+        "months of virtual machines arriving and leaving on many hosts: refused requests, borrowed memory, fragmentation"
     }
 
     fn parameters(&self) -> &[Parameter] {

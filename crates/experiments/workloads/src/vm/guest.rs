@@ -45,34 +45,38 @@ impl Guest {
         let whole = |name, value: i64, about| parameter(name, Kind::Integer, Some(value.into()), about);
         parameters.extend([
             whole("vcpus", 4, "virtual CPUs, each a thread of the program"),
-            parameter("memory", Kind::Size, Some("1 GiB".into()), "what the request asks for"),
+            parameter("memory", Kind::Size, Some("1 GiB".into()), "requested memory"),
             parameter(
                 "cpu",
                 Kind::Word(BINDINGS),
                 Some("range".into()),
-                "binding of virtual CPUs: a core each, the cores of the node, or any core of the host",
+                "binding of virtual CPUs: one core each, the cores of the node, or any core of the host",
             ),
             parameter(
                 "bound",
                 Kind::Word(MEMORIES),
                 Some("strict".into()),
-                "binding of memory: that node only, that node first, or where it is touched first",
+                "binding of memory: that node only, that node preferred, or first touch",
             ),
             parameter(
                 "on",
                 Kind::Word(PLACES),
                 Some("own".into()),
-                "which node bound memory is on: the virtual CPUs' own, the first or second at the least distance, or one at the largest",
+                "node of bound memory: the virtual CPUs' own, the first or second nearest, or the farthest",
             ),
             parameter(
                 "drift",
                 Kind::Word(DRIFTS),
                 Some("threads".into()),
-                "without binding of CPUs, who is put anywhere: each virtual CPU by itself, or all on one node",
+                "without CPU binding, what the host places: each virtual CPU separately, or all on one node",
             ),
-            whole("steps", 2, "how often the host puts the virtual CPUs; the program says when"),
-            whole("unbound_runs", 0, "runs without any binding to compare with, each with other places"),
-            whole("seed", 1, "the places that are chance"),
+            whole("steps", 2, "number of times the host places the virtual CPUs; the program triggers it"),
+            whole(
+                "unbound_runs",
+                0,
+                "runs without any binding for comparison, each with different random places",
+            ),
+            whole("seed", 1, "seed of the random places"),
         ]);
         Self { program, parameters, runs: Mutex::default() }
     }
@@ -113,7 +117,7 @@ impl Workload for Guest {
     }
 
     fn description(&self) -> &str {
-        "a guest program in a virtual machine that is placed on the machine's host"
+        "a guest program in a virtual machine placed on the machine's host"
     }
 
     fn parameters(&self) -> &[Parameter] {
@@ -134,9 +138,9 @@ impl Workload for Guest {
         let mut measures = inner.measures.unwrap_or_default();
         for name in prints(point).filter(|_| setup.unbound_runs > 0) {
             let about = [
-                ("unbound", "", "without any binding, the mean of the runs"),
-                ("least_unbound", "", "without any binding, the least of the runs"),
-                ("most_unbound", "", "without any binding, the most of the runs"),
+                ("unbound", "", "without any binding, mean of the runs"),
+                ("least_unbound", "", "without any binding, minimum of the runs"),
+                ("most_unbound", "", "without any binding, maximum of the runs"),
                 ("promotion", "%", "(bound - unbound) / unbound, with the mean"),
             ];
             measures

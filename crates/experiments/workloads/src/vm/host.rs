@@ -23,12 +23,12 @@ const REPORT_S: f64 = 2.0;
 const WINDOW_S: f64 = 0.1;
 
 const MEASURES: [(&str, &str, &str); 6] = [
-    ("bandwidth", "GB/s", "that all virtual machines read, over the last 0.1 s"),
-    ("least", "GB/s", "that the slowest virtual machine reads"),
-    ("first", "GB/s", "that the first virtual machine reads"),
-    ("remote", "%", "of the accesses that are to another node than the virtual CPU's"),
-    ("moves", "moves", "of virtual machines that had begun by then"),
-    ("moved", "GiB", "of memory moved until then"),
+    ("bandwidth", "GB/s", "read by all virtual machines over the last 0.1 s"),
+    ("least", "GB/s", "read by the slowest virtual machine"),
+    ("first", "GB/s", "read by the first virtual machine"),
+    ("remote", "%", "of accesses to another node than the virtual CPU's"),
+    ("moves", "moves", "of virtual machines, begun so far"),
+    ("moved", "GiB", "of memory moved so far"),
 ];
 
 /// Virtual machines on one host over time.
@@ -45,15 +45,15 @@ impl Default for OverTime {
             parameter("memory", Kind::Size, Some("8 GiB".into()), "of each"),
             parameter("cpu", Kind::Word(CPUS), Some("range".into()), "binding of virtual CPUs"),
             parameter("bound", Kind::Word(MEMORIES), Some("strict".into()), "binding of memory"),
-            parameter("switcher", Kind::Flag, Some(Setting::Flag(true)), "whether load is evened out"),
+            parameter("switcher", Kind::Flag, Some(Setting::Flag(true)), "whether to balance the load"),
             parameter(
                 "busy",
                 Kind::Time,
                 Some("10 s".into()),
-                "when all but the first become busy; that one is from the beginning",
+                "when all but the first become busy; the first is busy from the start",
             ),
-            parameter("at", Kind::Time, Some("20 s".into()), "when it is looked"),
-            whole("overcommit_percent", 200, "virtual CPUs on a hundred shared CPUs"),
+            parameter("at", Kind::Time, Some("20 s".into()), "sampling time"),
+            whole("overcommit_percent", 200, "virtual CPUs per hundred shared CPUs"),
         ];
         Self { parameters }
     }
@@ -109,7 +109,7 @@ impl Workload for OverTime {
     }
 
     fn description(&self) -> &str {
-        "virtual machines on one modelled host over time, with the placement service's own switcher"
+        "virtual machines on one modelled host over time, with the placement service's load balancer"
     }
 
     fn parameters(&self) -> &[Parameter] {

@@ -42,7 +42,7 @@ impl Build {
         let part = &machine.hosts[layout.of];
         let nodes = layout.nodes.len();
         let stated = part.distances.as_ref().and_then(|d| d.latency.as_ref());
-        let stated = stated.ok_or("the machine states no latency between its nodes")?;
+        let stated = stated.ok_or("the machine file has no latency between its nodes")?;
         let latency: Vec<Vec<f64>> =
             stated.rows.iter().map(|row| row.iter().map(|time| time.ps() as f64 / 1e12).collect()).collect();
         let mut capacity = Vec::new();
@@ -54,7 +54,7 @@ impl Build {
             capacity.push(peak.sum::<u64>() as f64);
         }
         if capacity.contains(&0.0) {
-            return Err("the machine states no rate of a node's memory".into());
+            return Err("the machine file has no bandwidth of a node's memory".into());
         }
         let mut links = Vec::new();
         for link in &part.links {
@@ -369,7 +369,7 @@ impl ModelledHost {
         change: impl FnOnce(&mut Machined) -> Result<T, String>,
     ) -> Result<T, HypervisorError> {
         let mut world = self.world();
-        let domain = world.domains.get_mut(name).ok_or_else(|| "there is none".to_string());
+        let domain = world.domains.get_mut(name).ok_or_else(|| "the domain does not exist".to_string());
         let changed = domain.and_then(change);
         changed.map_err(|why| HypervisorError::Refused { what: format!("{what} {name}"), why })
     }
@@ -487,7 +487,7 @@ impl Hypervisor for ModelledHost {
             wanted[world.build.place(share.node).ok_or_else(|| refused("no such node"))?] += share.mib as f64;
         }
         loop {
-            let domain = world.domains.get_mut(name).ok_or_else(|| refused("there is none"))?;
+            let domain = world.domains.get_mut(name).ok_or_else(|| refused("the domain does not exist"))?;
             let memory = domain.memory.get_mut(cell).ok_or_else(|| refused("it has no such virtual node"))?;
             let surplus = |at: &usize| memory[*at] - wanted[*at] > 1e-6;
             let lack = |at: &usize| wanted[*at] - memory[*at] > 1e-6;

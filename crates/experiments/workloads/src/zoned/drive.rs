@@ -32,7 +32,7 @@ impl Drive {
             }
             None if name.is_empty() => Ok(Self::usual()),
             None => {
-                Err(Failure::refused(format!("the device `{name}` of no machine: name one in `machines`")))
+                Err(Failure::refused(format!("the device `{name}` needs a machine: name one in `machines`")))
             }
         }
     }
@@ -106,8 +106,7 @@ fn times(zoned: &Zoned) -> Result<Parameters, String> {
     let dies = u64::from(parameters.channels) * u64::from(parameters.dies_per_channel);
     if !(1..=4096).contains(&dies) || parameters.page_bytes == 0 || parameters.channel_bytes_per_second == 0 {
         return Err(
-            "a drive that is modelled by its flash has 1 to 4096 dies, and pages and channels of some size"
-                .into(),
+            "a drive with a flash model needs 1 to 4096 dies and a page size and channel rate above 0".into(),
         );
     }
     Ok(parameters)

@@ -41,10 +41,10 @@ const MEASURES: [(&str, &str, &str); 12] = [
     ("resets", "resets", "of zones"),
     ("run_time_s", "s", "simulated, of the whole"),
     ("workload_time_s", "s", "simulated, after the load"),
-    ("sequential_occupied", "share", "of the sequential zones that is used"),
-    ("conventional_occupied", "share", "of the conventional zones that is used"),
+    ("sequential_occupied", "share", "of the sequential zones in use"),
+    ("conventional_occupied", "share", "of the conventional zones in use"),
     ("pairs_left", "pairs", "in the tree at the end"),
-    ("host.wall_s", "s", "that the run took"),
+    ("host.wall_s", "s", "of the run"),
 ];
 
 /// The device of the trees: it counts and times accesses, and keeps the contents in memory.
@@ -113,48 +113,39 @@ impl Default for PaperTrees {
                 "distribution",
                 Kind::Word(DISTRIBUTION_NAMES),
                 Some("zipfian".into()),
-                "which records",
+                "distribution of the records",
             ),
-            parameter("pairs", Kind::Integer, None, "pairs that are loaded before"),
+            parameter("pairs", Kind::Integer, None, "pairs loaded first"),
             integer("operations", -1, "operations after the load; -1: as many as pairs"),
             parameter(
                 "device",
                 Kind::Text,
                 Some("".into()),
-                "which zoned device of the machine, if it has several; without a machine it is a ZN540 with one conventional zone and 40 \
-                 sequential ones of 2 GiB",
+                "the machine's zoned device, if it has several; without a machine a ZN540 with one \
+                    conventional zone and 40 sequential zones of 2 GiB",
             ),
-            integer(
-                "conventional_zones",
-                -1,
-                "zones that are written in place; -1: as many as the device has",
-            ),
-            integer(
-                "sequential_zones",
-                -1,
-                "zones that are written at their write pointer; -1: as many as the device has",
-            ),
+            integer("conventional_zones", -1, "zones written in place; -1: all of the device"),
+            integer("sequential_zones", -1, "zones written at their write pointer; -1: all of the device"),
             parameter(
                 "zone",
                 Kind::Text,
                 Some("".into()),
-                "a zone's size, all of which can be written; the device's if empty",
+                "zone size, which is also the zone capacity; the device's if empty",
             ),
-            integer("entries", 98, "the most entries a node may have"),
+            integer("entries", 98, "maximum number of entries of a node"),
             parameter(
                 "keys",
                 Kind::Word(KEYS),
                 Some("hashed".into()),
-                "`hashed`: a record's key is a hash of its number, as in YCSB unless it is told otherwise; `ordered`: its number, so that \
-                 the load is in the order of the keys",
+                "`hashed`: a record's key is a hash of its number (YCSB's default); `ordered`: its number, so records are loaded in key order",
             ),
             parameter(
                 "kept",
                 Kind::Word(KEPT_NAMES),
                 Some("nothing".into()),
-                "which nodes the host has in memory, so that looking at them is no read: `nothing`, the `root`, or all `inner` nodes",
+                "nodes cached in host memory, whose lookups read no device: `nothing`, the `root`, or all `inner` nodes",
             ),
-            integer("seed", 1, "chooses the operations"),
+            integer("seed", 1, "seed of the operations"),
         ];
         Self { parameters, zb: Loaded::default(), cow: Loaded::default() }
     }
@@ -166,7 +157,7 @@ impl Workload for PaperTrees {
     }
 
     fn description(&self) -> &str {
-        "a tree for zoned flash as published, under a YCSB workload, on an emulated device in simulated time"
+        "a published tree for zoned flash under a YCSB workload, on an emulated device in simulated time"
     }
 
     fn parameters(&self) -> &[Parameter] {
