@@ -88,8 +88,8 @@ impl Decider {
 }
 
 fn decide(mut allocator: Allocator, jobs: &Receiver<Job>, log: &Log) {
-    let follow = |allocator: &mut Allocator| {
-        if let Err(error) = allocator.follow() {
+    let apply_changes = |allocator: &mut Allocator| {
+        if let Err(error) = allocator.apply_changes() {
             log(&format!("cannot read the changes from the database: {error}"));
         }
     };
@@ -102,7 +102,7 @@ fn decide(mut allocator: Allocator, jobs: &Receiver<Job>, log: &Log) {
         };
         // Also under constant load. Otherwise every decision would be based on outdated reservations.
         if Instant::now() >= due {
-            follow(&mut allocator);
+            apply_changes(&mut allocator);
             due = Instant::now() + FOLLOWING;
         }
         let (mut begun, mut refused) = (Vec::new(), Vec::new());
@@ -114,7 +114,7 @@ fn decide(mut allocator: Allocator, jobs: &Receiver<Job>, log: &Log) {
                     Err(error) => refused.push((error, request, key, answer)),
                 },
                 Job::Ask(question) => {
-                    follow(&mut allocator);
+                    apply_changes(&mut allocator);
                     question(&mut allocator);
                 }
             }
@@ -125,7 +125,7 @@ fn decide(mut allocator: Allocator, jobs: &Receiver<Job>, log: &Log) {
             let _ = answer.send(allocator.finish(reservation));
         }
         for (error, request, key, answer) in refused {
-            let _ = answer.send(allocator.answered_before(&request, key.as_deref(), error));
+            let _ = answer.send(allocator.earlier_answer(&request, key.as_deref(), error));
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::refusal::Refusal;
 use crate::wire::{AgentOrders, AgentReport, Order, OrderDone};
 use longma_placement::audit::Finding;
 use longma_placement::host::NodeLoad;
-use longma_placement::hypervisor::Ending;
+use longma_placement::hypervisor::ShutdownDeadline;
 use longma_placement::inventory::HostStatus;
 use longma_placement::monitor::{Change, Monitor, Threshold};
 use longma_placement::store::{Alarm, Intent, StoreError, Vm, VmId, VmQuery};
@@ -149,7 +149,7 @@ pub(crate) struct Desk {
     /// Becomes true when the service shuts down.
     pub stopping: watch::Sender<bool>,
     /// Shutdown deadline for the agents in this process.
-    pub ending: Ending,
+    pub ending: ShutdownDeadline,
     /// Number of the store's last event.
     pub last_event: watch::Sender<i64>,
     began: Instant,
@@ -185,7 +185,7 @@ impl Desk {
                 monitor.resume(&alarm.host, node);
             }
         }
-        let (_, last) = store.news(i64::MAX, 0)?;
+        let (_, last) = store.changes_since(i64::MAX, 0)?;
         Ok(Self {
             store,
             decider,
@@ -195,7 +195,7 @@ impl Desk {
             overcommit_percent,
             shared,
             stopping: watch::Sender::new(false),
-            ending: Ending::default(),
+            ending: ShutdownDeadline::default(),
             last_event: watch::Sender::new(last),
             began: Instant::now(),
             hosts: Mutex::default(),

@@ -1,10 +1,10 @@
-//! Handles hosts that have lost reserved resources, and two agents that claim the same host. `longma_placement::lost`
+//! Handles hosts that have lost reserved resources, and two agents that claim the same host. `longma_placement::lost_resources`
 //! computes the description that retains the lost resources.
 
 use crate::desk::{Desk, Holder, HostDesk, Lost, NOTING, SILENCE};
 use longma_placement::Host;
 use longma_placement::Placement;
-use longma_placement::lost::{Kept, keeping, renumbered};
+use longma_placement::lost_resources::{RetainedHost, renumbered, retain_reserved};
 use longma_placement::store::{Event, StoreError, Vm, VmQuery, VmState};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -98,11 +98,11 @@ impl Desk {
         Ok(vms.into_iter().flat_map(|vm| vm.placement.into_iter().chain(vm.target)).collect())
     }
 
-    fn keep(&self, found: &Host, known: &Host) -> Result<Kept, StoreError> {
-        Ok(keeping(found, known, &self.places(found)?, self.overcommit_percent))
+    fn keep(&self, found: &Host, known: &Host) -> Result<RetainedHost, StoreError> {
+        Ok(retain_reserved(found, known, &self.places(found)?, self.overcommit_percent))
     }
 
-    fn note_lost(&self, found: &Host, kept: Option<Kept>) -> Result<(), StoreError> {
+    fn note_lost(&self, found: &Host, kept: Option<RetainedHost>) -> Result<(), StoreError> {
         let said: Vec<String> = kept.as_ref().map(|k| k.lost.clone()).unwrap_or_default();
         let name = &found.name;
         let before = self.host(name, |h| {

@@ -62,7 +62,7 @@ impl Refusal {
                 let detail = "nothing was changed: free space on the database's disk, then try again".into();
                 Self::new(507, "the database is full", detail)
             }
-            StoreError::Away(_) => {
+            StoreError::Unreachable(_) => {
                 log(&said);
                 let detail = "the service reconnects with each request. Nothing was changed, unless the \
                     connection broke during this request: repeat it with the same idempotency key, or \

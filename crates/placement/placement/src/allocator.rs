@@ -18,13 +18,13 @@ use std::time::{Duration, Instant};
 
 /// Maximum number of decisions for one request. Each but the last failed because another allocator had taken its
 /// resources.
-const ATTEMPTS: u32 = 16;
+const MAX_ATTEMPTS: u32 = 16;
 
 /// How long an allocator restricts itself to a subset of the hosts after a conflict.
-const CROWDED: Duration = Duration::from_secs(600);
+const PARTITION_PERIOD: Duration = Duration::from_secs(600);
 
 /// Number of hosts or virtual machines read per query.
-const PAGE: usize = 1000;
+const PAGE_SIZE: usize = 1000;
 
 /// Why a request was not placed.
 #[derive(Debug, thiserror::Error)]
@@ -44,7 +44,7 @@ pub enum AllocateError {
 /// memory.
 #[derive(Debug)]
 #[must_use]
-pub struct Begun {
+pub struct PendingReservation {
     token: u64,
     request: Request,
     key: Option<String>,
@@ -52,7 +52,7 @@ pub struct Begun {
     pending: Pending<Reserved>,
 }
 
-impl Begun {
+impl PendingReservation {
     /// The placement, if no other allocator takes the resources first.
     pub fn placement(&self) -> &Placement {
         &self.placement
@@ -79,12 +79,12 @@ pub struct Allocator {
     store: Arc<dyn Store>,
     origin: i64,
     /// ID of the last store event that was applied.
-    followed: i64,
+    last_event: i64,
     in_flight: BTreeMap<u64, InFlight>,
     tokens: u64,
     conflicts: u64,
     /// When the last conflict happened, while the allocator is restricted to a subset of the hosts.
-    crowded: Option<Instant>,
+    partitioned_since: Option<Instant>,
 }
 
 impl Allocator {
@@ -95,10 +95,10 @@ impl Allocator {
     /// If the store fails, or has reserved a resource twice.
     pub fn open(store: Arc<dyn Store>, policy: Policy, seed: u64) -> Result<Self, AllocateError> {
         let mut scheduler = Scheduler::new(policy, seed);
-        let (_, followed) = store.news(i64::MAX, 0)?;
+        let (_, last_event) = store.changes_since(i64::MAX, 0)?;
         let mut name = String::new();
         loop {
-            let page = store.hosts_after(&name, PAGE)?;
+            let page = store.hosts_after(&name, PAGE_SIZE)?;
             for stored in &page {
                 let put = scheduler.put_host(&stored.host);
                 put.map_err(|e| TakeError { host: e.host, problem: e.problem })?;
@@ -107,7 +107,7 @@ impl Allocator {
             let Some(last) = page.last() else { break };
             name.clone_from(&last.host.name);
         }
-        let mut query = VmQuery { limit: PAGE, ..VmQuery::default() };
+        let mut query = VmQuery { limit: PAGE_SIZE, ..VmQuery::default() };
         loop {
             let page = store.vms(&query)?;
             for placement in page.iter().flat_map(|vm| vm.placement.iter().chain(&vm.target)) {
@@ -122,11 +122,11 @@ impl Allocator {
             scheduler,
             store,
             origin,
-            followed,
+            last_event,
             in_flight: BTreeMap::new(),
             tokens: 0,
             conflicts: 0,
-            crowded: None,
+            partitioned_since: None,
         })
     }
 
@@ -145,14 +145,18 @@ impl Allocator {
     ///
     /// # Errors
     /// If the request is invalid, or fits on no host even after the store's latest changes.
-    pub fn begin(&mut self, request: &Request, key: Option<&str>) -> Result<Begun, AllocateError> {
-        if self.crowded.is_some_and(|at| at.elapsed() > CROWDED) {
-            self.crowded = None;
-            self.scheduler.keep_to_no_part();
+    pub fn begin(
+        &mut self,
+        request: &Request,
+        key: Option<&str>,
+    ) -> Result<PendingReservation, AllocateError> {
+        if self.partitioned_since.is_some_and(|at| at.elapsed() > PARTITION_PERIOD) {
+            self.partitioned_since = None;
+            self.scheduler.use_all_hosts();
         }
         let placement = match self.scheduler.place(request) {
             // Another allocator may have deleted a virtual machine.
-            Err(NoPlacement::NoFit { .. }) if self.follow()? > 0 => self.scheduler.place(request)?,
+            Err(NoPlacement::NoFit { .. }) if self.apply_changes()? > 0 => self.scheduler.place(request)?,
             decided => decided?,
         };
         let reservation = Reservation {
@@ -167,17 +171,17 @@ impl Allocator {
         let in_flight = InFlight { tenant, name, placement: placement.clone(), held: true };
         self.in_flight.insert(self.tokens, in_flight);
         let key = key.map(str::to_string);
-        Ok(Begun { token: self.tokens, request: request.clone(), key, placement, pending })
+        Ok(PendingReservation { token: self.tokens, request: request.clone(), key, placement, pending })
     }
 
     /// Waits until a reservation is durable. If another allocator was faster, decides again.
     ///
     /// # Errors
     /// If the request no longer fits on any host, or the store fails for another reason than a conflict.
-    pub fn finish(&mut self, begun: Begun) -> Result<Reserved, AllocateError> {
+    pub fn finish(&mut self, begun: PendingReservation) -> Result<Reserved, AllocateError> {
         let mut begun = begun;
         for attempt in 1.. {
-            let Begun { token, request, key, placement, pending } = begun;
+            let PendingReservation { token, request, key, placement, pending } = begun;
             let answer = pending.wait();
             let held = self.in_flight.remove(&token).is_some_and(|f| f.held);
             if matches!(&answer, Ok(reserved) if !reserved.replayed) {
@@ -191,19 +195,19 @@ impl Allocator {
                 self.scheduler.give(&placement)?;
             }
             match answer {
-                Err(StoreError::Conflict { host, .. }) if attempt < ATTEMPTS => {
+                Err(StoreError::Conflict { host, .. }) if attempt < MAX_ATTEMPTS => {
                     self.conflicts += 1;
-                    self.crowded = Some(Instant::now());
-                    self.scheduler.keep_to_a_part();
+                    self.partitioned_since = Some(Instant::now());
+                    self.scheduler.use_one_partition();
                     self.reload(&host)?;
                     // Members of its groups may be on hosts that this decision did not consider.
-                    self.follow()?;
+                    self.apply_changes()?;
                 }
                 answer => return Ok(answer?),
             }
             begun = match self.begin(&request, key.as_deref()) {
                 Ok(begun) => begun,
-                Err(refused) => return self.answered_before(&request, key.as_deref(), refused),
+                Err(refused) => return self.earlier_answer(&request, key.as_deref(), refused),
             };
         }
         unreachable!("the last attempt returns")
@@ -216,7 +220,7 @@ impl Allocator {
     pub fn place(&mut self, request: &Request, key: Option<&str>) -> Result<Reserved, AllocateError> {
         match self.begin(request, key) {
             Ok(begun) => self.finish(begun),
-            Err(refused) => self.answered_before(request, key, refused),
+            Err(refused) => self.earlier_answer(request, key, refused),
         }
     }
 
@@ -225,7 +229,7 @@ impl Allocator {
     ///
     /// # Errors
     /// `refused` if the key is new; a store error if the key belongs to another request.
-    pub fn answered_before(
+    pub fn earlier_answer(
         &self,
         request: &Request,
         key: Option<&str>,
@@ -274,7 +278,7 @@ impl Allocator {
                 return Err(StoreError::Conflict { host, what }.into());
             };
             match self.store.resize(id, request, &placement) {
-                Err(StoreError::Conflict { .. }) if attempt < ATTEMPTS => {}
+                Err(StoreError::Conflict { .. }) if attempt < MAX_ATTEMPTS => {}
                 answer => {
                     self.reload(&host)?;
                     return Ok(answer?);
@@ -293,24 +297,24 @@ impl Allocator {
     ///
     /// # Errors
     /// If the store fails.
-    pub fn follow(&mut self) -> Result<usize, AllocateError> {
-        let (hosts, last) = self.store.news(self.followed, self.origin)?;
-        self.followed = last;
-        for (host, vms) in self.store.promised_on(&hosts)? {
-            self.take_in(&host, &vms)?;
+    pub fn apply_changes(&mut self) -> Result<usize, AllocateError> {
+        let (hosts, last) = self.store.changes_since(self.last_event, self.origin)?;
+        self.last_event = last;
+        for (host, vms) in self.store.reservations_on(&hosts)? {
+            self.apply_host(&host, &vms)?;
         }
         Ok(hosts.len())
     }
 
     /// Rebuilds the reservations of one host from the store and from the reservations in progress.
     fn reload(&mut self, host: &str) -> Result<(), AllocateError> {
-        for (host, vms) in self.store.promised_on(&[host.to_string()])? {
-            self.take_in(&host, &vms)?;
+        for (host, vms) in self.store.reservations_on(&[host.to_string()])? {
+            self.apply_host(&host, &vms)?;
         }
         Ok(())
     }
 
-    fn take_in(&mut self, stored: &StoredHost, vms: &[Vm]) -> Result<(), AllocateError> {
+    fn apply_host(&mut self, stored: &StoredHost, vms: &[Vm]) -> Result<(), AllocateError> {
         let host = stored.host.name.as_str();
         self.scheduler.put_host(&stored.host).map_err(|e| TakeError { host: e.host, problem: e.problem })?;
         self.scheduler.set_status(host, stored.status);

@@ -3,7 +3,7 @@
 
 use crate::cpus::CpuSet;
 use crate::host::Host;
-use crate::hypervisor::{Actual, BY_HAND, Hypervisor, HypervisorError, Pins, domain_name};
+use crate::hypervisor::{Actual, Hypervisor, HypervisorError, PAUSED_BY_USER, Pins, domain_name};
 use crate::placement::Placement;
 use crate::request::{CpuPolicy, EmulatorPolicy, MemoryPolicy};
 use crate::store::{Intent, Store, StoreError, Vm, VmId, VmQuery, VmState};
@@ -179,7 +179,7 @@ pub fn conditions(vm: VmId, placement: &Placement, actual: &Actual) -> Vec<Findi
     };
     if let Some(why) = &actual.paused {
         let advice = match &**why {
-            BY_HAND => String::new(),
+            PAUSED_BY_USER => String::new(),
             _ => format!(": remove the cause of the pause, then: virsh resume {domain}"),
         };
         note(What::Paused, format!("running{advice}"), format!("paused ({why})"));
@@ -191,10 +191,10 @@ pub fn conditions(vm: VmId, placement: &Placement, actual: &Actual) -> Vec<Findi
             "transient (undefined): libvirt forgets it when it stops".into(),
         );
     }
-    if !actual.slowed.is_empty() {
-        let slowed: Vec<String> =
-            actual.slowed.iter().map(|(name, value)| format!("{name} {value}")).collect();
-        note(What::Slowed, "without a limit of its CPU time".into(), slowed.join(", "));
+    if !actual.cpu_limits.is_empty() {
+        let cpu_limits: Vec<String> =
+            actual.cpu_limits.iter().map(|(name, value)| format!("{name} {value}")).collect();
+        note(What::Slowed, "without a limit of its CPU time".into(), cpu_limits.join(", "));
     }
     let again = format!(
         ": if this cannot change while it runs: longma placement stop {vm}, longma placement start {vm}"

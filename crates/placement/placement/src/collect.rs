@@ -10,9 +10,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// Maximum number of bytes read from a file. The sysfs and procfs files used here are far shorter.
-const MOST_BYTES: u64 = 4 << 20;
+const MAX_FILE_BYTES: u64 = 4 << 20;
 /// Maximum number of devices listed.
-const MOST_DEVICES: usize = 256;
+const MAX_DEVICES: usize = 256;
 
 /// Why a host could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -42,7 +42,7 @@ fn read(path: &Path) -> Result<String, CollectError> {
     use std::io::Read;
     let error = |error| CollectError::Read { path: path.into(), error };
     let mut text = Vec::new();
-    std::fs::File::open(path).map_err(error)?.take(MOST_BYTES).read_to_end(&mut text).map_err(error)?;
+    std::fs::File::open(path).map_err(error)?.take(MAX_FILE_BYTES).read_to_end(&mut text).map_err(error)?;
     Ok(String::from_utf8_lossy(&text).trim().to_string())
 }
 
@@ -205,7 +205,7 @@ fn devices(root: &Path, nodes: &[u32]) -> Result<Vec<Device>, CollectError> {
             _ => continue,
         };
         // A virtual function counts as a slot of its physical function.
-        if devices.len() == MOST_DEVICES || folder.join("physfn").exists() {
+        if devices.len() == MAX_DEVICES || folder.join("physfn").exists() {
             continue;
         }
         let number = |file: &str| -> Result<Option<i64>, CollectError> {

@@ -127,7 +127,7 @@ impl FakeHypervisor {
     ) -> Result<T, HypervisorError> {
         let mut state = self.state();
         if state.away {
-            return Err(HypervisorError::Away("the caller has crashed".into()));
+            return Err(HypervisorError::Unreachable("the caller has crashed".into()));
         }
         let refused = |why: String| HypervisorError::Refused { what: format!("{what} {name}"), why };
         let number = state.calls;
@@ -137,14 +137,14 @@ impl FakeHypervisor {
             Some(Fault::Refuse) => return Err(refused("an injected failure".into())),
             Some(Fault::CrashBefore) => {
                 state.away = true;
-                return Err(HypervisorError::Away("the caller crashed".into()));
+                return Err(HypervisorError::Unreachable("the caller crashed".into()));
             }
             Some(Fault::CrashAfter) => state.away = true,
             Some(Fault::TakeAway) => drop(state.domains.remove(name)),
             None => {}
         }
         let done = change(&mut state.domains).and_then(|done| state.keep().map(|()| done)).map_err(refused);
-        if state.away { Err(HypervisorError::Away("the caller crashed".into())) } else { done }
+        if state.away { Err(HypervisorError::Unreachable("the caller crashed".into())) } else { done }
     }
 
     fn change_running(
@@ -172,7 +172,7 @@ impl Hypervisor for FakeHypervisor {
     fn list(&mut self) -> Result<Vec<Listed>, HypervisorError> {
         let state = self.state();
         if state.away {
-            return Err(HypervisorError::Away("the caller has crashed".into()));
+            return Err(HypervisorError::Unreachable("the caller has crashed".into()));
         }
         let listed = |(name, (actual, _)): (&String, &(Actual, Vec<Vec<Share>>))| Listed {
             name: name.clone(),
@@ -186,7 +186,7 @@ impl Hypervisor for FakeHypervisor {
     fn inspect(&mut self, name: &str) -> Result<Option<Actual>, HypervisorError> {
         let state = self.state();
         match state.away {
-            true => Err(HypervisorError::Away("the caller has crashed".into())),
+            true => Err(HypervisorError::Unreachable("the caller has crashed".into())),
             false => Ok(state.domains.get(name).map(|d| d.0.clone())),
         }
     }
@@ -232,7 +232,7 @@ impl Hypervisor for FakeHypervisor {
             }
             if let Some((actual, _)) = domains.get_mut(name) {
                 (actual.running, actual.paused) = (false, None);
-                actual.slowed.clear();
+                actual.cpu_limits.clear();
                 actual.memory_mib.clear();
             }
             Ok(())
@@ -263,9 +263,9 @@ impl Hypervisor for FakeHypervisor {
         })
     }
 
-    fn unslow(&mut self, name: &str) -> Result<(), HypervisorError> {
+    fn remove_cpu_limits(&mut self, name: &str) -> Result<(), HypervisorError> {
         self.change_running("give CPU time to", name, |actual, _| {
-            actual.slowed.clear();
+            actual.cpu_limits.clear();
             Ok(())
         })
     }

@@ -31,9 +31,9 @@ const LIFETIMES: [(f64, f64); 8] = [
 
 /// A random number generator with the same output on every machine.
 #[derive(Clone, Debug)]
-pub struct Chance(u64);
+pub struct Rng(u64);
 
-impl Chance {
+impl Rng {
     /// Creates a generator with the given seed.
     pub const fn new(seed: u64) -> Self {
         Self(seed)
@@ -103,7 +103,7 @@ fn dual_socket() -> Host {
 
 /// Draws a request. CPU policy: 50 % range, 40 % exclusive, 10 % none. Memory policy: 60 % strict, 40 % preferred. Both
 /// are assumed.
-pub fn request(chance: &mut Chance, name: &str) -> Request {
+pub fn request(chance: &mut Rng, name: &str) -> Request {
     let vcpus = chance.one_of(&VCPUS);
     let mib = u64::from(vcpus) * chance.one_of(&GIB_A_VCPU) * 1024;
     let cpu = chance.one_of(&[(CpuPolicy::Range, 5), (CpuPolicy::Exclusive, 4), (CpuPolicy::None, 1)]);
@@ -113,7 +113,7 @@ pub fn request(chance: &mut Chance, name: &str) -> Request {
 }
 
 /// Draws a lifetime in hours.
-pub fn lifetime_hours(chance: &mut Chance) -> f64 {
+pub fn lifetime_hours(chance: &mut Rng) -> f64 {
     let at = chance.fraction();
     let mut pairs = LIFETIMES.windows(2);
     let piece = pairs.find(|pair| at < pair[1].1).unwrap_or(&LIFETIMES[6..8]);
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn what_is_drawn_has_the_distribution_that_the_tables_say_and_is_the_same_for_a_seed() {
-        let mut chance = Chance::new(7);
+        let mut chance = Rng::new(7);
         let drawn: Vec<Request> = (0..20_000).map(|_| request(&mut chance, "v")).collect();
         let part = |of: &dyn Fn(&Request) -> bool| drawn.iter().filter(|r| of(r)).count() as f64 / 20_000.0;
         assert!((part(&|r| r.vcpus <= 2) - 0.58).abs() < 0.02);
@@ -137,6 +137,6 @@ mod tests {
         assert!(hours.iter().all(|h| (1.0 / 12.0..=2160.0).contains(h)));
         let short = hours.iter().filter(|h| **h < 1.0).count() as f64 / 20_000.0;
         assert!((short - 0.65).abs() < 0.02, "{short}");
-        assert_eq!(request(&mut Chance::new(1), "v"), request(&mut Chance::new(1), "v"));
+        assert_eq!(request(&mut Rng::new(1), "v"), request(&mut Rng::new(1), "v"));
     }
 }

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 pub enum HypervisorError {
     /// The hypervisor is unreachable, and the outcome of the last call is unknown. Retry later.
     #[error("the hypervisor cannot be reached: {0}")]
-    Away(String),
+    Unreachable(String),
     /// The hypervisor rejected this call. Other calls may succeed.
     #[error("the hypervisor refused to {what}: {why}")]
     Refused {
@@ -32,9 +32,9 @@ pub enum HypervisorError {
 /// A deadline for hypervisor calls, set when the agent begins to shut down. Calls that run past it are aborted. Clones
 /// share one deadline.
 #[derive(Clone, Debug, Default)]
-pub struct Ending(Arc<OnceLock<Instant>>);
+pub struct ShutdownDeadline(Arc<OnceLock<Instant>>);
 
-impl Ending {
+impl ShutdownDeadline {
     /// Sets the deadline to `within` from now. Later calls have no effect.
     pub fn begin(&self, within: Duration) {
         // If the clock cannot represent the deadline, it expires at once.
@@ -43,12 +43,12 @@ impl Ending {
     }
 
     /// Returns whether a deadline is set.
-    pub fn has_begun(&self) -> bool {
+    pub fn is_set(&self) -> bool {
         self.0.get().is_some()
     }
 
     /// Returns whether the deadline has passed.
-    pub fn is_over(&self) -> bool {
+    pub fn has_passed(&self) -> bool {
         self.0.get().is_some_and(|until| Instant::now() >= *until)
     }
 }
@@ -115,7 +115,7 @@ pub struct Actual {
     pub bound: Vec<u32>,
     /// Resident memory in MiB by node; empty if the domain is not running.
     pub memory_mib: BTreeMap<u32, u64>,
-    /// Why the running domain is paused, if it is; [`BY_HAND`] if a user paused it.
+    /// Why the running domain is paused, if it is; [`PAUSED_BY_USER`] if a user paused it.
     #[serde(default)]
     pub paused: Option<String>,
     /// Whether the domain disappears when it stops, because a user undefined it while it ran.
@@ -123,11 +123,11 @@ pub struct Actual {
     pub transient: bool,
     /// CPU limits set on the domain, by the hypervisor's parameter names.
     #[serde(default)]
-    pub slowed: BTreeMap<String, i64>,
+    pub cpu_limits: BTreeMap<String, i64>,
 }
 
 /// Reason of a pause that a user requested.
-pub const BY_HAND: &str = "user";
+pub const PAUSED_BY_USER: &str = "user";
 
 impl Actual {
     /// Returns whether the domain belongs to another database than `database`, or to a virtual machine with another
@@ -185,8 +185,8 @@ pub fn domain_name(vm: VmId) -> String {
 /// Hypervisor of one host. Every call is idempotent: a call whose effect already holds succeeds.
 pub trait Hypervisor: Send {
     /// Sets the deadline for all later calls. Calls that run past it are aborted, and calls made after it fail with
-    /// [`HypervisorError::Away`]. An implementation whose calls cannot block may ignore it.
-    fn heed(&mut self, ending: &Ending) {
+    /// [`HypervisorError::Unreachable`]. An implementation whose calls cannot block may ignore it.
+    fn set_shutdown_deadline(&mut self, ending: &ShutdownDeadline) {
         let _ = ending;
     }
 
@@ -272,7 +272,7 @@ pub trait Hypervisor: Send {
     ///
     /// # Errors
     /// If the hypervisor is unreachable or refuses.
-    fn unslow(&mut self, name: &str) -> Result<(), HypervisorError> {
+    fn remove_cpu_limits(&mut self, name: &str) -> Result<(), HypervisorError> {
         let _ = name;
         Ok(())
     }

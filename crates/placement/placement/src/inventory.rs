@@ -63,13 +63,13 @@ pub(crate) struct HostState {
     pub vms: u32,
     /// Group memberships of these virtual machines.
     pub members: u32,
-    pub room: Room,
+    pub room: FreeCapacity,
 }
 
 /// The largest free amounts on any node, cached so that most hosts that are too full for a large request are rejected
 /// without a look at their nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Room {
+pub(crate) struct FreeCapacity {
     pub node_cpus: u16,
     /// Largest free memory of a node in ordinary pages, MiB.
     pub node_mib: u32,
@@ -140,14 +140,14 @@ impl HostState {
     fn new(name: Arc<str>, shape: Arc<Shape>) -> Self {
         let nodes = shape.nodes.iter().map(NodeState::new).collect();
         let devices = vec![0; shape.devices.len()].into();
-        let (status, room) = (HostStatus::Up, Room::default());
+        let (status, room) = (HostStatus::Up, FreeCapacity::default());
         let mut host = Self { name, nodes, devices, shape, status, vms: 0, members: 0, room };
-        host.look_for_room();
+        host.update_free_capacity();
         host
     }
 
-    fn look_for_room(&mut self) {
-        let mut room = Room::default();
+    fn update_free_capacity(&mut self) {
+        let mut room = FreeCapacity::default();
         for (shape, state) in self.shape.nodes.iter().zip(&*self.nodes) {
             let mib = shape.pools[0].mib - u64::from(state.used_mib[0]);
             room.node_cpus = room.node_cpus.max(state.free_cpus);
@@ -316,7 +316,7 @@ impl Inventory {
         apply(&mut host, placement, percent).map_err(fail)?;
         host.vms += 1;
         host.members += placement.groups.len() as u32;
-        host.look_for_room();
+        host.update_free_capacity();
         self.hosts[at] = host;
         for group in &placement.groups {
             let members = self.groups.entry(group.clone()).or_default();
@@ -336,7 +336,7 @@ impl Inventory {
         withdraw(&mut host, placement).map_err(fail)?;
         host.vms = host.vms.saturating_sub(1);
         host.members = host.members.saturating_sub(placement.groups.len() as u32);
-        host.look_for_room();
+        host.update_free_capacity();
         self.hosts[at] = host;
         let member = self.member(placement);
         for group in &placement.groups {

@@ -15,7 +15,7 @@ pub mod fleet;
 pub mod host;
 pub mod hypervisor;
 pub mod inventory;
-pub mod lost;
+pub mod lost_resources;
 pub mod monitor;
 pub mod name;
 pub mod placement;

@@ -98,7 +98,7 @@ impl Placement {
 
     /// Returns why a virtual machine cannot move on its host from `other` to this placement, or `None` if the two use
     /// equal amounts of existing resources. The store checks whether those resources are free.
-    pub fn unlike(&self, other: &Self, host: &Host) -> Option<String> {
+    pub fn mismatch(&self, other: &Self, host: &Host) -> Option<String> {
         let pages = |placement: &Self| {
             let mut by_size = BTreeMap::<u32, u64>::new();
             for ((_, page_kib), mib) in placement.tally().memory {

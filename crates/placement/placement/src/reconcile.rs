@@ -4,7 +4,7 @@
 use crate::audit::{self, AuditError, Finding, Intended, What, conditions, differences};
 use crate::cpus::CpuSet;
 use crate::host::Host;
-use crate::hypervisor::{Actual, BY_HAND, Domain, Hypervisor, HypervisorError, Listed, domain_name};
+use crate::hypervisor::{Actual, Domain, Hypervisor, HypervisorError, Listed, PAUSED_BY_USER, domain_name};
 use crate::placement::Placement;
 use crate::store::{Intent, Store, Vm, VmId, VmQuery, VmState};
 use std::collections::{BTreeMap, BTreeSet};
@@ -54,14 +54,14 @@ pub fn reconcile(
     agent.remove_orphans(&vms)?;
     // Repin running virtual machines first, so that they leave CPUs that are about to be dedicated to another one.
     for vm in vms.iter().filter(|vm| matches!(vm.state, VmState::Moving | VmState::Running)) {
-        agent.keep(vm)?;
+        agent.correct(vm)?;
     }
     for vm in agent.vms()? {
-        agent.drive(&vm)?;
+        agent.advance(&vm)?;
     }
     // Repin again: CPUs released above may now be shared.
     for vm in agent.vms()?.iter().filter(|vm| vm.state == VmState::Running) {
-        agent.keep(vm)?;
+        agent.correct(vm)?;
     }
     Ok(agent.report)
 }
@@ -83,9 +83,9 @@ pub fn move_vm(
     let vm = agent.store.begin_move(id, target)?;
     // First repin the virtual machines that share CPUs which the target dedicates.
     for other in agent.vms()?.iter().filter(|o| o.id != id && o.state == VmState::Running) {
-        agent.keep(other)?;
+        agent.correct(other)?;
     }
-    let applied = match agent.in_the_way(id, target)? {
+    let applied = match agent.occupant(id, target)? {
         None => agent.apply(id, target),
         Some(why) => Err(HypervisorError::Refused { what: "free its CPUs".into(), why }),
     };
@@ -99,13 +99,13 @@ pub fn move_vm(
                 .report
                 .problems
                 .push(format!("the hypervisor refused to {what}: {why}; the move was undone"));
-            agent.keep(&vm)?;
+            agent.correct(&vm)?;
         }
         Err(away) => return Err(away.into()),
     }
     // CPUs that the move released may now be shared, also by the moved virtual machine.
     for other in agent.vms()?.iter().filter(|o| o.state == VmState::Running) {
-        agent.keep(other)?;
+        agent.correct(other)?;
     }
     Ok(agent.report)
 }
@@ -153,7 +153,7 @@ impl Agent<'_> {
                 }
                 Some(id) if vms.iter().any(|vm| vm.id == id && said.is_none_or(|at| at == vm.created_at)) => {
                 }
-                Some(id) if !self.store.has_made(id, said)? => {
+                Some(id) if !self.store.has_created(id, said)? => {
                     self.leave_alone(
                         domain,
                         "is labelled as a virtual machine that was never created \
@@ -162,7 +162,7 @@ impl Agent<'_> {
                 }
                 Some(id) => {
                     let removed = self.remove(&domain);
-                    if self.noted(id, removed)? {
+                    if self.is_done(id, removed)? {
                         self.report.done.push(format!("domain {domain} removed"));
                     }
                 }
@@ -198,7 +198,7 @@ impl Agent<'_> {
     }
 
     /// Returns whether a change succeeded. Records a rejected change; passes on any other error.
-    fn noted(&mut self, id: VmId, done: Result<(), HypervisorError>) -> Result<bool, AuditError> {
+    fn is_done(&mut self, id: VmId, done: Result<(), HypervisorError>) -> Result<bool, AuditError> {
         match done {
             Ok(()) => Ok(true),
             Err(error @ HypervisorError::Refused { .. }) => {
@@ -218,7 +218,7 @@ impl Agent<'_> {
         self.hypervisor.undefine(domain)
     }
 
-    fn halt(&mut self, domain: &str) -> Result<(), HypervisorError> {
+    fn stop_domain(&mut self, domain: &str) -> Result<(), HypervisorError> {
         if self.inspect(domain)?.is_none() {
             return Ok(());
         }
@@ -227,7 +227,7 @@ impl Agent<'_> {
     }
 
     /// Corrects affinity and memory of a running virtual machine and undoes an unfinished move.
-    fn keep(&mut self, vm: &Vm) -> Result<(), AuditError> {
+    fn correct(&mut self, vm: &Vm) -> Result<(), AuditError> {
         let (id, Some(placement)) = (vm.id, &vm.placement) else { return Ok(()) };
         let running = self.inspect(&domain_name(id))?.is_some_and(|a| a.running);
         if !running {
@@ -248,25 +248,25 @@ impl Agent<'_> {
         }
         let before = self.report.problems.len();
         let applied = self.apply(id, placement);
-        if self.noted(id, applied)? && vm.state == VmState::Moving {
+        if self.is_done(id, applied)? && vm.state == VmState::Moving {
             self.store.end_move(id, false)?;
             self.report.done.push(format!("virtual machine {id}: an unfinished move was undone"));
         }
         debug_assert!(self.report.problems.len() <= before + 1);
         if vm.intent == Intent::Run {
-            let righted = self.set_right(vm, placement);
-            self.noted(id, righted)?;
+            let righted = self.revert_changes(vm, placement);
+            self.is_done(id, righted)?;
         }
         Ok(())
     }
 
     /// Undoes external changes to a running domain other than affinity and memory. A domain that was not paused by a
     /// user stays paused.
-    fn set_right(&mut self, vm: &Vm, placement: &Placement) -> Result<(), HypervisorError> {
+    fn revert_changes(&mut self, vm: &Vm, placement: &Placement) -> Result<(), HypervisorError> {
         let name = domain_name(vm.id);
         let Some(actual) = self.inspect(&name)? else { return Ok(()) };
         for finding in conditions(vm.id, placement, &actual) {
-            if self.mend(vm, placement, &finding, &actual)? {
+            if self.revert_change(vm, placement, &finding, &actual)? {
                 let intended = finding.intended.split(':').next().unwrap_or_default();
                 self.report
                     .done
@@ -284,7 +284,7 @@ impl Agent<'_> {
     }
 
     /// Undoes one external change if that is possible while the domain runs. Returns whether it was undone.
-    fn mend(
+    fn revert_change(
         &mut self,
         vm: &Vm,
         placement: &Placement,
@@ -293,7 +293,7 @@ impl Agent<'_> {
     ) -> Result<bool, HypervisorError> {
         let name = finding.domain.as_str();
         match finding.what {
-            What::Paused if actual.paused.as_deref() == Some(BY_HAND) => {
+            What::Paused if actual.paused.as_deref() == Some(PAUSED_BY_USER) => {
                 self.touch(name);
                 self.hypervisor.resume(name)?;
             }
@@ -304,7 +304,7 @@ impl Agent<'_> {
             }
             What::Slowed => {
                 self.touch(name);
-                self.hypervisor.unslow(name)?;
+                self.hypervisor.remove_cpu_limits(name)?;
             }
             What::Vcpus if self.counted.insert(vm.id) => {
                 self.touch(name);
@@ -374,13 +374,13 @@ impl Agent<'_> {
     }
 
     fn intended(&mut self, placement: &Placement) -> Result<Intended, HypervisorError> {
-        let vms = self.vms().map_err(|e| HypervisorError::Away(e.to_string()))?;
+        let vms = self.vms().map_err(|e| HypervisorError::Unreachable(e.to_string()))?;
         Ok(Intended::at(self.host, &vms, placement))
     }
 
     /// Returns which domain still runs on a CPU that `placement` dedicates. The virtual machine must not run there
     /// until that domain has left.
-    fn in_the_way(&mut self, id: VmId, placement: &Placement) -> Result<Option<String>, AuditError> {
+    fn occupant(&mut self, id: VmId, placement: &Placement) -> Result<Option<String>, AuditError> {
         let own: CpuSet = placement.tally().exclusive.into_iter().map(|(_, cpu)| cpu).collect();
         if own.is_empty() {
             return Ok(None);
@@ -399,7 +399,7 @@ impl Agent<'_> {
     }
 
     /// Takes the next steps toward the state that the owner wants.
-    fn drive(&mut self, vm: &Vm) -> Result<(), AuditError> {
+    fn advance(&mut self, vm: &Vm) -> Result<(), AuditError> {
         use VmState::*;
         match (vm.state, vm.intent) {
             (Requested | Deleted | Moving, _) | (Running, Intent::Run) | (Stopped, Intent::Stop) => Ok(()),
@@ -416,7 +416,7 @@ impl Agent<'_> {
 
     fn create(&mut self, vm: &Vm) -> Result<(), AuditError> {
         let (id, Some(placement)) = (vm.id, &vm.placement) else { return Ok(()) };
-        if let Some(why) = self.in_the_way(id, placement)? {
+        if let Some(why) = self.occupant(id, placement)? {
             // The next run tries again.
             self.report.problems.push(format!("virtual machine {id} was not started: {why}"));
             return Ok(());
@@ -446,7 +446,7 @@ impl Agent<'_> {
             Err(HypervisorError::Refused { what, why }) => {
                 let problem = format!("the hypervisor refused to {what}: {why}");
                 let removed = self.remove(&domain_name(id));
-                if self.noted(id, removed)? {
+                if self.is_done(id, removed)? {
                     self.store.transition(id, VmState::Creating, VmState::Failed, Some(&problem))?;
                 }
                 self.report.problems.push(format!("virtual machine {id}: {problem}"));
@@ -482,9 +482,9 @@ impl Agent<'_> {
         let (id, domain) = (vm.id, domain_name(vm.id));
         let done = match intent {
             Intent::Delete => self.remove(&domain),
-            Intent::Run | Intent::Stop => self.halt(&domain),
+            Intent::Run | Intent::Stop => self.stop_domain(&domain),
         };
-        if self.noted(id, done)? {
+        if self.is_done(id, done)? {
             let to = if intent == Intent::Delete { VmState::Deleted } else { VmState::Stopped };
             let vm = self.store.transition(id, VmState::Stopping, to, None)?;
             self.report.done.push(format!("virtual machine {id} {to}"));
@@ -501,7 +501,11 @@ impl Agent<'_> {
 ///
 /// # Errors
 /// If the store or the hypervisor fails.
-pub fn agrees(store: &dyn Store, hypervisor: &mut dyn Hypervisor, host: &Host) -> Result<bool, AuditError> {
+pub fn is_converged(
+    store: &dyn Store,
+    hypervisor: &mut dyn Hypervisor,
+    host: &Host,
+) -> Result<bool, AuditError> {
     let vms = store.vms(&VmQuery { host: Some(host.name.clone()), ..VmQuery::default() })?;
     let at_rest = |vm: &Vm| matches!(vm.state, VmState::Running | VmState::Stopped | VmState::Failed);
     Ok(vms.iter().all(at_rest) && audit::audit(store, hypervisor, host)?.is_empty())

@@ -99,9 +99,9 @@ pub struct Scheduler {
 }
 
 /// Number of partitions of the hosts, for schedulers that conflict with each other.
-const PARTS: u64 = 16;
+const PARTITIONS: u64 = 16;
 /// Minimum number of hosts to use partitions. With fewer hosts, a partition may have none that fits.
-const FEW: usize = 512;
+const MIN_PARTITIONED_HOSTS: usize = 512;
 
 /// Partition of a host by its index: Fibonacci hashing (Knuth, volume 3, section 6.4), so that neighbours fall into
 /// different partitions.
@@ -133,12 +133,12 @@ impl Scheduler {
 
     /// Restricts decisions to a randomly drawn partition of the hosts as long as one of them fits. Without it,
     /// schedulers that share a store all prefer the same hosts and conflict at commit.
-    pub fn keep_to_a_part(&mut self) {
-        self.part = (self.inventory.len() >= FEW).then(|| self.next_random() % PARTS);
+    pub fn use_one_partition(&mut self) {
+        self.part = (self.inventory.len() >= MIN_PARTITIONED_HOSTS).then(|| self.next_random() % PARTITIONS);
     }
 
     /// Lifts the restriction to a partition.
-    pub fn keep_to_no_part(&mut self) {
+    pub fn use_all_hosts(&mut self) {
         self.part = None;
     }
 
@@ -256,7 +256,7 @@ impl Scheduler {
         nodes: &[u32],
         own: impl IntoIterator<Item = &'a Placement>,
     ) -> Option<Placement> {
-        let groups = GroupRules::besides(&self.inventory, request, own);
+        let groups = GroupRules::for_resident(&self.inventory, request, own);
         let at = self.inventory.find(host)?;
         self.fit_on(request, at, nodes, groups.nodes(at as u32))
     }
@@ -292,7 +292,7 @@ impl Scheduler {
 
     fn find(&mut self, request: &Request, demand: &Demand) -> Option<Placement> {
         if self.policy.strategy != Strategy::Numa {
-            return self.find_as_others_do(request, demand);
+            return self.find_baseline(request, demand);
         }
         if let Some(hosts) = GroupRules::of(&self.inventory, request).hosts() {
             return self.best_of(request, demand, hosts.into_iter().map(|h| h as usize));
@@ -317,8 +317,9 @@ impl Scheduler {
             let fit = fit(&rules, state, demand, mask)?;
             assign::assign(state, request, demand, fit.nodes())
         };
-        let own =
-            self.part.and_then(|part| rankings.glance(&kind, random, score, |host| accept(host, Some(part))));
+        let own = self
+            .part
+            .and_then(|part| rankings.pick_known(&kind, random, score, |host| accept(host, Some(part))));
         let found = own.or_else(|| rankings.pick(&kind, random, score, |host| accept(host, None)));
         // The ranking rounds memory up. Without a match, search all hosts for the exact amount.
         if found.is_none() && kind.mib != demand.mib {

@@ -3,6 +3,8 @@
 
 #[cfg(feature = "databases")]
 mod accounts;
+#[cfg(feature = "databases")]
+mod file_identity;
 mod groups;
 #[cfg(feature = "databases")]
 mod jobs;
@@ -22,8 +24,6 @@ mod sqlite;
 mod state;
 #[cfg(feature = "databases")]
 mod tables;
-#[cfg(feature = "databases")]
-mod whereabouts;
 
 pub use groups::forbidding_group;
 pub use pending::Pending;
@@ -92,7 +92,7 @@ pub struct Reservation {
     /// first.
     pub key: Option<String>,
     /// ID of the scheduler that makes the reservation. A scheduler's own changes are not reported back to it by
-    /// [`Store::news`].
+    /// [`Store::changes_since`].
     pub origin: i64,
 }
 
@@ -290,7 +290,7 @@ pub enum StoreError {
     Full(String),
     /// The database is unreachable. Nothing was changed, unless the connection was lost during a commit.
     #[error("the database cannot be reached: {0}")]
-    Away(String),
+    Unreachable(String),
     /// The database failed.
     #[error("the database failed: {0}")]
     Database(String),
@@ -348,7 +348,7 @@ pub trait Store: Send + Sync {
     ///
     /// # Errors
     /// If the database fails.
-    fn promised_on(&self, hosts: &[String]) -> Result<Vec<(StoredHost, Vec<Vm>)>, StoreError> {
+    fn reservations_on(&self, hosts: &[String]) -> Result<Vec<(StoredHost, Vec<Vm>)>, StoreError> {
         let mut all = Vec::with_capacity(hosts.len());
         for name in hosts {
             match self.host(name) {
@@ -382,7 +382,7 @@ pub trait Store: Send + Sync {
     ///
     /// # Errors
     /// If the database fails.
-    fn has_made(&self, id: VmId, created_at: Option<i64>) -> Result<bool, StoreError> {
+    fn has_created(&self, id: VmId, created_at: Option<i64>) -> Result<bool, StoreError> {
         match self.vm(id) {
             Ok(vm) => Ok(created_at.is_none_or(|at| at == vm.created_at)),
             Err(StoreError::Unknown { .. }) => Ok(false),
@@ -464,7 +464,7 @@ pub trait Store: Send + Sync {
     ///
     /// # Errors
     /// If the database fails.
-    fn news(&self, after: i64, origin: i64) -> Result<(Vec<String>, i64), StoreError>;
+    fn changes_since(&self, after: i64, origin: i64) -> Result<(Vec<String>, i64), StoreError>;
 
     /// Raises an alarm unless it is already active. Returns whether it is new.
     ///
@@ -517,7 +517,7 @@ pub trait Store: Send + Sync {
     /// Checks that the database file is still at its path, where the next process will look for it.
     ///
     /// # Errors
-    /// [`StoreError::Away`] if the file was moved or deleted.
+    /// [`StoreError::Unreachable`] if the file was moved or deleted.
     fn is_in_place(&self) -> Result<(), StoreError> {
         Ok(())
     }

@@ -2,9 +2,9 @@
 
 use longma_placement::audit::intended_pins;
 use longma_placement::defragment::{COMMON_SIZES, plan};
-use longma_placement::fleet::Chance;
+use longma_placement::fleet::Rng;
 use longma_placement::host::{Host, Node, Pool, uniform_distances};
-use longma_placement::lost::keeping;
+use longma_placement::lost_resources::retain_reserved;
 use longma_placement::request::{CpuPolicy, MemoryPolicy};
 use longma_placement::store::{Reservation, Vm, VmQuery};
 use longma_placement::{CpuSet, Placement, Policy, Request, Scheduler, SqlStore, Store};
@@ -87,7 +87,7 @@ fn a_node_without_memory_lends_its_cpus_and_one_without_cpus_its_memory() {
 
 #[test]
 fn whatever_nodes_lack_every_score_is_a_number_and_every_virtual_cpu_has_a_cpu() {
-    let mut chance = Chance::new(16);
+    let mut chance = Rng::new(16);
     for _ in 0..200 {
         let nodes: Vec<(u32, u64)> = (0..1 + chance.below(5))
             .map(|_| ([0, 1, 4][chance.below(3)], [0, 700, 9000][chance.below(3)]))
@@ -113,7 +113,7 @@ fn whatever_nodes_lack_every_score_is_a_number_and_every_virtual_cpu_has_a_cpu()
 }
 
 /// A store with virtual machines of all policies on one host.
-fn promised(chance: &mut Chance) -> (tempfile::TempDir, SqlStore, Host) {
+fn promised(chance: &mut Rng) -> (tempfile::TempDir, SqlStore, Host) {
     let folder = tempfile::tempdir().unwrap();
     let store = SqlStore::open_file(&folder.path().join("placement.db")).unwrap();
     let host = host_of("h", &[(4, 9000), (4, 9000), (2, 0), (0, 5000)]);
@@ -129,7 +129,7 @@ fn promised(chance: &mut Chance) -> (tempfile::TempDir, SqlStore, Host) {
 }
 
 /// The host after it lost some of its CPUs, memory and nodes.
-fn less(host: &Host, chance: &mut Chance) -> Host {
+fn less(host: &Host, chance: &mut Rng) -> Host {
     let mut less = host.clone();
     for node in &mut less.nodes {
         for core in &mut node.cores {
@@ -150,14 +150,14 @@ fn less(host: &Host, chance: &mut Chance) -> Host {
 
 #[test]
 fn what_a_host_lost_stays_promised_and_nothing_else_of_it_is_given_out() {
-    let mut chance = Chance::new(7);
+    let mut chance = Rng::new(7);
     let mut lost = 0;
     for _ in 0..60 {
         let (_folder, store, host) = promised(&mut chance);
         let found = less(&host, &mut chance);
         let vms: Vec<Vm> = store.vms(&VmQuery::default()).unwrap();
         let places: Vec<Placement> = vms.iter().filter_map(|vm| vm.placement.clone()).collect();
-        let kept = keeping(&found, &host, &places, 200);
+        let kept = retain_reserved(&found, &host, &places, 200);
         kept.host.check().unwrap();
         assert_eq!(kept.lost.is_empty(), kept.host == found, "{:?}", kept.lost);
         lost += usize::from(!kept.lost.is_empty());
@@ -194,7 +194,7 @@ fn what_a_host_lost_stays_promised_and_nothing_else_of_it_is_given_out() {
             assert_eq!(gone, own.iter().any(|cpu| kept.own_cpus.contains(*cpu)), "{:?}", kept.lost);
         }
         // Without reservations, nothing is retained.
-        assert_eq!(keeping(&found, &kept.host, &[], 200).host, found);
+        assert_eq!(retain_reserved(&found, &kept.host, &[], 200).host, found);
     }
     assert!(lost > 20, "{lost} hosts lost what was promised");
 }

@@ -8,7 +8,7 @@ use faulty_store::FaultyStore;
 use longma_placement::audit::{What, audit};
 use longma_placement::fake::{FakeHypervisor, Fault};
 use longma_placement::hypervisor::domain_name;
-use longma_placement::reconcile::{agrees, move_vm, reconcile};
+use longma_placement::reconcile::{is_converged, move_vm, reconcile};
 use longma_placement::request::{CpuPolicy, MemoryPolicy};
 use longma_placement::store::{Intent, VmQuery, VmState};
 use longma_placement::{Allocator, Host, Placement, Policy, Request, SqlStore, Store};
@@ -88,7 +88,7 @@ impl House {
     }
 
     fn agree(&mut self) -> bool {
-        agrees(&*self.store.inner, &mut self.hypervisor, &self.host).unwrap()
+        is_converged(&*self.store.inner, &mut self.hypervisor, &self.host).unwrap()
     }
 
     fn recover(&mut self) {
@@ -263,7 +263,7 @@ fn a_domain_that_is_paused_undefined_or_slowed_by_hand_is_found_and_set_right() 
     let [a, b] = ["a", "b"].map(|name| domain_name(house.find(name).unwrap().id));
     house.hypervisor.tamper(&a, |d| {
         (d.paused, d.transient) = (Some("user".into()), true);
-        d.slowed.insert("quota".into(), 1000).is_none()
+        d.cpu_limits.insert("quota".into(), 1000).is_none()
     });
     // Not paused by a user: a resume would only pause it again or lose its writes.
     house.hypervisor.tamper(&b, |d| d.paused.replace("I/O error".into()).is_none());
@@ -274,8 +274,11 @@ fn a_domain_that_is_paused_undefined_or_slowed_by_hand_is_found_and_set_right() 
     assert!(found[3].intended.contains(&format!("virsh resume {b}")), "{found:?}");
     let report = reconcile(&*house.store, &mut house.hypervisor, &house.host).unwrap();
     let domains = house.hypervisor.domains();
-    assert!(domains[&a].paused.is_none() && !domains[&a].transient && domains[&a].slowed.is_empty());
-    assert!(report.done.iter().any(|line| line.contains("was paused (user) and is running again")), "{report:?}");
+    assert!(domains[&a].paused.is_none() && !domains[&a].transient && domains[&a].cpu_limits.is_empty());
+    assert!(
+        report.done.iter().any(|line| line.contains("was paused (user) and is running again")),
+        "{report:?}"
+    );
     assert_eq!(domains[&b].paused.as_deref(), Some("I/O error"));
     assert!(report.problems.iter().any(|line| line.contains("paused (I/O error)")), "{report:?}");
     // It can still be moved, and the move completes.
@@ -302,7 +305,7 @@ fn a_domain_that_was_never_made_here_is_left_alone_and_told() {
     assert!(other.reconcile());
     let vm = other.find("b").unwrap();
     other.store.inner.set_intent(vm.id, Intent::Delete).unwrap();
-    assert!(other.reconcile() && agrees(&*other.store, &mut other.hypervisor, &other.host).is_ok());
+    assert!(other.reconcile() && is_converged(&*other.store, &mut other.hypervisor, &other.host).is_ok());
 }
 
 /// Two databases both begin with ID 1.
@@ -466,7 +469,10 @@ fn virtual_cpus_that_are_missing_are_found_and_given_back_where_they_can_be() {
     // A domain defined with fewer virtual CPUs cannot get more while it runs.
     house.hypervisor.tamper(&shared, |d| d.pins.vcpus.pop().is_some());
     let report = reconcile(&*house.store, &mut house.hypervisor, &house.host).unwrap();
-    assert!(report.problems[0].contains("with virtual CPUs 0-1, expected with virtual CPUs 0-2"), "{report:?}");
+    assert!(
+        report.problems[0].contains("with virtual CPUs 0-1, expected with virtual CPUs 0-2"),
+        "{report:?}"
+    );
     assert_eq!(found(&mut house)[0].what, What::Vcpus);
     restart(&mut house, "shared");
     assert!(house.agree(), "{:?}", found(&mut house));

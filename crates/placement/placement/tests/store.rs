@@ -217,7 +217,7 @@ fn states_lead_only_where_they_may_and_deleting_gives_everything_back() {
         store.transition(id, Stopping, Deleted, None).unwrap();
         assert_eq!(store.check().unwrap(), Vec::<String>::new());
         assert!(store.vms(&VmQuery::default()).unwrap().is_empty());
-        allocator.follow().unwrap();
+        allocator.apply_changes().unwrap();
         assert_eq!(allocator.scheduler().inventory().usage("h").unwrap().vms, 0);
         assert!(allocator.place(&exclusive("a", 4, 1024), None).is_ok(), "the name is free again");
     });

@@ -4,7 +4,7 @@
 
 use super::{number, parameter};
 use longma_lab::{Failure, Kind, Measure, Metrics, Parameter, Point, Rehearsal, Setting, Stop, Workload};
-use longma_placement::fleet::{self, Chance};
+use longma_placement::fleet::{self, Rng};
 use longma_placement::request::MemoryPolicy;
 use longma_placement::scheduler::Strategy;
 use longma_placement::{Host, Placement, Policy, Request, Scheduler};
@@ -210,7 +210,7 @@ impl Tally {
 impl Setup {
     /// All arrivals in order. Virtual machines from before the start that are still present arrive at the start.
     fn arrivals(&self, seed: u64) -> Vec<Arrival> {
-        let (mut chance, mut sample) = (Chance::new(seed), Chance::new(!seed));
+        let (mut chance, mut sample) = (Rng::new(seed), Rng::new(!seed));
         let draws = 0..DRAWS;
         let mib: u64 = draws.clone().map(|_| fleet::request(&mut sample, "x").memory_mib).sum();
         let hours: f64 = draws.map(|_| fleet::lifetime_hours(&mut sample)).sum();

@@ -11,7 +11,7 @@ use longma_lab::{
     Failure, Kind, Measure, Metrics, Parameter, Point, Rehearsal, Setting, Stop, Workload, digest,
 };
 use longma_placement::audit::intended_pins;
-use longma_placement::fleet::Chance;
+use longma_placement::fleet::Rng;
 use longma_placement::request::{CpuPolicy, MemoryPolicy};
 use longma_placement::{CpuSet, Host, Placement, Policy, Request, Scheduler};
 use std::collections::BTreeMap;
@@ -252,7 +252,7 @@ impl Setup {
             _ => String::new(),
         };
         let pins = intended_pins(&self.host, &[], &self.placement);
-        let mut chance = Chance::new(self.seed);
+        let mut chance = Rng::new(self.seed);
         let steps = (0..self.steps).map(|_| match self.binding {
             "exclusive" => pins.vcpus.iter().filter_map(|cpus| cpus.iter().next()).collect(),
             "range" => distinct(&mut chance, &pins.vcpus[0], self.vcpus),
@@ -263,13 +263,13 @@ impl Setup {
 
     /// Neither CPUs nor memory bound: memory is allocated where the threads first run.
     fn unbound(&self, draw: u64) -> Scene {
-        let mut chance = Chance::new(self.seed.wrapping_add(1 + draw).wrapping_mul(0x9e37_79b9));
+        let mut chance = Rng::new(self.seed.wrapping_add(1 + draw).wrapping_mul(0x9e37_79b9));
         let steps = (0..self.steps).map(|_| self.anywhere(&mut chance));
         Scene { numa: String::new(), steps: words(steps) }
     }
 
     /// Random cores of the host or of one node. No core is used twice, like a load-balancing scheduler with idle cores.
-    fn anywhere(&self, chance: &mut Chance) -> Vec<u32> {
+    fn anywhere(&self, chance: &mut Rng) -> Vec<u32> {
         let node = chance.below(self.host.nodes.len());
         let nodes = if self.together { &self.host.nodes[node..=node] } else { &self.host.nodes };
         let cpus: CpuSet = nodes.iter().flat_map(|n| n.cpus().iter().collect::<Vec<_>>()).collect();
@@ -278,7 +278,7 @@ impl Setup {
 }
 
 /// Draws `count` of `cpus` in random order. CPUs repeat only if there are fewer than `count`.
-fn distinct(chance: &mut Chance, cpus: &CpuSet, count: usize) -> Vec<u32> {
+fn distinct(chance: &mut Rng, cpus: &CpuSet, count: usize) -> Vec<u32> {
     let all: Vec<u32> = cpus.iter().collect();
     let mut left = Vec::new();
     (0..count)

@@ -4,7 +4,7 @@ use super::Office;
 use crate::desk::Desk;
 use crate::lost::SECOND_AGENT;
 use crate::wire::{AgentOrders, AgentReport};
-use longma_placement::hypervisor::Ending;
+use longma_placement::hypervisor::ShutdownDeadline;
 use longma_placement::store::StoreError;
 use longma_placement::{Host, Store};
 use std::sync::Arc;
@@ -51,7 +51,7 @@ impl Office for Local {
         Ok(self.runtime.block_on(self.desk.work(host, generation, wait)))
     }
 
-    fn ending(&self) -> &Ending {
+    fn ending(&self) -> &ShutdownDeadline {
         &self.desk.ending
     }
 }

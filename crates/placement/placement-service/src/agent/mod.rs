@@ -11,7 +11,7 @@ use crate::wire::{AgentOrders, AgentReport, Order, OrderDone};
 use local::Local;
 use longma_placement::audit::audit;
 use longma_placement::collect::{Counters, counters};
-use longma_placement::hypervisor::{Ending, domain_name};
+use longma_placement::hypervisor::{ShutdownDeadline, domain_name};
 use longma_placement::reconcile::{move_vm, reconcile};
 use longma_placement::store::{StoreError, Vm, VmId, VmQuery, VmState};
 use longma_placement::{CpuSet, Host, Hypervisor, Store, collect};
@@ -101,7 +101,7 @@ trait Office: Send + Sync {
     /// Sends a report and waits for work.
     fn report(&self, host: &str, report: AgentReport) -> Result<AgentOrders, StoreError>;
     /// The shutdown deadline.
-    fn ending(&self) -> &Ending;
+    fn ending(&self) -> &ShutdownDeadline;
 }
 
 /// An agent.
@@ -129,7 +129,7 @@ impl Agent {
         let log = desk.log.clone();
         let office = Arc::new(Local::new(desk, runtime, machine()));
         let AllInOne { description, mut hypervisor } = host;
-        hypervisor.heed(office.ending());
+        hypervisor.set_shutdown_deadline(office.ending());
         Self { office, description, hypervisor, log, cpu_seconds: BTreeMap::new() }
     }
 
@@ -143,7 +143,7 @@ impl Agent {
     ) -> Self {
         let client = if client.is_of_a_machine() { client } else { client.of_machine(&machine()) };
         let office = Arc::new(Remote::new(client, host, signalled(&log)));
-        hypervisor.heed(office.ending());
+        hypervisor.set_shutdown_deadline(office.ending());
         Self { office, description, hypervisor, log, cpu_seconds: BTreeMap::new() }
     }
 
@@ -160,7 +160,9 @@ impl Agent {
             return log(&format!("an agent cannot work: {error}"));
         }
         while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(Duration::from_millis(200)) {
-            if office.ending().is_over() && ended.recv_timeout(LAST_WORDS) == Err(RecvTimeoutError::Timeout) {
+            if office.ending().has_passed()
+                && ended.recv_timeout(LAST_WORDS) == Err(RecvTimeoutError::Timeout)
+            {
                 return log("an agent did not stop; the next start completes or undoes its unfinished work");
             }
         }
@@ -169,7 +171,7 @@ impl Agent {
     fn work(mut self) {
         let mut said = String::new();
         let mut round = None;
-        while !self.office.ending().has_begun() {
+        while !self.office.ending().is_set() {
             let Err(problem) = self.round(&mut round) else {
                 if !said.is_empty() {
                     (self.log)("the agent works again");
@@ -184,7 +186,7 @@ impl Agent {
             // Start over, because the service may have been recreated.
             round = None;
             let until = Instant::now() + WAIT;
-            while Instant::now() < until && !self.office.ending().has_begun() {
+            while Instant::now() < until && !self.office.ending().is_set() {
                 std::thread::sleep(Duration::from_millis(100));
             }
         }
@@ -348,8 +350,8 @@ fn machine() -> String {
 }
 
 /// A deadline that is set on SIGTERM or SIGINT.
-fn signalled(log: &Log) -> Ending {
-    let ending = Ending::default();
+fn signalled(log: &Log) -> ShutdownDeadline {
+    let ending = ShutdownDeadline::default();
     let (begun, log) = (ending.clone(), log.clone());
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();

@@ -94,7 +94,7 @@ pub(crate) async fn made(
     Asked(born): Asked<Born>,
 ) -> Result<Json<bool>, Refusal> {
     own_host(&desk, &caller, &host, &headers).await?;
-    Ok(Json(desk.with(move |d| d.store.has_made(vm, born.created_at)).await?))
+    Ok(Json(desk.with(move |d| d.store.has_created(vm, born.created_at)).await?))
 }
 
 /// Returns the database's identity, which domains record. A domain with another identity belongs to another service,
@@ -147,7 +147,7 @@ pub(crate) async fn change(
                 own(vm)?;
                 let there = d.store.vm(vm)?.placement;
                 let described = d.store.host(&host)?.host;
-                if let Some(what) = there.and_then(|there| target.unlike(&there, &described)) {
+                if let Some(what) = there.and_then(|there| target.mismatch(&there, &described)) {
                     return Err(StoreError::Conflict { host: host.clone(), what });
                 }
                 d.store.begin_move(vm, &target).map(Some)

@@ -304,7 +304,7 @@ pub(super) fn actual(xml: &Element) -> Result<Actual, String> {
         offline: offline(xml, count as u32),
         io_threads: io_thread_pins(xml)?,
         size_mib: xml.child("memory").map(|memory| bytes(&memory.text, memory).div_ceil(1 << 20)),
-        slowed: slowed(xml),
+        cpu_limits: cpu_limits(xml),
         ..Actual::default()
     })
 }
@@ -339,7 +339,7 @@ pub(super) fn usual_shares() -> i64 {
 }
 
 /// CPU limits of a domain. Longma sets none. A period without a quota has no effect.
-pub(super) fn slowed(xml: &Element) -> BTreeMap<String, i64> {
+pub(super) fn cpu_limits(xml: &Element) -> BTreeMap<String, i64> {
     let tune = xml.child("cputune").into_iter().flat_map(|tune| &tune.children);
     let bounds = tune.filter_map(|bound| Some((bound.name.clone(), bound.text.trim().parse().ok()?)));
     bounds
@@ -416,7 +416,7 @@ mod tests {
         let text = write(&domain(exclusive(2, 1)), Virtualization::Kvm, None).unwrap();
         let with = |bounds: &str| {
             let xml = tree::parse(&text.replace("</cputune>", &format!("{bounds}</cputune>"))).unwrap();
-            actual(&xml).unwrap().slowed.into_iter().collect::<Vec<_>>()
+            actual(&xml).unwrap().cpu_limits.into_iter().collect::<Vec<_>>()
         };
         assert_eq!(with(""), []);
         let free = format!("<shares>{}</shares><period>100000</period><quota>-1</quota>", usual_shares());

@@ -152,8 +152,9 @@ fn advise(look: &mut Look, host: &Host) {
 /// # Errors
 /// If libvirt does not answer or the host cannot be read.
 pub fn look(uri: &str, root: &Path, interval: Duration) -> Result<Vec<Look>, HypervisorError> {
-    let listed = Virsh::new(uri).run(&["list", "--name"]).map_err(|f| HypervisorError::Away(f.text()))?;
-    let host = collect(root, "this").map_err(|e| HypervisorError::Away(e.to_string()))?;
+    let listed =
+        Virsh::new(uri).run(&["list", "--name"]).map_err(|f| HypervisorError::Unreachable(f.text()))?;
+    let host = collect(root, "this").map_err(|e| HypervisorError::Unreachable(e.to_string()))?;
     let running: Vec<(String, u32)> = listed
         .split('\n')
         .filter(|l| !l.is_empty())

@@ -13,7 +13,7 @@ mod virsh;
 
 pub use look::{Look, look};
 
-use longma_placement::hypervisor::{Actual, Domain, Ending, HypervisorError, Listed};
+use longma_placement::hypervisor::{Actual, Domain, HypervisorError, Listed, ShutdownDeadline};
 use longma_placement::placement::Share;
 use longma_placement::request::Boot;
 use longma_placement::{CpuSet, Hypervisor};
@@ -70,7 +70,7 @@ impl Libvirt {
     /// If virsh is not installed or libvirt does not answer.
     pub fn connect(uri: &str, virtualization: Virtualization) -> Result<Self, HypervisorError> {
         let virsh = Virsh::new(uri);
-        virsh.run(&["version", "--daemon"]).map_err(|fault| HypervisorError::Away(fault.text()))?;
+        virsh.run(&["version", "--daemon"]).map_err(|fault| HypervisorError::Unreachable(fault.text()))?;
         Ok(Self { virsh, virtualization, uncounted: BTreeMap::new() })
     }
 
@@ -221,8 +221,8 @@ fn never(_: &Fault) -> bool {
 }
 
 impl Hypervisor for Libvirt {
-    fn heed(&mut self, ending: &Ending) {
-        self.virsh.heed(ending);
+    fn set_shutdown_deadline(&mut self, ending: &ShutdownDeadline) {
+        self.virsh.set_shutdown_deadline(ending);
     }
 
     fn list(&mut self) -> Result<Vec<Listed>, HypervisorError> {
@@ -318,9 +318,9 @@ impl Hypervisor for Libvirt {
         self.define(domain)
     }
 
-    fn unslow(&mut self, name: &str) -> Result<(), HypervisorError> {
-        let slowed = self.xml(name)?.map(|xml| domain::slowed(&xml)).unwrap_or_default();
-        for bound in slowed.keys() {
+    fn remove_cpu_limits(&mut self, name: &str) -> Result<(), HypervisorError> {
+        let cpu_limits = self.xml(name)?.map(|xml| domain::cpu_limits(&xml)).unwrap_or_default();
+        for bound in cpu_limits.keys() {
             let free = match &**bound {
                 "shares" => format!("cpu_shares={}", domain::usual_shares()),
                 "quota" => "vcpu_quota=-1".into(),

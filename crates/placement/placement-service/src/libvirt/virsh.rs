@@ -2,7 +2,7 @@
 //!
 //! Source: virsh(1).
 
-use longma_placement::hypervisor::{Ending, HypervisorError};
+use longma_placement::hypervisor::{HypervisorError, ShutdownDeadline};
 use rustix::process::{Pid, Signal};
 use std::io::{Read, Write};
 use std::os::unix::process::CommandExt;
@@ -18,7 +18,7 @@ const LONGEST: u64 = 16 << 20;
 #[derive(Clone, Debug)]
 pub(super) struct Virsh {
     uri: String,
-    ending: Ending,
+    ending: ShutdownDeadline,
 }
 
 /// Why a call failed.
@@ -53,7 +53,7 @@ impl Fault {
         self.says(&["domain is not running"])
     }
 
-    /// Converts to the trait's error: `Away` if libvirt is unreachable, otherwise `Refused`.
+    /// Converts to the trait's error: `Unreachable` if libvirt is unreachable, otherwise `Refused`.
     pub fn error(self, what: &str) -> HypervisorError {
         let away = [
             "failed to connect",
@@ -63,7 +63,7 @@ impl Fault {
             "End of file while reading",
         ];
         if self.says(&away) || matches!(self, Self::Gone(_)) {
-            return HypervisorError::Away(self.text());
+            return HypervisorError::Unreachable(self.text());
         }
         HypervisorError::Refused { what: what.into(), why: self.text() }
     }
@@ -71,11 +71,11 @@ impl Fault {
 
 impl Virsh {
     pub fn new(uri: &str) -> Self {
-        Self { uri: uri.into(), ending: Ending::default() }
+        Self { uri: uri.into(), ending: ShutdownDeadline::default() }
     }
 
     /// Children that run past this deadline are killed, and none are started after it.
-    pub fn heed(&mut self, ending: &Ending) {
+    pub fn set_shutdown_deadline(&mut self, ending: &ShutdownDeadline) {
         self.ending = ending.clone();
     }
 
@@ -93,7 +93,7 @@ impl Virsh {
         // In its own process group, so that it can be killed together with its children.
         command.process_group(0);
         let gone = |why: String| Fault::Gone(format!("virsh: {why}"));
-        if self.ending.is_over() {
+        if self.ending.has_passed() {
             return Err(gone(format!("{} was not run because the service is stopping", words[0])));
         }
         let mut child = command.spawn().map_err(|e| gone(e.to_string()))?;
@@ -108,7 +108,7 @@ impl Virsh {
         };
         drop(writer.map(std::thread::JoinHandle::join));
         match ended.map_err(|e| gone(e.to_string()))? {
-            None if self.ending.is_over() => Err(gone(format!("{} did not finish in time", words[0]))),
+            None if self.ending.has_passed() => Err(gone(format!("{} did not finish in time", words[0]))),
             None => Err(gone(format!("{} did not finish within {} s", words[0], patience.as_secs()))),
             Some(status) if status.success() => {
                 String::from_utf8(out).map_err(|_| gone("its output is not text".into()))
@@ -138,14 +138,18 @@ fn read(from: Option<impl Read + Send + 'static>) -> std::thread::JoinHandle<Vec
 }
 
 /// Waits for a child. Returns `None` if it was killed at the time limit.
-fn wait(child: &mut Child, patience: Duration, ending: &Ending) -> std::io::Result<Option<ExitStatus>> {
+fn wait(
+    child: &mut Child,
+    patience: Duration,
+    ending: &ShutdownDeadline,
+) -> std::io::Result<Option<ExitStatus>> {
     let until = Instant::now() + patience;
     let mut pause = Duration::from_millis(1);
     loop {
         if let Some(status) = child.try_wait()? {
             return Ok(Some(status));
         }
-        if Instant::now() > until || ending.is_over() {
+        if Instant::now() > until || ending.has_passed() {
             // Its children may still hold the output pipe open.
             let _ = rustix::process::kill_process_group(Pid::from_child(child), Signal::KILL);
             child.kill()?;
@@ -165,7 +169,7 @@ mod tests {
     fn a_child_that_hangs_is_killed() {
         let mut child = Command::new("sleep").arg("100").spawn().unwrap();
         let began = Instant::now();
-        assert_eq!(wait(&mut child, Duration::from_millis(50), &Ending::default()).unwrap(), None);
+        assert_eq!(wait(&mut child, Duration::from_millis(50), &ShutdownDeadline::default()).unwrap(), None);
         assert!(began.elapsed() < Duration::from_secs(20));
     }
 
@@ -175,13 +179,13 @@ mod tests {
         command.args(["-c", "sleep 100; true"]).process_group(0).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let output = read(child.stdout.take());
-        let (began, ending) = (Instant::now(), Ending::default());
+        let (began, ending) = (Instant::now(), ShutdownDeadline::default());
         ending.begin(Duration::from_millis(50));
         assert_eq!(wait(&mut child, PATIENCE, &ending).unwrap(), None);
         assert_eq!(output.join().unwrap(), b"");
         assert!(began.elapsed() < Duration::from_secs(20));
         let mut virsh = Virsh::new("test:///default");
-        virsh.heed(&ending);
+        virsh.set_shutdown_deadline(&ending);
         let said = virsh.run(&["version"]).unwrap_err();
         assert!(said.text().contains("was not run"), "{said:?}");
     }
@@ -192,7 +196,7 @@ mod tests {
         assert!(said("failed to get domain 'x'").no_domain());
         assert!(matches!(
             said("failed to connect to the hypervisor").error("list"),
-            HypervisorError::Away(_)
+            HypervisorError::Unreachable(_)
         ));
         assert!(matches!(said("internal error: no").error("list"), HypervisorError::Refused { .. }));
         assert!(said("Requested operation is not valid: domain is not running").is_not_running());

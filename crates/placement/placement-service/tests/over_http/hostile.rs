@@ -11,9 +11,9 @@ use serde_json::{Map, Value, json};
 const BODIES: usize = 60;
 
 /// SplitMix64, so that every run uses the same bodies.
-struct Chance(u64);
+struct Rng(u64);
 
-impl Chance {
+impl Rng {
     fn below(&mut self, end: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -23,7 +23,7 @@ impl Chance {
 }
 
 /// Generates a value that matches a schema, with small numbers and short texts.
-fn described(document: &Value, schema: &Value, chance: &mut Chance, depth: usize) -> Value {
+fn described(document: &Value, schema: &Value, chance: &mut Rng, depth: usize) -> Value {
     if let Some(name) = schema["$ref"].as_str() {
         let at = name.trim_start_matches('#');
         return described(document, document.pointer(at).unwrap(), chance, depth + 1);
@@ -72,7 +72,7 @@ fn described(document: &Value, schema: &Value, chance: &mut Chance, depth: usize
 }
 
 /// An extreme or malformed value.
-fn hostile(chance: &mut Chance) -> Value {
+fn hostile(chance: &mut Rng) -> Value {
     let nested = (0..100).fold(json!(1), |inner, _| json!([inner]));
     let all = [
         Value::Null,
@@ -100,7 +100,7 @@ fn hostile(chance: &mut Chance) -> Value {
 }
 
 /// Puts a hostile value in one place, removes a key, or adds one.
-fn spoil(value: &mut Value, chance: &mut Chance) {
+fn spoil(value: &mut Value, chance: &mut Rng) {
     let deeper = chance.below(4) > 0;
     match value {
         Value::Object(object) if !object.is_empty() => {
@@ -125,7 +125,7 @@ fn no_body_that_is_json_brings_an_error_of_the_services_own_or_ends_it() {
     let service = service();
     let agent = service.token("g", "agent", Some("h2"));
     let document = serde_json::to_value(openapi()).unwrap();
-    let mut chance = Chance(16);
+    let mut chance = Rng(16);
     let (mut tried, mut refused) = (0, 0);
     for (path, operations) in document["paths"].as_object().unwrap() {
         for (method, operation) in operations.as_object().unwrap() {

@@ -24,7 +24,7 @@ pub(crate) fn assign(
         let own = if demand.cpu == CpuPolicy::Exclusive {
             own_cpus(host, node, demand, &cell)?
         } else {
-            Own::default()
+            DedicatedCpus::default()
         };
         emulator_cpu = emulator_cpu.or(own.emulator);
         let id = shape.nodes[node].id;
@@ -123,17 +123,17 @@ fn spread(host: &HostState, demand: &Demand, nodes: &[u8]) -> (Vec<Vec<Share>>, 
 }
 
 #[derive(Default)]
-struct Own {
+struct DedicatedCpus {
     cpus: Vec<u32>,
     idle: Vec<u32>,
     emulator: Option<u32>,
 }
 
 /// Chooses dedicated CPUs on one node: whole cores first, the remainder from cores that are already partly in use.
-fn own_cpus(host: &HostState, node: usize, demand: &Demand, cell: &CellDemand) -> Option<Own> {
+fn own_cpus(host: &HostState, node: usize, demand: &Demand, cell: &CellDemand) -> Option<DedicatedCpus> {
     let shape = &host.shape.nodes[node];
     let mut taken: Bits = host.nodes[node].taken;
-    let mut own = Own::default();
+    let mut own = DedicatedCpus::default();
     let mut whole = shape.cores.iter().filter(|c| host.nodes[node].taken.none_of(c.0.into(), c.1.into()));
     let mut wanted = cell.vcpus as usize;
     while wanted > 0 && demand.smt != SmtPolicy::Avoid {

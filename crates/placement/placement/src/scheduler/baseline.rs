@@ -64,7 +64,7 @@ pub(super) struct Fitting {
 }
 
 /// Maximum number of cached demands. When it is exceeded, the cache is cleared.
-const MOST_KNOWN: usize = 2048;
+const MAX_CACHED_DEMANDS: usize = 2048;
 
 impl Fitting {
     /// Marks a host as changed or new.
@@ -82,7 +82,7 @@ impl Fitting {
     }
 
     fn known(&mut self, demand: &Demand) -> &mut Known {
-        if self.known.len() >= MOST_KNOWN && !self.known.contains_key(demand) {
+        if self.known.len() >= MAX_CACHED_DEMANDS && !self.known.contains_key(demand) {
             self.known.clear();
         }
         let (words, hosts) = (self.old.0.len(), self.free.len());
@@ -144,9 +144,9 @@ fn extreme(free: impl Iterator<Item = (f32, f32)> + Clone, most_left: bool) -> O
 }
 
 impl Scheduler {
-    pub(super) fn find_as_others_do(&mut self, request: &Request, demand: &Demand) -> Option<Placement> {
+    pub(super) fn find_baseline(&mut self, request: &Request, demand: &Demand) -> Option<Placement> {
         if !GroupRules::of(&self.inventory, request).is_empty() {
-            return self.scan_as_others_do(request, demand);
+            return self.scan_baseline(request, demand);
         }
         let Self { inventory, policy, fitting, .. } = self;
         let percent = policy.overcommit_percent;
@@ -164,7 +164,7 @@ impl Scheduler {
     }
 
     /// Makes the same choice by a full scan. Used for requests with groups, and as a reference in tests.
-    pub(super) fn scan_as_others_do(&self, request: &Request, demand: &Demand) -> Option<Placement> {
+    pub(super) fn scan_baseline(&self, request: &Request, demand: &Demand) -> Option<Placement> {
         let rules = self.rules();
         let groups = GroupRules::of(&self.inventory, request);
         let mut fitting: Vec<(usize, Fit)> = Vec::new();

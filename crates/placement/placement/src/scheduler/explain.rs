@@ -4,7 +4,7 @@
 use super::Scheduler;
 use super::demand::Demand;
 use super::filter::{Candidate, HOST_FILTERS, NODE_FILTERS, Shortage};
-use super::fit::{Together, fit, not_together};
+use super::fit::{JointShortage, fit, joint_shortage};
 use super::groups::GroupRules;
 use super::weigh::{HOST_WEIGHERS, NODE_WEIGHERS};
 use crate::request::{Invalid, Request};
@@ -170,11 +170,11 @@ impl Scheduler {
             host.shape.nodes.iter().zip(&*host.nodes).enumerate().map(node).collect();
         let fit = fit(&self.rules(), host, demand, mask);
         if fit.is_none() && refused.is_empty() {
-            refused.extend(not_together(&self.rules(), host, demand, mask).map(|what| match what {
-                Together::Nodes(shortage) => {
+            refused.extend(joint_shortage(&self.rules(), host, demand, mask).map(|what| match what {
+                JointShortage::Nodes(shortage) => {
                     refusal("nodes", "nodes with room for one virtual node each", shortage)
                 }
-                Together::Memory(shortage) => {
+                JointShortage::Memory(shortage) => {
                     refusal("memory", "MiB free for all its virtual nodes together", shortage)
                 }
             }));

@@ -237,7 +237,7 @@ fn several(
 }
 
 /// Why the virtual nodes do not fit together although each passes the filters on some node.
-pub(crate) enum Together {
+pub(crate) enum JointShortage {
     /// Too few distinct nodes.
     Nodes(Shortage),
     /// Too little memory in MiB, for the set of nodes that has the most.
@@ -246,12 +246,12 @@ pub(crate) enum Together {
 
 /// Returns why several virtual nodes do not fit on a host together; `None` if they fit, or if a filter already gives
 /// the reason.
-pub(crate) fn not_together(
+pub(crate) fn joint_shortage(
     rules: &Rules<'_>,
     host: &HostState,
     demand: &Demand,
     mask: u64,
-) -> Option<Together> {
+) -> Option<JointShortage> {
     let first = suitable(rules, host, demand, &demand.cell(0), mask);
     if first.mask == 0 {
         return None;
@@ -260,7 +260,7 @@ pub(crate) fn not_together(
     // A node that fits one virtual node fits all later ones.
     let nodes = |at: usize| Shortage::unless(at as u64 + 1, each.of(at).mask.count_ones().into());
     if let Some(shortage) = (0..each.cells).find_map(nodes) {
-        return Some(Together::Nodes(shortage));
+        return Some(JointShortage::Nodes(shortage));
     }
     let mut missing = demand.mib;
     each.sets(host, &mut |set| {
@@ -269,7 +269,7 @@ pub(crate) fn not_together(
         }
         false
     });
-    Shortage::unless(demand.mib, demand.mib - missing).map(Together::Memory)
+    Shortage::unless(demand.mib, demand.mib - missing).map(JointShortage::Memory)
 }
 
 /// 1 if all pairs of nodes are at the local distance, and less the farther apart they are.

@@ -23,7 +23,7 @@ impl<'a> GroupRules<'a> {
 
     /// Rules for a virtual machine that stays on its host: its own placements `own` do not count as another member, and
     /// rules by host are dropped.
-    pub fn besides<'b>(
+    pub fn for_resident<'b>(
         inventory: &'a Inventory,
         request: &Request,
         own: impl IntoIterator<Item = &'b Placement>,

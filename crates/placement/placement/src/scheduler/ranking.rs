@@ -10,14 +10,14 @@ use super::fit::MAX_SCORE;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 
-const NOT_IN: u16 = u16::MAX;
+const UNRANKED: u16 = u16::MAX;
 const BUCKETS: usize = MAX_SCORE as usize + 1;
 /// Number of most recently changed hosts that every decision reevaluates.
-const MOST_RECENT: usize = 32;
+const MAX_RECENT: usize = 32;
 /// Maximum number of outdated hosts that one decision reevaluates.
-const MOST_STALE: u32 = 64;
+const MAX_STALE: u32 = 64;
 /// Number of fitting hosts to find before choosing the best of them, if none of the known ones fits any more.
-const SOME: usize = 16;
+const ENOUGH_FITTING: usize = 16;
 
 /// Hosts in buckets by score.
 #[derive(Clone, Debug)]
@@ -49,7 +49,7 @@ impl Ranking {
     }
 
     fn resize(&mut self, hosts: usize) {
-        self.bucket.resize(hosts, NOT_IN);
+        self.bucket.resize(hosts, UNRANKED);
         self.place.resize(hosts, 0);
         self.seen.resize(hosts, 0);
     }
@@ -57,11 +57,11 @@ impl Ranking {
     /// Moves `host` to the bucket of `score`, or removes it.
     fn put(&mut self, host: u32, score: Option<u16>) {
         let at = host as usize;
-        let (old, new) = (self.bucket[at], score.unwrap_or(NOT_IN));
+        let (old, new) = (self.bucket[at], score.unwrap_or(UNRANKED));
         if old == new {
             return;
         }
-        if old != NOT_IN {
+        if old != UNRANKED {
             let bucket = &mut self.buckets[usize::from(old)];
             let place = self.place[at] as usize;
             bucket.swap_remove(place);
@@ -73,7 +73,7 @@ impl Ranking {
             }
         }
         self.bucket[at] = new;
-        if new != NOT_IN {
+        if new != UNRANKED {
             let bucket = &mut self.buckets[usize::from(new)];
             self.place[at] = bucket.len() as u32;
             bucket.push(host);
@@ -108,7 +108,7 @@ impl Ranking {
                         let new = score(at);
                         self.put(host, new);
                         self.seen[at] = changes[at];
-                        let better = new.is_some_and(|n| usize::from(n) > bucket || stale > MOST_STALE);
+                        let better = new.is_some_and(|n| usize::from(n) > bucket || stale > MAX_STALE);
                         if better && let Some(found) = accept(host) {
                             return Some(found);
                         }
@@ -128,7 +128,13 @@ impl Ranking {
     }
 
     /// Reevaluates changed hosts, from a random one on, until `enough` of them fit.
-    fn settle(&mut self, random: u64, enough: usize, changes: &[u64], score: &impl Fn(usize) -> Option<u16>) {
+    fn reevaluate(
+        &mut self,
+        random: u64,
+        enough: usize,
+        changes: &[u64],
+        score: &impl Fn(usize) -> Option<u16>,
+    ) {
         let start = random as usize % changes.len().max(1);
         let mut found = 0;
         for at in (start..changes.len()).chain(0..start) {
@@ -179,7 +185,7 @@ impl Rankings {
         }
         self.count += 1;
         self.changes[host] = self.count;
-        if self.log.len() == MOST_RECENT {
+        if self.log.len() == MAX_RECENT {
             self.log.pop_front();
         }
         self.log.push_back(host as u32);
@@ -198,7 +204,7 @@ impl Rankings {
         ranking.resize(self.changes.len());
         if ranking.is_new {
             ranking.is_new = false;
-            ranking.settle(0, usize::MAX, &self.changes, score);
+            ranking.reevaluate(0, usize::MAX, &self.changes, score);
         }
         (ranking, &self.changes)
     }
@@ -224,9 +230,9 @@ impl Rankings {
         let mut found = ranking.pick(random, changes, &score, &mut accept);
         // If none of the known hosts fits any more, find a few that do and take the best. Search all hosts as a last
         // resort.
-        for enough in [SOME, usize::MAX] {
+        for enough in [ENOUGH_FITTING, usize::MAX] {
             if found.is_none() {
-                ranking.settle(random, enough, changes, &score);
+                ranking.reevaluate(random, enough, changes, &score);
                 found = ranking.pick(random, changes, &score, &mut accept);
             }
         }
@@ -235,7 +241,7 @@ impl Rankings {
     }
 
     /// Like [`Rankings::pick`], but considers only hosts already known to fit.
-    pub fn glance<T>(
+    pub fn pick_known<T>(
         &mut self,
         demand: &Demand,
         random: u64,
@@ -250,7 +256,7 @@ impl Rankings {
     #[cfg(test)]
     pub fn scores(&mut self, demand: &Demand, score: impl Fn(usize) -> Option<u16>) -> Vec<Option<u16>> {
         let (ranking, changes) = self.ranking(demand, &score);
-        ranking.settle(0, usize::MAX, changes, &score);
-        ranking.bucket.iter().map(|b| (*b != NOT_IN).then_some(*b)).collect()
+        ranking.reevaluate(0, usize::MAX, changes, &score);
+        ranking.bucket.iter().map(|b| (*b != UNRANKED).then_some(*b)).collect()
     }
 }

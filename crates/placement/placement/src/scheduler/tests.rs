@@ -451,7 +451,7 @@ fn run_as_others(steps: &[Step], hosts: &[Host], strategy: super::Strategy) {
                 let demands = Demand::of(request);
                 // An invalid request, such as one with a fraction of a huge page, has no placement.
                 let plain = (request.check().is_ok())
-                    .then(|| demands.iter().find_map(|demand| scheduler.scan_as_others_do(request, demand)))
+                    .then(|| demands.iter().find_map(|demand| scheduler.scan_baseline(request, demand)))
                     .flatten();
                 let chosen = scheduler.decide(request).ok();
                 assert_eq!(chosen, plain, "{strategy:?}: {request:?}");

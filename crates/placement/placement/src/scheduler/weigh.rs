@@ -83,14 +83,14 @@ pub(crate) const NODE_WEIGHERS: [&dyn NodeWeigher; 6] = [
 pub(crate) const HOST_WEIGHERS: [&dyn HostWeigher; 1] = [&host_in_use::HostInUse];
 
 /// CPUs (scaled by the overcommit ratio) and MiB that the node would have left, and its totals.
-struct Left {
+struct Remainder {
     cpus: f32,
     all_cpus: f32,
     mib: f32,
     all_mib: f32,
 }
 
-impl Left {
+impl Remainder {
     fn of(c: &Candidate<'_>) -> Self {
         let exclusive = c.demand.exclusive(c.cell, c.shape.threads);
         let percent = c.overcommit_percent.max(1);

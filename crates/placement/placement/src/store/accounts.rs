@@ -1,6 +1,6 @@
 //! Tokens, quotas, and the tenants' usage that quotas are checked against. The service defines the roles.
 
-use super::sql::{Answer, Asked, Database, Row, values};
+use super::sql::{Answer, Database, Query, Row, values};
 use super::tables::{Result, now};
 use super::{Quota, StoreError, TenantUse, Token};
 use crate::request::Request;
@@ -47,12 +47,12 @@ pub(super) fn tenants(db: &dyn Database) -> Result<Vec<TenantUse>> {
 }
 
 /// Adds a virtual machine to its tenant's usage. [`within_quota`] evaluates the answer.
-pub(super) fn charging(request: &Request) -> Asked<'static> {
+pub(super) fn charging(request: &Request) -> Query<'static> {
     let sql = "INSERT INTO tenants (tenant, vms, vcpus, memory_mib) VALUES (?1, 1, ?2, ?3)
         ON CONFLICT (tenant) DO UPDATE SET vms = tenants.vms + 1, vcpus = tenants.vcpus + excluded.vcpus,
             memory_mib = tenants.memory_mib + excluded.memory_mib
         RETURNING most_vms, vms, most_vcpus, vcpus, most_memory_mib, memory_mib";
-    Asked::new(sql, values![&request.tenant, request.vcpus, request.memory_mib as i64])
+    Query::new(sql, values![&request.tenant, request.vcpus, request.memory_mib as i64])
 }
 
 /// Checks that a tenant's new usage is within its quota.

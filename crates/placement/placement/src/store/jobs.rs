@@ -4,18 +4,18 @@
 
 use super::StoreError;
 use super::pending::Pending;
-use super::sql::{Database, Open};
+use super::sql::{Database, OpenTransaction};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Maximum number of changes in a commit. More would delay the answer to the first one.
-const MOST: usize = 256;
+const MAX_BATCH: usize = 256;
 /// Maximum age of a transaction that further changes may join. Other processes wait for it too.
-const LONGEST: Duration = Duration::from_millis(10);
+const MAX_BATCH_AGE: Duration = Duration::from_millis(10);
 /// How long to retry a transaction that fails because of concurrent ones.
-const TRYING: Duration = Duration::from_secs(3);
+const RETRY_TIMEOUT: Duration = Duration::from_secs(3);
 /// Pause before the first retry; it doubles with each further one.
 const FIRST_PAUSE: Duration = Duration::from_millis(2);
 
@@ -28,13 +28,13 @@ trait Job: Send {
     fn deliver(self: Box<Self>, failure: Option<&StoreError>);
 }
 
-struct Asked<T, F> {
+struct QueuedChange<T, F> {
     change: F,
     answer: Sender<Result<T, StoreError>>,
     result: Option<Result<T, StoreError>>,
 }
 
-impl<T: Send, F: Send + FnMut(&dyn Database) -> Result<T, StoreError>> Job for Asked<T, F> {
+impl<T: Send, F: Send + FnMut(&dyn Database) -> Result<T, StoreError>> Job for QueuedChange<T, F> {
     fn run(&mut self, db: Result<&dyn Database, StoreError>) -> Result<(), StoreError> {
         let result = db.and_then(&mut self.change);
         let error = result.as_ref().err().cloned();
@@ -50,11 +50,11 @@ impl<T: Send, F: Send + FnMut(&dyn Database) -> Result<T, StoreError>> Job for A
 }
 
 /// The write connection.
-pub(super) type Writing = Box<dyn Database + Send>;
+pub(super) type WriteConnection = Box<dyn Database + Send>;
 
 /// Owns the write connection and the thread that runs queued changes.
 pub(super) struct Writer {
-    connection: Arc<Mutex<Writing>>,
+    connection: Arc<Mutex<WriteConnection>>,
     /// Number of queued changes.
     queued: Arc<AtomicUsize>,
     jobs: Option<Sender<Box<dyn Job>>>,
@@ -62,7 +62,7 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    pub fn start(connection: Writing) -> Result<Self, StoreError> {
+    pub fn start(connection: WriteConnection) -> Result<Self, StoreError> {
         let (sender, receiver) = mpsc::channel::<Box<dyn Job>>();
         let connection = Arc::new(Mutex::new(connection));
         let queued = Arc::new(AtomicUsize::new(0));
@@ -85,7 +85,7 @@ impl Writer {
         }
         let Ok(connection) = self.connection.try_lock() else { return self.submit(change).wait() };
         let (job, pending) = job(change);
-        carry_out(&**connection, job, None);
+        run_batch(&**connection, job, None);
         drop(connection);
         pending.wait()
     }
@@ -110,7 +110,7 @@ fn job<T: Send + 'static>(
     change: impl FnMut(&dyn Database) -> Result<T, StoreError> + Send + 'static,
 ) -> (Box<dyn Job>, Pending<T>) {
     let (answer, pending) = Pending::awaited();
-    (Box::new(Asked { change, answer, result: None }), pending)
+    (Box::new(QueuedChange { change, answer, result: None }), pending)
 }
 
 impl Drop for Writer {
@@ -137,23 +137,23 @@ impl Queue {
     }
 }
 
-fn write(connection: &Mutex<Writing>, jobs: &Queue) {
+fn write(connection: &Mutex<WriteConnection>, jobs: &Queue) {
     while let Ok(first) = jobs.jobs.recv() {
         jobs.queued.fetch_sub(1, Ordering::AcqRel);
         // Safe after a panic: the transaction of the job that panicked was rolled back when it was dropped.
         let connection = connection.lock().unwrap_or_else(PoisonError::into_inner);
-        carry_out(&**connection, first, Some(jobs));
+        run_batch(&**connection, first, Some(jobs));
     }
 }
 
 /// Runs a job, and those queued behind it, in one transaction and sends their answers. A transaction that fails because
 /// of concurrent ones is restarted until that takes too long.
-fn carry_out(db: &dyn Database, first: Box<dyn Job>, jobs: Option<&Queue>) {
+fn run_batch(db: &dyn Database, first: Box<dyn Job>, jobs: Option<&Queue>) {
     let (begun, mut pause) = (Instant::now(), FIRST_PAUSE);
     let mut batch = vec![first];
     let failure = loop {
         match run(db, &mut batch, jobs) {
-            Err(StoreError::Busy(_)) if begun.elapsed() + pause < TRYING => {
+            Err(StoreError::Busy(_)) if begun.elapsed() + pause < RETRY_TIMEOUT => {
                 std::thread::sleep(pause);
                 pause *= 2;
             }
@@ -180,7 +180,7 @@ fn run(db: &dyn Database, batch: &mut Vec<Box<dyn Job>>, jobs: Option<&Queue>) -
         batch.iter_mut().for_each(|job| drop(job.run(Err(failure.clone()))));
         return Err(failure);
     }
-    let transaction = Open::begun(db);
+    let transaction = OpenTransaction::begun(db);
     let (begun, mut at) = (Instant::now(), 0);
     while at < batch.len() {
         db.run("SAVEPOINT job", &[])?;
@@ -193,7 +193,7 @@ fn run(db: &dyn Database, batch: &mut Vec<Box<dyn Job>>, jobs: Option<&Queue>) -
         }
         db.run("RELEASE SAVEPOINT job", &[])?;
         at += 1;
-        let more = jobs.filter(|_| at == batch.len() && at < MOST && begun.elapsed() < LONGEST);
+        let more = jobs.filter(|_| at == batch.len() && at < MAX_BATCH && begun.elapsed() < MAX_BATCH_AGE);
         batch.extend(more.and_then(Queue::next));
     }
     Ok(transaction.commit()?)

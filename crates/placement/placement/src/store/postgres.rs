@@ -7,7 +7,7 @@
 mod session;
 
 use self::session::Session;
-use super::sql::{Answer, Asked, Database, Failure, Kind, Row, Value};
+use super::sql::{Answer, Database, Failure, Kind, Query, Row, Value};
 use super::sql_store::SqlStore;
 use super::tables::Result;
 use super::{StoreError, schema};
@@ -18,11 +18,11 @@ use tokio_postgres::Config;
 use tokio_postgres::error::Severity;
 
 /// "Lpla": the advisory lock of write transactions. One per database, whatever the schema.
-const LOCK: i64 = 0x4c70_6c61;
+const WRITE_LOCK_ID: i64 = 0x4c70_6c61;
 /// Timeout for connecting to the server and for sending data.
-const PATIENCE: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long to wait before reconnecting to a server that was unreachable.
-const AGAIN: Duration = Duration::from_millis(500);
+const RECONNECT_DELAY: Duration = Duration::from_millis(500);
 
 impl SqlStore {
     /// Connects to a PostgreSQL database by its URL (`postgresql://user:password@host/database`) or key-value string.
@@ -36,8 +36,11 @@ impl SqlStore {
     pub fn connect(url: &str) -> Result<Self> {
         let mut config: Config = url
             .parse()
-            .map_err(|error| StoreError::Database(format!("the database's URL: {}", told(&error))))?;
-        config.application_name("longma placement").connect_timeout(PATIENCE).tcp_user_timeout(PATIENCE);
+            .map_err(|error| StoreError::Database(format!("the database's URL: {}", with_causes(&error))))?;
+        config
+            .application_name("longma placement")
+            .connect_timeout(CONNECT_TIMEOUT)
+            .tcp_user_timeout(CONNECT_TIMEOUT);
         let writer = Postgres::new(config.clone())?;
         let kept = writer.row("SHOW fsync", &[])?.map_or(Ok(String::new()), |row| row.get(0))?;
         if kept != "on" {
@@ -56,14 +59,14 @@ struct Postgres {
     session: RefCell<Option<Session>>,
     in_transaction: Cell<bool>,
     /// Savepoint statements to be sent together with the next statement. Their answers carry no information.
-    unsaid: RefCell<String>,
+    deferred: RefCell<String>,
     /// When the server was last unreachable, and the error.
     refused: RefCell<Option<(Instant, Failure)>>,
 }
 
-fn told(error: &dyn Error) -> String {
+fn with_causes(error: &dyn Error) -> String {
     match error.source() {
-        Some(cause) => format!("{error}: {}", told(cause)),
+        Some(cause) => format!("{error}: {}", with_causes(cause)),
         None => error.to_string(),
     }
 }
@@ -77,23 +80,24 @@ impl From<tokio_postgres::Error> for Failure {
                     "40001" | "40P01" | "55P03" => Kind::Busy,
                     "53100" => Kind::Full,
                     // Shutting down or starting up, too many connections, connection lost.
-                    "57P01" | "57P02" | "57P03" | "53300" => Kind::Away,
-                    code if code.starts_with("08") => Kind::Away,
+                    "57P01" | "57P02" | "57P03" | "53300" => Kind::Unreachable,
+                    code if code.starts_with("08") => Kind::Unreachable,
                     // Class 23: integrity constraint violations.
                     code if code.starts_with("23") => Kind::Constraint,
                     _ => Kind::Other,
                 };
                 Failure { kind, text: format!("{} ({})", said.message(), said.code().code()) }
             }
-            None => {
-                Failure { kind: if is_away(&error) { Kind::Away } else { Kind::Other }, text: told(&error) }
-            }
+            None => Failure {
+                kind: if is_unreachable(&error) { Kind::Unreachable } else { Kind::Other },
+                text: with_causes(&error),
+            },
         }
     }
 }
 
 /// Returns whether an error that did not come from the server means that it is unreachable.
-fn is_away(error: &tokio_postgres::Error) -> bool {
+fn is_unreachable(error: &tokio_postgres::Error) -> bool {
     let mut cause = error.source();
     while let Some(error) = cause {
         if error.is::<std::io::Error>() {
@@ -113,8 +117,8 @@ fn ends_session(error: &tokio_postgres::Error) -> bool {
 impl Postgres {
     fn new(config: Config) -> std::result::Result<Self, Failure> {
         let session = RefCell::new(Some(Session::open(&config)?));
-        let (in_transaction, unsaid) = Default::default();
-        Ok(Self { config, session, in_transaction, unsaid, refused: RefCell::new(None) })
+        let (in_transaction, deferred) = Default::default();
+        Ok(Self { config, session, in_transaction, deferred, refused: RefCell::new(None) })
     }
 
     /// Runs `work` in the session. Opens a new session first if the old one is lost and no transaction was open in it.
@@ -128,9 +132,9 @@ impl Postgres {
                 Some(session) if !session.is_closed() => session,
                 _ if self.in_transaction.get() => {
                     let text = "the connection was lost: the open transaction is rolled back".into();
-                    return Err(Failure { kind: Kind::Away, text });
+                    return Err(Failure { kind: Kind::Unreachable, text });
                 }
-                lost => lost.insert(self.session_again()?),
+                lost => lost.insert(self.reconnect()?),
             };
             match work(session) {
                 Err(error) if session.is_closed() || ends_session(&error) => {
@@ -147,9 +151,9 @@ impl Postgres {
 
     /// Opens a new session. Shortly after a failed attempt returns the same error, so that waiting callers do not each
     /// retry.
-    fn session_again(&self) -> std::result::Result<Session, Failure> {
+    fn reconnect(&self) -> std::result::Result<Session, Failure> {
         let mut refused = self.refused.borrow_mut();
-        if let Some((_, failure)) = refused.as_ref().filter(|(at, _)| at.elapsed() < AGAIN) {
+        if let Some((_, failure)) = refused.as_ref().filter(|(at, _)| at.elapsed() < RECONNECT_DELAY) {
             return Err(failure.clone());
         }
         let made = Session::open(&self.config);
@@ -157,17 +161,17 @@ impl Postgres {
         made
     }
 
-    fn enter(&self, how: &str) -> std::result::Result<(), Failure> {
+    fn begin_with(&self, how: &str) -> std::result::Result<(), Failure> {
         if self.in_transaction.replace(false) {
             // Left open by a change that panicked.
-            let _ = self.with(|s| s.say("ROLLBACK"));
+            let _ = self.with(|s| s.execute("ROLLBACK"));
         }
-        self.unsaid.take();
+        self.deferred.take();
         let begun = self.with(|s| {
-            let begun = s.say(how);
+            let begun = s.execute(how);
             if begun.is_err() && !s.is_closed() {
                 // The lock wait timed out: the transaction is open but failed.
-                let _ = s.say("ROLLBACK");
+                let _ = s.execute("ROLLBACK");
             }
             begun
         });
@@ -179,15 +183,15 @@ impl Postgres {
 impl Database for Postgres {
     fn run(&self, sql: &str, values: &[Value]) -> std::result::Result<usize, Failure> {
         if !values.is_empty() || sql.starts_with(['I', 'U', 'D']) {
-            return Ok(self.ask(&[Asked::new(sql, values)])?.first().map_or(0, |answer| answer.changed));
+            return Ok(self.run_all(&[Query::new(sql, values)])?.first().map_or(0, |answer| answer.changed));
         }
         // Transaction control and DDL.
         if self.in_transaction.get() && (sql.starts_with("SAVEPOINT") || sql.starts_with("RELEASE")) {
-            *self.unsaid.borrow_mut() += &format!("{sql};");
+            *self.deferred.borrow_mut() += &format!("{sql};");
             return Ok(0);
         }
-        let words = self.unsaid.take() + sql;
-        let done = self.with(|s| s.say(&words));
+        let words = self.deferred.take() + sql;
+        let done = self.with(|s| s.execute(&words));
         if matches!(sql, "COMMIT" | "ROLLBACK") {
             self.in_transaction.set(false);
         }
@@ -195,20 +199,22 @@ impl Database for Postgres {
     }
 
     fn rows(&self, sql: &str, values: &[Value]) -> std::result::Result<Vec<Row>, Failure> {
-        Ok(self.ask(&[Asked::new(sql, values)])?.into_iter().flat_map(|answer| answer.rows).collect())
+        Ok(self.run_all(&[Query::new(sql, values)])?.into_iter().flat_map(|answer| answer.rows).collect())
     }
 
-    fn ask(&self, asked: &[Asked<'_>]) -> std::result::Result<Vec<Answer>, Failure> {
-        let words = self.unsaid.take();
-        self.with(|s| s.ask(&words, asked))
+    fn run_all(&self, queries: &[Query<'_>]) -> std::result::Result<Vec<Answer>, Failure> {
+        let words = self.deferred.take();
+        self.with(|s| s.run_all(&words, queries))
     }
 
     fn begin(&self) -> std::result::Result<(), Failure> {
         // In this isolation level, each statement after the lock sees everything committed before it.
-        self.enter(&format!("BEGIN ISOLATION LEVEL READ COMMITTED; SELECT pg_advisory_xact_lock({LOCK})"))
+        self.begin_with(&format!(
+            "BEGIN ISOLATION LEVEL READ COMMITTED; SELECT pg_advisory_xact_lock({WRITE_LOCK_ID})"
+        ))
     }
 
     fn begin_view(&self) -> std::result::Result<(), Failure> {
-        self.enter("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        self.begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
     }
 }

@@ -3,7 +3,7 @@
 //! Source: SQLite's documentation of PRAGMA application_id, user_version, journal_mode and synchronous.
 
 use super::StoreError;
-use super::sql::{Database, Open, values};
+use super::sql::{Database, OpenTransaction, values};
 use rusqlite::Connection;
 
 /// "Lpla": the SQLite application ID of this program.
@@ -189,7 +189,7 @@ pub(super) fn prepare_postgres(db: &dyn Database) -> Result<(), StoreError> {
     let known = MIGRATIONS.len() as i64;
     // One process migrates; the others wait for the lock and find it done.
     db.begin()?;
-    let transaction = Open::begun(db);
+    let transaction = OpenTransaction::begun(db);
     db.run("CREATE TABLE IF NOT EXISTS longma_placement_version (version BIGINT NOT NULL)", &[])?;
     let version = db.row("SELECT max(version) FROM longma_placement_version", &[])?;
     let version = version.map_or(Ok(None), |row| row.get::<Option<i64>>(0))?.unwrap_or(0);

@@ -27,7 +27,7 @@ pub(super) enum Kind {
     Full,
     /// The database is unreachable. The transaction was rolled back unless it was being committed. A later attempt may
     /// succeed.
-    Away,
+    Unreachable,
     /// Any other failure. The outcome of a commit may be unknown.
     Other,
 }
@@ -58,7 +58,7 @@ impl From<Failure> for StoreError {
         match failure.kind {
             Kind::Busy => StoreError::Busy(failure.text),
             Kind::Full => StoreError::Full(failure.text),
-            Kind::Away => StoreError::Away(failure.text),
+            Kind::Unreachable => StoreError::Unreachable(failure.text),
             Kind::Constraint | Kind::Other => StoreError::Database(failure.text),
         }
     }
@@ -144,18 +144,18 @@ pub(super) use values;
 
 /// A statement with its parameters.
 #[derive(Clone, Debug)]
-pub(super) struct Asked<'a> {
+pub(super) struct Query<'a> {
     pub sql: Cow<'a, str>,
     pub values: Vec<Value>,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> Query<'a> {
     pub fn new(sql: impl Into<Cow<'a, str>>, values: &[Value]) -> Self {
         Self { sql: sql.into(), values: values.to_vec() }
     }
 
     /// Returns whether the statement returns rows.
-    fn answers(&self) -> bool {
+    fn returns_rows(&self) -> bool {
         self.sql.starts_with("SELECT") || self.sql.contains(" RETURNING ")
     }
 }
@@ -178,12 +178,12 @@ pub(super) trait Database {
 
     /// Runs independent statements in order, up to the first that fails. An implementation with a remote server
     /// pipelines them.
-    fn ask(&self, asked: &[Asked<'_>]) -> Result<Vec<Answer>, Failure> {
-        let one = |asked: &Asked<'_>| match asked.answers() {
-            true => Ok(Answer { changed: 0, rows: self.rows(&asked.sql, &asked.values)? }),
-            false => Ok(Answer { changed: self.run(&asked.sql, &asked.values)?, rows: Vec::new() }),
+    fn run_all(&self, queries: &[Query<'_>]) -> Result<Vec<Answer>, Failure> {
+        let one = |query: &Query<'_>| match query.returns_rows() {
+            true => Ok(Answer { changed: 0, rows: self.rows(&query.sql, &query.values)? }),
+            false => Ok(Answer { changed: self.run(&query.sql, &query.values)?, rows: Vec::new() }),
         };
-        asked.iter().map(one).collect()
+        queries.iter().map(one).collect()
     }
 
     /// Begins a write transaction, after rolling back one that was left open. Write transactions of all connections are
@@ -203,12 +203,12 @@ pub(super) trait Database {
 }
 
 /// A transaction that is rolled back when dropped, also during a panic, unless it was committed.
-pub(super) struct Open<'a> {
+pub(super) struct OpenTransaction<'a> {
     db: &'a dyn Database,
     ended: bool,
 }
 
-impl<'a> Open<'a> {
+impl<'a> OpenTransaction<'a> {
     /// Wraps a transaction that has already begun.
     pub fn begun(db: &'a dyn Database) -> Self {
         Self { db, ended: false }
@@ -223,7 +223,7 @@ impl<'a> Open<'a> {
     }
 }
 
-impl Drop for Open<'_> {
+impl Drop for OpenTransaction<'_> {
     fn drop(&mut self) {
         if !self.ended {
             // If this fails too, the connection is broken, and the next `begin` reports it.

@@ -3,10 +3,10 @@
 //!
 //! Source: SQLite's documentation: Write-Ahead Logging; PRAGMA synchronous; File Locking And Concurrency.
 
+use super::file_identity::FileIdentity;
 use super::sql::{Database, Failure, Kind, Row, Value};
 use super::sql_store::SqlStore;
 use super::tables::Result;
-use super::whereabouts::Whereabouts;
 use super::{StoreError, schema};
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{CachedStatement, Connection, ErrorCode, ToSql};
@@ -17,7 +17,7 @@ use std::sync::mpsc::{self, Sender};
 use std::time::Duration;
 
 /// How long to wait for another process's lock.
-const PATIENCE: Duration = Duration::from_secs(10);
+const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl SqlStore {
     /// Opens or creates a database file.
@@ -34,10 +34,10 @@ impl SqlStore {
         let reader = connect(path)?;
         let almost_done = Arc::new(AtomicBool::new(false));
         let checkpointer = Checkpointer::start(connect(path)?, almost_done.clone())?;
-        let whereabouts = Arc::new(Whereabouts::of(path));
-        let changing = Changing { connection, almost_done, whereabouts: whereabouts.clone() };
-        let store = Self::over(Box::new(changing), Box::new(reader), Some(checkpointer))?;
-        Ok(store.at(whereabouts))
+        let file_identity = Arc::new(FileIdentity::of(path));
+        let write_database = WriteDatabase { connection, almost_done, file_identity: file_identity.clone() };
+        let store = Self::over(Box::new(write_database), Box::new(reader), Some(checkpointer))?;
+        Ok(store.at(file_identity))
     }
 }
 
@@ -45,7 +45,7 @@ fn connect(path: &Path) -> Result<Connection> {
     let error =
         |error: rusqlite::Error| StoreError::Database(format!("cannot open {}: {error}", path.display()));
     let connection = Connection::open(path).map_err(error)?;
-    connection.busy_timeout(PATIENCE)?;
+    connection.busy_timeout(BUSY_TIMEOUT)?;
     connection.pragma_update(None, "foreign_keys", true)?;
     connection.pragma_update(None, "synchronous", "FULL")?;
     connection.set_prepared_statement_cache_capacity(64);
@@ -68,7 +68,9 @@ impl From<rusqlite::Error> for Failure {
             // SQLite reports this error if the disk has no space for the WAL index.
             _ if extended == Some(rusqlite::ffi::SQLITE_IOERR_SHMSIZE) => Kind::Full,
             // The disk was removed or became read-only, or the directory is no longer accessible.
-            Some(ErrorCode::CannotOpen | ErrorCode::SystemIoFailure | ErrorCode::ReadOnly) => Kind::Away,
+            Some(ErrorCode::CannotOpen | ErrorCode::SystemIoFailure | ErrorCode::ReadOnly) => {
+                Kind::Unreachable
+            }
             _ => Kind::Other,
         };
         Failure { kind, text: error.to_string() }
@@ -144,13 +146,13 @@ impl Database for Connection {
 /// The write connection. SQLite restarts the write-ahead log only when the whole log is checkpointed while no writer is
 /// active. Under load the checkpointer thread never finds such a moment, so this connection checkpoints the last few
 /// pages between two commits.
-struct Changing {
+struct WriteDatabase {
     connection: Connection,
     almost_done: Arc<AtomicBool>,
-    whereabouts: Arc<Whereabouts>,
+    file_identity: Arc<FileIdentity>,
 }
 
-impl Database for Changing {
+impl Database for WriteDatabase {
     fn run(&self, sql: &str, values: &[Value]) -> std::result::Result<usize, Failure> {
         self.connection.run(sql, values)
     }
@@ -161,7 +163,7 @@ impl Database for Changing {
 
     fn begin(&self) -> std::result::Result<(), Failure> {
         // If the file was moved or replaced, fail instead of committing to a file that no other process will open.
-        self.whereabouts.check().map_err(|text| Failure { kind: Kind::Away, text })?;
+        self.file_identity.check().map_err(|text| Failure { kind: Kind::Unreachable, text })?;
         self.connection.begin()
     }
 
@@ -191,16 +193,16 @@ pub(super) struct Checkpointer {
 
 impl Checkpointer {
     /// Interval between checkpoints. Short enough that each one has little to copy and does not saturate the disk.
-    const PERIOD: Duration = Duration::from_millis(100);
+    const CHECKPOINT_INTERVAL: Duration = Duration::from_millis(100);
 
     /// Log size in pages above which the log is to be restarted: 16 MiB.
-    const LONG: i64 = 1 << 12;
+    const MAX_LOG_PAGES: i64 = 1 << 12;
 
     fn start(connection: Connection, almost_done: Arc<AtomicBool>) -> Result<Self> {
         let (sender, receiver) = mpsc::channel::<()>();
         let copy = move || {
-            while receiver.recv_timeout(Self::PERIOD) == Err(mpsc::RecvTimeoutError::Timeout) {
-                if checkpoint(&connection) >= Self::LONG {
+            while receiver.recv_timeout(Self::CHECKPOINT_INTERVAL) == Err(mpsc::RecvTimeoutError::Timeout) {
+                if checkpoint(&connection) >= Self::MAX_LOG_PAGES {
                     // A second pass copies the pages added meanwhile, so that almost nothing is left for the write
                     // connection.
                     checkpoint(&connection);
@@ -260,7 +262,7 @@ mod tests {
             let (there, away) = (folder.path().join(name), folder.path().join("away"));
             std::fs::rename(&there, &away).unwrap();
             let refused = store.set_quota("b", &quota).unwrap_err();
-            let StoreError::Away(said) = &refused else { panic!("{refused:?}") };
+            let StoreError::Unreachable(said) = &refused else { panic!("{refused:?}") };
             assert!(said.contains(name) && said.contains("moved, deleted or replaced"), "{said}");
             assert_eq!(store.is_in_place(), Err(refused));
             assert_eq!(store.tenants().unwrap().len(), 1, "reading goes on");

@@ -120,8 +120,8 @@ impl Store for FaultyStore {
     fn record(&self, event: &Event) -> Result<(), StoreError> {
         self.change(|s| s.record(event))
     }
-    fn news(&self, after: i64, origin: i64) -> Result<(Vec<String>, i64), StoreError> {
-        self.read(|s| s.news(after, origin))
+    fn changes_since(&self, after: i64, origin: i64) -> Result<(Vec<String>, i64), StoreError> {
+        self.read(|s| s.changes_since(after, origin))
     }
     fn raise_alarm(&self, host: &str, node: Option<u32>, kind: &str, value: f64) -> Result<bool, StoreError> {
         self.change(|s| s.raise_alarm(host, node, kind, value))

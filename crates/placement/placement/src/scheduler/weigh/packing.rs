@@ -1,7 +1,7 @@
 //! Best fit by node: the less capacity would be left, the higher the score. It scores absolute amounts instead of
 //! fractions, so that small nodes fill up before large ones, which are the only ones that hold large requests.
 
-use super::{Candidate, Left, NodeWeigher, Weights};
+use super::{Candidate, NodeWeigher, Remainder, Weights};
 
 /// Remaining amounts that score one half.
 const CPUS: f32 = 8.0;
@@ -14,7 +14,7 @@ impl NodeWeigher for Packing {
         "packing"
     }
     fn weigh(&self, c: &Candidate<'_>) -> f32 {
-        let left = Left::of(c);
+        let left = Remainder::of(c);
         let (cpu, memory) = (left.cpus / (left.cpus + CPUS), left.mib / (left.mib + MIB));
         1.0 - (cpu + memory) / 2.0
     }

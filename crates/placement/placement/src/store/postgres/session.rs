@@ -4,7 +4,7 @@
 //! Source: PostgreSQL's manual, 55.2.4 Pipelining; the documentation of tokio-postgres, which sends queries in the
 //! order of their first polls.
 
-use crate::store::sql::{Answer, Asked, Failure, Row, Value};
+use crate::store::sql::{Answer, Failure, Query, Row, Value};
 use futures_util::TryStreamExt;
 use futures_util::future::{join, join_all};
 use std::collections::HashMap;
@@ -17,10 +17,11 @@ use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
 use tokio_postgres::{Client, Config, Error, NoTls, Socket, Statement};
 
 /// Limits how long a session waits, and how long an idle one may block others.
-const SESSION: &str = "SET synchronous_commit = on; SET lock_timeout = '10s'; SET statement_timeout = '30s';
+const SESSION_SETTINGS: &str =
+    "SET synchronous_commit = on; SET lock_timeout = '10s'; SET statement_timeout = '30s';
     SET idle_in_transaction_session_timeout = '10s'; SET client_min_messages = warning";
 /// Maximum number of statements sent before their answers are awaited.
-const TOGETHER: usize = 16;
+const MAX_PIPELINED: usize = 16;
 
 /// A session with a server.
 pub(super) struct Session {
@@ -50,7 +51,7 @@ impl Session {
             false => runtime.block_on(connect(&config, tls()?)),
         };
         let session = Self { client: client?, runtime, prepared: HashMap::new() };
-        session.say(SESSION)?;
+        session.execute(SESSION_SETTINGS)?;
         Ok(session)
     }
 
@@ -63,7 +64,7 @@ impl Session {
     ///
     /// # Errors
     /// The server's error, or a lost connection.
-    pub fn say(&self, words: &str) -> Result<(), Error> {
+    pub fn execute(&self, words: &str) -> Result<(), Error> {
         self.runtime.block_on(self.client.batch_execute(words))
     }
 
@@ -71,23 +72,23 @@ impl Session {
     ///
     /// # Errors
     /// The first error. The server rejects all later statements, because they belong to the same transaction.
-    pub fn ask(&mut self, words: &str, asked: &[Asked<'_>]) -> Result<Vec<Answer>, Error> {
-        let mut statements = Vec::with_capacity(asked.len());
-        for each in asked {
+    pub fn run_all(&mut self, words: &str, queries: &[Query<'_>]) -> Result<Vec<Answer>, Error> {
+        let mut statements = Vec::with_capacity(queries.len());
+        for each in queries {
             statements.push(self.statement(&each.sql)?);
         }
         let (client, mut words) = (&self.client, Some(words).filter(|words| !words.is_empty()));
         self.runtime.block_on(async {
-            let mut answers = Vec::with_capacity(asked.len());
-            for (asked, statements) in asked.chunks(TOGETHER).zip(statements.chunks(TOGETHER)) {
+            let mut answers = Vec::with_capacity(queries.len());
+            for (queries, statements) in queries.chunks(MAX_PIPELINED).zip(statements.chunks(MAX_PIPELINED)) {
                 let statements =
-                    asked.iter().zip(statements).map(|(asked, known)| answer(client, known, asked));
+                    queries.iter().zip(statements).map(|(query, known)| answer(client, known, query));
                 // `join` polls its first future first, so `words` is sent before the statements.
-                let (said, some) = join(say(client, words.take()), join_all(statements)).await;
+                let (said, some) = join(execute(client, words.take()), join_all(statements)).await;
                 said?;
                 answers.extend(some.into_iter().collect::<Result<Vec<_>, _>>()?);
             }
-            say(client, words).await.map(|()| answers)
+            execute(client, words).await.map(|()| answers)
         })
     }
 
@@ -101,15 +102,15 @@ impl Session {
     }
 }
 
-async fn say(client: &Client, words: Option<&str>) -> Result<(), Error> {
+async fn execute(client: &Client, words: Option<&str>) -> Result<(), Error> {
     match words {
         Some(words) => client.batch_execute(words).await,
         None => Ok(()),
     }
 }
 
-async fn answer(client: &Client, statement: &Statement, asked: &Asked<'_>) -> Result<Answer, Error> {
-    let mut stream = pin!(client.query_raw(statement, &asked.values).await?);
+async fn answer(client: &Client, statement: &Statement, query: &Query<'_>) -> Result<Answer, Error> {
+    let mut stream = pin!(client.query_raw(statement, &query.values).await?);
     let mut rows = Vec::new();
     while let Some(read) = stream.try_next().await? {
         rows.push(row(&read)?);

@@ -9,20 +9,20 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 /// Device and inode number of a file.
-type Number = (u64, u64);
+type Inode = (u64, u64);
 
-fn number(path: &Path) -> Option<Number> {
+fn inode_of(path: &Path) -> Option<Inode> {
     metadata(path).ok().map(|found| (found.dev(), found.ino()))
 }
 
 /// The files of an open database.
 #[derive(Debug)]
-pub(super) struct Whereabouts {
+pub(super) struct FileIdentity {
     /// Each path with the identity of the file when it was first seen.
-    files: [(PathBuf, OnceLock<Number>); 2],
+    files: [(PathBuf, OnceLock<Inode>); 2],
 }
 
-impl Whereabouts {
+impl FileIdentity {
     /// The files of the open database at `path`: the database itself, and its log, which SQLite creates on demand.
     pub fn of(path: &Path) -> Self {
         let mut log = path.as_os_str().to_owned();
@@ -40,7 +40,7 @@ impl Whereabouts {
     /// Which file is not, and what to do.
     pub fn check(&self) -> Result<(), String> {
         for (path, known) in &self.files {
-            let now = number(path);
+            let now = inode_of(path);
             let Some(then) = known.get() else {
                 if let Some(now) = now {
                     // Fails only if another thread has already stored the same value.

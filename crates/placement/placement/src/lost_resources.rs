@@ -10,7 +10,7 @@ use crate::placement::{Placement, Tally};
 
 /// A host's description with the resources that are lost but still reserved.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Kept {
+pub struct RetainedHost {
     /// The description. Every existing reservation fits it.
     pub host: Host,
     /// One sentence per lost resource; empty if none is lost.
@@ -21,19 +21,24 @@ pub struct Kept {
 
 /// Returns the host `found`, extended by the lost resources that `places` still reserve. `known` is the previous
 /// description. `overcommit_percent` virtual CPUs may share a hundred CPUs.
-pub fn keeping(found: &Host, known: &Host, places: &[Placement], overcommit_percent: u32) -> Kept {
+pub fn retain_reserved(
+    found: &Host,
+    known: &Host,
+    places: &[Placement],
+    overcommit_percent: u32,
+) -> RetainedHost {
     let tally = sum(places.iter().filter(|p| p.host == found.name));
-    let mut kept = Kept {
+    let mut retained = RetainedHost {
         host: Host { gone: CpuSet::new(), ..found.clone() },
         lost: Vec::new(),
         own_cpus: CpuSet::new(),
     };
-    kept.keep_nodes(known, &tally);
-    kept.keep_own_cpus(known, &tally);
-    kept.keep_shared_cpus(known, &tally, overcommit_percent);
-    kept.keep_memory(&tally);
-    kept.keep_devices(known, &tally);
-    kept
+    retained.keep_nodes(known, &tally);
+    retained.keep_own_cpus(known, &tally);
+    retained.keep_shared_cpus(known, &tally, overcommit_percent);
+    retained.keep_memory(&tally);
+    retained.keep_devices(known, &tally);
+    retained
 }
 
 /// Describes a dedicated CPU that is now on another node because the CPUs were renumbered; `None` if there is none. No
@@ -74,7 +79,7 @@ fn add_cpu(node: &mut Node, known: &Host, cpu: u32) {
     }
 }
 
-impl Kept {
+impl RetainedHost {
     fn node(&mut self, id: u32) -> Option<&mut Node> {
         self.host.nodes.iter_mut().find(|n| n.id == id)
     }
@@ -144,7 +149,7 @@ impl Kept {
             };
             let there = free(&self.host);
             while *shared > free(&self.host).saturating_mul(percent) / 100 {
-                if !self.take_back(known, Some(*id)) {
+                if !self.restore_lost_cpu(known, Some(*id)) {
                     break;
                 }
             }
@@ -156,13 +161,13 @@ impl Kept {
             }
         }
         if !tally.exclusive.is_empty() && all_cpus(&self.host).difference(&own).is_empty() {
-            self.take_back(known, None);
+            self.restore_lost_cpu(known, None);
             self.lost.push("no CPU is left for the host and its emulators".into());
         }
     }
 
     /// Adds back one lost CPU of `node`, or of any node if it is `None`. Returns false if there is none.
-    fn take_back(&mut self, known: &Host, node: Option<u32>) -> bool {
+    fn restore_lost_cpu(&mut self, known: &Host, node: Option<u32>) -> bool {
         let here = all_cpus(&self.host);
         let gone = |n: &Node| {
             n.cpus().difference(&here).difference(&known.reserved).iter().next().map(|cpu| (n.id, cpu))
