@@ -2,7 +2,7 @@
 //!
 //! Source: RFC 6750. A token has 256 random bits, so an unsalted digest cannot be brute-forced.
 
-use crate::refusal::Refusal;
+use crate::problem::HttpProblem;
 use longma_placement::store::{Token, Vm};
 use sha2::{Digest, Sha256};
 
@@ -79,7 +79,7 @@ impl Caller {
     }
 
     /// Rejects callers with other roles.
-    pub fn must_be(&self, roles: &[Role]) -> Result<(), Refusal> {
+    pub fn must_be(&self, roles: &[Role]) -> Result<(), HttpProblem> {
         if roles.contains(&self.role) {
             return Ok(());
         }
@@ -90,11 +90,11 @@ impl Caller {
             self.role.name(),
             allowed.join(" or ")
         );
-        Err(Refusal::new(403, "not allowed", detail))
+        Err(HttpProblem::new(403, "not allowed", detail))
     }
 
     /// The tenant that the caller is restricted to, if any. Rejects agents.
-    pub fn tenant(&self) -> Result<Option<&str>, Refusal> {
+    pub fn tenant(&self) -> Result<Option<&str>, HttpProblem> {
         self.must_be(&[Role::Admin, Role::Operator, Role::Tenant])?;
         Ok(if self.role == Role::Tenant { self.scope.as_deref() } else { None })
     }

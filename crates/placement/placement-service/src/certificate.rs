@@ -9,11 +9,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
 /// Warn about certificates that expire within two weeks.
-const SOON_S: i64 = 14 * 24 * 3600;
+const EXPIRY_WARNING_S: i64 = 14 * 24 * 3600;
 
 /// Result of the check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Said {
+pub(crate) struct CertificateInfo {
     names: Vec<String>,
     addresses: Vec<IpAddr>,
     /// Whether the file contains the whole chain, or the certificate is self-signed.
@@ -22,7 +22,7 @@ pub(crate) struct Said {
     pub warnings: Vec<String>,
 }
 
-impl Said {
+impl CertificateInfo {
     /// The host name that clients must use to reach the service at this address; `None` if the certificate covers the
     /// address itself.
     pub fn name_at(&self, address: IpAddr) -> Option<String> {
@@ -45,16 +45,16 @@ fn address(bytes: &[u8]) -> Option<IpAddr> {
     four.or_else(|_| <[u8; 16]>::try_from(bytes).map(|b| IpAddr::from(Ipv6Addr::from(b)))).ok()
 }
 
-fn warn_of_time(said: &mut Said, certificate: &X509Certificate<'_>) {
+fn warn_of_time(info: &mut CertificateInfo, certificate: &X509Certificate<'_>) {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs() as i64);
     let (from, to) = (certificate.validity().not_before, certificate.validity().not_after);
     if to.timestamp() < now {
-        said.warnings.push(format!("it expired at {to}, so clients reject it: renew it"));
-    } else if to.timestamp() < now + SOON_S {
-        said.warnings.push(format!("it expires at {to}: renew it and restart the service"));
+        info.warnings.push(format!("it expired at {to}, so clients reject it: renew it"));
+    } else if to.timestamp() < now + EXPIRY_WARNING_S {
+        info.warnings.push(format!("it expires at {to}: renew it and restart the service"));
     }
     if from.timestamp() > now {
-        said.warnings
+        info.warnings
             .push(format!("it is not valid before {from}, so clients reject it until then: check the clock"));
     }
 }
@@ -63,7 +63,7 @@ fn warn_of_time(said: &mut Said, certificate: &X509Certificate<'_>) {
 ///
 /// # Errors
 /// If no client would ever accept it; the message says what to do.
-pub(crate) fn said(chain: &[CertificateDer<'_>]) -> Result<Said, String> {
+pub(crate) fn inspect(chain: &[CertificateDer<'_>]) -> Result<CertificateInfo, String> {
     let first = chain.first().ok_or("it contains no certificate (PEM: BEGIN CERTIFICATE)")?;
     let (_, certificate) =
         X509Certificate::from_der(first).map_err(|error| format!("it cannot be read: {error}"))?;
@@ -73,25 +73,25 @@ pub(crate) fn said(chain: &[CertificateDer<'_>]) -> Result<Said, String> {
             or one signed by this authority";
         return Err(why.into());
     }
-    let mut said = Said::default();
+    let mut info = CertificateInfo::default();
     let names = certificate.subject_alternative_name().ok().flatten();
     for name in names.iter().flat_map(|names| &names.value.general_names) {
         match name {
-            GeneralName::DNSName(name) => said.names.push((*name).to_string()),
-            GeneralName::IPAddress(bytes) => said.addresses.extend(address(bytes)),
+            GeneralName::DNSName(name) => info.names.push((*name).to_string()),
+            GeneralName::IPAddress(bytes) => info.addresses.extend(address(bytes)),
             _ => {}
         }
     }
-    if said.names.is_empty() && said.addresses.is_empty() {
+    if info.names.is_empty() && info.addresses.is_empty() {
         let why = "it names no host (subjectAltName), so clients reject it: create one with `openssl req \
             -x509 ... -addext subjectAltName=DNS:HOST`";
-        said.warnings.push(why.into());
+        info.warnings.push(why.into());
     }
-    warn_of_time(&mut said, &certificate);
+    warn_of_time(&mut info, &certificate);
     let issuer = certificate.issuer().as_raw();
     let is_whole = |der: &CertificateDer<'_>| {
         X509Certificate::from_der(der).is_ok_and(|(_, one)| one.subject().as_raw() == issuer)
     };
-    said.is_whole = chain.iter().any(is_whole);
-    Ok(said)
+    info.is_whole = chain.iter().any(is_whole);
+    Ok(info)
 }

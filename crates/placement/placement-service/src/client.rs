@@ -2,7 +2,7 @@
 //!
 //! Source: the service's OpenAPI document.
 
-use crate::home::Access;
+use crate::data_dir::Access;
 use crate::wire::{Problem, Watched, plain};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -18,15 +18,15 @@ use ureq::unversioned::resolver::{ResolvedSocketAddrs, Resolver};
 use ureq::unversioned::transport::{DefaultConnector, NextTimeout};
 
 /// Timeout for an answer. Moving a large virtual machine takes longest.
-const PATIENCE: Duration = Duration::from_secs(90);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(90);
 /// Maximum size of an answer in bytes.
-const LONGEST: u64 = 64 << 20;
+const MAX_ANSWER_BYTES: u64 = 64 << 20;
 
 /// Why a request failed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ClientError {
     /// The service rejected the request.
-    #[error("{}", said(.0))]
+    #[error("{}", message_of(.0))]
     Refused(Problem),
     /// The service is unreachable.
     #[error("{url} cannot be reached: {why}")]
@@ -46,7 +46,7 @@ pub enum ClientError {
     },
     /// The server is not a placement service.
     #[error("the server at {url} is not a placement service: {why}")]
-    Strange {
+    Unexpected {
         /// URL of the service.
         url: String,
         /// What is unexpected in its answer.
@@ -54,7 +54,7 @@ pub enum ClientError {
     },
 }
 
-fn said(problem: &Problem) -> String {
+fn message_of(problem: &Problem) -> String {
     // The text echoes user input, so strip terminal control sequences.
     let mut text = plain(&format!("{} ({} {})", problem.detail, problem.status, problem.title));
     for field in &problem.fields {
@@ -66,9 +66,9 @@ fn said(problem: &Problem) -> String {
 
 /// A resolver that maps every name to one address.
 #[derive(Debug)]
-struct At(SocketAddr);
+struct FixedResolver(SocketAddr);
 
-impl Resolver for At {
+impl Resolver for FixedResolver {
     fn resolve(&self, _: &Uri, _: &Config, _: NextTimeout) -> Result<ResolvedSocketAddrs, ureq::Error> {
         let mut found = self.empty();
         found.push(self.0);
@@ -89,7 +89,7 @@ fn certificates(file: &Path) -> Result<Vec<Certificate<'static>>, String> {
 }
 
 /// If TLS caused the failure, returns why and what to do.
-fn distrust(error: &ureq::Error) -> Option<String> {
+fn tls_failure(error: &ureq::Error) -> Option<String> {
     use rustls::CertificateError as Wrong;
     let error = match error {
         ureq::Error::Rustls(error) => error,
@@ -132,7 +132,7 @@ pub struct Client {
 }
 
 /// HTTP header with the identity of the agent's machine.
-pub(crate) const MACHINE: &str = "longma-machine";
+pub(crate) const MACHINE_HEADER: &str = "longma-machine";
 
 /// Percent-encodes a name for use as a path segment.
 pub fn part(name: &str) -> String {
@@ -170,12 +170,12 @@ impl Client {
             .proxy(None)
             .max_redirects(0)
             .timeout_connect(Some(Duration::from_secs(10)))
-            .timeout_global(Some(PATIENCE))
+            .timeout_global(Some(ANSWER_TIMEOUT))
             .tls_config(tls.build())
             .build();
         let authorization = format!("Bearer {}", access.token);
         let agent = match access.address {
-            Some(address) => Agent::with_parts(config, DefaultConnector::default(), At(address)),
+            Some(address) => Agent::with_parts(config, DefaultConnector::default(), FixedResolver(address)),
             None => config.into(),
         };
         Ok(Self { agent, url, authorization, machine: None })
@@ -195,14 +195,14 @@ impl Client {
     }
 
     fn unreachable(&self, error: &ureq::Error) -> ClientError {
-        if let Some(why) = distrust(error) {
+        if let Some(why) = tls_failure(error) {
             return ClientError::Untrusted { url: self.url.clone(), why };
         }
         ClientError::Unreachable { url: self.url.clone(), why: plain(&error.to_string()) }
     }
 
     fn strange(&self, why: impl ToString) -> ClientError {
-        ClientError::Strange { url: self.url.clone(), why: plain(&why.to_string()) }
+        ClientError::Unexpected { url: self.url.clone(), why: plain(&why.to_string()) }
     }
 
     fn send(
@@ -220,7 +220,7 @@ impl Client {
             request = request.header("idempotency-key", key);
         }
         if let Some(machine) = &self.machine {
-            request = request.header(MACHINE, machine);
+            request = request.header(MACHINE_HEADER, machine);
         }
         let answered = match body {
             Some(body) => {
@@ -231,8 +231,12 @@ impl Client {
         };
         let mut answer = answered.map_err(|e| self.unreachable(&e))?;
         let status = answer.status();
-        let bytes =
-            answer.body_mut().with_config().limit(LONGEST).read_to_vec().map_err(|e| self.unreachable(&e))?;
+        let bytes = answer
+            .body_mut()
+            .with_config()
+            .limit(MAX_ANSWER_BYTES)
+            .read_to_vec()
+            .map_err(|e| self.unreachable(&e))?;
         if status.is_success() {
             return Ok(bytes);
         }
@@ -320,8 +324,8 @@ impl Client {
         let reader = answer.into_body().into_reader();
         if !status.is_success() {
             let mut text = Vec::new();
-            // If reading fails, the body is not a valid problem and is reported as `Strange` below.
-            let _ = reader.take(LONGEST).read_to_end(&mut text);
+            // If reading fails, the body is not a valid problem and is reported as `Unexpected` below.
+            let _ = reader.take(MAX_ANSWER_BYTES).read_to_end(&mut text);
             return Err(serde_json::from_slice(&text)
                 .map_or_else(|_| self.strange(format!("status {status}")), ClientError::Refused));
         }

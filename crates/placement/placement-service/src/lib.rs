@@ -8,23 +8,22 @@ pub mod agent;
 mod api;
 mod certificate;
 pub mod client;
-mod decider;
-mod desk;
-mod home;
+mod connection_limit;
+mod data_dir;
 pub mod libvirt;
 mod listen;
-mod lost;
 mod metrics;
-mod refusal;
-mod seats;
+mod placement_worker;
+mod problem;
 mod serve;
 mod signals;
+mod state;
 pub mod wire;
 
 pub use agent::AllInOne;
 pub use api::{key_given_twice, openapi};
 pub use client::Client;
-pub use home::{Access, default_home};
+pub use data_dir::{Access, default_data_dir};
 pub use serve::{Options, ServeError, serve};
 
 /// Receives the service's log messages, one line each.

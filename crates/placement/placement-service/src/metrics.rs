@@ -11,24 +11,24 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Answered {
+struct RequestLabels {
     method: String,
     status: u16,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct By {
+struct KindLabel {
     what: &'static str,
 }
 
 /// All metrics.
 pub(crate) struct Metrics {
     registry: Registry,
-    requests: Family<Answered, Counter>,
+    requests: Family<RequestLabels, Counter>,
     seconds: Histogram,
     placed: Counter,
-    vms: Family<By, Gauge>,
-    hosts: Family<By, Gauge>,
+    vms: Family<KindLabel, Gauge>,
+    hosts: Family<KindLabel, Gauge>,
     alarms: Gauge,
 }
 
@@ -37,9 +37,9 @@ impl Metrics {
         let mut registry = Registry::with_prefix("longma_placement");
         // 16 buckets from 100 us, each twice the previous one.
         let seconds = Histogram::new(exponential_buckets(1e-4, 2.0, 16));
-        let requests = Family::<Answered, Counter>::default();
+        let requests = Family::<RequestLabels, Counter>::default();
         let (placed, alarms) = (Counter::default(), Gauge::default());
-        let (vms, hosts) = (Family::<By, Gauge>::default(), Family::<By, Gauge>::default());
+        let (vms, hosts) = (Family::<KindLabel, Gauge>::default(), Family::<KindLabel, Gauge>::default());
         registry.register("requests", "Requests answered", requests.clone());
         registry.register("request_seconds", "Time from a request to its answer", seconds.clone());
         registry.register("placed", "Virtual machines placed", placed.clone());
@@ -54,7 +54,7 @@ impl Metrics {
         // Clients can invent methods, so all unknown ones share a label.
         let known = ["GET", "POST", "PUT", "DELETE"].contains(&method.as_str());
         let method = if known { method.as_str() } else { "other" }.to_string();
-        self.requests.get_or_create(&Answered { method, status }).inc();
+        self.requests.get_or_create(&RequestLabels { method, status }).inc();
         self.seconds.observe(seconds);
     }
 
@@ -68,7 +68,7 @@ impl Metrics {
         let counts = store.counts()?;
         self.vms.clear();
         for (state, count) in counts.vms {
-            self.vms.get_or_create(&By { what: state.name() }).set(count as i64);
+            self.vms.get_or_create(&KindLabel { what: state.name() }).set(count as i64);
         }
         self.hosts.clear();
         for (status, count) in counts.hosts {
@@ -77,7 +77,7 @@ impl Metrics {
                 HostStatus::Draining => "draining",
                 HostStatus::Down => "down",
             };
-            self.hosts.get_or_create(&By { what }).inc_by(count as i64);
+            self.hosts.get_or_create(&KindLabel { what }).inc_by(count as i64);
         }
         self.alarms.set(counts.alarms as i64);
         let mut text = String::new();

@@ -228,13 +228,13 @@ pub struct AgentReport {
 
 /// Strips control characters and limits the length.
 pub(crate) fn plain(text: &str) -> String {
-    harmless(&text.chars().take(MOST_CHARACTERS).collect::<String>())
+    harmless(&text.chars().take(MAX_TEXT_CHARS).collect::<String>())
 }
 
 /// Maximum number of characters of a text from another machine.
-const MOST_CHARACTERS: usize = 2000;
+const MAX_TEXT_CHARS: usize = 2000;
 /// Maximum number of texts of one kind in a report.
-const MOST_TEXTS: usize = 1000;
+const MAX_TEXTS: usize = 1000;
 
 impl AgentReport {
     /// Makes the report's texts safe to show, and limits their number and length.
@@ -244,9 +244,9 @@ impl AgentReport {
         let others = self.problems.iter_mut().chain(&mut self.foreign);
         let orders = self.done.iter_mut().filter_map(|done| done.problem.as_mut());
         of_findings.chain(others).chain(orders).for_each(|text| *text = plain(text));
-        self.problems.truncate(MOST_TEXTS);
-        self.foreign.truncate(MOST_TEXTS);
-        self.findings.iter_mut().for_each(|findings| findings.truncate(MOST_TEXTS));
+        self.problems.truncate(MAX_TEXTS);
+        self.foreign.truncate(MAX_TEXTS);
+        self.findings.iter_mut().for_each(|findings| findings.truncate(MAX_TEXTS));
     }
 }
 

@@ -273,7 +273,7 @@ impl Hypervisor for FakeHypervisor {
     fn pin_vcpu(&mut self, name: &str, vcpu: u32, cpus: &CpuSet) -> Result<(), HypervisorError> {
         self.change_running("pin a virtual CPU of", name, |actual, _| {
             *actual.pins.vcpus.get_mut(vcpu as usize).ok_or("it has no such virtual CPU")? = cpus.clone();
-            actual.strayed.remove(&vcpu);
+            actual.misplaced_vcpus.remove(&vcpu);
             Ok(())
         })
     }

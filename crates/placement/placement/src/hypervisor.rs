@@ -101,7 +101,7 @@ pub struct Actual {
     /// Affinity that the kernel reports for virtual CPU threads where it differs from `pins`: another program changed
     /// it without the hypervisor.
     #[serde(default)]
-    pub strayed: BTreeMap<u32, CpuSet>,
+    pub misplaced_vcpus: BTreeMap<u32, CpuSet>,
     /// Virtual CPUs that are below the maximum but not plugged in. They have no thread, even if `pins` lists them.
     #[serde(default)]
     pub offline: CpuSet,
@@ -145,7 +145,7 @@ impl Actual {
     /// Effective affinity of a plugged-in virtual CPU; an empty set means any CPU.
     pub fn vcpu_cpus(&self, vcpu: u32) -> Option<&CpuSet> {
         let pinned = self.pins.vcpus.get(vcpu as usize).filter(|_| !self.offline.contains(vcpu))?;
-        Some(self.strayed.get(&vcpu).unwrap_or(pinned))
+        Some(self.misplaced_vcpus.get(&vcpu).unwrap_or(pinned))
     }
 
     /// Returns whether any thread of the domain may run on one of `cpus`. A thread that is not pinned may run anywhere.

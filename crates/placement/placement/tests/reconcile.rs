@@ -237,7 +237,7 @@ fn domains_that_die_or_are_changed_by_hand_are_put_right_and_those_of_others_lef
         true
     });
     // The thread was moved without the hypervisor.
-    house.hypervisor.tamper(&a, |d| d.strayed.insert(2, "5".parse().unwrap()).is_none());
+    house.hypervisor.tamper(&a, |d| d.misplaced_vcpus.insert(2, "5".parse().unwrap()).is_none());
     house.hypervisor.tamper(&b, |d| {
         d.running = false;
         true

@@ -6,7 +6,7 @@ mod remote;
 
 use crate::Log;
 use crate::client::Client;
-use crate::desk::Desk;
+use crate::state::ServiceState;
 use crate::wire::{AgentOrders, AgentReport, Order, OrderDone};
 use local::Local;
 use longma_placement::audit::audit;
@@ -23,20 +23,20 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 /// How long a report is held open to wait for work.
-const WAIT: Duration = Duration::from_secs(2);
+const REPORT_WAIT: Duration = Duration::from_secs(2);
 /// Interval between full checks. They also run without work, because domains may be changed from outside.
-const LOOKING: Duration = Duration::from_secs(15);
+const CHECK_INTERVAL: Duration = Duration::from_secs(15);
 /// Interval at which the host's description is refreshed, since CPUs and memory may come and go.
-const DESCRIBING: Duration = Duration::from_secs(10);
+const DESCRIBE_INTERVAL: Duration = Duration::from_secs(10);
 /// Interval of heartbeats during long operations. Starting a large virtual machine takes minutes, and the host of a
 /// silent agent accepts no virtual machines.
-const BEAT: Duration = Duration::from_secs(5);
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(5);
 /// Time that operations in progress get at shutdown. A service manager kills a process that takes much longer.
-pub(crate) const ENDING: Duration = Duration::from_secs(6);
+pub(crate) const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(6);
 /// Time to report the result of the last call after that.
-const LAST_WORDS: Duration = Duration::from_secs(2);
+const FINAL_REPORT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Memory of each node reserved for the host: an eighth, but at most this many MiB.
-const KEPT_MIB: u64 = 2048;
+const MAX_RESERVED_MIB: u64 = 2048;
 
 /// Where the description of a host comes from.
 #[derive(Clone, Debug)]
@@ -66,7 +66,7 @@ impl Description {
                 let mut host = collect(root, name).map_err(|e| e.to_string())?;
                 for node in &mut host.nodes {
                     let ordinary = &mut node.memory[0].mib;
-                    *ordinary -= KEPT_MIB.min(*ordinary / 8);
+                    *ordinary -= MAX_RESERVED_MIB.min(*ordinary / 8);
                 }
                 host.reserved = reserved.clone();
                 host.check().map_err(|e| e.to_string())?;
@@ -93,7 +93,7 @@ pub struct AllInOne {
 }
 
 /// An agent's connection to the service.
-trait Office: Send + Sync {
+trait ControlPlane: Send + Sync {
     /// The store, or its remote substitute.
     fn store(&self) -> &dyn Store;
     /// Registers the host or updates its description.
@@ -106,7 +106,7 @@ trait Office: Send + Sync {
 
 /// An agent.
 pub struct Agent {
-    office: Arc<dyn Office>,
+    control_plane: Arc<dyn ControlPlane>,
     description: Description,
     hypervisor: Box<dyn Hypervisor>,
     log: Log,
@@ -125,12 +125,16 @@ struct Round {
 
 impl Agent {
     /// Creates an agent in the service's process.
-    pub(crate) fn beside(desk: Arc<Desk>, runtime: tokio::runtime::Handle, host: AllInOne) -> Self {
-        let log = desk.log.clone();
-        let office = Arc::new(Local::new(desk, runtime, machine()));
+    pub(crate) fn in_process(
+        state: Arc<ServiceState>,
+        runtime: tokio::runtime::Handle,
+        host: AllInOne,
+    ) -> Self {
+        let log = state.log.clone();
+        let control_plane = Arc::new(Local::new(state, runtime, machine()));
         let AllInOne { description, mut hypervisor } = host;
-        hypervisor.set_shutdown_deadline(office.ending());
-        Self { office, description, hypervisor, log, cpu_seconds: BTreeMap::new() }
+        hypervisor.set_shutdown_deadline(control_plane.ending());
+        Self { control_plane, description, hypervisor, log, cpu_seconds: BTreeMap::new() }
     }
 
     /// Creates an agent that reaches its service over the network. It ends on SIGTERM and SIGINT.
@@ -142,15 +146,15 @@ impl Agent {
         log: Log,
     ) -> Self {
         let client = if client.is_of_a_machine() { client } else { client.of_machine(&machine()) };
-        let office = Arc::new(Remote::new(client, host, signalled(&log)));
-        hypervisor.set_shutdown_deadline(office.ending());
-        Self { office, description, hypervisor, log, cpu_seconds: BTreeMap::new() }
+        let control_plane = Arc::new(Remote::new(client, host, deadline_on_signal(&log)));
+        hypervisor.set_shutdown_deadline(control_plane.ending());
+        Self { control_plane, description, hypervisor, log, cpu_seconds: BTreeMap::new() }
     }
 
     /// Runs until shutdown. Then finishes the operation in progress, or abandons it if a call of the service or the
     /// kernel hangs. Failures are logged and retried.
     pub fn run(self) {
-        let (office, log) = (self.office.clone(), self.log.clone());
+        let (control_plane, log) = (self.control_plane.clone(), self.log.clone());
         let (at_work, ended) = channel::<()>();
         let working = std::thread::Builder::new().name("placement-agent".into()).spawn(move || {
             let _at_work = at_work;
@@ -160,8 +164,8 @@ impl Agent {
             return log(&format!("an agent cannot work: {error}"));
         }
         while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(Duration::from_millis(200)) {
-            if office.ending().has_passed()
-                && ended.recv_timeout(LAST_WORDS) == Err(RecvTimeoutError::Timeout)
+            if control_plane.ending().has_passed()
+                && ended.recv_timeout(FINAL_REPORT_TIMEOUT) == Err(RecvTimeoutError::Timeout)
             {
                 return log("an agent did not stop; the next start completes or undoes its unfinished work");
             }
@@ -171,7 +175,7 @@ impl Agent {
     fn work(mut self) {
         let mut said = String::new();
         let mut round = None;
-        while !self.office.ending().is_set() {
+        while !self.control_plane.ending().is_set() {
             let Err(problem) = self.round(&mut round) else {
                 if !said.is_empty() {
                     (self.log)("the agent works again");
@@ -185,8 +189,8 @@ impl Agent {
             }
             // Start over, because the service may have been recreated.
             round = None;
-            let until = Instant::now() + WAIT;
-            while Instant::now() < until && !self.office.ending().is_set() {
+            let until = Instant::now() + REPORT_WAIT;
+            while Instant::now() < until && !self.control_plane.ending().is_set() {
                 std::thread::sleep(Duration::from_millis(100));
             }
         }
@@ -194,10 +198,10 @@ impl Agent {
 
     /// Sends the host's description. If it conflicts with existing reservations, logs that and continues.
     fn describe(&self, host: &Host) -> Result<(), String> {
-        match self.office.describe(host) {
+        match self.control_plane.describe(host) {
             Err(error @ StoreError::Conflict { .. }) => {
                 (self.log)(&format!(
-                    "cannot read the host, so its previous description stays in use: {error}"
+                    "the new description conflicts with reservations, so the previous one stays in use: {error}"
                 ));
                 Ok(())
             }
@@ -218,7 +222,7 @@ impl Agent {
             Some(round) => round,
             None => self.begin()?,
         };
-        if round.described.elapsed() > DESCRIBING {
+        if round.described.elapsed() > DESCRIBE_INTERVAL {
             let host = self.description.host()?;
             if host != round.host {
                 self.describe(&host)?;
@@ -228,30 +232,30 @@ impl Agent {
         }
         // A client waits for the result of an order, so report it before the next full check.
         let has_done = !round.report.done.is_empty();
-        if !has_done && round.looked.is_none_or(|at| at.elapsed() > LOOKING) {
-            let _heard = self.heard(&round.host.name);
-            self.look(&mut round);
+        if !has_done && round.looked.is_none_or(|at| at.elapsed() > CHECK_INTERVAL) {
+            let _heartbeats = self.start_heartbeats(&round.host.name);
+            self.check_host(&mut round);
         }
         if let (Some(now), Some(then)) = (self.description.counters(), &round.counters) {
             round.report.load = now.load_since(then, &round.host);
             round.counters = Some(now);
         }
         round.report.generation = round.generation;
-        round.report.wait_ms = if has_done { 0 } else { WAIT.as_millis() as u64 };
+        round.report.wait_ms = if has_done { 0 } else { REPORT_WAIT.as_millis() as u64 };
         let report = std::mem::take(&mut round.report);
         let (problems, foreign) = (report.problems.clone(), report.foreign.clone());
-        let orders = self.office.report(&round.host.name, report).map_err(|e| e.to_string())?;
+        let orders = self.control_plane.report(&round.host.name, report).map_err(|e| e.to_string())?;
         // They stay valid until the next full check.
         (round.report.problems, round.report.foreign) = (problems, foreign);
         if orders.generation != round.generation {
             round.generation = orders.generation;
-            let _heard = self.heard(&round.host.name);
+            let _heartbeats = self.start_heartbeats(&round.host.name);
             for order in orders.orders {
-                let done = self.carry_out(&round.host, order);
+                let done = self.execute(&round.host, order);
                 round.report.done.push(done);
             }
             match round.report.done.is_empty() {
-                true => self.look(&mut round),
+                true => self.check_host(&mut round),
                 false => round.looked = None,
             }
         }
@@ -260,22 +264,22 @@ impl Agent {
     }
 
     /// Sends heartbeats until the returned sender is dropped.
-    fn heard(&self, host: &str) -> Sender<()> {
+    fn start_heartbeats(&self, host: &str) -> Sender<()> {
         let (held, released) = channel();
-        let (office, host) = (self.office.clone(), host.to_string());
+        let (control_plane, host) = (self.control_plane.clone(), host.to_string());
         std::thread::spawn(move || {
-            while let Err(RecvTimeoutError::Timeout) = released.recv_timeout(BEAT) {
+            while let Err(RecvTimeoutError::Timeout) = released.recv_timeout(HEARTBEAT_INTERVAL) {
                 // If this fails, the agent counts as silent. The next regular report logs the reason.
-                let _ = office.report(&host, AgentReport { at_work: true, ..AgentReport::default() });
+                let _ = control_plane.report(&host, AgentReport { at_work: true, ..AgentReport::default() });
             }
         });
         held
     }
 
     /// Reconciles the host and audits it.
-    fn look(&mut self, round: &mut Round) {
+    fn check_host(&mut self, round: &mut Round) {
         round.looked = Some(Instant::now());
-        let store = self.office.store();
+        let store = self.control_plane.store();
         round.report.problems.clear();
         match reconcile(store, &mut *self.hypervisor, &round.host) {
             Ok(done) => {
@@ -290,7 +294,7 @@ impl Agent {
         }
         if !round.report.problems.is_empty() {
             // Check again sooner than usual. An immediate retry would most likely fail again.
-            round.looked = Instant::now().checked_sub(LOOKING.saturating_sub(WAIT));
+            round.looked = Instant::now().checked_sub(CHECK_INTERVAL.saturating_sub(REPORT_WAIT));
         }
         match audit(store, &mut *self.hypervisor, &round.host) {
             Ok(findings) => round.report.findings = Some(findings),
@@ -302,7 +306,7 @@ impl Agent {
     /// CPU usage of each virtual machine since the last check, in CPUs.
     fn vm_cpus(&mut self, host: &Host) -> BTreeMap<VmId, f64> {
         let query = VmQuery { host: Some(host.name.clone()), ..VmQuery::default() };
-        let vms: Vec<Vm> = self.office.store().vms(&query).unwrap_or_default();
+        let vms: Vec<Vm> = self.control_plane.store().vms(&query).unwrap_or_default();
         let mut used = BTreeMap::new();
         let mut kept = BTreeMap::new();
         for vm in vms.iter().filter(|vm| vm.state == VmState::Running) {
@@ -321,8 +325,8 @@ impl Agent {
         used
     }
 
-    fn carry_out(&mut self, host: &Host, order: Order) -> OrderDone {
-        let store = self.office.store();
+    fn execute(&mut self, host: &Host, order: Order) -> OrderDone {
+        let store = self.control_plane.store();
         let moved = move_vm(store, &mut *self.hypervisor, host, order.vm, &order.target);
         let problem = match moved {
             Ok(report) => {
@@ -350,14 +354,14 @@ fn machine() -> String {
 }
 
 /// A deadline that is set on SIGTERM or SIGINT.
-fn signalled(log: &Log) -> ShutdownDeadline {
+fn deadline_on_signal(log: &Log) -> ShutdownDeadline {
     let ending = ShutdownDeadline::default();
     let (begun, log) = (ending.clone(), log.clone());
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let waited = runtime.and_then(|runtime| runtime.block_on(crate::signals::ended()));
         match waited {
-            Ok(()) => begun.begin(ENDING),
+            Ok(()) => begun.begin(SHUTDOWN_TIMEOUT),
             Err(error) => log(&format!(
                 "cannot handle signals, so they end the agent at once, which loses \
                 no data: {error}"

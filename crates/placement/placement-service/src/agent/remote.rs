@@ -1,7 +1,7 @@
 //! Control plane of an agent on another machine: implements the store operations that an agent needs through the API,
 //! and rejects all others.
 
-use super::Office;
+use super::ControlPlane;
 use crate::client::{Client, ClientError, part};
 use crate::wire::{AgentChange, AgentOrders, AgentReport};
 use longma_placement::hypervisor::ShutdownDeadline;
@@ -51,7 +51,7 @@ impl Remote {
     }
 }
 
-impl Office for Remote {
+impl ControlPlane for Remote {
     fn store(&self) -> &dyn Store {
         &self.store
     }

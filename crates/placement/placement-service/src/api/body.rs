@@ -3,8 +3,8 @@
 //! Source: RFC 8259. serde accepts a list in place of a structure and JSON Schema does not; this module follows JSON
 //! Schema.
 
-use crate::desk::Desk;
-use crate::refusal::Refusal;
+use crate::problem::HttpProblem;
+use crate::state::ServiceState;
 use axum::extract::{FromRequest, Request};
 use axum::http::header::CONTENT_TYPE;
 use serde::de::{self, DeserializeOwned, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -16,31 +16,35 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Maximum size of a body: the largest domain XML, with room for JSON escapes.
-pub(crate) const MOST_BYTES: usize = 1 << 20;
+pub(crate) const MAX_BODY_BYTES: usize = 1 << 20;
 /// Timeout for receiving a body.
-pub(crate) const BODY_PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A JSON body with the right content type, within the limits of size and time, and without unknown fields.
 pub(crate) struct Body<T>(pub T);
 
-impl<T: DeserializeOwned + Serialize> FromRequest<Arc<Desk>> for Body<T> {
-    type Rejection = Refusal;
+impl<T: DeserializeOwned + Serialize> FromRequest<Arc<ServiceState>> for Body<T> {
+    type Rejection = HttpProblem;
 
-    async fn from_request(request: Request, _: &Arc<Desk>) -> Result<Self, Refusal> {
+    async fn from_request(request: Request, _: &Arc<ServiceState>) -> Result<Self, HttpProblem> {
         let kind = request.headers().get(CONTENT_TYPE).and_then(|h| h.to_str().ok()).unwrap_or("");
         if kind.split(';').next().map(str::trim) != Some("application/json") {
-            return Err(Refusal::new(415, "unsupported content type", "send the body as application/json".into()));
+            return Err(HttpProblem::new(
+                415,
+                "unsupported content type",
+                "send the body as application/json".into(),
+            ));
         }
-        let read = axum::body::to_bytes(request.into_body(), MOST_BYTES);
-        let bytes = match tokio::time::timeout(BODY_PATIENCE, read).await {
+        let read = axum::body::to_bytes(request.into_body(), MAX_BODY_BYTES);
+        let bytes = match tokio::time::timeout(BODY_TIMEOUT, read).await {
             Ok(Ok(bytes)) => bytes,
             Ok(Err(_)) => {
-                let detail = format!("the body is cut off or has more than {MOST_BYTES} bytes");
-                return Err(Refusal::new(413, "body too long", detail));
+                let detail = format!("the body is cut off or has more than {MAX_BODY_BYTES} bytes");
+                return Err(HttpProblem::new(413, "body too long", detail));
             }
             Err(_) => {
-                let detail = format!("the body took more than {} s", BODY_PATIENCE.as_secs());
-                return Err(Refusal::new(408, "too slow", detail));
+                let detail = format!("the body took more than {} s", BODY_TIMEOUT.as_secs());
+                return Err(HttpProblem::new(408, "too slow", detail));
             }
         };
         parse(&bytes).map(Self)
@@ -48,9 +52,9 @@ impl<T: DeserializeOwned + Serialize> FromRequest<Arc<Desk>> for Body<T> {
 }
 
 /// Parses a value. Errors name the field. As in JSON Schema, `2.0` is accepted as the integer 2.
-pub(super) fn parse<T: DeserializeOwned + Serialize>(bytes: &[u8]) -> Result<T, Refusal> {
+pub(super) fn parse<T: DeserializeOwned + Serialize>(bytes: &[u8]) -> Result<T, HttpProblem> {
     if let Some(path) = key_given_twice(bytes) {
-        return Err(Refusal::field(&path, "appears twice".into()));
+        return Err(HttpProblem::field(&path, "appears twice".into()));
     }
     parse_strictly(bytes).or_else(|refusal| {
         let whole = || {
@@ -75,9 +79,9 @@ pub fn key_given_twice(bytes: &[u8]) -> Option<String> {
 struct KeysOnce;
 
 /// Fails to deserialize, to report a duplicate key.
-struct Refused;
+struct DuplicateKey;
 
-impl<'de> Deserialize<'de> for Refused {
+impl<'de> Deserialize<'de> for DuplicateKey {
     fn deserialize<D: Deserializer<'de>>(_: D) -> Result<Self, D::Error> {
         Err(de::Error::custom("the key appears twice"))
     }
@@ -124,7 +128,7 @@ impl<'de> Visitor<'de> for KeysOnce {
             if keys.insert(key) {
                 all.next_value::<Self>()?;
             } else {
-                all.next_value::<Refused>()?;
+                all.next_value::<DuplicateKey>()?;
             }
         }
         Ok(self)
@@ -147,27 +151,27 @@ fn make_whole(value: &mut Value) -> bool {
     }
 }
 
-fn parse_strictly<T: DeserializeOwned + Serialize>(bytes: &[u8]) -> Result<T, Refusal> {
+fn parse_strictly<T: DeserializeOwned + Serialize>(bytes: &[u8]) -> Result<T, HttpProblem> {
     let mut text = serde_json::Deserializer::from_slice(bytes);
     let value: T = serde_path_to_error::deserialize(&mut text).map_err(|error| {
         let field = error.path().to_string();
         let inner = error.into_inner();
         // serde_json reports a list in place of an enum variant as a syntax error.
         match inner.is_data() || serde_json::from_slice::<IgnoredAny>(bytes).is_ok() {
-            true if inner.is_data() => Refusal::field(&field, inner.to_string()),
-            true => Refusal::field(&field, format!("has the wrong type: {inner}")),
-            false => Refusal::new(400, "not JSON", inner.to_string()),
+            true if inner.is_data() => HttpProblem::field(&field, inner.to_string()),
+            true => HttpProblem::field(&field, format!("has the wrong type: {inner}")),
+            false => HttpProblem::new(400, "not JSON", inner.to_string()),
         }
     })?;
-    text.end().map_err(|error| Refusal::new(400, "not JSON", error.to_string()))?;
+    text.end().map_err(|error| HttpProblem::new(400, "not JSON", error.to_string()))?;
     // serde accepts a list of a structure's fields in place of an object. Without any list in the text the check is
     // unnecessary.
     if bytes.contains(&b'[') {
-        let refused = |error: serde_json::Error| Refusal::new(400, "not JSON", error.to_string());
+        let refused = |error: serde_json::Error| HttpProblem::new(400, "not JSON", error.to_string());
         let given: Value = serde_json::from_slice(bytes).map_err(refused)?;
         let taken = serde_json::to_value(&value).map_err(refused)?;
         if let Some(path) = list_for_object(&given, &taken) {
-            return Err(Refusal::field(&path, "must be an object, not a list".into()));
+            return Err(HttpProblem::field(&path, "must be an object, not a list".into()));
         }
     }
     Ok(value)

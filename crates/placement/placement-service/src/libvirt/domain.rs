@@ -16,12 +16,12 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Upper bound of I/O threads, above what any domain has.
-const MOST_IO_THREADS: usize = 1024;
+const MAX_IO_THREADS: usize = 1024;
 
 /// XML namespace of Longma's metadata.
 const NAMESPACE: &str = "urn:longma:placement";
 /// Elements that Longma replaces in a user's template.
-const OURS: [&str; 13] = [
+const REPLACED_ELEMENTS: [&str; 13] = [
     "name",
     "uuid",
     "genid",
@@ -73,7 +73,7 @@ pub(super) fn io_threads(xml: &Element) -> Vec<u32> {
     let listed = xml.child("iothreadids").into_iter().flat_map(|ids| &ids.children);
     let listed: Vec<u32> = listed.filter_map(|id| id.get("id")?.parse().ok()).collect();
     // Unlisted threads get the lowest free numbers.
-    let missing = (count as usize).saturating_sub(listed.len()).min(MOST_IO_THREADS);
+    let missing = (count as usize).saturating_sub(listed.len()).min(MAX_IO_THREADS);
     let free: Vec<u32> = (1..).filter(|id| !listed.contains(id)).take(missing).collect();
     [listed, free].concat()
 }
@@ -194,7 +194,7 @@ fn filled(domain: &Domain, xml: &str, uuid: Option<&str>) -> Result<Element, Str
     let cpu = template.child("cpu").cloned();
     template.attributes.retain(|a| a.0 != "id");
     template.text.clear();
-    template.children.retain(|c| !OURS.contains(&&*c.name));
+    template.children.retain(|c| !REPLACED_ELEMENTS.contains(&&*c.name));
     let mut children = decided(domain, cpu, &io_threads(&template), uuid);
     children.append(&mut template.children);
     template.children = children;
@@ -334,7 +334,7 @@ fn io_thread_pins(xml: &Element) -> Result<BTreeMap<u32, CpuSet>, String> {
 }
 
 /// Default CPU shares of the kernel, for version 2 or version 1 of cgroups.
-pub(super) fn usual_shares() -> i64 {
+pub(super) fn default_shares() -> i64 {
     if Path::new("/sys/fs/cgroup/cgroup.controllers").exists() { 100 } else { 1024 }
 }
 
@@ -344,7 +344,7 @@ pub(super) fn cpu_limits(xml: &Element) -> BTreeMap<String, i64> {
     let bounds = tune.filter_map(|bound| Some((bound.name.clone(), bound.text.trim().parse().ok()?)));
     bounds
         .filter(|(name, value): &(String, i64)| match name.as_str() {
-            "shares" => *value != usual_shares(),
+            "shares" => *value != default_shares(),
             "quota" | "global_quota" | "emulator_quota" | "iothread_quota" => *value > 0,
             _ => false,
         })
@@ -419,7 +419,7 @@ mod tests {
             actual(&xml).unwrap().cpu_limits.into_iter().collect::<Vec<_>>()
         };
         assert_eq!(with(""), []);
-        let free = format!("<shares>{}</shares><period>100000</period><quota>-1</quota>", usual_shares());
+        let free = format!("<shares>{}</shares><period>100000</period><quota>-1</quota>", default_shares());
         assert_eq!(with(&free), []);
         let bounds = "<shares>2</shares><quota>1000</quota><iothread_quota>5000</iothread_quota>";
         let wanted = [("iothread_quota", 5000), ("quota", 1000), ("shares", 2)];

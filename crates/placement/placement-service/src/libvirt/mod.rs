@@ -6,12 +6,12 @@
 
 mod domain;
 mod image;
-mod look;
+mod locality;
 mod process;
 mod tree;
 mod virsh;
 
-pub use look::{Look, look};
+pub use locality::{Locality, survey};
 
 use longma_placement::hypervisor::{Actual, Domain, HypervisorError, Listed, ShutdownDeadline};
 use longma_placement::placement::Share;
@@ -28,13 +28,13 @@ pub(crate) fn template_problem(xml: &str) -> Option<String> {
 }
 
 /// Number of domains described by one virsh call.
-const TOGETHER: usize = 100;
+const DOMAINS_PER_CALL: usize = 100;
 /// Timeout for starting, which allocates all memory of a virtual machine.
-const STARTING: Duration = Duration::from_secs(300);
+const START_TIMEOUT: Duration = Duration::from_secs(300);
 /// Timeout for stopping. libvirt waits 15 s for QEMU to exit before it kills it.
-const STOPPING: Duration = Duration::from_secs(60);
+const STOP_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long to leave a guest alone after it did not release a virtual CPU. Each attempt blocks for 5 s.
-const ASKING_AGAIN: Duration = Duration::from_secs(300);
+const UNPLUG_RETRY_DELAY: Duration = Duration::from_secs(300);
 
 /// How guest instructions are executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,11 +92,11 @@ impl Libvirt {
     /// All domains with their XML. They are addressed by UUID: a name may contain spaces and quotes, begin with a dash,
     /// or look like another domain's ID.
     fn found(&self) -> Result<(Vec<Found>, States), HypervisorError> {
-        let call = ["list --all --uuid", STATES].join("; ");
+        let call = ["list --all --uuid", LIST_STATES].join("; ");
         let text = self.virsh.run(&[&call]).map_err(|f| f.error("list domains"))?;
         let (all, states) = States::read(&text);
         let mut described = Vec::new();
-        for some in uuids(all).chunks(TOGETHER) {
+        for some in uuids(all).chunks(DOMAINS_PER_CALL) {
             described.extend(self.xmls(some)?);
         }
         let found = |xml: tree::Element| {
@@ -172,7 +172,7 @@ impl Libvirt {
 type Found = (Listed, tree::Element);
 
 /// Lists paused and transient domains, which the XML does not show. Appended to other commands.
-const STATES: &str =
+const LIST_STATES: &str =
     "echo /paused; list --state-paused --uuid; echo /transient; list --transient --uuid; echo /end";
 
 /// UUIDs that virsh printed, one per line. Strict, because they become part of a command line.
@@ -190,7 +190,7 @@ struct States {
 }
 
 impl States {
-    /// Parses the output of [`STATES`]. Also returns the text before it, and ignores the text after it.
+    /// Parses the output of [`LIST_STATES`]. Also returns the text before it, and ignores the text after it.
     fn read(text: &str) -> (&str, Self) {
         let (before, rest) = text.split_once("/paused").unwrap_or((text, ""));
         let (paused, rest) = rest.split_once("/transient").unwrap_or((rest, ""));
@@ -209,9 +209,9 @@ fn actual(name: &str, xml: &tree::Element) -> Result<Actual, HypervisorError> {
         let cells = domain::cell_bytes(xml);
         // If the process is not visible (libvirt on another machine, insufficient rights), skip the comparison.
         actual.memory_mib = process::guest_memory(pid, &cells).unwrap_or_default();
-        actual.strayed = process::strayed(Path::new("/"), pid, &actual.pins.vcpus);
-        let strayed = process::strayed_io_threads(Path::new("/"), pid, &actual.io_threads);
-        actual.io_threads.extend(strayed);
+        actual.misplaced_vcpus = process::misplaced_vcpus(Path::new("/"), pid, &actual.pins.vcpus);
+        let misplaced = process::misplaced_io_threads(Path::new("/"), pid, &actual.io_threads);
+        actual.io_threads.extend(misplaced);
     }
     Ok(actual)
 }
@@ -241,7 +241,7 @@ impl Hypervisor for Libvirt {
 
     fn inspect(&mut self, name: &str) -> Result<Option<Actual>, HypervisorError> {
         let Some(xml) = self.xml(name)? else { return Ok(None) };
-        let said = self.virsh.run(&[STATES]).map_err(|f| f.error("list domains"))?;
+        let said = self.virsh.run(&[LIST_STATES]).map_err(|f| f.error("list domains"))?;
         self.actual(name, &xml, &States::read(&said).1).map(Some)
     }
 
@@ -280,19 +280,19 @@ impl Hypervisor for Libvirt {
         let defined = self.virsh.run_for(
             &["define", "--file", "/dev/stdin", "--validate"],
             Some(&xml),
-            virsh::PATIENCE,
+            virsh::CALL_TIMEOUT,
         );
         defined.map(drop).map_err(|fault| fault.error(&what))
     }
 
     fn start(&mut self, name: &str) -> Result<(), HypervisorError> {
         self.uncounted.remove(name);
-        self.call(&format!("start {name}"), &["start", "--domain", name], STARTING, Fault::is_running)
+        self.call(&format!("start {name}"), &["start", "--domain", name], START_TIMEOUT, Fault::is_running)
     }
 
     fn stop(&mut self, name: &str) -> Result<(), HypervisorError> {
         let so = |fault: &Fault| fault.is_not_running() || fault.no_domain();
-        self.call(&format!("stop {name}"), &["destroy", "--domain", name], STOPPING, so)
+        self.call(&format!("stop {name}"), &["destroy", "--domain", name], STOP_TIMEOUT, so)
     }
 
     fn undefine(&mut self, name: &str) -> Result<(), HypervisorError> {
@@ -305,12 +305,12 @@ impl Hypervisor for Libvirt {
             "--checkpoints-metadata",
             "--nvram",
         ];
-        self.call(&format!("undefine {name}"), &words, virsh::PATIENCE, Fault::no_domain)
+        self.call(&format!("undefine {name}"), &words, virsh::CALL_TIMEOUT, Fault::no_domain)
     }
 
     fn resume(&mut self, name: &str) -> Result<(), HypervisorError> {
         let so = |fault: &Fault| fault.is_running();
-        self.call(&format!("resume {name}"), &["resume", "--domain", name], virsh::PATIENCE, so)
+        self.call(&format!("resume {name}"), &["resume", "--domain", name], virsh::CALL_TIMEOUT, so)
     }
 
     fn persist(&mut self, domain: &Domain) -> Result<(), HypervisorError> {
@@ -322,12 +322,12 @@ impl Hypervisor for Libvirt {
         let cpu_limits = self.xml(name)?.map(|xml| domain::cpu_limits(&xml)).unwrap_or_default();
         for bound in cpu_limits.keys() {
             let free = match &**bound {
-                "shares" => format!("cpu_shares={}", domain::usual_shares()),
+                "shares" => format!("cpu_shares={}", domain::default_shares()),
                 "quota" => "vcpu_quota=-1".into(),
                 other => format!("{other}=-1"),
             };
             let words = ["schedinfo", "--domain", name, "--live", "--set", &free];
-            self.call(&format!("give CPU time to {name}"), &words, virsh::PATIENCE, never)?;
+            self.call(&format!("give CPU time to {name}"), &words, virsh::CALL_TIMEOUT, never)?;
         }
         Ok(())
     }
@@ -335,32 +335,32 @@ impl Hypervisor for Libvirt {
     fn pin_vcpu(&mut self, name: &str, vcpu: u32, cpus: &CpuSet) -> Result<(), HypervisorError> {
         let (number, list) = (vcpu.to_string(), cpus.to_string());
         let words = ["vcpupin", "--domain", name, "--vcpu", &number, "--cpulist", &list, "--live"];
-        self.call(&format!("pin virtual CPU {vcpu} of {name}"), &words, virsh::PATIENCE, never)
+        self.call(&format!("pin virtual CPU {vcpu} of {name}"), &words, virsh::CALL_TIMEOUT, never)
     }
 
     fn pin_emulator(&mut self, name: &str, cpus: &CpuSet) -> Result<(), HypervisorError> {
         let list = cpus.to_string();
         let words = ["emulatorpin", "--domain", name, "--cpulist", &list, "--live"];
-        self.call(&format!("pin the emulator of {name}"), &words, virsh::PATIENCE, never)
+        self.call(&format!("pin the emulator of {name}"), &words, virsh::CALL_TIMEOUT, never)
     }
 
     fn pin_io_thread(&mut self, name: &str, thread: u32, cpus: &CpuSet) -> Result<(), HypervisorError> {
         let (thread, list) = (thread.to_string(), cpus.to_string());
         let words = ["iothreadpin", "--domain", name, "--iothread", &thread, "--cpulist", &list, "--live"];
         let what = format!("pin I/O thread {thread} of {name}");
-        self.call(&what, &words, virsh::PATIENCE, never)
+        self.call(&what, &words, virsh::CALL_TIMEOUT, never)
     }
 
     fn set_vcpus(&mut self, name: &str, count: u32) -> Result<(), HypervisorError> {
         let (what, number) = (format!("give {count} virtual CPUs to {name}"), count.to_string());
-        if self.uncounted.get(name).is_some_and(|at| at.elapsed() < ASKING_AGAIN) {
+        if self.uncounted.get(name).is_some_and(|at| at.elapsed() < UNPLUG_RETRY_DELAY) {
             return Err(HypervisorError::Refused {
                 what,
                 why: "libvirt refused this call a moment ago".into(),
             });
         }
         let words = ["setvcpus", "--domain", name, "--count", &number, "--live"];
-        let done = self.call(&what, &words, virsh::PATIENCE, never);
+        let done = self.call(&what, &words, virsh::CALL_TIMEOUT, never);
         if matches!(done, Err(HypervisorError::Refused { .. })) {
             self.uncounted.insert(name.into(), Instant::now());
         }
@@ -372,7 +372,7 @@ impl Hypervisor for Libvirt {
         let list = set.to_string();
         // libvirt sets the cpuset, which makes the kernel migrate the pages during the call.
         let words = ["numatune", "--domain", name, "--nodeset", &list, "--live"];
-        self.call(&format!("bind the memory of {name}"), &words, STARTING, never)
+        self.call(&format!("bind the memory of {name}"), &words, START_TIMEOUT, never)
     }
 
     fn move_memory(&mut self, name: &str, cell: usize, shares: &[Share]) -> Result<(), HypervisorError> {

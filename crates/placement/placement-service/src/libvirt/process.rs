@@ -53,12 +53,12 @@ pub(super) fn ticks(stat: &str) -> Option<f64> {
 
 /// Actual affinity of the virtual CPU threads that deviate from `pins`. Offline CPUs in a pin are ignored, because the
 /// kernel drops them.
-pub(super) fn strayed(root: &Path, pid: u32, pins: &[CpuSet]) -> BTreeMap<u32, CpuSet> {
+pub(super) fn misplaced_vcpus(root: &Path, pid: u32, pins: &[CpuSet]) -> BTreeMap<u32, CpuSet> {
     elsewhere(root, vcpu_threads(root, pid), |vcpu| pins.get(vcpu as usize))
 }
 
 /// The same for I/O threads.
-pub(super) fn strayed_io_threads(
+pub(super) fn misplaced_io_threads(
     root: &Path,
     pid: u32,
     pins: &BTreeMap<u32, CpuSet>,

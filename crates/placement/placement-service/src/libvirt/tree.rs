@@ -7,7 +7,7 @@ use quick_xml::events::{BytesEnd, BytesStart, BytesText, Event};
 use quick_xml::{Reader, Writer};
 
 /// Maximum nesting depth. libvirt's own parser allows 256.
-const DEEPEST: usize = 512;
+const MAX_DEPTH: usize = 512;
 
 /// An element.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -115,7 +115,7 @@ fn next(reader: &mut Reader<&[u8]>) -> Result<Option<Element>, String> {
         let event = reader.read_event().map_err(|e| e.to_string())?;
         let (mut closed, mut text) = (None, None);
         match event {
-            Event::Start(_) | Event::Empty(_) if open.len() >= DEEPEST => return Err("too deep".into()),
+            Event::Start(_) | Event::Empty(_) if open.len() >= MAX_DEPTH => return Err("too deep".into()),
             Event::Start(start) => open.push(element(&start)?),
             Event::Empty(start) => closed = Some(element(&start)?),
             Event::End(_) => closed = open.pop().map(tidied),

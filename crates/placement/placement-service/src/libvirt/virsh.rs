@@ -10,9 +10,9 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 /// Time limit of ordinary calls.
-pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum size of a child's output in bytes.
-const LONGEST: u64 = 16 << 20;
+const MAX_OUTPUT_BYTES: u64 = 16 << 20;
 
 /// How to call virsh.
 #[derive(Clone, Debug)]
@@ -81,7 +81,7 @@ impl Virsh {
 
     /// Runs virsh and returns its output.
     pub fn run(&self, words: &[&str]) -> Result<String, Fault> {
-        self.run_for(words, None, PATIENCE)
+        self.run_for(words, None, CALL_TIMEOUT)
     }
 
     /// Like [`Virsh::run`], with standard input and a time limit.
@@ -131,7 +131,7 @@ fn read(from: Option<impl Read + Send + 'static>) -> std::thread::JoinHandle<Vec
         let mut bytes = Vec::new();
         if let Some(from) = from {
             // On an error, use what was read so far.
-            let _ = from.take(LONGEST).read_to_end(&mut bytes);
+            let _ = from.take(MAX_OUTPUT_BYTES).read_to_end(&mut bytes);
         }
         bytes
     })
@@ -181,7 +181,7 @@ mod tests {
         let output = read(child.stdout.take());
         let (began, ending) = (Instant::now(), ShutdownDeadline::default());
         ending.begin(Duration::from_millis(50));
-        assert_eq!(wait(&mut child, PATIENCE, &ending).unwrap(), None);
+        assert_eq!(wait(&mut child, CALL_TIMEOUT, &ending).unwrap(), None);
         assert_eq!(output.join().unwrap(), b"");
         assert!(began.elapsed() < Duration::from_secs(20));
         let mut virsh = Virsh::new("test:///default");

@@ -53,7 +53,7 @@ pub fn service_with(wishes: Wishes) -> Service {
     let own = AllInOne { description, hypervisor: Box::new(hypervisor.clone()) };
     let (log, home, alone) = (logged.clone(), folder.path().join("home"), wishes.alone);
     let options = Options {
-        home: home.clone(),
+        data_dir: home.clone(),
         database: wishes.database,
         address: "127.0.0.1:0".parse().unwrap(),
         tls: wishes.tls,

@@ -28,30 +28,30 @@ pub struct Access {
 }
 
 /// Maximum size of an access file in bytes.
-const LONGEST: u64 = 1 << 16;
+const MAX_ACCESS_BYTES: u64 = 1 << 16;
 
 impl Access {
     /// Path of the access file in a data directory.
-    pub fn file(home: &Path) -> PathBuf {
-        home.join("client.json")
+    pub fn file(data_dir: &Path) -> PathBuf {
+        data_dir.join("client.json")
     }
 
     /// Reads the access data of the service with this data directory.
     ///
     /// # Errors
     /// If the file cannot be read or parsed.
-    pub fn read(home: &Path) -> io::Result<Self> {
+    pub fn read(data_dir: &Path) -> io::Result<Self> {
         let mut text = String::new();
-        File::open(Self::file(home))?.take(LONGEST).read_to_string(&mut text)?;
+        File::open(Self::file(data_dir))?.take(MAX_ACCESS_BYTES).read_to_string(&mut text)?;
         serde_json::from_str(&text).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))
     }
 
     /// Writes the file atomically, readable by its owner only.
-    pub(crate) fn write(&self, home: &Path) -> io::Result<()> {
-        if Self::read(home).is_ok_and(|there| there == *self) {
+    pub(crate) fn write(&self, data_dir: &Path) -> io::Result<()> {
+        if Self::read(data_dir).is_ok_and(|there| there == *self) {
             return Ok(());
         }
-        let new = home.join("client.json.new");
+        let new = data_dir.join("client.json.new");
         // Remove the remains of a crash. `create_new` then never writes through an existing file or link.
         match fs::remove_file(&new) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -61,13 +61,13 @@ impl Access {
         file.write_all(serde_json::to_string_pretty(self)?.as_bytes())?;
         file.write_all(b"\n")?;
         file.sync_all()?;
-        fs::rename(&new, Self::file(home))?;
-        File::open(home)?.sync_all()
+        fs::rename(&new, Self::file(data_dir))?;
+        File::open(data_dir)?.sync_all()
     }
 }
 
 /// Default data directory: below /var/lib for root, otherwise in the user's state directory.
-pub fn default_home() -> PathBuf {
+pub fn default_data_dir() -> PathBuf {
     if rustix::process::geteuid().is_root() {
         return "/var/lib/longma/placement".into();
     }
@@ -78,7 +78,7 @@ pub fn default_home() -> PathBuf {
 
 /// A database file, locked against a second service.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct LockedDatabase {
     pub path: PathBuf,
     _lock: Lock,
 }
@@ -106,12 +106,12 @@ impl Drop for Lock {
 
 /// A data directory, locked against a second service.
 #[derive(Debug)]
-pub(crate) struct Home {
+pub(crate) struct DataDir {
     pub folder: PathBuf,
     _lock: Lock,
 }
 
-impl Home {
+impl DataDir {
     /// Creates the directory if necessary, accessible by its owner only, and locks it.
     pub fn hold(folder: &Path) -> io::Result<Self> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
@@ -124,7 +124,7 @@ impl Home {
     /// Creates the database file if necessary and locks it against a second service that reaches it through another
     /// directory. SQLite's own locks would admit a second process. They also end when the process closes any descriptor
     /// of the file, so this descriptor must be closed after the database.
-    pub fn hold_database(&self) -> io::Result<Held> {
+    pub fn lock_database(&self) -> io::Result<LockedDatabase> {
         let path = self.folder.join("placement.db");
         let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC;
         let file = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR)?;
@@ -138,7 +138,7 @@ impl Home {
             );
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
-        Ok(Held { path, _lock: lock })
+        Ok(LockedDatabase { path, _lock: lock })
     }
 }
 
@@ -150,12 +150,12 @@ mod tests {
     #[test]
     fn a_lock_ends_with_its_owner_whoever_else_has_the_file() {
         let folder = tempfile::tempdir().unwrap();
-        let home = Home::hold(folder.path()).unwrap();
-        assert!(Home::hold(folder.path()).is_err());
+        let data_dir = DataDir::hold(folder.path()).unwrap();
+        assert!(DataDir::hold(folder.path()).is_err());
         // A child of another thread between fork and exec holds a copy of the descriptor.
-        let _elsewhere = home._lock.0.try_clone().unwrap();
-        drop(home);
-        Home::hold(folder.path()).unwrap();
+        let _elsewhere = data_dir._lock.0.try_clone().unwrap();
+        drop(data_dir);
+        DataDir::hold(folder.path()).unwrap();
     }
 
     #[test]

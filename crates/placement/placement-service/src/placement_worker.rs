@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 /// Maximum number of queued requests. Further ones are told to retry.
-const WAITING: usize = 1024;
+const MAX_QUEUED: usize = 1024;
 /// Maximum number of decisions that are committed together.
-const TOGETHER: usize = 256;
+const MAX_BATCH: usize = 256;
 /// Interval at which changes by other processes are applied.
-const FOLLOWING: Duration = Duration::from_millis(200);
+const REFRESH_INTERVAL: Duration = Duration::from_millis(200);
 
-type Question = Box<dyn FnOnce(&mut Allocator) + Send>;
+type Task = Box<dyn FnOnce(&mut Allocator) + Send>;
 
 enum Job {
     Place {
@@ -23,12 +23,12 @@ enum Job {
         key: Option<String>,
         answer: oneshot::Sender<Result<Reserved, AllocateError>>,
     },
-    Ask(Question),
+    Ask(Task),
 }
 
 /// Why there is no decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NoAnswer {
+pub(crate) enum WorkerError {
     /// The queue is full.
     Busy,
     /// The thread has ended.
@@ -37,23 +37,23 @@ pub(crate) enum NoAnswer {
 
 /// Handle to the thread.
 #[derive(Debug)]
-pub(crate) struct Decider {
+pub(crate) struct PlacementWorker {
     jobs: SyncSender<Job>,
 }
 
-impl Decider {
+impl PlacementWorker {
     pub fn start(allocator: Allocator, log: Log) -> std::io::Result<Self> {
-        let (jobs, receiver) = sync_channel(WAITING);
+        let (jobs, receiver) = sync_channel(MAX_QUEUED);
         std::thread::Builder::new()
-            .name("placement-decider".into())
-            .spawn(move || decide(allocator, &receiver, &log))?;
+            .name("placement-worker".into())
+            .spawn(move || run_jobs(allocator, &receiver, &log))?;
         Ok(Self { jobs })
     }
 
-    fn send(&self, job: Job) -> Result<(), NoAnswer> {
+    fn send(&self, job: Job) -> Result<(), WorkerError> {
         self.jobs.try_send(job).map_err(|error| match error {
-            std::sync::mpsc::TrySendError::Full(_) => NoAnswer::Busy,
-            std::sync::mpsc::TrySendError::Disconnected(_) => NoAnswer::Gone,
+            std::sync::mpsc::TrySendError::Full(_) => WorkerError::Busy,
+            std::sync::mpsc::TrySendError::Disconnected(_) => WorkerError::Gone,
         })
     }
 
@@ -62,38 +62,38 @@ impl Decider {
         &self,
         request: Request,
         key: Option<String>,
-    ) -> Result<Result<Reserved, AllocateError>, NoAnswer> {
+    ) -> Result<Result<Reserved, AllocateError>, WorkerError> {
         let (answer, answered) = oneshot::channel();
         self.send(Job::Place { request: Box::new(request), key, answer })?;
-        answered.await.map_err(|_| NoAnswer::Gone)
+        answered.await.map_err(|_| WorkerError::Gone)
     }
 
-    /// Runs `question` with the up-to-date allocator.
+    /// Runs `task` with the up-to-date allocator.
     pub async fn ask<T: Send + 'static>(
         &self,
-        question: impl FnOnce(&mut Allocator) -> T + Send + 'static,
-    ) -> Result<T, NoAnswer> {
+        task: impl FnOnce(&mut Allocator) -> T + Send + 'static,
+    ) -> Result<T, WorkerError> {
         let (answer, answered) = oneshot::channel();
         self.send(Job::Ask(Box::new(move |allocator| {
             // Fails if the receiver was dropped; the answer is then not needed.
-            let _ = answer.send(question(allocator));
+            let _ = answer.send(task(allocator));
         })))?;
-        answered.await.map_err(|_| NoAnswer::Gone)
+        answered.await.map_err(|_| WorkerError::Gone)
     }
 
-    /// Runs `word` with the allocator, or drops it if the queue is full.
-    pub fn tell(&self, word: impl FnOnce(&mut Allocator) + Send + 'static) {
-        let _ = self.send(Job::Ask(Box::new(word)));
+    /// Runs `task` with the allocator, or drops it if the queue is full.
+    pub fn tell(&self, task: impl FnOnce(&mut Allocator) + Send + 'static) {
+        let _ = self.send(Job::Ask(Box::new(task)));
     }
 }
 
-fn decide(mut allocator: Allocator, jobs: &Receiver<Job>, log: &Log) {
+fn run_jobs(mut allocator: Allocator, jobs: &Receiver<Job>, log: &Log) {
     let apply_changes = |allocator: &mut Allocator| {
         if let Err(error) = allocator.apply_changes() {
             log(&format!("cannot read the changes from the database: {error}"));
         }
     };
-    let mut due = Instant::now() + FOLLOWING;
+    let mut due = Instant::now() + REFRESH_INTERVAL;
     loop {
         let first = match jobs.recv_timeout(due.saturating_duration_since(Instant::now())) {
             Ok(job) => Some(job),
@@ -103,7 +103,7 @@ fn decide(mut allocator: Allocator, jobs: &Receiver<Job>, log: &Log) {
         // Also under constant load. Otherwise every decision would be based on outdated reservations.
         if Instant::now() >= due {
             apply_changes(&mut allocator);
-            due = Instant::now() + FOLLOWING;
+            due = Instant::now() + REFRESH_INTERVAL;
         }
         let (mut begun, mut refused) = (Vec::new(), Vec::new());
         let mut next = first;
@@ -113,12 +113,12 @@ fn decide(mut allocator: Allocator, jobs: &Receiver<Job>, log: &Log) {
                     Ok(reservation) => begun.push((reservation, answer)),
                     Err(error) => refused.push((error, request, key, answer)),
                 },
-                Job::Ask(question) => {
+                Job::Ask(task) => {
                     apply_changes(&mut allocator);
-                    question(&mut allocator);
+                    task(&mut allocator);
                 }
             }
-            next = if begun.len() + refused.len() < TOGETHER { jobs.try_recv().ok() } else { None };
+            next = if begun.len() + refused.len() < MAX_BATCH { jobs.try_recv().ok() } else { None };
         }
         for (reservation, answer) in begun {
             // Fails if the client is gone. The reservation stays, and a retry with the same key finds it.

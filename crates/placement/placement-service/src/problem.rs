@@ -3,7 +3,7 @@
 //! Source: RFC 9457; RFC 9110, 10.2.3 for Retry-After.
 
 use crate::Log;
-use crate::decider::NoAnswer;
+use crate::placement_worker::WorkerError;
 use crate::wire::Problem;
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
@@ -14,13 +14,13 @@ use longma_placement::scheduler::NoPlacement;
 use longma_placement::store::StoreError;
 
 /// Value of Retry-After in seconds.
-const AGAIN_S: &str = "2";
+const RETRY_AFTER_S: &str = "2";
 
 /// An error answer.
 #[derive(Clone, Debug)]
-pub(crate) struct Refusal(pub Problem);
+pub(crate) struct HttpProblem(pub Problem);
 
-impl Refusal {
+impl HttpProblem {
     pub fn new(status: u16, title: &str, detail: String) -> Self {
         Self(Problem { status, title: title.into(), detail, fields: Vec::new() })
     }
@@ -100,16 +100,16 @@ impl Refusal {
     }
 }
 
-impl From<NoAnswer> for Refusal {
-    fn from(error: NoAnswer) -> Self {
+impl From<WorkerError> for HttpProblem {
+    fn from(error: WorkerError) -> Self {
         match error {
-            NoAnswer::Busy => Self::new(503, "busy", "too many requests are waiting; try again".into()),
-            NoAnswer::Gone => Self::new(503, "ending", "the service is ending; try again".into()),
+            WorkerError::Busy => Self::new(503, "busy", "too many requests are waiting; try again".into()),
+            WorkerError::Gone => Self::new(503, "ending", "the service is ending; try again".into()),
         }
     }
 }
 
-impl IntoResponse for Refusal {
+impl IntoResponse for HttpProblem {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.0.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let mut response = (status, axum::Json(&self.0)).into_response();
@@ -119,7 +119,7 @@ impl IntoResponse for Refusal {
             response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         if status == StatusCode::SERVICE_UNAVAILABLE {
-            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static(AGAIN_S));
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_S));
         }
         response.extensions_mut().insert(self.0);
         response
