@@ -10,7 +10,7 @@ use super::{Format, INTERRUPTED, Outcome, matrix, width};
 use crate::experiment::columns::rows as fitted;
 use kept::Kept;
 use longma_affinity::analysis::{Costs, Interval, PairResult, differ};
-use longma_affinity::places::{Class, Pair, classify, of_machine};
+use longma_affinity::pairs::{Class, Pair, classify, of_machine};
 use longma_topology::{CpuPlace, Machine, harmless, shown};
 use longma_workloads::pairs::{COSTS, Measured, Nic, STAGES, Sweep, idle, measure, nic, nowhere, over_seeds};
 use serde_json::{Value, json};
@@ -40,7 +40,7 @@ pub fn run(sweep: &Sweep, output: Option<&Path>, format: Format, stop: &AtomicBo
     let nic = nic(&machine)?;
     sweep.mtu(&nic).map_err(|why| format!("{}: {why}", harmless(sweep.machine)))?;
     let pairs = match &sweep.pairs[..] {
-        [] => longma_affinity::places::all_pairs(&places.iter().map(|place| place.cpu).collect::<Vec<_>>()),
+        [] => longma_affinity::pairs::all_pairs(&places.iter().map(|place| place.cpu).collect::<Vec<_>>()),
         // One that is named twice is one pair.
         chosen => chosen.iter().copied().collect::<BTreeSet<_>>().into_iter().collect(),
     };
@@ -435,7 +435,7 @@ fn limits(nic: &Nic, mtu: u64, measured: &[Measured], width: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use longma_affinity::places::Pair;
+    use longma_affinity::pairs::Pair;
 
     fn run(flow: u32, seed: u64, gbps: f64) -> Measured {
         Measured {

@@ -6,7 +6,7 @@ use super::said::{print as put, print_json};
 use super::{Format, Outcome, report, width};
 use crate::experiment::columns::rows as fitted;
 use longma_affinity::analysis::{Analysis, Interval, PairResult};
-use longma_affinity::places::Pair;
+use longma_affinity::pairs::Pair;
 use longma_affinity::sweep::Results;
 use longma_affinity::vary::{Knob, Variant, words};
 use longma_lab::{Contribution, Game, MOST_MEMBERS};

@@ -15,7 +15,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use longma_affinity::places::{Class, Pair, classify};
+use longma_affinity::pairs::{Class, Pair, classify};
 use longma_topology::{CpuPlace, Machine};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

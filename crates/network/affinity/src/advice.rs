@@ -9,7 +9,7 @@ pub use race::{Race, Round};
 
 use crate::analysis::{Analysis, PairResult, differ};
 use crate::interface::Nic;
-use crate::places::{Class, Pair, classify};
+use crate::pairs::{Class, Pair, classify};
 use crate::setting::Setting;
 use crate::steering::Steering;
 use longma_topology::CpuPlace;
@@ -29,7 +29,7 @@ pub struct Candidate {
 }
 
 /// Among pairs whose median reaches this fraction of the highest one, the topology decides.
-const CLOSE: f64 = 0.99;
+const CLOSE_FRACTION: f64 = 0.99;
 
 /// Evaluation of a measurement.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -89,7 +89,7 @@ pub fn measured(analysis: &Analysis, ranking: &[Candidate]) -> Option<Measured> 
     let alike: Vec<&PairResult> = measured.iter().filter(alike).copied().collect();
     let rank =
         |result: &&PairResult| ranking.iter().position(|of| of.pair == result.pair).unwrap_or(usize::MAX);
-    let close = alike.iter().copied().filter(|other| other.median_gbps >= CLOSE * best.median_gbps);
+    let close = alike.iter().copied().filter(|other| other.median_gbps >= CLOSE_FRACTION * best.median_gbps);
     let choice = close.chain([*best]).min_by_key(rank)?.clone();
     Some(Measured {
         not_told_apart: alike.iter().map(|other| other.pair).collect(),

@@ -15,12 +15,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Maximum output of a child in bytes. It is held in memory.
-const MAX_OUTPUT: u64 = 16 << 20;
+const MAX_OUTPUT_BYTES: u64 = 16 << 20;
 /// Shell script of the process group leader: waits until its parent ends and then kills the group, including itself.
 /// While it lives, the kernel cannot reuse the group ID.
-const GUARD: &str = "read line; kill -KILL 0";
+const GUARD_SCRIPT: &str = "read line; kill -KILL 0";
 /// Polling interval for a child's state.
-const LOOK: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// How to start a child.
 #[derive(Clone, Debug)]
@@ -81,7 +81,7 @@ pub enum ChildError {
         limit: Duration,
     },
     /// It printed more than the output limit.
-    #[error("`{}` was killed because it printed more than {} MiB: let it print its rate and little else", harmless(name), MAX_OUTPUT >> 20)]
+    #[error("`{}` was killed because it printed more than {} MiB: let it print its rate and little else", harmless(name), MAX_OUTPUT_BYTES >> 20)]
     TooMuch {
         /// The program.
         name: String,
@@ -223,7 +223,7 @@ struct Guard(Child);
 impl Guard {
     fn new() -> io::Result<Self> {
         let mut command = Command::new("sh");
-        command.args(["-c", GUARD]).process_group(0);
+        command.args(["-c", GUARD_SCRIPT]).process_group(0);
         // The kernel closes the other end of the pipe when this process ends for any reason.
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         command.spawn().map(Self)
@@ -276,10 +276,10 @@ impl Running {
     /// `stop` is set.
     pub fn runs_until(&mut self, moment: Duration, stop: &AtomicBool) -> bool {
         while self.begin.elapsed() < moment.min(self.limit) {
-            if self.is_over() || self.says_too_much() || stop.load(Ordering::Relaxed) {
+            if self.is_over() || self.exceeds_output_limit() || stop.load(Ordering::Relaxed) {
                 return false;
             }
-            std::thread::sleep(LOOK.min(moment.saturating_sub(self.begin.elapsed())));
+            std::thread::sleep(POLL_INTERVAL.min(moment.saturating_sub(self.begin.elapsed())));
         }
         !self.is_over()
     }
@@ -299,9 +299,9 @@ impl Running {
         self.begin.elapsed()
     }
 
-    fn says_too_much(&self) -> bool {
+    fn exceeds_output_limit(&self) -> bool {
         let length = |file: &File| file.metadata().map_or(0, |facts| facts.len());
-        length(&self.out).max(length(&self.err)) > MAX_OUTPUT
+        length(&self.out).max(length(&self.err)) > MAX_OUTPUT_BYTES
     }
 
     /// Waits for the child to end and returns its output and status, successful or not.
@@ -314,15 +314,15 @@ impl Running {
             if stop.load(Ordering::Relaxed) {
                 return Err(ChildError::Stopped { name });
             }
-            if self.says_too_much() {
+            if self.exceeds_output_limit() {
                 return Err(ChildError::TooMuch { name });
             }
             if self.begin.elapsed() > self.limit {
                 return Err(ChildError::TooLong { name, limit: self.limit });
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
-        if self.says_too_much() {
+        if self.exceeds_output_limit() {
             return Err(ChildError::TooMuch { name: self.name.clone() });
         }
         let status =
@@ -363,7 +363,7 @@ impl Drop for Running {
 fn text(file: &mut File) -> String {
     let mut bytes = Vec::new();
     // If reading fails, the caller reports the missing output.
-    let _ = file.rewind().and_then(|()| file.take(MAX_OUTPUT).read_to_end(&mut bytes));
+    let _ = file.rewind().and_then(|()| file.take(MAX_OUTPUT_BYTES).read_to_end(&mut bytes));
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
@@ -404,7 +404,7 @@ mod tests {
         let patience = Instant::now();
         while runs(process) {
             assert!(patience.elapsed() < Duration::from_secs(10), "process {process} goes on");
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 
@@ -422,7 +422,7 @@ mod tests {
         let mut child =
             shell(&format!("sleep 60 & echo $! > {}; wait", file.display()), 60.0).spawn().unwrap();
         while std::fs::read_to_string(&file).unwrap_or_default().is_empty() {
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
         drop(child.guard.0.stdin.take());
         ends(&std::fs::read_to_string(&file).unwrap());
@@ -434,7 +434,7 @@ mod tests {
         let begin = Instant::now();
         let error = shell("exec cat /dev/zero", 20.0).run().unwrap_err();
         assert!(matches!(error, ChildError::TooMuch { .. }) && begin.elapsed() < Duration::from_secs(10));
-        let much = format!("head -c {} /dev/zero", MAX_OUTPUT + 1);
+        let much = format!("head -c {} /dev/zero", MAX_OUTPUT_BYTES + 1);
         assert!(matches!(shell(&much, 20.0).run(), Err(ChildError::TooMuch { .. })));
     }
 

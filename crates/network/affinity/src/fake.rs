@@ -5,8 +5,8 @@ use crate::cpus::CpuSet;
 use crate::ethtool::DriverFact;
 use crate::host::Host;
 use crate::identity::Identity;
+use crate::rss_table::RssTable;
 use crate::sockets::Socket;
-use crate::spread::Spread;
 use longma_topology::CpuPlace;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -23,7 +23,7 @@ pub struct FakeHost {
     sockets: Mutex<Option<Vec<Socket>>>,
     writes: Mutex<Vec<(String, String)>>,
     /// RSS configuration of all its interfaces; `None` if drivers do not report one.
-    pub spread: Option<Spread>,
+    pub rss_table: Option<RssTable>,
     /// Addresses of all its interfaces.
     pub addresses: Vec<IpAddr>,
     /// MTU range of all its interfaces; `None` if the kernel does not report one.
@@ -38,7 +38,7 @@ pub struct FakeHost {
     /// text.
     pub wants: Vec<((String, String), (String, String))>,
     /// How its /sys differs from the network namespace of the process, if it does.
-    pub strange_sys: Option<String>,
+    pub foreign_sysfs: Option<String>,
     /// Files and directories that another process has locked.
     pub kept: BTreeSet<String>,
     /// Identity of the host.
@@ -182,8 +182,8 @@ impl Host for FakeHost {
         Ok(())
     }
 
-    fn spread(&self, _interface: &str) -> io::Result<Spread> {
-        self.spread.clone().ok_or_else(|| io::ErrorKind::Unsupported.into())
+    fn rss_table(&self, _interface: &str) -> io::Result<RssTable> {
+        self.rss_table.clone().ok_or_else(|| io::ErrorKind::Unsupported.into())
     }
 
     fn packet_sizes(&self, _interface: &str) -> io::Result<RangeInclusive<u64>> {
@@ -230,8 +230,8 @@ impl Host for FakeHost {
         self.names("sys/class/net").into_iter().find(is_it).ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    fn strange_sys(&self) -> Option<String> {
-        self.strange_sys.clone()
+    fn foreign_sysfs(&self) -> Option<String> {
+        self.foreign_sysfs.clone()
     }
 
     fn hold(&self, path: &str) -> io::Result<Option<std::fs::File>> {

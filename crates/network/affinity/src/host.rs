@@ -6,8 +6,8 @@ use crate::ethtool::{self, DriverFact};
 use crate::identity::{self, Identity};
 use crate::links::{self, Links};
 use crate::packet_size;
+use crate::rss_table::{self, RssTable};
 use crate::sockets::{self, Socket};
-use crate::spread::{self, Spread};
 use longma_topology::{CpuPlace, Sysfs};
 use rustix::fs::FlockOperation;
 use std::fs;
@@ -63,7 +63,7 @@ pub trait Host: Sync {
     ///
     /// # Errors
     /// The error of the operating system, or `Unsupported` if the queue does not depend on addresses and ports alone.
-    fn spread(&self, interface: &str) -> io::Result<Spread>;
+    fn rss_table(&self, interface: &str) -> io::Result<RssTable>;
 
     /// MTU range of an interface.
     ///
@@ -113,7 +113,7 @@ pub trait Host: Sync {
 
     /// Describes how the mounted /sys differs from the network namespace that changes are made in; `None` if they
     /// match. A difference means that /sys belongs to another namespace.
-    fn strange_sys(&self) -> Option<String>;
+    fn foreign_sysfs(&self) -> Option<String>;
 
     /// Locks a file or directory against other processes that use this function; `None` if it cannot be locked.
     ///
@@ -230,8 +230,8 @@ impl Host for Tree {
         self.in_namespace(|| ethtool::set(interface, fact, value))
     }
 
-    fn spread(&self, interface: &str) -> io::Result<Spread> {
-        self.in_namespace(|| spread::get(interface))
+    fn rss_table(&self, interface: &str) -> io::Result<RssTable> {
+        self.in_namespace(|| rss_table::get(interface))
     }
 
     fn packet_sizes(&self, interface: &str) -> io::Result<RangeInclusive<u64>> {
@@ -294,7 +294,7 @@ impl Host for Tree {
         self.in_namespace(|| links::name_of(index))
     }
 
-    fn strange_sys(&self) -> Option<String> {
+    fn foreign_sysfs(&self) -> Option<String> {
         self.in_namespace(|| Ok(links::difference(&|| shown(self)))).ok()?
     }
 

@@ -6,7 +6,7 @@
 //! identified by their index, which survives renames.
 
 mod file;
-mod heirs;
+mod inherited;
 
 use crate::ethtool::DriverFact;
 use crate::host::Host;
@@ -70,7 +70,7 @@ pub enum JournalError {
         "another longma (process {writer}) is changing settings of this host; its journal is {}",
         shown(path)
     )]
-    Held {
+    InUse {
         /// Path of its journal.
         path: PathBuf,
         /// Its process ID; 0 if unknown.
@@ -81,7 +81,7 @@ pub enum JournalError {
         "another longma, with another journal, is changing settings of /{keeper}: wait for it or stop it; \
             if it was killed, run `longma affinity restore --journal FILE` with its journal"
     )]
-    Kept {
+    DeviceInUse {
         /// The locked file or directory, such as an interface's directory.
         keeper: String,
     },
@@ -91,7 +91,7 @@ pub enum JournalError {
             restores them (journal {})",
         shown(path)
     )]
-    LeftOver {
+    NotRestored {
         /// Path of its journal.
         path: PathBuf,
         /// Number of settings left.
@@ -103,7 +103,7 @@ pub enum JournalError {
             restored all settings. Remove the journal if that namespace no longer exists",
         shown(path)
     )]
-    Elsewhere {
+    OtherNamespace {
         /// Path of the journal.
         path: PathBuf,
         /// Where it was written.
@@ -117,7 +117,7 @@ pub enum JournalError {
             namespace with `ip netns exec NAME longma ...`, which mounts the right one, or mount it \
             first: `unshare --mount sh -c 'mount -t sysfs sysfs /sys && longma ...'`"
     )]
-    StrangeSys {
+    ForeignSysfs {
         /// How it differs.
         what: String,
     },
@@ -128,7 +128,7 @@ pub enum JournalError {
         shown(path),
         shown(folder)
     )]
-    NoFolder {
+    NoDirectory {
         /// Path of the journal.
         path: PathBuf,
         /// The directory.
@@ -162,9 +162,9 @@ pub enum JournalError {
         "the journal {} has format {form}, but this longma uses format {}; nothing was changed. Restore \
             the settings with `longma affinity restore` of the version that wrote the journal",
         shown(path),
-        file::FORM
+        file::FORMAT_VERSION
     )]
-    Form {
+    FormatVersion {
         /// Path of the journal.
         path: PathBuf,
         /// Its format version.
@@ -209,7 +209,7 @@ pub enum JournalError {
 /// What became of a setting during restoration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Fate {
+pub enum RestoreOutcome {
     /// Its original value was written back.
     Restored,
     /// It already had its original value.
@@ -234,7 +234,7 @@ pub enum Fate {
     },
 }
 
-impl Fate {
+impl RestoreOutcome {
     /// Returns whether the setting has its original value or no longer exists.
     fn is_good(&self) -> bool {
         matches!(self, Self::Restored | Self::AsBefore | Self::Ended)
@@ -250,7 +250,7 @@ impl Fate {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Restored {
     /// Result for each changed setting, the last changed first.
-    pub settings: Vec<(Setting, Fate)>,
+    pub settings: Vec<(Setting, RestoreOutcome)>,
     /// Whether the network namespace was identified by its inode number only. The number may have been reused.
     pub may_be_another: bool,
 }
@@ -287,12 +287,12 @@ impl<'a> Journal<'a> {
         {
             // A reboot resets all settings, so changes from an earlier boot need no restoration.
             if header.host.is_same_boot(&host.identity()) {
-                return Err(JournalError::LeftOver { path: path.into(), settings: kept.changes.len() });
+                return Err(JournalError::NotRestored { path: path.into(), settings: kept.changes.len() });
             }
         }
         own_sys(host)?;
         log.begin(&Header {
-            affinity_journal: file::FORM,
+            affinity_journal: file::FORMAT_VERSION,
             host: host.identity(),
             writer: std::process::id(),
             ends_with_writer: host.ends_with_writer(),
@@ -316,7 +316,7 @@ impl<'a> Journal<'a> {
         let Some(header) = left else { return Ok(None) };
         let here = host.identity();
         if !header.host.is_same(&here) {
-            return Err(JournalError::Elsewhere { path: path.into(), was: header.host, here });
+            return Err(JournalError::OtherNamespace { path: path.into(), was: header.host, here });
         }
         own_sys(host)?;
         let may_be_another = !(header.host.is_certain() && here.is_certain());
@@ -422,7 +422,9 @@ impl<'a> Journal<'a> {
             return Ok(());
         };
         match self.host.hold(&keeper) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(JournalError::Kept { keeper }),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                Err(JournalError::DeviceInUse { keeper })
+            }
             // Continue without a lock if locking is impossible. Reading the setting reports the actual problem.
             held => {
                 self.keepers.insert(keeper, held.ok().flatten());
@@ -462,11 +464,11 @@ impl<'a> Journal<'a> {
         for at in 0..changes.len() {
             let mut fate = changes[at].put_back(self.host);
             let change = changes[at].clone();
-            if matches!(fate, Fate::Failed { .. }) && self.gro_on(&mut changes, &change) {
+            if matches!(fate, RestoreOutcome::Failed { .. }) && self.gro_on(&mut changes, &change) {
                 fate = change.put_back(self.host);
             }
-            if forgets && matches!(fate, Fate::Gone { .. }) {
-                fate = Fate::Ended;
+            if forgets && matches!(fate, RestoreOutcome::Gone { .. }) {
+                fate = RestoreOutcome::Ended;
             }
             restored.settings.push((change.setting.clone(), fate.clone()));
             if fate.is_owed() {
@@ -512,7 +514,7 @@ impl Drop for Journal<'_> {
 
 /// Rejects a /sys that belongs to another network namespace than the drivers.
 fn own_sys(host: &dyn Host) -> Result<(), JournalError> {
-    host.strange_sys().map_or(Ok(()), |what| Err(JournalError::StrangeSys { what }))
+    host.foreign_sysfs().map_or(Ok(()), |what| Err(JournalError::ForeignSysfs { what }))
 }
 
 impl Change {
@@ -567,37 +569,39 @@ impl Change {
         }
     }
 
-    fn put_back(&self, host: &dyn Host) -> Fate {
+    fn put_back(&self, host: &dyn Host) -> RestoreOutcome {
         self.try_put_back(host).unwrap_or_else(|error| {
             let is_gone =
                 error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ENODEV);
             match &self.setting {
                 // Threads end, and settings of a testbed disappear with this process.
-                Setting::Thread { .. } if is_gone => Fate::Ended,
-                _ if is_gone && host.ends_with_writer() => Fate::Ended,
-                _ if is_gone => Fate::Gone { was: self.original.clone() },
-                _ => Fate::Failed { why: error.to_string() },
+                Setting::Thread { .. } if is_gone => RestoreOutcome::Ended,
+                _ if is_gone && host.ends_with_writer() => RestoreOutcome::Ended,
+                _ if is_gone => RestoreOutcome::Gone { was: self.original.clone() },
+                _ => RestoreOutcome::Failed { why: error.to_string() },
             }
         })
     }
 
-    fn try_put_back(&self, host: &dyn Host) -> io::Result<Fate> {
+    fn try_put_back(&self, host: &dyn Host) -> io::Result<RestoreOutcome> {
         if self.is_of_another(host) {
-            return Ok(Fate::Ended);
+            return Ok(RestoreOutcome::Ended);
         }
         let setting = self.now(host)?;
         let found = setting.read(host)?;
         if setting.means_same(&found, &self.original) {
-            return Ok(Fate::AsBefore);
+            return Ok(RestoreOutcome::AsBefore);
         }
         if self.foreign(&found).is_some() {
-            return Ok(Fate::Foreign { found });
+            return Ok(RestoreOutcome::Foreign { found });
         }
         setting.write(host, &self.original)?;
         let now = setting.read(host)?;
         Ok(match setting.means_same(&now, &self.original) {
-            true => Fate::Restored,
-            false => Fate::Failed { why: format!("it reads `{now}` after `{}` was written", self.original) },
+            true => RestoreOutcome::Restored,
+            false => RestoreOutcome::Failed {
+                why: format!("it reads `{now}` after `{}` was written", self.original),
+            },
         })
     }
 }

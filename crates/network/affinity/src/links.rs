@@ -13,7 +13,7 @@ use std::time::Duration;
 pub(crate) type Links = BTreeMap<String, (u32, Option<String>)>;
 
 /// Interfaces come and go, so /sys and the kernel count as different only after several comparisons.
-const LOOKS: usize = 4;
+const MAX_COMPARISONS: usize = 4;
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Index of an interface.
@@ -52,7 +52,7 @@ fn missing() -> io::Error {
 /// Describes how the mounted /sys differs from the kernel's list of interfaces in this namespace; `None` if they agree.
 pub(crate) fn difference(shown: &dyn Fn() -> Links) -> Option<String> {
     let mut found = None;
-    for look in 0..LOOKS {
+    for look in 0..MAX_COMPARISONS {
         if look > 0 {
             std::thread::sleep(PAUSE);
         }

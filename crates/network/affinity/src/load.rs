@@ -34,22 +34,22 @@ pub struct Iperf {
 }
 
 /// Upper bound of plausible rates in Gb/s, a thousand times the fastest links.
-pub const MOST_GBPS: f64 = 1e6;
+pub const MAX_GBPS: f64 = 1e6;
 /// One bit per second in Gb/s. Lower rates count as no traffic.
-pub const LEAST_GBPS: f64 = 1e-9;
+pub const MIN_GBPS: f64 = 1e-9;
 /// Upper bound of the CPUs used by the remote end.
-pub const MOST_CPUS: f64 = crate::cpus::MAX_CPU as f64;
+pub const MAX_CPUS: f64 = crate::cpus::MAX_CPU as f64;
 
 /// Result of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Rate {
-    /// Rate of received data in 10^9 bits per second, from [`LEAST_GBPS`] to [`MOST_GBPS`].
+    /// Rate of received data in 10^9 bits per second, from [`MIN_GBPS`] to [`MAX_GBPS`].
     pub gbps: f64,
     /// Retransmitted TCP segments, if the sender reports them.
     pub retransmits: Option<u64>,
     /// Fraction of lost datagrams, 0 to 1.
     pub lost: Option<f64>,
-    /// CPUs used by the remote end, 0 to [`MOST_CPUS`].
+    /// CPUs used by the remote end, 0 to [`MAX_CPUS`].
     pub remote_cpu: Option<f64>,
 }
 
@@ -117,7 +117,7 @@ impl Load {
             Self::Iperf(iperf) => iperf_rate(printed, iperf.udp),
             Self::Command(_) => command_rate(printed),
         }?;
-        if rate.gbps >= LEAST_GBPS { Ok(rate) } else { Err(LoadError::Nothing) }
+        if rate.gbps >= MIN_GBPS { Ok(rate) } else { Err(LoadError::Nothing) }
     }
 }
 
@@ -147,13 +147,13 @@ fn iperf_rate(printed: &str, udp: bool) -> Result<Rate, LoadError> {
         gbps: gbps.ok_or_else(|| LoadError::NoRate(shortened(printed)))?,
         retransmits: end["sum_sent"]["retransmits"].as_u64(),
         lost: lost.filter(|lost| udp && (0.0..=1.0).contains(lost)),
-        remote_cpu: remote.filter(|cpus| (0.0..=MOST_CPUS).contains(cpus)),
+        remote_cpu: remote.filter(|cpus| (0.0..=MAX_CPUS).contains(cpus)),
     })
 }
 
 /// Returns whether a rate is plausible. The parser of result files rejects others.
 fn is_rate(gbps: &f64) -> bool {
-    (0.0..=MOST_GBPS).contains(gbps)
+    (0.0..=MAX_GBPS).contains(gbps)
 }
 
 fn command_rate(printed: &str) -> Result<Rate, LoadError> {

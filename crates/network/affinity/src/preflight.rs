@@ -4,7 +4,7 @@
 //! Source: Hanford et al. 2014 check the setup before each sweep; Linux Documentation/networking/scaling.rst;
 //! perf_event_open(2).
 
-mod means;
+mod prerequisites;
 
 use crate::counters::{Hardware, Reading};
 use crate::cpus::CpuSet;
@@ -45,9 +45,9 @@ pub struct Finding {
 /// Programs that change interrupt affinity.
 const MOVERS: [&str; 3] = ["irqbalance", "tuned", "irqd"];
 /// Acceptable load by other programs, as a fraction of all CPUs.
-const MOST_LOAD: f64 = 0.1;
+const MAX_LOAD: f64 = 0.1;
 /// Acceptable steal time, as a fraction.
-const MOST_STEAL: f64 = 0.01;
+const MAX_STEAL: f64 = 0.01;
 
 struct Findings(Vec<Finding>);
 
@@ -84,7 +84,7 @@ pub fn check(
     if let Some((before, after)) = idle {
         load(before, after, &mut findings);
         // For a recorded tree, the capabilities of this system are irrelevant.
-        means::look(host, &mut findings);
+        prerequisites::look(host, &mut findings);
     }
     counters(host, &mut findings);
     if let Some(name) = interface {
@@ -92,7 +92,7 @@ pub fn check(
             Some(nic) => {
                 look_at(host, &nic, &mut findings);
                 if idle.is_some() {
-                    means::steering(host, &nic, &mut findings);
+                    prerequisites::steering(host, &nic, &mut findings);
                 }
             }
             None => findings.bad(
@@ -111,7 +111,7 @@ pub fn check(
 
 /// Reports only problems.
 fn namespace(host: &dyn Host, findings: &mut Findings) {
-    if let Some(what) = host.strange_sys() {
+    if let Some(what) = host.foreign_sysfs() {
         findings.bad(
             "namespace",
             Weight::Prevents,
@@ -258,7 +258,7 @@ fn load(before: &Reading, after: &Reading, findings: &mut Findings) {
     let busy = counts.cpus.values().map(|shares| shares.busy()).sum::<f64>() / cpus;
     let steal = counts.cpus.values().map(|shares| shares.steal).sum::<f64>() / cpus;
     let percent = |share: f64| format!("{:.0} %", share * 100.0);
-    if busy > MOST_LOAD {
+    if busy > MAX_LOAD {
         let advice = "stop it, or bind it to CPUs outside the sweep; repeats and medians help only against short bursts";
         findings.bad(
             "other load",
@@ -269,7 +269,7 @@ fn load(before: &Reading, after: &Reading, findings: &mut Findings) {
     } else {
         findings.good("other load", format!("{} of the CPU time", percent(busy)));
     }
-    if steal > MOST_STEAL {
+    if steal > MAX_STEAL {
         let advice = "other guests take CPU time: sweep later, or on dedicated hardware";
         findings.bad(
             "steal",

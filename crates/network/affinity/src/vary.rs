@@ -19,7 +19,7 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 /// Maximum MTU of any interface. The kernel stores it in a signed integer (net/core/dev.c, dev_validate_mtu).
-pub const MOST_MTU: u64 = i32::MAX as u64;
+pub const MAX_MTU: u64 = i32::MAX as u64;
 
 /// A parameter, by its name on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -121,7 +121,7 @@ impl Knob {
             _ if self.is_switch() => 0..=1,
             Self::RxRing => 1..=u64::from(u32::MAX),
             Self::RxUsecs => 0..=u64::from(u32::MAX),
-            Self::Mtu => 1..=MOST_MTU,
+            Self::Mtu => 1..=MAX_MTU,
             Self::BusyPoll => 0..=signed,
             // net/core/sysctl_net_core.c, rps_sock_flow_sysctl.
             Self::Rfs => 0..=1 << 29,

@@ -8,10 +8,10 @@ use crate::counters::{CpuShares, Reading};
 use crate::cpus::CpuSet;
 use crate::host::Host;
 use crate::interface::{self, Nic};
-use crate::owners::{Owner, Owners};
+use crate::owners::{SocketOwner, SocketOwners};
+use crate::rss_table::RssTable;
 use crate::setting::{Interface, Setting};
 use crate::sockets::{self, Socket};
-use crate::spread::Spread;
 use crate::threads;
 use longma_topology::CpuPlace;
 use serde::Serialize;
@@ -22,11 +22,11 @@ use std::time::Instant;
 mod queues;
 
 /// Number of flows whose threads are looked up: those with the highest rates.
-pub const MOST_FLOWS: usize = 64;
+pub const MAX_FLOWS: usize = 64;
 /// Rate in bytes per second below which a flow is ignored.
 const BUSY: f64 = 125_000.0;
 /// Maximum number of threads per process whose system call is read.
-const MOST_THREADS: usize = 256;
+const MAX_THREADS: usize = 256;
 /// Fraction of a process's CPU time above which one thread counts as its only busy thread.
 const NEARLY_ALL: f64 = 0.9;
 /// Ticks per second in /proc (USER_HZ), the same on all architectures.
@@ -136,12 +136,12 @@ impl Thread {
 /// Makes repeated observations and keeps the counters that rates are computed from.
 pub struct Watch {
     interfaces: Vec<Interface>,
-    owners: Owners,
-    last: Option<Last>,
+    owners: SocketOwners,
+    last: Option<PreviousReading>,
     ticks: HashMap<(u32, u32, u64), u64>,
 }
 
-struct Last {
+struct PreviousReading {
     at: Instant,
     reading: Reading,
     bytes: HashMap<(SocketAddr, SocketAddr), (Option<u64>, Option<u64>)>,
@@ -151,7 +151,7 @@ struct Last {
 impl Watch {
     /// Creates a watch for these interfaces.
     pub fn new(interfaces: Vec<Interface>) -> Self {
-        Self { interfaces, owners: Owners::default(), last: None, ticks: HashMap::new() }
+        Self { interfaces, owners: SocketOwners::default(), last: None, ticks: HashMap::new() }
     }
 
     /// Observes the interval since the last call. The first observation has no rates.
@@ -166,7 +166,7 @@ impl Watch {
         let bytes = |(socket, _): &(Socket, Interface)| {
             ((socket.local, socket.remote), (socket.received, socket.sent))
         };
-        let now = Last {
+        let now = PreviousReading {
             at,
             reading,
             bytes: connections.iter().map(bytes).collect(),
@@ -183,15 +183,15 @@ impl Watch {
         let before = self.last.as_ref().map(|last| &last.interrupts);
         seen.queues = queues::of(host, &nics, before.zip(Some(&now.interrupts)), &seen, &mut missing);
         let online: CpuSet = places.iter().map(|place| place.cpu).collect();
-        let spreads: HashMap<&Interface, Spread> = nics
+        let spreads: HashMap<&Interface, RssTable> = nics
             .iter()
             .filter(|nic| nic.rx_queues.len() > 1)
-            .filter_map(|nic| Some((&nic.name, host.spread(nic.name.name()).ok()?)))
+            .filter_map(|nic| Some((&nic.name, host.rss_table(nic.name.name()).ok()?)))
             .collect();
         let mut busy = self.busy(&connections, at);
         for (_, flow) in &mut busy {
-            let spread = spreads.get(&flow.interface);
-            flow.queue = spread.and_then(|spread| spread.queue_of(flow.local, flow.remote));
+            let rss_table = spreads.get(&flow.interface);
+            flow.queue = rss_table.and_then(|rss_table| rss_table.queue_of(flow.local, flow.remote));
         }
         self.threads(host, &busy, &online, &mut seen, &mut missing);
         (seen.places, seen.missing) = (places, missing);
@@ -227,7 +227,7 @@ impl Watch {
         busy.sort_by(|(_, one), (_, other)| {
             other.bytes().total_cmp(&one.bytes()).then(one.local.cmp(&other.local))
         });
-        busy.truncate(MOST_FLOWS);
+        busy.truncate(MAX_FLOWS);
         busy
     }
 
@@ -242,14 +242,15 @@ impl Watch {
     ) {
         let inodes: Vec<u32> = busy.iter().map(|(socket, _)| socket.inode).collect();
         let owners = self.owners.of(host, &inodes);
-        let mut teams: BTreeMap<u32, Team> = BTreeMap::new();
+        let mut teams: BTreeMap<u32, ProcessThreads> = BTreeMap::new();
         let (mut unowned, mut unread) = (0, 0);
         for (socket, flow) in busy {
             let mut flow = flow.clone();
             match owners.get(&socket.inode) {
                 None => unowned += 1,
                 Some(owner) => {
-                    let team = teams.entry(owner.process).or_insert_with(|| Team::of(host, owner.process));
+                    let team =
+                        teams.entry(owner.process).or_insert_with(|| ProcessThreads::of(host, owner.process));
                     match team.reader(host, *owner, &self.ticks) {
                         Some(thread) => flow.thread = self.thread(host, (team, thread), online, seen),
                         None => unread += 1,
@@ -286,7 +287,7 @@ impl Watch {
     fn thread(
         &self,
         host: &dyn Host,
-        (team, thread): (&Team, u32),
+        (team, thread): (&ProcessThreads, u32),
         online: &CpuSet,
         seen: &mut Observation,
     ) -> Option<usize> {
@@ -313,15 +314,15 @@ impl Watch {
 }
 
 /// Threads of a process with busy flows.
-struct Team {
+struct ProcessThreads {
     process: u32,
     stats: Vec<(u32, threads::Stat)>,
     waiting: Option<HashMap<u32, u32>>,
 }
 
-impl Team {
+impl ProcessThreads {
     fn of(host: &dyn Host, process: u32) -> Self {
-        let all = threads::of_process(host, process).into_iter().take(MOST_THREADS);
+        let all = threads::of_process(host, process).into_iter().take(MAX_THREADS);
         let stats = all.filter_map(|thread| Some((thread, threads::stat(host, process, thread)?)));
         Self { process, stats: stats.collect(), waiting: None }
     }
@@ -339,7 +340,7 @@ impl Team {
     fn reader(
         &mut self,
         host: &dyn Host,
-        owner: Owner,
+        owner: SocketOwner,
         before: &HashMap<(u32, u32, u64), u64>,
     ) -> Option<u32> {
         if let [(only, _)] = self.stats[..] {

@@ -4,7 +4,7 @@ use longma_affinity::advice::candidates;
 use longma_affinity::host::{Host, Tree};
 use longma_affinity::interface;
 use longma_affinity::journal::Journal;
-use longma_affinity::places::{Class, Pair, all_pairs};
+use longma_affinity::pairs::{Class, Pair, all_pairs};
 use longma_affinity::preflight::{Weight, check};
 use longma_affinity::steering::Steering;
 use std::path::Path;

@@ -5,7 +5,7 @@
 use super::{MEGABYTES, MOST_FRAME_CYCLES};
 use crate::experiment::VERSION;
 use longma_affinity::files;
-use longma_affinity::places::{classify, of_machine};
+use longma_affinity::pairs::{classify, of_machine};
 use longma_topology::{CpuPlace, Machine, harmless, shown};
 use longma_workloads::pairs::{COSTS as COST_NAMES, Measured, Nic, STAGES, Sweep, nic};
 use rustix::fs::{FlockOperation, OFlags};
@@ -355,7 +355,7 @@ fn check(run: &Measured, places: &[CpuPlace], most: f64) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use longma_affinity::places::{Class, Pair};
+    use longma_affinity::pairs::{Class, Pair};
 
     fn sweep<'a>(frame_cycles: u32) -> Sweep<'a> {
         Sweep {

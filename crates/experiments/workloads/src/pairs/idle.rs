@@ -3,7 +3,7 @@
 //!
 //! Source: the receiver, `guests/c/flow_receive.c`, `flow_steer.h` and `flow_path.h`.
 
-use longma_affinity::places::Pair;
+use longma_affinity::pairs::Pair;
 use longma_topology::CpuPlace;
 
 use super::{Nic, Offload};
@@ -97,7 +97,7 @@ pub fn idle(settings: &[Offload], pairs: &[Pair], places: &[CpuPlace]) -> Vec<St
 #[cfg(test)]
 mod tests {
     use super::*;
-    use longma_affinity::places::{all_pairs, of_machine};
+    use longma_affinity::pairs::{all_pairs, of_machine};
     use longma_topology::Machine;
 
     fn said(settings: &[&str], pairs: &[(u32, u32)]) -> Vec<String> {

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use longma_affinity::child::{ChildError, Start, how_it_ended};
-use longma_affinity::places::{Class, Pair};
+use longma_affinity::pairs::{Class, Pair};
 use rustix::fs::{MemfdFlags, memfd_create};
 use serde_json::Value;
 

@@ -4,7 +4,7 @@
 //! management and scheduling) profile receivers by these stages. The assignment of guest functions to stages is our
 //! own.
 
-use longma_affinity::places::Pair;
+use longma_affinity::pairs::Pair;
 use serde_json::Value;
 
 use super::{count, of_cores};

@@ -6,7 +6,7 @@
 
 use super::Candidate;
 use crate::analysis::Analysis;
-use crate::places::Pair;
+use crate::pairs::Pair;
 use std::collections::BTreeSet;
 
 /// Pairs of each kind in the first round. Two, so that a kind is not judged by a single busy CPU.
@@ -122,7 +122,7 @@ impl<'a> Race<'a> {
 }
 
 /// Pairs of one kind have the same class and the same distances from the NIC.
-type Kind = (crate::places::Class, Option<bool>, Option<bool>);
+type Kind = (crate::pairs::Class, Option<bool>, Option<bool>);
 
 fn kind(candidate: &Candidate) -> Kind {
     (candidate.class, candidate.is_near, candidate.is_application_near)

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::analysis::median;
-use crate::places::{all_pairs, of_machine, pairs_of};
+use crate::pairs::{all_pairs, of_machine, pairs_of};
 use longma_topology::Machine;
 
 pub(super) fn nic(node: Option<u32>) -> Nic {

@@ -9,7 +9,7 @@ mod interval;
 pub use bottleneck::{Bottleneck, Limit};
 pub use interval::{Interval, differ, median};
 
-use crate::places::{Class, Pair};
+use crate::pairs::{Class, Pair};
 use crate::sweep::{Results, Sample};
 use serde::Serialize;
 use std::collections::BTreeMap;

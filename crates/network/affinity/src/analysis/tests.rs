@@ -4,7 +4,7 @@ use super::*;
 use crate::counters::{CpuShares, HardwareCounts, KernelCounts};
 use crate::interface::Nic;
 use crate::load::{Load, Rate};
-use crate::places::{all_pairs, classify, of_machine};
+use crate::pairs::{all_pairs, classify, of_machine};
 use crate::steering::Steering;
 use crate::sweep::Header;
 use longma_topology::Machine;

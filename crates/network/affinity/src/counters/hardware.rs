@@ -13,7 +13,7 @@ use std::time::Duration;
 /// Number of events per CPU. The most important ones come first: on AMD Zen 4 under KVM, the sixth simultaneous event
 /// reads 0 although it claims to run all the time. If there are fewer counters than events, the kernel multiplexes
 /// them.
-pub const MOST_EVENTS: usize = 7;
+pub const MAX_EVENTS: usize = 7;
 
 /// Running counters of one CPU.
 pub struct Hardware {
@@ -53,7 +53,7 @@ enum Event {
     SecondMisses,
 }
 
-const EVENTS: [Event; MOST_EVENTS] = [
+const EVENTS: [Event; MAX_EVENTS] = [
     Event::Instructions,
     Event::UserInstructions,
     Event::Cycles,
@@ -64,7 +64,7 @@ const EVENTS: [Event; MOST_EVENTS] = [
 ];
 
 /// L1 data cache load misses, as the kernel defines them for the processor.
-const FIRST_MISSES: events::Cache = events::Cache {
+const L1D_MISSES: events::Cache = events::Cache {
     which: events::CacheId::L1D,
     operation: events::CacheOp::READ,
     result: events::CacheResult::MISS,
@@ -112,7 +112,7 @@ impl Event {
             Self::Cycles => Builder::new(events::Hardware::CPU_CYCLES),
             Self::CacheReferences => Builder::new(events::Hardware::CACHE_REFERENCES),
             Self::CacheMisses => Builder::new(events::Hardware::CACHE_MISSES),
-            Self::FirstMisses => Builder::new(FIRST_MISSES),
+            Self::FirstMisses => Builder::new(L1D_MISSES),
             Self::SecondMisses => {
                 Builder::new(events::Raw::new(second_level::misses().ok_or(io::ErrorKind::Unsupported)?))
             }

@@ -4,5 +4,5 @@ mod hardware;
 mod kernel;
 mod second_level;
 
-pub use hardware::{Hardware, HardwareCounts, MOST_EVENTS};
+pub use hardware::{Hardware, HardwareCounts, MAX_EVENTS};
 pub use kernel::{CpuShares, KernelCounts, Reading};

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Conditions on /proc/cpuinfo, and the event of matching processors: event number in bits 7:0, unit mask in bits 15:8.
-const EVENTS: [(&[Is], u64); 3] = [
+const EVENTS: [(&[CpuTest], u64); 3] = [
     // Haswell and later, which are recognized by AVX2. Earlier processors have a different unit mask.
     (&[("vendor_id", |it| it == "GenuineIntel"), ("flags", |it| has(it, "avx2"))], 0x2124),
     (
@@ -21,7 +21,7 @@ const EVENTS: [(&[Is], u64); 3] = [
 ];
 
 /// A field of /proc/cpuinfo and a predicate on its value.
-type Is = (&'static str, fn(&str) -> bool);
+type CpuTest = (&'static str, fn(&str) -> bool);
 
 fn has(words: &str, word: &str) -> bool {
     words.split_whitespace().any(|it| it == word)
@@ -36,7 +36,7 @@ pub fn misses() -> Option<u64> {
 /// The event that all processors of a host share.
 fn event(host: &Sysfs) -> Option<u64> {
     let of = |fields: &BTreeMap<String, String>| {
-        let is = |(name, is): &Is| fields.get(*name).is_some_and(|value| is(value));
+        let is = |(name, is): &CpuTest| fields.get(*name).is_some_and(|value| is(value));
         EVENTS.iter().find(|(asked, _)| asked.iter().all(is)).map(|(_, event)| *event)
     };
     let processors = host.cpuinfo();

@@ -15,15 +15,15 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// Format version.
-pub const FORM: u32 = 2;
+pub const FORMAT_VERSION: u32 = 2;
 /// Maximum size of a journal in bytes.
 const MAX_BYTES: u64 = 64 << 20;
 /// Start of every journal.
-const BEGINNING: &str = "{\"affinity_journal\"";
+const HEADER_START: &str = "{\"affinity_journal\"";
 /// Length of the suffix after the JSON: two spaces and two numbers.
-const SEAL: usize = 18;
+const SEAL_BYTES: usize = 18;
 /// How often to reopen a journal that is replaced by compaction between opening and locking.
-const OPENINGS: usize = 10;
+const MAX_OPENS: usize = 10;
 
 /// The open and locked file.
 pub struct Log {
@@ -38,7 +38,7 @@ pub struct Log {
 }
 
 /// Contents of a journal.
-pub struct Kept {
+pub struct Contents {
     pub header: Option<Header>,
     pub changes: Vec<Change>,
     head: Vec<u8>,
@@ -48,9 +48,9 @@ pub struct Kept {
 
 impl Log {
     /// Opens and locks the journal. Returns `None` if it does not exist and `make` is false.
-    pub fn open(path: &Path, make: bool) -> Result<Option<(Self, Kept)>, JournalError> {
+    pub fn open(path: &Path, make: bool) -> Result<Option<(Self, Contents)>, JournalError> {
         let failed = |error| failure(path, error);
-        for _ in 0..OPENINGS {
+        for _ in 0..MAX_OPENS {
             let Some(file) = lock(path, make)? else { return Ok(None) };
             let mut log = Self { path: path.into(), file, head: Vec::new(), lines: 0, length: 0 };
             // Another process may have replaced the file between opening and locking.
@@ -176,7 +176,7 @@ fn sealed(json: &[u8], number: u32) -> Vec<u8> {
 
 /// JSON and number of a line without its newline; `None` if the line is damaged.
 fn opened(line: &[u8]) -> Option<(&[u8], u32)> {
-    let (json, seal) = line.split_at_checked(line.len().checked_sub(SEAL)?)?;
+    let (json, seal) = line.split_at_checked(line.len().checked_sub(SEAL_BYTES)?)?;
     let number = u32::from_str_radix(std::str::from_utf8(seal.get(1..9)?).ok()?, 16).ok()?;
     let whole = sealed(json, number);
     (whole[..whole.len() - 1] == *line).then_some((json, number))
@@ -189,7 +189,7 @@ fn lock(path: &Path, make: bool) -> Result<Option<File>, JournalError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty() && !folder.exists());
             return match folder.filter(|_| make) {
-                Some(folder) => Err(JournalError::NoFolder { path: path.into(), folder: folder.into() }),
+                Some(folder) => Err(JournalError::NoDirectory { path: path.into(), folder: folder.into() }),
                 None if make => Err(failure(path, error)),
                 None => Ok(None),
             };
@@ -206,20 +206,20 @@ fn lock(path: &Path, make: bool) -> Result<Option<File>, JournalError> {
         Ok(()) => Ok(Some(file)),
         Err(rustix::io::Errno::WOULDBLOCK) => {
             let header = read(path, &mut file).ok().and_then(|kept| kept.header);
-            Err(JournalError::Held { path: path.into(), writer: header.map_or(0, |header| header.writer) })
+            Err(JournalError::InUse { path: path.into(), writer: header.map_or(0, |header| header.writer) })
         }
         Err(error) => Err(failure(path, error.into())),
     }
 }
 
 /// Reads the header and the changes.
-fn read(path: &Path, file: &mut File) -> Result<Kept, JournalError> {
+fn read(path: &Path, file: &mut File) -> Result<Contents, JournalError> {
     let mut text = Vec::new();
     let all = file.rewind().and_then(|()| file.take(MAX_BYTES + 1).read_to_end(&mut text));
     all.map_err(|error| failure(path, error))?;
     let damaged = |line: usize, why: &'static str| JournalError::Damaged { path: path.into(), line, why };
     if text.is_empty() {
-        return Ok(Kept { header: None, changes: Vec::new(), head: Vec::new(), lines: 0, length: 0 });
+        return Ok(Contents { header: None, changes: Vec::new(), head: Vec::new(), lines: 0, length: 0 });
     }
     if text.len() as u64 > MAX_BYTES {
         return Err(damaged(1, "the file is too long to be a journal"));
@@ -228,13 +228,13 @@ fn read(path: &Path, file: &mut File) -> Result<Kept, JournalError> {
     let mut lines = text[..whole].split_inclusive(|byte| *byte == b'\n').map(|line| &line[..line.len() - 1]);
     let first = lines.next();
     let (head, count) = first.and_then(opened).ok_or_else(|| match form(&text) {
-        Some(form) if form != FORM => JournalError::Form { path: path.into(), form },
-        _ if text.starts_with(BEGINNING.as_bytes()) => damaged(1, "it does not match its checksum"),
+        Some(form) if form != FORMAT_VERSION => JournalError::FormatVersion { path: path.into(), form },
+        _ if text.starts_with(HEADER_START.as_bytes()) => damaged(1, "it does not match its checksum"),
         _ => damaged(1, "it does not begin like a journal"),
     })?;
     let header: Header = match form(head) {
-        Some(FORM) => serde_json::from_slice(head).map_err(|_| damaged(1, "it is not a header"))?,
-        Some(form) => return Err(JournalError::Form { path: path.into(), form }),
+        Some(FORMAT_VERSION) => serde_json::from_slice(head).map_err(|_| damaged(1, "it is not a header"))?,
+        Some(form) => return Err(JournalError::FormatVersion { path: path.into(), form }),
         None => return Err(damaged(1, "it is not a header")),
     };
     let (mut changes, mut places) = (Vec::<Change>::new(), HashMap::new());
@@ -258,7 +258,7 @@ fn read(path: &Path, file: &mut File) -> Result<Kept, JournalError> {
     if number < count {
         return Err(damaged(number as usize + 2, "it is missing, but its change was made"));
     }
-    Ok(Kept { header: Some(header), changes, head: head.to_vec(), lines: number, length: whole as u64 })
+    Ok(Contents { header: Some(header), changes, head: head.to_vec(), lines: number, length: whole as u64 })
 }
 
 /// The format version stated by a journal.

@@ -90,7 +90,10 @@ fn after_a_death_at_any_step_everything_is_put_back() {
         files.iter().for_each(|(path, value)| again.put(path, value));
         std::fs::write(&path, text).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
-        assert!(matches!(Journal::begin(&path, &again), Err(JournalError::LeftOver { .. })), "step {step}");
+        assert!(
+            matches!(Journal::begin(&path, &again), Err(JournalError::NotRestored { .. })),
+            "step {step}"
+        );
         let restored = Journal::recover(&path, &again, false).unwrap().unwrap();
         assert!(restored.is_whole(), "step {step}: {restored:?}");
         assert_eq!(again.all(), original, "step {step}");
@@ -173,7 +176,7 @@ fn a_journal_with_any_bit_turned_is_refused_and_kept() {
         std::fs::write(&path, &turned).unwrap();
         let error = Journal::recover(&path, &again, false).err();
         assert!(
-            matches!(error, Some(JournalError::Damaged { .. } | JournalError::Form { .. })),
+            matches!(error, Some(JournalError::Damaged { .. } | JournalError::FormatVersion { .. })),
             "bit {bit}: {error:?}"
         );
         assert!(Journal::begin(&path, &again).is_err());
@@ -209,8 +212,11 @@ fn a_journal_of_another_form_is_refused_and_kept() {
         std::fs::write(&path, &text).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
         let begun = Journal::begin(&path, &host).err();
-        assert!(matches!(begun, Some(JournalError::Form { form: found, .. }) if found == form), "{begun:?}");
-        assert!(matches!(Journal::recover(&path, &host, false), Err(JournalError::Form { .. })));
+        assert!(
+            matches!(begun, Some(JournalError::FormatVersion { form: found, .. }) if found == form),
+            "{begun:?}"
+        );
+        assert!(matches!(Journal::recover(&path, &host, false), Err(JournalError::FormatVersion { .. })));
         assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
     }
 }
@@ -265,7 +271,7 @@ fn what_an_interface_that_is_gone_had_is_owed_still() {
     }
     let restored = Journal::recover(&path, &host, false).unwrap().unwrap();
     assert!(!restored.is_whole(), "{restored:?}");
-    assert!(matches!(Journal::begin(&path, &host), Err(JournalError::LeftOver { settings: 2, .. })));
+    assert!(matches!(Journal::begin(&path, &host), Err(JournalError::NotRestored { settings: 2, .. })));
     // It returns from another namespace.
     files.iter().for_each(|(file, text)| host.put(file, text));
     assert!(Journal::recover(&path, &host, false).unwrap().unwrap().is_whole());
@@ -274,7 +280,7 @@ fn what_an_interface_that_is_gone_had_is_owed_still() {
 #[test]
 fn nothing_is_changed_through_a_sys_of_another_namespace() {
     let (mut host, _folder, path) = numbered();
-    host.strange_sys = Some("its eth0 is interface 3".into());
+    host.foreign_sysfs = Some("its eth0 is interface 3".into());
     let before = (host.all(), std::fs::read(&path).unwrap());
     let other = path.with_extension("other");
     for error in
@@ -339,7 +345,7 @@ fn threads_that_have_ended_are_forgotten_and_the_journal_stays_small() {
     std::fs::copy(&path, &copy).unwrap();
     let restored = Journal::recover(&copy, &host, false).unwrap().unwrap();
     assert_eq!((restored.is_whole(), restored.settings.len()), (true, 100));
-    assert!(restored.settings.iter().all(|(_, fate)| *fate == Fate::Restored), "{restored:?}");
+    assert!(restored.settings.iter().all(|(_, fate)| *fate == RestoreOutcome::Restored), "{restored:?}");
     assert_eq!(
         (host.thread_cpus(7).unwrap().to_string(), host.thread_cpus(4050).unwrap().to_string()),
         ("0-1".into(), "0-1".into())
@@ -376,18 +382,18 @@ fn an_interrupt_whose_number_is_another_devices_or_nobodys_is_left_alone() {
     for (chip, line) in [("PCI-MSIX-0000:00:04.0", "1"), ("PCI-MSIX-0000:00:03.0", "2")] {
         let now = with(chip, line);
         now.put(IRQ, "1");
-        assert_eq!((restored(&now), now.writes().len()), (Fate::Ended, 0), "{chip} {line}");
+        assert_eq!((restored(&now), now.writes().len()), (RestoreOutcome::Ended, 0), "{chip} {line}");
     }
     let free = with("", "");
     [&*of("chip_name"), &*of("hwirq"), IRQ].iter().for_each(|path| free.remove(path));
-    assert_eq!(restored(&free), Fate::Ended);
+    assert_eq!(restored(&free), RestoreOutcome::Ended);
     let same = with("PCI-MSIX-0000:00:03.0", "1");
     same.put(IRQ, "1");
-    assert_eq!((restored(&same), same.read(IRQ).unwrap()), (Fate::Restored, "0-1".into()));
+    assert_eq!((restored(&same), same.read(IRQ).unwrap()), (RestoreOutcome::Restored, "0-1".into()));
     // If the kernel does not report the device, only the number can be compared.
     let silent = host();
     silent.put(IRQ, "1");
-    assert_eq!(restored(&silent), Fate::Restored);
+    assert_eq!(restored(&silent), RestoreOutcome::Restored);
 }
 
 /// After SIGKILL, a thread ID and its process ID may be reused. Threads of the new process have inherited nothing,
@@ -435,7 +441,7 @@ fn what_somebody_else_changed_is_told_and_left_alone() {
     assert!(matches!(journal.set(&Setting::Irq(41), "0"), Err(JournalError::Foreign { .. })));
     let restored = journal.restore().unwrap();
     assert!(!restored.is_whole());
-    assert_eq!(restored.settings[1], (Setting::Irq(41), Fate::Foreign { found: "1".into() }));
+    assert_eq!(restored.settings[1], (Setting::Irq(41), RestoreOutcome::Foreign { found: "1".into() }));
     assert_eq!((host.read(IRQ).unwrap(), host.read(RPS).unwrap()), ("1".into(), "00".into()));
 }
 
@@ -447,7 +453,7 @@ fn a_setting_that_was_right_already_is_watched_too() {
     assert!(journal.foreign().is_empty());
     host.put(RPS, "3");
     assert_eq!(journal.foreign().len(), 1);
-    assert_eq!(journal.restore().unwrap().settings, [(rps(), Fate::Foreign { found: "3".into() })]);
+    assert_eq!(journal.restore().unwrap().settings, [(rps(), RestoreOutcome::Foreign { found: "3".into() })]);
 }
 
 #[test]
@@ -455,8 +461,8 @@ fn two_writers_at_once_are_refused_by_name() {
     let (host, (_folder, path)) = (host(), folder());
     let _first = Journal::begin(&path, &host).unwrap();
     let own = std::process::id();
-    assert!(matches!(Journal::begin(&path, &host), Err(JournalError::Held { writer, .. }) if writer == own));
-    assert!(matches!(Journal::recover(&path, &host, false), Err(JournalError::Held { .. })));
+    assert!(matches!(Journal::begin(&path, &host), Err(JournalError::InUse { writer, .. }) if writer == own));
+    assert!(matches!(Journal::recover(&path, &host, false), Err(JournalError::InUse { .. })));
 }
 
 #[test]
@@ -487,8 +493,8 @@ fn what_cannot_be_put_back_and_what_is_gone_stays_in_the_journal() {
     host.refused.insert(IRQ.into());
     host.remove(RPS);
     let restored = Journal::recover(&copy, &host, false).unwrap().unwrap();
-    assert_eq!(restored.settings[0].1, Fate::Gone { was: "00".into() });
-    assert!(matches!(restored.settings[1].1, Fate::Failed { .. }));
+    assert_eq!(restored.settings[0].1, RestoreOutcome::Gone { was: "00".into() });
+    assert!(matches!(restored.settings[1].1, RestoreOutcome::Failed { .. }));
     host.refused.clear();
     // An interface that is gone may be elsewhere, until the user confirms that it is not.
     for forgets in [false, true] {
@@ -510,11 +516,11 @@ fn a_journal_of_another_boot_or_namespace_is_not_applied() {
     std::fs::copy(&path, &copy).unwrap();
     let mut other = FakeHost::with(&[(RPS, "1")]);
     other.identity = "boot1 net:2 cookie:6".parse().unwrap();
-    assert!(matches!(Journal::recover(&copy, &other, false), Err(JournalError::Elsewhere { .. })));
-    assert!(matches!(Journal::begin(&copy, &other), Err(JournalError::LeftOver { .. })));
+    assert!(matches!(Journal::recover(&copy, &other, false), Err(JournalError::OtherNamespace { .. })));
+    assert!(matches!(Journal::begin(&copy, &other), Err(JournalError::NotRestored { .. })));
     assert_eq!(other.read(RPS).unwrap(), "1");
     other.identity = "boot2 net:1 cookie:5".parse().unwrap();
-    assert!(matches!(Journal::recover(&copy, &other, false), Err(JournalError::Elsewhere { .. })));
+    assert!(matches!(Journal::recover(&copy, &other, false), Err(JournalError::OtherNamespace { .. })));
     assert!(Journal::begin(&copy, &other).is_ok());
 }
 
@@ -539,7 +545,7 @@ fn a_namespace_that_has_the_number_of_one_that_is_gone_is_another() {
         other.identity = here.parse().unwrap();
         let recovered = Journal::recover(&copy, &other, false);
         if is_other {
-            assert!(matches!(recovered, Err(JournalError::Elsewhere { .. })), "{was}, {here}");
+            assert!(matches!(recovered, Err(JournalError::OtherNamespace { .. })), "{was}, {here}");
         } else {
             let restored = recovered.unwrap().unwrap();
             assert!(restored.is_whole(), "{was}, {here}");

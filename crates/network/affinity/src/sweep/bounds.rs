@@ -4,30 +4,30 @@ use super::GRACE;
 use super::record::{Header, Sample};
 use crate::counters::{CpuShares, HardwareCounts};
 use crate::cpus::MAX_CPU;
-use crate::load::{LEAST_GBPS, Load, MOST_CPUS, MOST_GBPS};
+use crate::load::{Load, MAX_CPUS, MAX_GBPS, MIN_GBPS};
 use crate::steering::Steering;
-use crate::vary::MOST_MTU;
+use crate::vary::MAX_MTU;
 
 /// Upper bound of any count per second. A fast core executes a twentieth of that in instructions.
-const MOST_A_SECOND: f64 = 1e12;
+const MAX_PER_SECOND: f64 = 1e12;
 /// Lower bound of an interval between two readings in seconds.
-const LEAST_SECONDS: f64 = 1e-6;
+const MIN_SECONDS: f64 = 1e-6;
 /// Maximum number of processes in Linux (PID_MAX_LIMIT).
-const MOST_PROGRAMS: f64 = 4_194_304.0;
+const MAX_PROGRAMS: f64 = 4_194_304.0;
 /// Maximum number of NUMA nodes in Linux (MAX_NUMNODES).
-const MOST_NODES: f64 = 1024.0;
+const MAX_NODES: f64 = 1024.0;
 /// Maximum number of queues of an interface.
-const MOST_QUEUES: f64 = 65_536.0;
+const MAX_QUEUES: f64 = 65_536.0;
 /// The last second of the year 9999, in seconds since 1970.
-const LAST_SECOND: f64 = 253_402_300_799.0;
+const MAX_TIMESTAMP: f64 = 253_402_300_799.0;
 /// Tolerance for sums of fractions above 1.
 const ROUNDING: f64 = 1e-6;
 /// Maximum length of a run in seconds.
-const LONGEST_RUN: u32 = 3600;
+const MAX_RUN_SECONDS: u32 = 3600;
 /// Maximum number of repetitions of a sweep.
-const MOST_REPEATS: u32 = 1000;
+const MAX_REPEATS: u32 = 1000;
 /// Maximum number of parallel flows.
-const MOST_FLOWS: u32 = 128;
+const MAX_FLOWS: u32 = 128;
 
 /// A field's name, its value, its minimum and its maximum.
 type Bound = (String, f64, f64, f64);
@@ -60,21 +60,21 @@ pub fn check_header(header: &Header) -> Result<(), String> {
     if let Some(place) = header.places.iter().find(|place| !seen.insert(place.cpu)) {
         return Err(format!("places: CPU {} is listed twice", place.cpu));
     }
-    let mut all: Vec<Bound> = vec![("seconds".into(), header.seconds.into(), 0.0, LONGEST_RUN.into())];
+    let mut all: Vec<Bound> = vec![("seconds".into(), header.seconds.into(), 0.0, MAX_RUN_SECONDS.into())];
     for place in &header.places {
         let shared = place.core.iter().chain(place.last_cache.iter().flatten());
         let cpus = std::iter::once(&place.cpu).chain(shared);
         all.extend(cpus.map(|cpu| cpu_number("places: the CPU's number", *cpu)));
-        all.push(("places: the CPU's node".into(), place.node.into(), 0.0, MOST_NODES - 1.0));
+        all.push(("places: the CPU's node".into(), place.node.into(), 0.0, MAX_NODES - 1.0));
     }
-    all.extend(nic.mtu.map(|mtu| ("nic.mtu".into(), mtu as f64, 1.0, MOST_MTU as f64)));
-    all.extend(nic.speed_mbps.map(|speed| ("nic.speed_mbps".into(), speed as f64, 1.0, MOST_GBPS * 1e3)));
-    all.extend(nic.node.map(|node| ("nic.node".into(), node.into(), 0.0, MOST_NODES - 1.0)));
+    all.extend(nic.mtu.map(|mtu| ("nic.mtu".into(), mtu as f64, 1.0, MAX_MTU as f64)));
+    all.extend(nic.speed_mbps.map(|speed| ("nic.speed_mbps".into(), speed as f64, 1.0, MAX_GBPS * 1e3)));
+    all.extend(nic.node.map(|node| ("nic.node".into(), node.into(), 0.0, MAX_NODES - 1.0)));
     for (field, queues) in [("nic.rx_queues", &nic.rx_queues), ("nic.tx_queues", &nic.tx_queues)] {
-        all.extend(queues.iter().map(|queue| (field.into(), (*queue).into(), 0.0, MOST_QUEUES - 1.0)));
+        all.extend(queues.iter().map(|queue| (field.into(), (*queue).into(), 0.0, MAX_QUEUES - 1.0)));
     }
     if let Load::Iperf(iperf) = &header.load {
-        all.push(("load.iperf.flows".into(), iperf.flows.into(), 1.0, MOST_FLOWS.into()));
+        all.push(("load.iperf.flows".into(), iperf.flows.into(), 1.0, MAX_FLOWS.into()));
     }
     all.into_iter().try_for_each(within)
 }
@@ -100,24 +100,24 @@ fn shown(value: f64) -> String {
 fn numbers(sample: &Sample, header: &Header) -> Vec<Bound> {
     // A run never exceeds its time limit. A failed run may have no counts.
     let longest = f64::from(header.seconds) + GRACE.as_secs_f64();
-    let least = if sample.rate.is_some() && header.seconds > 0 { LEAST_SECONDS } else { 0.0 };
-    let most = MOST_A_SECOND * longest;
+    let least = if sample.rate.is_some() && header.seconds > 0 { MIN_SECONDS } else { 0.0 };
+    let most = MAX_PER_SECOND * longest;
     let count = |field: &str, value: u64| (field.to_string(), value as f64, 0.0, most);
     let kernel = &sample.kernel;
     let mut all: Vec<Bound> = vec![
-        ("repeat".into(), sample.repeat.into(), 0.0, f64::from(MOST_REPEATS - 1)),
-        ("at".into(), sample.at as f64, 0.0, LAST_SECOND),
+        ("repeat".into(), sample.repeat.into(), 0.0, f64::from(MAX_REPEATS - 1)),
+        ("at".into(), sample.at as f64, 0.0, MAX_TIMESTAMP),
         ("kernel.seconds".into(), kernel.seconds, least, longest),
         count("kernel.context_switches", kernel.context_switches),
-        ("kernel.running_before".into(), kernel.running_before as f64, 0.0, MOST_PROGRAMS),
+        ("kernel.running_before".into(), kernel.running_before as f64, 0.0, MAX_PROGRAMS),
     ];
     all.extend(sample.variant.iter().map(|(knob, value)| {
         let range = knob.range();
         (format!("variant.{knob}"), *value as f64, *range.start() as f64, *range.end() as f64)
     }));
     if let Some(rate) = &sample.rate {
-        let optional = [("rate.lost", rate.lost, 1.0), ("rate.remote_cpu", rate.remote_cpu, MOST_CPUS)];
-        all.push(("rate.gbps".into(), rate.gbps, LEAST_GBPS, MOST_GBPS));
+        let optional = [("rate.lost", rate.lost, 1.0), ("rate.remote_cpu", rate.remote_cpu, MAX_CPUS)];
+        all.push(("rate.gbps".into(), rate.gbps, MIN_GBPS, MAX_GBPS));
         all.extend(
             optional.into_iter().filter_map(|(field, value, most)| Some((field.into(), value?, 0.0, most))),
         );

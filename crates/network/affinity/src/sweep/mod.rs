@@ -14,7 +14,7 @@ use crate::cpus::CpuSet;
 use crate::host::Host;
 use crate::journal::{Journal, JournalError};
 use crate::load::{LoadError, Rate};
-use crate::places::{Pair, classify};
+use crate::pairs::{Pair, classify};
 use crate::setting::Setting;
 use crate::vary::{Knob, Variant, words};
 use std::collections::BTreeMap;
@@ -23,15 +23,15 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Part of a run in which counters are read, as fractions of its length. Excludes the start and the load's final
 /// report.
-const COUNTED: (f64, f64) = (0.15, 0.9);
+const COUNTED_FRACTION: (f64, f64) = (0.15, 0.9);
 /// Time that a run may take beyond its length, for connecting and reporting.
 const GRACE: Duration = Duration::from_secs(10);
 
 /// Retries and delay if the server is still busy with the previous run.
-const BUSY_TRIES: u32 = 20;
-const BUSY_WAIT: Duration = Duration::from_millis(250);
+const MAX_BUSY_RETRIES: u32 = 20;
+const BUSY_RETRY_DELAY: Duration = Duration::from_millis(250);
 /// How long a link may stay down after a setting was changed.
-const LINK_WAIT: Duration = Duration::from_secs(10);
+const LINK_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The runs of a sweep.
 #[derive(Clone, Debug, PartialEq)]
@@ -96,7 +96,7 @@ pub enum SweepError {
 }
 
 /// Number of consecutive failures after which the sweep gives up.
-const MOST_FAILURES: usize = 3;
+const MAX_FAILURES: usize = 3;
 
 impl Plan {
     /// The runs in order. Each repetition shuffles the variants, and each variant shuffles the pairs, so that drift
@@ -205,7 +205,7 @@ pub fn run(
         in_a_row = if sample.failure.is_some() { in_a_row + 1 } else { 0 };
         if let Some(why) = sample.failure {
             outcome.failed += 1;
-            if in_a_row >= MOST_FAILURES {
+            if in_a_row >= MAX_FAILURES {
                 return Err(SweepError::Load { times: in_a_row, why });
             }
         }
@@ -278,10 +278,10 @@ fn vary(
     let state = format!("sys/class/net/{}/operstate", setup.header.nic.name);
     let begin = Instant::now();
     while has_changed
-        && begin.elapsed() < LINK_WAIT
+        && begin.elapsed() < LINK_TIMEOUT
         && setup.host.read(&state).is_ok_and(|state| state == "down")
     {
-        std::thread::sleep(BUSY_WAIT);
+        std::thread::sleep(BUSY_RETRY_DELAY);
     }
     Ok(())
 }
@@ -359,39 +359,44 @@ fn measure(setup: &Setup<'_>, run: &Run) -> Option<Sample> {
         has_environment: true,
     };
     let mut sample = unmeasured(setup, run)?;
-    let mut outcome = counted(setup, &start, length, &mut sample);
-    for _ in 0..BUSY_TRIES {
-        if !matches!(&outcome, Err(Trouble::Load(error)) if error.is_busy())
+    let mut outcome = measure_run(setup, &start, length, &mut sample);
+    for _ in 0..MAX_BUSY_RETRIES {
+        if !matches!(&outcome, Err(RunError::Load(error)) if error.is_busy())
             || setup.stop.load(Ordering::Relaxed)
         {
             break;
         }
-        std::thread::sleep(BUSY_WAIT);
-        outcome = counted(setup, &start, length, &mut sample);
+        std::thread::sleep(BUSY_RETRY_DELAY);
+        outcome = measure_run(setup, &start, length, &mut sample);
     }
     match outcome {
         Ok(rate) => sample.rate = Some(rate),
-        Err(Trouble::Child(ChildError::Stopped { .. })) => return None,
-        Err(Trouble::Child(error)) => sample.failure = Some(error.to_string()),
-        Err(Trouble::Load(error)) => sample.failure = Some(error.to_string()),
+        Err(RunError::Child(ChildError::Stopped { .. })) => return None,
+        Err(RunError::Child(error)) => sample.failure = Some(error.to_string()),
+        Err(RunError::Load(error)) => sample.failure = Some(error.to_string()),
     }
     Some(sample)
 }
 
-enum Trouble {
+enum RunError {
     Child(ChildError),
     Load(LoadError),
 }
 
-fn counted(setup: &Setup<'_>, start: &Start, length: Duration, sample: &mut Sample) -> Result<Rate, Trouble> {
-    let mut child = start.spawn().map_err(Trouble::Child)?;
-    child.runs_until(length.mul_f64(COUNTED.0), setup.stop);
+fn measure_run(
+    setup: &Setup<'_>,
+    start: &Start,
+    length: Duration,
+    sample: &mut Sample,
+) -> Result<Rate, RunError> {
+    let mut child = start.spawn().map_err(RunError::Child)?;
+    child.runs_until(length.mul_f64(COUNTED_FRACTION.0), setup.stop);
     let mut cpus = vec![sample.pair.flow];
     cpus.extend(Some(sample.pair.application).filter(|application| *application != sample.pair.flow));
     let hardware: Vec<Hardware> = cpus.iter().filter_map(|cpu| Hardware::begin(*cpu).ok()).collect();
     let before = Reading::now(setup.host);
     let migrations = moved(setup.host, child.id());
-    let whole = child.runs_until(length.mul_f64(COUNTED.1), setup.stop);
+    let whole = child.runs_until(length.mul_f64(COUNTED_FRACTION.1), setup.stop);
     let ran = child.age();
     let after = Reading::now(setup.host);
     if whole {
@@ -400,25 +405,28 @@ fn counted(setup: &Setup<'_>, start: &Start, length: Duration, sample: &mut Samp
         let again = moved(setup.host, child.id());
         sample.migrations = again.zip(migrations).map(|(after, before)| after.saturating_sub(before));
     }
-    let ended = child.end(setup.stop).map_err(Trouble::Child)?;
+    let ended = child.end(setup.stop).map_err(RunError::Child)?;
     // iperf3 reports errors both in JSON and by its exit status. The JSON is more specific.
     match setup.header.load.rate(&ended.out) {
         Ok(rate) if ended.status.success() => match whole || length.is_zero() {
             true => Ok(rate),
             // The load ended before the counting interval was over, so the rate and the counts cover different times.
             false => {
-                Err(Trouble::Load(LoadError::Short { ran: ran.as_secs_f64(), wanted: length.as_secs_f64() }))
+                Err(RunError::Load(LoadError::Short { ran: ran.as_secs_f64(), wanted: length.as_secs_f64() }))
             }
         },
-        Ok(_) => Err(Trouble::Load(LoadError::NoRate(format!("it {}", how_it_ended(ended.status))))),
+        Ok(_) => Err(RunError::Load(LoadError::NoRate(format!("it {}", how_it_ended(ended.status))))),
         // There was no output at all.
-        Err(LoadError::NoRate(said)) if said.is_empty() && ended.err.trim().is_empty() => Err(Trouble::Load(
-            LoadError::NoRate(format!("it printed nothing and {}", how_it_ended(ended.status))),
-        )),
-        Err(LoadError::NoRate(_)) if !ended.err.trim().is_empty() => {
-            Err(Trouble::Load(LoadError::NoRate(ended.err.trim().lines().last().unwrap_or_default().into())))
+        Err(LoadError::NoRate(said)) if said.is_empty() && ended.err.trim().is_empty() => {
+            Err(RunError::Load(LoadError::NoRate(format!(
+                "it printed nothing and {}",
+                how_it_ended(ended.status)
+            ))))
         }
-        Err(error) => Err(Trouble::Load(error)),
+        Err(LoadError::NoRate(_)) if !ended.err.trim().is_empty() => {
+            Err(RunError::Load(LoadError::NoRate(ended.err.trim().lines().last().unwrap_or_default().into())))
+        }
+        Err(error) => Err(RunError::Load(error)),
     }
 }
 

@@ -5,7 +5,7 @@ use super::bounds;
 use crate::counters::{HardwareCounts, KernelCounts};
 use crate::interface::Nic;
 use crate::load::{Load, Rate};
-use crate::places::{Class, Pair, classify};
+use crate::pairs::{Class, Pair, classify};
 use crate::steering::Steering;
 use crate::vary::Variant;
 use longma_topology::{CpuPlace, harmless, shown};

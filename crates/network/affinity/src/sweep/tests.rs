@@ -4,7 +4,7 @@ use super::*;
 use crate::fake::FakeHost;
 use crate::interface;
 use crate::load::Load;
-use crate::places::all_pairs;
+use crate::pairs::all_pairs;
 use crate::steering::Steering;
 use longma_topology::CpuPlace;
 use std::path::PathBuf;

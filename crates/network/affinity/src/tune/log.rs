@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Size in bytes at which the file is rotated. The previous rotated file is overwritten.
-pub const MOST_BYTES: u64 = 512 << 10;
+pub const MAX_LOG_BYTES: u64 = 512 << 10;
 
 /// Kind of a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -97,7 +97,7 @@ impl Log {
     pub fn add(&mut self, decision: &Decision) -> io::Result<()> {
         let mut line = serde_json::to_vec(decision)?;
         line.push(b'\n');
-        if self.bytes > 0 && self.bytes + line.len() as u64 > MOST_BYTES {
+        if self.bytes > 0 && self.bytes + line.len() as u64 > MAX_LOG_BYTES {
             std::fs::rename(&self.path, before(&self.path))?;
             *self = Self::open(&self.path)?;
         }
@@ -124,7 +124,7 @@ pub fn read(path: &Path) -> io::Result<(Vec<Decision>, usize)> {
     for path in [before(path), path.into()] {
         let mut text = Vec::new();
         match crate::files::readable(&path) {
-            Ok(file) => file.take(2 * MOST_BYTES).read_to_end(&mut text)?,
+            Ok(file) => file.take(2 * MAX_LOG_BYTES).read_to_end(&mut text)?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             Err(error) => return Err(error),
         };
@@ -149,11 +149,11 @@ mod tests {
         assert_eq!(read(&path).unwrap(), (vec![], 0));
         let mut log = Log::open(&path).unwrap();
         let decision = |number: usize| Decision::new(Act::Moved, number.to_string(), "x".repeat(2000));
-        let count = 3 * MOST_BYTES as usize / 2000;
+        let count = 3 * MAX_LOG_BYTES as usize / 2000;
         (0..count).for_each(|number| log.add(&decision(number)).unwrap());
         let sizes: u64 =
             [before(&path), path.clone()].iter().map(|path| path.metadata().unwrap().len()).sum();
-        assert!(sizes <= 2 * MOST_BYTES, "{sizes}");
+        assert!(sizes <= 2 * MAX_LOG_BYTES, "{sizes}");
         std::fs::OpenOptions::new()
             .append(true)
             .open(&path)

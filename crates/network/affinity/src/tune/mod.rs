@@ -21,29 +21,29 @@ use std::time::{Duration, Instant};
 use steady::{Steady, Verdict};
 
 /// Minimum interval between observations.
-pub const LOOK: Duration = Duration::from_millis(1000);
-/// Maximum interval between observations. Together with [`LOOK_AGAIN`] and the observations themselves, it lets the
+pub const MIN_INTERVAL: Duration = Duration::from_millis(1000);
+/// Maximum interval between observations. Together with [`CONFIRM_INTERVAL`] and the observations themselves, it lets the
 /// tuner respond to a change within two seconds.
-pub const LOOK_MOST: Duration = Duration::from_millis(1500);
+pub const MAX_INTERVAL: Duration = Duration::from_millis(1500);
 /// Fraction of one core that observing may use, within the limits on the interval.
-const COST: f64 = 0.004;
+const OBSERVATION_COST: f64 = 0.004;
 
 /// Interval after an observation that used the given CPU time.
 pub fn pause(cost: Duration) -> Duration {
-    cost.div_f64(COST).clamp(LOOK, LOOK_MOST)
+    cost.div_f64(OBSERVATION_COST).clamp(MIN_INTERVAL, MAX_INTERVAL)
 }
 
 /// Interval between the observation that proposes a change and the one that confirms it.
-pub const LOOK_AGAIN: Duration = Duration::from_millis(300);
+pub const CONFIRM_INTERVAL: Duration = Duration::from_millis(300);
 
 /// Fraction of one core that searching for inherited affinities may use. The search becomes rarer as it takes longer.
-const HEIRS_COST: f64 = 0.001;
+const INHERITED_COST: f64 = 0.001;
 
 /// Bytes of a thread's name that the kernel keeps (TASK_COMM_LEN without the terminating zero).
 const NAME_BYTES: usize = 15;
 
 /// Maximum number of settings and messages to remember.
-const MOST_REMEMBERED: usize = 20_000;
+const MAX_REMEMBERED: usize = 20_000;
 
 /// Objects that the tuner must not change.
 #[derive(Clone, Debug, Default)]
@@ -110,7 +110,7 @@ impl Tuner {
             if now >= self.heirs_at {
                 let begin = Instant::now();
                 journal.inherit()?;
-                self.heirs_at = now + begin.elapsed().div_f64(HEIRS_COST);
+                self.heirs_at = now + begin.elapsed().div_f64(INHERITED_COST);
             }
             for error in journal.foreign() {
                 self.give_up(&error, &mut decisions);
@@ -126,7 +126,7 @@ impl Tuner {
                 Verdict::Hold => {
                     let words = format!(
                         "it was changed {} times within {} s: it stays unchanged for now",
-                        steady::MOST_CHANGES,
+                        steady::MAX_CHANGES,
                         steady::WINDOW.as_secs()
                     );
                     self.tell(Act::LeftAlone, &name(seen, change.what), &words, &mut decisions);
@@ -225,7 +225,7 @@ impl Tuner {
 
     /// Drops threads without flows when too much is remembered. Most of them have ended.
     fn forget(&mut self, seen: &Observation) {
-        if self.ours.len() + self.given_up.len() + self.told.len() < MOST_REMEMBERED {
+        if self.ours.len() + self.given_up.len() + self.told.len() < MAX_REMEMBERED {
             return;
         }
         let threads: BTreeSet<Setting> = seen.threads.iter().map(Thread::setting).collect();
@@ -410,8 +410,8 @@ fn reason(seen: &Observation, model: &Model, from: &Placing, change: &Move) -> S
     let lies = match from.queues[link.queue] {
         None => "its packets are processed where they arrive".into(),
         Some(flow) => {
-            let class = crate::places::classify(&model.places, crate::places::Pair { flow, application });
-            let words = class.map_or("one of the CPUs is offline", crate::places::Class::meaning);
+            let class = crate::pairs::classify(&model.places, crate::pairs::Pair { flow, application });
+            let words = class.map_or("one of the CPUs is offline", crate::pairs::Class::meaning);
             format!(
                 "flow on CPU {flow}, application on CPU {application} of {}: {words}",
                 from.threads[link.thread]

@@ -5,18 +5,18 @@
 //! measurements.
 
 use crate::cpus::CpuSet;
-use crate::places::{Class, Pair, classify};
+use crate::pairs::{Class, Pair, classify};
 use longma_topology::CpuPlace;
 use std::collections::BTreeMap;
 
 /// Cost of a flow on another socket than its NIC, the same as one class.
-const FAR: f64 = 1.0;
+const FAR_COST: f64 = 1.0;
 /// Cost of a queue whose packets are processed wherever they arrive, as for the middle class.
-const UNSTEERED: f64 = 2.0;
+const UNSTEERED_COST: f64 = 2.0;
 /// Load above which a CPU counts as full. Below 1, to leave room for variation.
 const FULL: f64 = 0.9;
 /// Cost of one CPU's worth of load above that, as much as all bytes in the worst class.
-const OVERLOAD: f64 = 4.0;
+const OVERLOAD_COST: f64 = 4.0;
 
 /// A queue, which directs the packets of some flows to one CPU.
 #[derive(Clone, Debug, PartialEq)]
@@ -77,7 +77,7 @@ impl Model {
     /// Cost of a placement. 0 if every flow shares a cache but no core with its application, is close to its NIC, and
     /// no CPU is full.
     pub fn measure(&self, placing: &Placing) -> f64 {
-        self.distance(placing) + OVERLOAD * self.overload(placing)
+        self.distance(placing) + OVERLOAD_COST * self.overload(placing)
     }
 
     /// The part of the cost that is due to topology.
@@ -86,9 +86,9 @@ impl Model {
     }
 
     fn link(&self, placing: &Placing, link: Link) -> f64 {
-        let Some(flow) = placing.queues[link.queue] else { return UNSTEERED };
+        let Some(flow) = placing.queues[link.queue] else { return UNSTEERED_COST };
         let node = self.queues[link.queue].node;
-        let far = if self.is_far(node, flow) { FAR } else { 0.0 };
+        let far = if self.is_far(node, flow) { FAR_COST } else { 0.0 };
         let cpus = &placing.threads[link.thread];
         let costs: Vec<f64> = cpus.iter().map(|cpu| self.rank(flow, cpu)).collect();
         far + costs.iter().sum::<f64>() / costs.len().max(1) as f64

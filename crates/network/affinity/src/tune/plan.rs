@@ -29,7 +29,7 @@ pub struct Move {
 /// Minimum gain per change: one class for a twentieth of the bytes.
 pub const MARGIN: f64 = 0.05;
 /// Maximum number of steps in a plan. The next observation continues.
-const MOST_STEPS: usize = 64;
+const MAX_STEPS: usize = 64;
 /// Number of least loaded CPUs of a group to consider for a queue.
 const BEST_OF_GROUP: usize = 2;
 /// Other load above which a CPU is left out of a thread's CPUs if there are better ones.
@@ -42,7 +42,7 @@ type Step = Vec<(Moved, CpuSet)>;
 pub fn plan(model: &Model, from: &Placing) -> Vec<Move> {
     let (mut placing, mut moves) = (from.clone(), Vec::<Move>::new());
     let mut cost = model.measure(&placing);
-    for _ in 0..MOST_STEPS {
+    for _ in 0..MAX_STEPS {
         let Some((step, after)) = best_step(model, &placing, cost) else { break };
         for (what, to) in step {
             make(&mut placing, what, &to);
@@ -125,7 +125,7 @@ fn steps(model: &Model, placing: &Placing) -> Vec<Step> {
                         open.and_then(|open| choices(model, group, open, &[cpu]).into_iter().next_back());
                     // Leave well-placed threads alone.
                     if let Some(set) =
-                        set.filter(|_| !lies_well(model, &placing.threads[*thread], group, cpu))
+                        set.filter(|_| !is_well_placed(model, &placing.threads[*thread], group, cpu))
                     {
                         step.push((Moved::Thread(*thread), set));
                     }
@@ -154,7 +154,7 @@ fn feeding(model: &Model, placing: &Placing, thread: usize) -> Vec<u32> {
 }
 
 /// Returns whether a thread is confined to a group and avoids the flow's core.
-fn lies_well(model: &Model, cpus: &CpuSet, group: &[u32], flow: u32) -> bool {
+fn is_well_placed(model: &Model, cpus: &CpuSet, group: &[u32], flow: u32) -> bool {
     let core = model.place(flow).map(|place| place.core.clone()).unwrap_or_default();
     cpus.iter().all(|cpu| group.contains(&cpu) && !core.contains(&cpu) && cpu != flow)
 }

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Maximum number of changes to one object within [`WINDOW`].
-pub const MOST_CHANGES: usize = 3;
+pub const MAX_CHANGES: usize = 3;
 /// Period over which changes are counted.
 pub const WINDOW: Duration = Duration::from_secs(60);
 /// Number of consecutive observations that must call for a change.
-const LOOKS: u32 = 2;
+const CONFIRMATIONS: u32 = 2;
 
 /// Decision about a proposed change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,11 +49,11 @@ impl<K: Ord + Clone> Steady<K> {
     fn judge_one(&mut self, thing: &K, now: Duration) -> Verdict {
         let looks = self.wanted.entry(thing.clone()).or_default();
         *looks += 1;
-        if *looks < LOOKS {
+        if *looks < CONFIRMATIONS {
             return Verdict::Wait;
         }
         let made = self.made.entry(thing.clone()).or_default();
-        if made.len() >= MOST_CHANGES {
+        if made.len() >= MAX_CHANGES {
             return Verdict::Hold;
         }
         made.push(now);
@@ -63,7 +63,7 @@ impl<K: Ord + Clone> Steady<K> {
 
     /// Returns whether a proposed change awaits confirmation, so that the next observation should come soon.
     pub fn is_waiting(&self) -> bool {
-        self.wanted.values().any(|looks| *looks < LOOKS)
+        self.wanted.values().any(|looks| *looks < CONFIRMATIONS)
     }
 }
 
@@ -100,7 +100,7 @@ mod tests {
             }
             for (thing, time) in &made {
                 let inside = made.iter().filter(|(other, at)| other == thing && at >= time && at - time < 60_000);
-                prop_assert!(inside.count() <= MOST_CHANGES);
+                prop_assert!(inside.count() <= MAX_CHANGES);
             }
         }
     }

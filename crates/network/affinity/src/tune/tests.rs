@@ -237,7 +237,7 @@ fn a_load_that_swings_makes_nothing_flap() {
     }
     for (second, subject) in &moved {
         let inside = moved.iter().filter(|(at, of)| of == subject && at >= second && at - second < 60);
-        assert!(inside.count() <= steady::MOST_CHANGES, "{moved:?}");
+        assert!(inside.count() <= steady::MAX_CHANGES, "{moved:?}");
     }
     assert!(!moved.is_empty());
 }
@@ -245,10 +245,10 @@ fn a_load_that_swings_makes_nothing_flap() {
 #[test]
 fn looks_are_rarer_where_they_cost_much_and_a_change_is_still_followed_in_two_seconds() {
     let of = |micros| pause(Duration::from_micros(micros));
-    assert_eq!((of(0), of(1000), of(1_000_000)), (LOOK, LOOK, LOOK_MOST));
+    assert_eq!((of(0), of(1000), of(1_000_000)), (MIN_INTERVAL, MIN_INTERVAL, MAX_INTERVAL));
     // 5 ms in 1.25 s are 0.4 %.
     assert_eq!(of(5000), Duration::from_millis(1250));
-    assert!(LOOK_MOST + LOOK_AGAIN < Duration::from_secs(2));
+    assert!(MAX_INTERVAL + CONFIRM_INTERVAL < Duration::from_secs(2));
 }
 
 /// The common test host with a second queue on CPU 3 and two readers with one flow each. The driver's table selects the
@@ -263,7 +263,7 @@ fn with_two_queues(table: Vec<u32>) -> FakeHost {
     host.put("proc/8/task/8/stat", &stat("other", 10, 2));
     host.put_thread(8, "0-3".parse().unwrap());
     let key = (0..40).map(|at: u8| at.wrapping_mul(37) ^ 0x6d).collect();
-    host.spread = Some(crate::spread::Spread { key, table, ports: [true; 2] });
+    host.rss_table = Some(crate::rss_table::RssTable { key, table, ports: [true; 2] });
     host
 }
 
@@ -291,9 +291,9 @@ fn observed(host: &FakeHost) -> Observation {
 fn a_flow_counts_for_the_queue_that_it_is_hashed_to_and_for_no_other() {
     let seen = observed(&with_two_queues(vec![0, 1]));
     let queues: Vec<Option<u32>> = seen.flows.iter().map(|flow| flow.queue).collect();
-    let spread = with_two_queues(vec![0, 1]).spread.unwrap();
+    let rss_table = with_two_queues(vec![0, 1]).rss_table.unwrap();
     for flow in &seen.flows {
-        assert_eq!(flow.queue, spread.queue_of(flow.local, flow.remote), "{queues:?}");
+        assert_eq!(flow.queue, rss_table.queue_of(flow.local, flow.remote), "{queues:?}");
     }
     assert_ne!(queues[0], queues[1], "by this key they are on different queues");
     let links = links(&seen, &Exclusions::default());
@@ -309,7 +309,7 @@ fn a_flow_counts_for_the_queue_that_it_is_hashed_to_and_for_no_other() {
 #[test]
 fn where_the_hash_is_not_told_or_names_no_queue_that_is_there_a_flow_counts_for_all() {
     let mut untold = with_two_queues(vec![0, 1]);
-    untold.spread = None;
+    untold.rss_table = None;
     for host in [untold, with_two_queues(vec![9])] {
         let links = links(&observed(&host), &Exclusions::default());
         assert_eq!(links.len(), 4, "{links:?}");

@@ -6,7 +6,7 @@
 use super::{Knob, Variation};
 use crate::interface::Nic;
 use crate::load::Load;
-use crate::places::Pair;
+use crate::pairs::Pair;
 
 /// Describes, in one sentence each, the `variations` that have no effect on some of the `pairs`.
 pub fn idle(variations: &[Variation], nic: &Nic, load: &Load, pairs: &[Pair]) -> Vec<String> {

@@ -7,8 +7,8 @@ use super::{Observation, Queue};
 use crate::cpus::CpuSet;
 use crate::host::Host;
 use crate::interface::{Irq, Nic};
+use crate::rss_table::queue_of_irq;
 use crate::setting::Setting;
-use crate::spread::queue_of_irq;
 use std::collections::BTreeMap;
 
 /// Count of each interrupt by number and CPU.

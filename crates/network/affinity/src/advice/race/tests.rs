@@ -4,7 +4,7 @@ use super::super::{candidates, measured, tests::nic};
 use super::*;
 use crate::analysis::{PairResult, median};
 use crate::fake::topology;
-use crate::places::{Class, classify};
+use crate::pairs::{Class, classify};
 use longma_topology::CpuPlace;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
@@ -37,7 +37,7 @@ impl Measurement {
 /// runs.
 fn choice(places: &[CpuPlace], nic_node: u32, run: &mut dyn FnMut(Pair, usize) -> f64) -> (Pair, usize) {
     let cpus: Vec<u32> = places.iter().map(|place| place.cpu).collect();
-    let ranking = candidates(places, &nic(Some(nic_node)), &crate::places::all_pairs(&cpus));
+    let ranking = candidates(places, &nic(Some(nic_node)), &crate::pairs::all_pairs(&cpus));
     let (mut race, mut so_far) = (Race::new(&ranking, MOST, REPEATS), Measurement::default());
     while let Some(round) = race.next(&so_far.analysis(places)) {
         assert!(!round.pairs.is_empty());
@@ -95,7 +95,7 @@ impl Modelled {
 
     fn best(&self) -> f64 {
         let cpus: Vec<u32> = self.places.iter().map(|place| place.cpu).collect();
-        crate::places::all_pairs(&cpus).into_iter().map(|pair| self.gbps(pair)).fold(0.0, f64::max)
+        crate::pairs::all_pairs(&cpus).into_iter().map(|pair| self.gbps(pair)).fold(0.0, f64::max)
     }
 }
 
@@ -206,7 +206,7 @@ fn the_choice_is_within_three_percent_of_the_best_of_made_up_sweeps_or_not_told_
         let runs = |pair: Pair| -> Vec<f64> { (0..5).map(|repeat| run(pair, repeat)).collect() };
         let (pair, _) = choice(&places, 0, &mut |pair, repeat| run(pair, repeat));
         let cpus: Vec<u32> = (0..8).collect();
-        let best = crate::places::all_pairs(&cpus)
+        let best = crate::pairs::all_pairs(&cpus)
             .into_iter()
             .max_by(|one, other| median(&runs(*one)).unwrap().total_cmp(&median(&runs(*other)).unwrap()))
             .unwrap();
@@ -222,7 +222,7 @@ fn the_choice_is_within_three_percent_of_the_best_of_made_up_sweeps_or_not_told_
 #[test]
 fn a_race_begins_with_each_kind_ends_with_the_best_and_takes_no_more_runs_than_it_says() {
     let places = topology(2, 1, 4, 1);
-    let ranking = candidates(&places, &nic(Some(0)), &crate::places::all_pairs(&(0..8).collect::<Vec<_>>()));
+    let ranking = candidates(&places, &nic(Some(0)), &crate::pairs::all_pairs(&(0..8).collect::<Vec<_>>()));
     let mut race = Race::new(&ranking, MOST, REPEATS);
     let first = race.next(&Measurement::default().analysis(&places)).unwrap();
     let kinds: BTreeSet<_> = first.pairs.iter().map(|pair| classify(&places, *pair).unwrap()).collect();
@@ -251,7 +251,7 @@ fn a_race_begins_with_each_kind_ends_with_the_best_and_takes_no_more_runs_than_i
 #[test]
 fn the_choice_on_the_modelled_published_host_is_within_five_percent_of_its_best() {
     const TRIES: usize = 100;
-    let places = crate::places::of_machine(&longma_topology::Machine::open("sandybridge-2x6").unwrap());
+    let places = crate::pairs::of_machine(&longma_topology::Machine::open("sandybridge-2x6").unwrap());
     let gbps = |pair: Pair| {
         let is_near = |cpu: u32| places[cpu as usize].socket == 0;
         match (classify(&places, pair).unwrap(), is_near(pair.flow), is_near(pair.application)) {

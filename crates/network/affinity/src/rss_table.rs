@@ -21,11 +21,11 @@ const PORTS: u64 = 0xc0;
 /// Number of words before the table in the structure.
 const HEAD: usize = 6;
 /// Maximum plausible number of table entries and of key bytes.
-const MOST: u32 = 1 << 16;
+const MAX_WORDS: u32 = 1 << 16;
 
 /// RSS configuration of a NIC.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Spread {
+pub struct RssTable {
     /// Hash key, at least four bytes longer than the hashed data.
     pub key: Vec<u8>,
     /// Indirection table: the queue for each hash value modulo the table's length.
@@ -34,7 +34,7 @@ pub struct Spread {
     pub ports: [bool; 2],
 }
 
-impl Spread {
+impl RssTable {
     /// The queue that receives segments from `remote` to `local`; `None` if the key is too short or the table is empty.
     pub fn queue_of(&self, local: SocketAddr, remote: SocketAddr) -> Option<u32> {
         // A dual-stack socket reports IPv4 addresses as IPv4-mapped IPv6 addresses.
@@ -52,12 +52,12 @@ impl Spread {
 /// # Errors
 /// The kernel's error: EOPNOTSUPP if the driver does not report it; `Unsupported` if it uses another hash function than
 /// Toeplitz or transforms its input.
-pub fn get(interface: &str) -> io::Result<Spread> {
+pub fn get(interface: &str) -> io::Result<RssTable> {
     let mut head = vec![0u32; HEAD];
     head[0] = GET_HASH;
     exchange(interface, &mut head)?;
     let (entries, key_bytes) = (head[2], head[3]);
-    if entries == 0 || key_bytes == 0 || entries > MOST || key_bytes > MOST {
+    if entries == 0 || key_bytes == 0 || entries > MAX_WORDS || key_bytes > MAX_WORDS {
         return Err(io::ErrorKind::Unsupported.into());
     }
     let mut words = vec![0u32; HEAD + entries as usize + key_bytes.div_ceil(4) as usize];
@@ -69,7 +69,7 @@ pub fn get(interface: &str) -> io::Result<Spread> {
 
 /// Decodes the structure. `fields` are the hashed header fields; `None` if the driver does not report them, which means
 /// all of them.
-fn read(words: &[u32], fields: [Option<u64>; 2]) -> io::Result<Spread> {
+fn read(words: &[u32], fields: [Option<u64>; 2]) -> io::Result<RssTable> {
     let unsupported = || io::Error::from(io::ErrorKind::Unsupported);
     let [function, transformed, ..] = words.get(4).ok_or_else(unsupported)?.to_ne_bytes();
     // Old drivers report 0: Toeplitz was the only function.
@@ -89,7 +89,7 @@ fn read(words: &[u32], fields: [Option<u64>; 2]) -> io::Result<Spread> {
             _ => return Err(unsupported()),
         };
     }
-    Ok(Spread { key, table, ports })
+    Ok(RssTable { key, table, ports })
 }
 
 /// Header fields hashed for a kind of connection; `None` if the driver does not report them.
@@ -141,20 +141,20 @@ mod tests {
     }
 
     /// A table with 2^16 entries, so that the queue equals the low 16 bits of the hash.
-    fn spread(ports: bool) -> Spread {
-        Spread { key: KEY.to_vec(), table: (0..1 << 16).collect(), ports: [ports; 2] }
+    fn rss_table(ports: bool) -> RssTable {
+        RssTable { key: KEY.to_vec(), table: (0..1 << 16).collect(), ports: [ports; 2] }
     }
 
     #[test]
     fn the_queue_is_that_of_the_published_hashes() {
         for (to, from, addresses, all) in PUBLISHED {
             let (local, remote) = ends(to, from);
-            assert_eq!(spread(true).queue_of(local, remote), Some(all & 0xffff), "{to}");
-            assert_eq!(spread(false).queue_of(local, remote), Some(addresses & 0xffff), "{to}");
+            assert_eq!(rss_table(true).queue_of(local, remote), Some(all & 0xffff), "{to}");
+            assert_eq!(rss_table(false).queue_of(local, remote), Some(addresses & 0xffff), "{to}");
         }
         let (local, remote) = ends("[::ffff:161.142.100.80]:1766", "[::ffff:66.9.149.187]:2794");
         assert_eq!(
-            spread(true).queue_of(local, remote),
+            rss_table(true).queue_of(local, remote),
             Some(0x51cc_c178 & 0xffff),
             "as the packets have it"
         );
@@ -164,9 +164,9 @@ mod tests {
     fn without_a_key_a_table_or_one_family_there_is_no_queue() {
         let (local, remote) = ends(PUBLISHED[0].0, PUBLISHED[0].1);
         let (six, _) = ends(PUBLISHED[1].0, PUBLISHED[1].1);
-        assert_eq!(Spread { key: KEY[..15].to_vec(), ..spread(true) }.queue_of(local, remote), None);
-        assert_eq!(Spread { table: Vec::new(), ..spread(true) }.queue_of(local, remote), None);
-        assert_eq!(spread(true).queue_of(six, remote), None);
+        assert_eq!(RssTable { key: KEY[..15].to_vec(), ..rss_table(true) }.queue_of(local, remote), None);
+        assert_eq!(RssTable { table: Vec::new(), ..rss_table(true) }.queue_of(local, remote), None);
+        assert_eq!(rss_table(true).queue_of(six, remote), None);
     }
 
     #[test]

@@ -9,10 +9,10 @@ use crate::threads;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 /// Minimum number of lines for compaction, in addition to more than four lines per change.
-const MANY_LINES: usize = 1024;
+const MIN_COMPACTION_LINES: usize = 1024;
 
 /// Affinities that a process's threads may have inherited: each original value with the values written.
-type Heritage = Vec<(String, Vec<String>)>;
+type InheritedValues = Vec<(String, Vec<String>)>;
 
 impl Journal<'_> {
     /// Records threads that inherited their affinity from threads bound by this journal. It finds threads of the same
@@ -23,7 +23,7 @@ impl Journal<'_> {
     /// If the journal cannot be written.
     pub fn inherit(&mut self) -> Result<(), JournalError> {
         let mut known: HashSet<Setting> = HashSet::new();
-        let mut processes: BTreeMap<u32, Heritage> = BTreeMap::new();
+        let mut processes: BTreeMap<u32, InheritedValues> = BTreeMap::new();
         for change in &self.changes {
             if let Setting::Thread { process, started, .. } = change.setting {
                 if self.is_another(process, started) {
@@ -37,14 +37,14 @@ impl Journal<'_> {
             }
         }
         let mut visited: BTreeSet<u32> = processes.keys().copied().collect();
-        let mut queue: Vec<(u32, Heritage)> = processes.into_iter().collect();
-        let (mut alive, mut heirs) = (HashSet::new(), Vec::new());
+        let mut queue: Vec<(u32, InheritedValues)> = processes.into_iter().collect();
+        let (mut alive, mut inherited) = (HashSet::new(), Vec::new());
         while let Some((process, heritage)) = queue.pop() {
             for thread in threads::of_process(self.host, process) {
                 let Some(stat) = threads::stat(self.host, process, thread) else { continue };
                 let setting = Setting::Thread { process, thread, started: stat.started };
                 if !known.contains(&setting) {
-                    heirs.extend(self.heir(setting.clone(), thread, &heritage));
+                    inherited.extend(self.line_for(setting.clone(), thread, &heritage));
                 }
                 alive.insert(setting);
             }
@@ -57,11 +57,11 @@ impl Journal<'_> {
             !matches!(change.setting, Setting::Thread { .. }) || alive.contains(&change.setting)
         };
         self.changes.retain(is_there);
-        if !heirs.is_empty() {
-            self.log.add(&heirs)?;
-            self.changes.extend(heirs.into_iter().map(Change::of));
+        if !inherited.is_empty() {
+            self.log.add(&inherited)?;
+            self.changes.extend(inherited.into_iter().map(Change::of));
         }
-        if self.log.lines as usize > MANY_LINES.max(4 * self.changes.len()) {
+        if self.log.lines as usize > MIN_COMPACTION_LINES.max(4 * self.changes.len()) {
             self.log.renew(&self.changes)?;
         }
         Ok(())
@@ -74,7 +74,7 @@ impl Journal<'_> {
     }
 
     /// The journal line for a thread whose affinity may be inherited.
-    fn heir(&self, setting: Setting, thread: u32, heritage: &Heritage) -> Option<Line> {
+    fn line_for(&self, setting: Setting, thread: u32, heritage: &InheritedValues) -> Option<Line> {
         let found = self.host.thread_cpus(thread).ok()?.to_string();
         let is_of = |(_, ours): &&(String, Vec<String>)| ours.iter().any(|of| setting.means_same(of, &found));
         let original = heritage.iter().find(is_of)?.0.clone();

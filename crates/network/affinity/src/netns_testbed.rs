@@ -23,12 +23,12 @@ pub const SERVER_ADDRESS: &str = "198.18.0.1";
 const RECEIVER_ADDRESS: &str = "198.18.0.2";
 /// Port of the iperf3 server.
 pub const PORT: u16 = 5201;
-const PREPARE_LIMIT: Duration = Duration::from_secs(10);
+const STARTUP_TIMEOUT: Duration = Duration::from_secs(10);
 /// How much later than its peer this process may notice the server's end.
-const NOTICE: Duration = Duration::from_millis(200);
+const EXIT_NOTICE_DELAY: Duration = Duration::from_millis(200);
 
 /// The testbed. It is removed when dropped.
-pub struct Lab {
+pub struct NetnsTestbed {
     receiver: Namespace,
     sender: Namespace,
     server: Running,
@@ -37,18 +37,18 @@ pub struct Lab {
 
 /// Why the testbed cannot be set up or used.
 #[derive(Debug, thiserror::Error)]
-pub enum LabError {
+pub enum NetnsTestbedError {
     /// A namespace cannot be created.
     #[error("cannot create a network namespace ({0}): this needs root, or CAP_SYS_ADMIN and CAP_NET_ADMIN")]
     Namespace(io::Error),
     /// The helper program is missing.
-    #[error("cannot keep a network namespace open: there is no `{HOLDER}` in PATH")]
+    #[error("cannot keep a network namespace open: there is no `{HOLDER_PROGRAM}` in PATH")]
     NoHolder,
     /// A setup command failed.
     #[error(transparent)]
     Child(#[from] ChildError),
     /// The server does not listen.
-    #[error("iperf3's server is not listening after {} s", PREPARE_LIMIT.as_secs())]
+    #[error("iperf3's server is not listening after {} s", STARTUP_TIMEOUT.as_secs())]
     Silent,
     /// A helper process or the server has ended.
     #[error("{0}")]
@@ -56,7 +56,7 @@ pub enum LabError {
 }
 
 /// A program that waits for the end of its input, to keep a namespace alive.
-const HOLDER: &str = "cat";
+const HOLDER_PROGRAM: &str = "cat";
 
 /// A network namespace with its own /sys. It lives as long as its idle helper process.
 struct Namespace {
@@ -64,9 +64,9 @@ struct Namespace {
 }
 
 impl Namespace {
-    fn new() -> Result<Self, LabError> {
+    fn new() -> Result<Self, NetnsTestbedError> {
         let parent = rustix::process::getpid();
-        let mut command = Command::new(HOLDER);
+        let mut command = Command::new(HOLDER_PROGRAM);
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
         let prepare = move || {
             child::die_with(parent)?;
@@ -89,8 +89,8 @@ impl Namespace {
         // SAFETY: between fork and exec the closure only makes system calls. It allocates nothing, except an error on
         // failure.
         let holder = unsafe { command.pre_exec(prepare) }.spawn().map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => LabError::NoHolder,
-            _ => LabError::Namespace(error),
+            io::ErrorKind::NotFound => NetnsTestbedError::NoHolder,
+            _ => NetnsTestbedError::Namespace(error),
         })?;
         Ok(Self { holder })
     }
@@ -111,7 +111,7 @@ impl Namespace {
 
     fn ip(&self, words: &[&str]) -> Result<(), ChildError> {
         let words: Vec<&str> = std::iter::once("ip").chain(words.iter().copied()).collect();
-        let start = Start { namespace: Some(self.id()), ..Start::new(&words, PREPARE_LIMIT) };
+        let start = Start { namespace: Some(self.id()), ..Start::new(&words, STARTUP_TIMEOUT) };
         start.run().map(drop)
     }
 }
@@ -123,18 +123,18 @@ impl Drop for Namespace {
     }
 }
 
-impl Lab {
+impl NetnsTestbed {
     /// Sets up the testbed with the sender on `cpus`. The server runs for at most `limit`.
     ///
     /// # Errors
     /// If permissions are missing, or `ip` or `iperf3` is not installed.
-    pub fn build(cpus: CpuSet, mtu: u32, limit: Duration) -> Result<Self, LabError> {
+    pub fn build(cpus: CpuSet, mtu: u32, limit: Duration) -> Result<Self, NetnsTestbedError> {
         let (receiver, sender) = (Namespace::new()?, Namespace::new()?);
         let (here, there) = (receiver.id().to_string(), sender.id().to_string());
         let mtu = mtu.to_string();
         let pair = ["ip", "link", "add", RECEIVER, "mtu", &mtu, "netns", &here, "type", "veth"];
         let peer = ["peer", "name", SENDER, "mtu", &mtu, "netns", &there];
-        Start::new(&[&pair[..], &peer].concat(), PREPARE_LIMIT).run()?;
+        Start::new(&[&pair[..], &peer].concat(), STARTUP_TIMEOUT).run()?;
         for (namespace, name, address) in
             [(&receiver, RECEIVER, RECEIVER_ADDRESS), (&sender, SENDER, SERVER_ADDRESS)]
         {
@@ -152,7 +152,7 @@ impl Lab {
         Ok(lab)
     }
 
-    fn wait_until_it_listens(&mut self) -> Result<(), LabError> {
+    fn wait_until_it_listens(&mut self) -> Result<(), NetnsTestbedError> {
         let begin = Instant::now();
         let tcp = format!("proc/{}/net/tcp", self.sender.id());
         let tcp6 = format!("{tcp}6");
@@ -162,16 +162,16 @@ impl Lab {
             let table = Tree::live().read(file).unwrap_or_default();
             table.lines().any(|line| line.contains(&port) && line.split_whitespace().nth(3) == Some("0A"))
         };
-        while begin.elapsed() < PREPARE_LIMIT {
+        while begin.elapsed() < STARTUP_TIMEOUT {
             if let Some(words) = self.server_ended() {
-                return Err(LabError::Ended(words));
+                return Err(NetnsTestbedError::Ended(words));
             }
             if listens(&tcp) || listens(&tcp6) {
                 return Ok(());
             }
             std::thread::sleep(Duration::from_millis(10));
         }
-        Err(LabError::Silent)
+        Err(NetnsTestbedError::Silent)
     }
 
     fn server_ended(&mut self) -> Option<String> {
@@ -190,19 +190,19 @@ impl Lab {
     ///
     /// # Errors
     /// If the server does not start, or a helper process has ended.
-    pub fn restart_server(&mut self) -> Result<Option<String>, LabError> {
+    pub fn restart_server(&mut self) -> Result<Option<String>, NetnsTestbedError> {
         if let Some(words) = self.gone() {
-            return Err(LabError::Ended(words));
+            return Err(NetnsTestbedError::Ended(words));
         }
         // The load notices the server's end slightly earlier than this process.
         let begin = Instant::now();
         let mut ended = self.server_ended();
-        while ended.is_none() && begin.elapsed() < NOTICE {
+        while ended.is_none() && begin.elapsed() < EXIT_NOTICE_DELAY {
             std::thread::sleep(Duration::from_millis(10));
             ended = self.server_ended();
         }
         // The old server must release its port first.
-        let placeholder = Start::new(&["true"], PREPARE_LIMIT).spawn()?;
+        let placeholder = Start::new(&["true"], STARTUP_TIMEOUT).spawn()?;
         drop(std::mem::replace(&mut self.server, placeholder));
         self.server = self.server_start.spawn()?;
         self.wait_until_it_listens()?;
