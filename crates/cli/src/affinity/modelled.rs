@@ -12,7 +12,9 @@ use kept::Kept;
 use longma_affinity::analysis::{Costs, Interval, PairResult, differ};
 use longma_affinity::pairs::{Class, Pair, classify, of_machine};
 use longma_topology::{CpuPlace, Machine, harmless, shown};
-use longma_workloads::pairs::{COSTS, Measured, Nic, STAGES, Sweep, idle, measure, nic, nowhere, over_seeds};
+use longma_workloads::pairs::{
+    COSTS, Measured, Nic, STAGES, Sweep, idle, measure, missing_resource, nic, over_seeds,
+};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, IsTerminal};
@@ -46,7 +48,7 @@ pub fn run(sweep: &Sweep, output: Option<&Path>, format: Format, stop: &AtomicBo
     };
     are_there(&machine.name, &places, &pairs)?;
     // Before a file says that this is what is swept.
-    nowhere(&sweep.settings, &places, &nic).map_or(Ok(()), Err)?;
+    missing_resource(&sweep.settings, &places, &nic).map_or(Ok(()), Err)?;
     for words in idle(&sweep.settings, &pairs, &places) {
         said::note(&format!("note: {words}"));
     }

@@ -29,7 +29,7 @@ pub use campaign::{Campaign, Fault, Observer, Options, Outcome, RunError, Shard,
 pub use compare::{Comparison, Verdict, compare};
 pub use experiment::*;
 pub use explain::{
-    Contribution, ExplainError, Explanation, Game, Gap, MOST_MEMBERS, Place, Selection, Switch,
+    Contribution, ExplainError, Explanation, Game, Gap, MAX_MECHANISMS, Place, Selection, Switch,
 };
 pub use export::{ExportError, Exported, export, write_whole};
 pub use failure::{Failure, FailureKind};

@@ -10,7 +10,7 @@ pub struct Names {
     titles: BTreeMap<String, String>,
     values: BTreeMap<String, BTreeMap<String, String>>,
     /// Parameters that another one of their `[[zip]]` represents.
-    told: BTreeSet<String>,
+    represented: BTreeSet<String>,
 }
 
 impl Names {
@@ -24,29 +24,29 @@ impl Names {
         }
         let quick = file.quick.iter().flat_map(|quick| &quick.zip);
         for columns in file.zip.iter().chain(quick) {
-            names.tell(&columns.iter().collect::<Vec<_>>());
+            names.find_represented(&columns.iter().collect::<Vec<_>>());
         }
         names
     }
 
     /// Determines which columns of a `[[zip]]` are represented by others: all without a name if any has one, and
     /// duplicates.
-    fn tell(&mut self, columns: &[(&String, &SweepColumn)]) {
+    fn find_represented(&mut self, columns: &[(&String, &SweepColumn)]) {
         let named = |name: &str| self.values.contains_key(name);
         let any = columns.iter().any(|(name, _)| named(name));
         let repeated =
             |at: usize| columns[..at].iter().any(|(_, other)| other.values == columns[at].1.values);
-        let told = columns.iter().enumerate().filter(|(at, (name, _))| {
+        let represented = columns.iter().enumerate().filter(|(at, (name, _))| {
             let (named, repeated) = (named(name), repeated(*at));
             !named && (any || repeated)
         });
-        let told: Vec<String> = told.map(|(_, (name, _))| (*name).clone()).collect();
-        self.told.extend(told);
+        let represented: Vec<String> = represented.map(|(_, (name, _))| (*name).clone()).collect();
+        self.represented.extend(represented);
     }
 
     /// Returns whether another parameter represents this one.
-    pub fn is_told(&self, parameter: &str) -> bool {
-        self.told.contains(parameter)
+    pub fn is_represented(&self, parameter: &str) -> bool {
+        self.represented.contains(parameter)
     }
 
     /// Title of a parameter.
@@ -76,8 +76,9 @@ impl Names {
 
     /// Label of a point.
     pub fn label<'a>(&self, varied: impl Iterator<Item = (&'a String, &'a Setting)>) -> String {
-        let words =
-            varied.filter(|(name, _)| !self.is_told(name)).map(|(name, value)| self.words(name, value));
+        let words = varied
+            .filter(|(name, _)| !self.is_represented(name))
+            .map(|(name, value)| self.words(name, value));
         words.collect::<Vec<_>>().join(", ")
     }
 }

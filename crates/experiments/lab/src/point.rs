@@ -60,9 +60,10 @@ impl Point {
 
     /// The parameters that are part of the result: all except those that only locate an input, which may differ between
     /// runs of the same point.
-    pub fn told(&self) -> BTreeMap<String, Setting> {
-        let told = self.parameters.iter().filter(|(name, _)| !self.places.contains(&name.as_str()));
-        told.map(|(name, value)| (name.clone(), value.clone())).collect()
+    pub fn result_parameters(&self) -> BTreeMap<String, Setting> {
+        let result_parameters =
+            self.parameters.iter().filter(|(name, _)| !self.places.contains(&name.as_str()));
+        result_parameters.map(|(name, value)| (name.clone(), value.clone())).collect()
     }
 
     /// Label of the point: its varying parameters with their values.

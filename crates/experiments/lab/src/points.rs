@@ -87,7 +87,7 @@ impl Experiment {
             "workload": point.workload,
             "revision": workload.revision(),
             "machine": point.machine.as_ref().map(|m| digest(m.text.as_bytes())),
-            "parameters": point.told(),
+            "parameters": point.result_parameters(),
             "inputs": inputs,
             "version": version,
         }));

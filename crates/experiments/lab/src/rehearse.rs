@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::path::Path;
 
 /// Maximum number of setups to try. A sweep with more distinct setups is tried in part.
-const MOST_SETUPS: usize = 256;
+const MAX_SETUPS: usize = 256;
 
 /// Results of all rehearsals.
 #[derive(Clone, Debug, Default)]
@@ -67,9 +67,9 @@ fn all(workload: &dyn Workload, points: &[Point]) -> Rehearsed {
         setups.entry(workload.setup(point)).or_insert(point);
     }
     let mut rehearsed =
-        Rehearsed { untried: setups.len().saturating_sub(MOST_SETUPS), refused, ..Rehearsed::default() };
+        Rehearsed { untried: setups.len().saturating_sub(MAX_SETUPS), refused, ..Rehearsed::default() };
     let (mut busy, mut said) = (BTreeSet::new(), BTreeSet::new());
-    for point in setups.into_values().take(MOST_SETUPS) {
+    for point in setups.into_values().take(MAX_SETUPS) {
         match workload.rehearse(point) {
             Ok(Rehearsal { measures, idle, used }) => {
                 rehearsed.knows_measures |= measures.is_some();
@@ -165,7 +165,7 @@ fn report(
     let untried = rehearsed.untried;
     if untried > 0 {
         let message = format!("{form}{untried} configurations were not tried");
-        let help = format!("only the first {MOST_SETUPS} different ones are tried");
+        let help = format!("only the first {MAX_SETUPS} different ones are tried");
         problems.warn(place(experiment, "sweep"), message, "here", help);
     }
 }

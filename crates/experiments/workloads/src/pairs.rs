@@ -4,11 +4,11 @@
 //! Source: Hanford et al. 2014 for the pairs and the costs. The book's chapter lists what the model omits.
 
 mod idle;
+mod pinning;
 mod run;
 mod stages;
-mod turns;
 
-pub use idle::{idle, nowhere};
+pub use idle::{idle, missing_resource};
 pub use stages::STAGES;
 
 use std::path::Path;
@@ -20,7 +20,7 @@ use longma_topology::{CpuPlace, Machine};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use run::{Nameless, Undone, one};
+use run::{MemFile, RunFailure, one};
 
 /// The receive path as a guest program.
 const RECEIVER: &[u8] = include_bytes!("../../../../guests/prebuilt/loongarch64/flow_receive-lasx");
@@ -33,7 +33,7 @@ const WINDOW_SEGMENTS: u64 = 351;
 /// Length of the IPv4 and TCP headers.
 const HEADER_BYTES: u64 = 40;
 /// Minimum segment size that the receiver accepts.
-const LEAST_SEGMENT_BYTES: u64 = 536;
+const MIN_SEGMENT_BYTES: u64 = 536;
 /// Bytes received before counting: almost twice the buffers of the ring (1024 of 9000 bytes), to warm up the caches.
 const BEFORE_BYTES: u64 = 16_000_000;
 /// Bytes received in full detail after that, before the rate is measured. They fill the buffer of a receiver that is
@@ -72,7 +72,7 @@ impl Sweep<'_> {
     /// # Errors
     /// If the requested MTU is larger than the NIC or the receiver supports, or smaller than the receiver accepts.
     pub fn mtu(&self, nic: &Nic) -> Result<u64, String> {
-        let (least, most) = (LEAST_SEGMENT_BYTES + HEADER_BYTES, SEGMENT_BYTES + HEADER_BYTES);
+        let (least, most) = (MIN_SEGMENT_BYTES + HEADER_BYTES, SEGMENT_BYTES + HEADER_BYTES);
         let (limit, whose) = match nic.mtu <= most {
             true => (nic.mtu, format!("the NIC {}", nic.name)),
             false => (most, "the modelled receiver".into()),
@@ -298,25 +298,25 @@ pub fn measure(
     stop: &AtomicBool,
     keep: &(dyn Fn(&Measured) -> Result<(), String> + Sync),
 ) -> Result<Vec<Measured>, String> {
-    nowhere(&sweep.settings, places, nic).map_or(Ok(()), Err)?;
+    missing_resource(&sweep.settings, places, nic).map_or(Ok(()), Err)?;
     let program =
-        Nameless::new(RECEIVER).map_err(|error| format!("cannot store the receiver program: {error}"))?;
+        MemFile::new(RECEIVER).map_err(|error| format!("cannot store the receiver program: {error}"))?;
     let next = AtomicUsize::new(0);
     let results = Mutex::new((Vec::new(), Vec::new()));
     let jobs = std::thread::available_parallelism().map_or(1, usize::from).min(runs.len().max(1));
     let work = |number: usize| {
-        turns::keep_on_one_processor(number);
+        pinning::pin_to_processor(number);
         while let Some((pair, seed)) = runs.get(next.fetch_add(1, Ordering::Relaxed)).copied() {
             let unknown =
-                || Undone::Failed(format!("the pair {pair} names a core that the machine does not have"));
+                || RunFailure::Failed(format!("the pair {pair} names a core that the machine does not have"));
             let class = classify(places, pair).ok_or_else(unknown);
             let result = class.and_then(|class| one(sweep, nic, &program, (pair, class, seed), stop));
-            let result = result.and_then(|one| keep(&one).map(|()| one).map_err(Undone::Failed));
+            let result = result.and_then(|one| keep(&one).map(|()| one).map_err(RunFailure::Failed));
             let (done, failures) = &mut *results.lock().unwrap_or_else(PoisonError::into_inner);
             match result {
                 Ok(one) => done.push(one),
-                Err(Undone::Failed(why)) => failures.push(((pair, seed), why)),
-                Err(Undone::Stopped) => {}
+                Err(RunFailure::Failed(why)) => failures.push(((pair, seed), why)),
+                Err(RunFailure::Stopped) => {}
             }
             // Runs in progress on other threads finish and are kept.
             if !failures.is_empty() || stop.load(Ordering::Relaxed) {

@@ -193,9 +193,9 @@ impl<'a> Campaign<'a> {
         };
         // Ignore a host failure if another campaign has run the point since.
         let mut faults = done.faults;
-        let came: BTreeSet<_> = done.news.iter().map(|record| &record.key).collect();
+        let came: BTreeSet<_> = done.new_records.iter().map(|record| &record.key).collect();
         faults.retain(|fault| !came.contains(&fault.key));
-        for record in done.news {
+        for record in done.new_records {
             results.add(record);
         }
         let told = faults.iter().filter(|fault| results.get(&fault.key).is_none()).count();

@@ -4,7 +4,7 @@ use super::{Fault, Observer, RunError};
 use crate::failure::{Failure, FailureKind};
 use crate::key::Key;
 use crate::point::Point;
-use crate::store::{Claims, Record, Store, StoreError, Tail, Turn, Writer};
+use crate::store::{ClaimResult, Claims, Record, Store, StoreError, Tail, Writer};
 use crate::workload::{Stop, Workload};
 use std::collections::{BTreeSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,7 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Polling interval for a point that another campaign is running.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Result of the run.
 #[derive(Default)]
@@ -24,7 +24,7 @@ pub(super) struct Done {
     /// Points that failed because of the host.
     pub faults: Vec<Fault>,
     /// All records that were added to the store meanwhile.
-    pub news: Vec<Record>,
+    pub new_records: Vec<Record>,
     /// Why points could not be claimed.
     pub unclaimed: Option<String>,
 }
@@ -39,7 +39,7 @@ struct Work<'a> {
     writer: Writer,
     claims: Claims,
     queue: Mutex<Queue<'a>>,
-    seen: Mutex<Seen>,
+    stored: Mutex<StoredSoFar>,
     broken: Mutex<Option<StoreError>>,
 }
 
@@ -49,11 +49,11 @@ struct Queue<'a> {
     /// Points that other campaigns are running.
     taken: VecDeque<&'a Point>,
     /// Whether the observer was told that only those are left.
-    told: bool,
+    is_reported: bool,
 }
 
 /// Records that others added to the store, and the result so far.
-struct Seen {
+struct StoredSoFar {
     tail: Tail,
     keys: BTreeSet<Key>,
     done: Done,
@@ -82,23 +82,23 @@ pub(super) fn run_all(
         queue: Mutex::new(Queue {
             fresh: todo.iter().copied().collect(),
             taken: VecDeque::new(),
-            told: false,
+            is_reported: false,
         }),
-        seen: Mutex::new(Seen { tail, keys: BTreeSet::new(), done }),
+        stored: Mutex::new(StoredSoFar { tail, keys: BTreeSet::new(), done }),
         broken: Mutex::new(None),
     };
     std::thread::scope(|scope| {
-        (0..jobs.clamp(1, todo.len())).for_each(|_| drop(scope.spawn(|| work.go_on())));
+        (0..jobs.clamp(1, todo.len())).for_each(|_| drop(scope.spawn(|| work.run_all_points())));
     });
-    let Work { writer, seen, broken, .. } = work;
+    let Work { writer, stored, broken, .. } = work;
     let finished = writer.finish();
     if let Some(error) = broken.into_inner().unwrap_or_else(PoisonError::into_inner) {
         return Err(error.into());
     }
     finished?;
-    let mut seen = seen.into_inner().unwrap_or_else(PoisonError::into_inner);
-    seen.look()?;
-    Ok(seen.done)
+    let mut stored = stored.into_inner().unwrap_or_else(PoisonError::into_inner);
+    stored.read_new()?;
+    Ok(stored.done)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -107,19 +107,19 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl<'a> Work<'a> {
     /// Runs points until none is left.
-    fn go_on(&self) {
+    fn run_all_points(&self) {
         while !self.stop.is_requested() && !self.halt.is_requested() {
             let Some((point, was_taken)) = self.next() else { return };
             let outcome = match self.claims.claim(&point.key) {
-                Turn::Taken => {
+                ClaimResult::Taken => {
                     lock(&self.queue).taken.push_back(point);
                     if was_taken {
-                        std::thread::sleep(LOOK_EVERY);
+                        std::thread::sleep(CHECK_INTERVAL);
                     }
                     continue;
                 }
                 // The claim is held until the record is stored.
-                Turn::Mine(_held) => self.attend(point),
+                ClaimResult::Claimed(_held) => self.run_claimed(point),
             };
             if let Err(error) = outcome {
                 self.halt.request();
@@ -134,17 +134,17 @@ impl<'a> Work<'a> {
         if let Some(point) = queue.fresh.pop_front() {
             return Some((point, false));
         }
-        if !queue.taken.is_empty() && !queue.told {
-            queue.told = true;
+        if !queue.taken.is_empty() && !queue.is_reported {
+            queue.is_reported = true;
             self.observer.waiting(queue.taken.len());
         }
         queue.taken.pop_front().map(|point| (point, true))
     }
 
     /// Runs a claimed point, unless another campaign has stored its record meanwhile.
-    fn attend(&self, point: &Point) -> Result<(), StoreError> {
-        if lock(&self.seen).has_come(&point.key)? {
-            lock(&self.seen).done.elsewhere += 1;
+    fn run_claimed(&self, point: &Point) -> Result<(), StoreError> {
+        if lock(&self.stored).is_stored(&point.key)? {
+            lock(&self.stored).done.elsewhere += 1;
             self.observer.elsewhere(point);
             return Ok(());
         }
@@ -152,30 +152,30 @@ impl<'a> Work<'a> {
             Ok(record) => {
                 self.writer.append(&record)?;
                 self.observer.point(point, &record);
-                lock(&self.seen).done.ran += 1;
+                lock(&self.stored).done.ran += 1;
             }
             Err(Failure { kind: FailureKind::Stopped, .. }) => {}
             Err(failure) => {
                 self.observer.fault(point, &failure);
                 let fault = Fault { key: point.key.clone(), point: point.label(), failure };
-                lock(&self.seen).done.faults.push(fault);
+                lock(&self.stored).done.faults.push(fault);
             }
         }
         Ok(())
     }
 }
 
-impl Seen {
-    fn look(&mut self) -> Result<(), StoreError> {
-        let news = self.tail.news()?;
-        self.keys.extend(news.iter().map(|record| record.key.clone()));
-        self.done.news.extend(news);
+impl StoredSoFar {
+    fn read_new(&mut self) -> Result<(), StoreError> {
+        let new_records = self.tail.new_records()?;
+        self.keys.extend(new_records.iter().map(|record| record.key.clone()));
+        self.done.new_records.extend(new_records);
         Ok(())
     }
 
     /// Returns whether a record of this point was added since the campaign began.
-    fn has_come(&mut self, key: &Key) -> Result<bool, StoreError> {
-        self.look()?;
+    fn is_stored(&mut self, key: &Key) -> Result<bool, StoreError> {
+        self.read_new()?;
         Ok(self.keys.contains(key))
     }
 }

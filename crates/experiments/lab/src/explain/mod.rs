@@ -5,7 +5,7 @@
 
 mod shapley;
 
-pub use shapley::{Contribution, Game, MOST_MEMBERS};
+pub use shapley::{Contribution, Game, MAX_MECHANISMS};
 
 use crate::campaign::Campaign;
 use crate::experiment::{Axis, Experiment, Mechanism, in_order};
@@ -69,7 +69,7 @@ pub enum ExplainError {
     NoMechanisms(String),
     /// There are too many subsets.
     #[error(
-        "{0} mechanisms need {many} runs per point; at most {MOST_MEMBERS} mechanisms can be explained: \
+        "{0} mechanisms need {many} runs per point; at most {MAX_MECHANISMS} mechanisms can be explained: \
             name fewer with --mechanism",
         many = 1u128 << (*.0).min(100)
     )]
@@ -128,7 +128,7 @@ impl<'a> Explanation<'a> {
         version: &str,
     ) -> Result<Self, ExplainError> {
         let (switches, off) = switches(experiment, selection)?;
-        if switches.len() > MOST_MEMBERS {
+        if switches.len() > MAX_MECHANISMS {
             return Err(ExplainError::TooMany(switches.len()));
         }
         let at = asked_place(experiment, quick, selection)?;

@@ -5,7 +5,7 @@
 use serde::Serialize;
 
 /// Maximum number of members: 1024 runs.
-pub const MOST_MEMBERS: usize = 10;
+pub const MAX_MECHANISMS: usize = 10;
 
 /// The value of every subset of a set of members. Subsets are bit masks: bit `i` represents member `i`.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,10 +27,10 @@ pub struct Contribution {
 
 impl Game {
     /// Creates a game in which subset `s` has the value `values[s]`. `None` unless there are 2^n finite values with n
-    /// at most [`MOST_MEMBERS`].
+    /// at most [`MAX_MECHANISMS`].
     pub fn new(values: Vec<f64>) -> Option<Self> {
         let members = values.len().checked_ilog2()? as usize;
-        let whole = values.len() == 1 << members && members <= MOST_MEMBERS;
+        let whole = values.len() == 1 << members && members <= MAX_MECHANISMS;
         (whole && values.iter().all(|v| v.is_finite())).then_some(Self { members, values })
     }
 

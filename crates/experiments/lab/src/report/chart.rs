@@ -185,7 +185,7 @@ fn implied<'a>(chapter: &'a Chapter<'a>, plot: &Plot) -> Vec<&'a str> {
 }
 
 /// Position of a value in a plot.
-struct Place {
+struct Position {
     x: Setting,
     y: Setting,
     series: String,
@@ -199,7 +199,7 @@ fn place(
     metrics: usize,
     implied: &[&str],
     names: &Names,
-) -> Place {
+) -> Position {
     let is_matrix = matches!(plot.kind, PlotKind::Heat | PlotKind::Circles);
     let by = plot.by.as_deref();
     let used = |name: &str| &*plot.x == name || by == Some(name);
@@ -215,14 +215,14 @@ fn place(
             |value| names.words(by, &value),
         ));
     }
-    let is_implied = |name: &str| implied.contains(&name) || names.is_told(name);
+    let is_implied = |name: &str| implied.contains(&name) || names.is_represented(name);
     let others = point.varied.iter().filter(|(name, _)| !used(name) && !is_implied(name));
     rest.extend(others.map(|(name, value)| names.words(name, value)));
     let rest = rest.join(", ");
     let x = coordinate(point, metric, &plot.x, names);
     let y = by.filter(|_| is_matrix).map_or_else(|| "".into(), |by| coordinate(point, metric, by, names));
     let (series, panel) = if is_matrix { (String::new(), rest) } else { (rest, String::new()) };
-    Place { x, y, series, panel }
+    Position { x, y, series, panel }
 }
 
 fn tip(point: &Point, metric: &Column, value: f64, published: bool, names: &Names) -> String {

@@ -77,11 +77,11 @@ pub(super) fn room_below(ticks: &[(f64, String)]) -> f64 {
 
 /// Truncates a label.
 pub(super) fn clip(words: &str) -> String {
-    const MOST: usize = 24;
-    if words.chars().count() <= MOST {
+    const MAX_LABEL_CHARS: usize = 24;
+    if words.chars().count() <= MAX_LABEL_CHARS {
         words.into()
     } else {
-        words.chars().take(MOST - 1).chain(['…']).collect()
+        words.chars().take(MAX_LABEL_CHARS - 1).chain(['…']).collect()
     }
 }
 

@@ -41,16 +41,16 @@ pub(super) fn draw(panel: &Panel<'_>) -> (String, usize) {
 }
 
 /// Positions of the values along the horizontal axis, with its ticks.
-struct Across {
+struct HorizontalAxis {
     categories: Vec<Setting>,
     places: Vec<f64>,
     ticks: Vec<(f64, String)>,
 }
 
 /// Maximum number of ticks; more are thinned out.
-const MOST_TICKS: usize = 16;
+const MAX_TICKS: usize = 16;
 
-impl Across {
+impl HorizontalAxis {
     /// Evenly spaced positions, for bars and for lines over categories.
     fn even(categories: Vec<Setting>, frame: Frame) -> Self {
         let step = (frame.right - frame.left) / categories.len().max(1) as f64;
@@ -67,7 +67,7 @@ impl Across {
         let scale = Scale::of(numbers.iter().copied(), (frame.left + 12.0, frame.right - 12.0), log, false);
         let places: Vec<_> = numbers.iter().map(|n| scale.place(*n)).collect();
         let has_units = categories.iter().any(|s| s.text().is_some_and(|t| t.parse::<f64>().is_err()));
-        let ticks = if categories.len() <= MOST_TICKS || has_units {
+        let ticks = if categories.len() <= MAX_TICKS || has_units {
             let mut ticks: Vec<(f64, String)> = Vec::new();
             for (place, setting) in places.iter().zip(&categories) {
                 let words = setting.to_string();
@@ -92,10 +92,10 @@ impl Across {
 
 fn lines(panel: &Panel<'_>, frame: Frame, y: &Scale, out: &mut String) -> (usize, Vec<(f64, String)>) {
     let all = categories(panel.cells.iter().map(|cell| &cell.x));
-    let across = if all.iter().all(|s| s.number().is_some()) {
-        Across::numeric(all, frame, panel.plot.is_log(LogAxis::X))
+    let axis = if all.iter().all(|s| s.number().is_some()) {
+        HorizontalAxis::numeric(all, frame, panel.plot.is_log(LogAxis::X))
     } else {
-        Across::even(all, frame)
+        HorizontalAxis::even(all, frame)
     };
     let mut marks = 0;
     for (index, series) in panel.series.iter().enumerate() {
@@ -103,13 +103,13 @@ fn lines(panel: &Panel<'_>, frame: Frame, y: &Scale, out: &mut String) -> (usize
         for published in [true, false] {
             let cells = panel.cells.iter().filter(|c| c.series == *series && c.published == published);
             let mut places: Vec<(f64, f64, &Cell)> =
-                cells.map(|c| (across.place(&c.x), y.place(c.value), c)).collect();
+                cells.map(|c| (axis.place(&c.x), y.place(c.value), c)).collect();
             places.sort_by(|a, b| a.0.total_cmp(&b.0));
             marks += places.len();
             line(&places, index % COLOURS, published, out);
         }
     }
-    (marks, across.ticks)
+    (marks, axis.ticks)
 }
 
 fn line(places: &[(f64, f64, &Cell)], colour: usize, published: bool, out: &mut String) {
@@ -133,8 +133,8 @@ fn line(places: &[(f64, f64, &Cell)], colour: usize, published: bool, out: &mut 
 }
 
 fn bars(panel: &Panel<'_>, frame: Frame, y: &Scale, out: &mut String) -> (usize, Vec<(f64, String)>) {
-    let across = Across::even(categories(panel.cells.iter().map(|cell| &cell.x)), frame);
-    let step = (frame.right - frame.left) / across.categories.len().max(1) as f64;
+    let axis = HorizontalAxis::even(categories(panel.cells.iter().map(|cell| &cell.x)), frame);
+    let step = (frame.right - frame.left) / axis.categories.len().max(1) as f64;
     // Each group has a slot for every measured and every published series.
     let has = |series: &String, published| {
         panel.cells.iter().any(|c| c.series == *series && c.published == published)
@@ -153,7 +153,7 @@ fn bars(panel: &Panel<'_>, frame: Frame, y: &Scale, out: &mut String) -> (usize,
         let Some(slot) = slots.iter().position(|(_, s, p)| **s == cell.series && *p == cell.published) else {
             continue;
         };
-        let left = across.place(&cell.x) + width * (slot as f64 - slots.len() as f64 / 2.0);
+        let left = axis.place(&cell.x) + width * (slot as f64 - slots.len() as f64 / 2.0);
         let place = y.place(cell.value);
         let (top, height) = (place.min(zero), (place - zero).abs().max(0.8));
         let (whose, inset) = if cell.published { ("outline", 1.0) } else { ("bar", 0.5) };
@@ -167,5 +167,5 @@ fn bars(panel: &Panel<'_>, frame: Frame, y: &Scale, out: &mut String) -> (usize,
         );
         marks += 1;
     }
-    (marks, across.ticks)
+    (marks, axis.ticks)
 }

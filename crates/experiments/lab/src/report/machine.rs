@@ -44,17 +44,17 @@ pub(super) fn write(chapter: &Chapter<'_>, out: &mut String) {
 }
 
 /// The citations of an enclosing part.
-struct Cites<'a> {
+struct Citations<'a> {
     all: Option<&'a Value>,
     single: Option<&'a Table>,
 }
 
 /// Writes rows for all parameters of a part, nested parts last. A part without a source inherits the citation of its
 /// enclosing part.
-fn part<'a>(path: &str, value: &'a Value, outer: &mut Vec<Cites<'a>>, out: &mut String) {
+fn part<'a>(path: &str, value: &'a Value, outer: &mut Vec<Citations<'a>>, out: &mut String) {
     match value {
         Value::Table(table) => {
-            outer.push(Cites {
+            outer.push(Citations {
                 all: table.get("source"),
                 single: table.get("source_of").and_then(Value::as_table),
             });
@@ -88,9 +88,9 @@ fn is_part(value: &Value) -> bool {
     }
 }
 
-fn row(path: &str, key: &str, value: &Value, cites: &[Cites<'_>], out: &mut String) {
-    let single = cites.last().and_then(|c| c.single?.get(key));
-    let source = single.or_else(|| cites.iter().rev().find_map(|c| c.all));
+fn row(path: &str, key: &str, value: &Value, citations: &[Citations<'_>], out: &mut String) {
+    let single = citations.last().and_then(|c| c.single?.get(key));
+    let source = single.or_else(|| citations.iter().rev().find_map(|c| c.all));
     put!(
         out,
         "<tr><td>{}<td>{}<td>{}<td>{}</tr>\n",

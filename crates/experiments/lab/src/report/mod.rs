@@ -258,7 +258,7 @@ fn results(table: &Table, out: &mut String) {
         if table.rows.len() == 1 { "" } else { "s" }
     );
     let names = &table.names;
-    let told = table.parameters.iter().enumerate().filter(|(_, name)| !names.is_told(name));
+    let told = table.parameters.iter().enumerate().filter(|(_, name)| !names.is_represented(name));
     let shown: Vec<_> = told.collect();
     shown.iter().for_each(|(_, name)| {
         put!(out, "<th>{}", escape(names.title(name)));

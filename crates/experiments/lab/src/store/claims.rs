@@ -22,15 +22,15 @@ pub(crate) struct Claims {
 }
 
 /// Result of a claim.
-pub(crate) enum Turn<'a> {
+pub(crate) enum ClaimResult<'a> {
     /// The point may be run here while this is held.
-    Mine(Held<'a>),
+    Claimed(Claim<'a>),
     /// Another campaign is running the point.
     Taken,
 }
 
 /// A claim, released when dropped.
-pub(crate) struct Held<'a> {
+pub(crate) struct Claim<'a> {
     file: Option<&'a File>,
     at: i64,
 }
@@ -51,19 +51,21 @@ impl Claims {
     }
 
     /// Claims the point of `key` unless it is claimed.
-    pub(crate) fn claim(&self, key: &Key) -> Turn<'_> {
+    pub(crate) fn claim(&self, key: &Key) -> ClaimResult<'_> {
         let at = byte(key);
-        let Some(file) = &self.file else { return Turn::Mine(Held { file: None, at }) };
+        let Some(file) = &self.file else { return ClaimResult::Claimed(Claim { file: None, at }) };
         match lock(file, libc::F_OFD_SETLK, libc::F_WRLCK, at) {
-            Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => Turn::Taken,
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => {
+                ClaimResult::Taken
+            }
             // If locking fails later, the worst case is that a point is run twice.
-            Err(_) => Turn::Mine(Held { file: None, at }),
-            Ok(()) => Turn::Mine(Held { file: Some(file), at }),
+            Err(_) => ClaimResult::Claimed(Claim { file: None, at }),
+            Ok(()) => ClaimResult::Claimed(Claim { file: Some(file), at }),
         }
     }
 
     /// Claims the whole store, waiting if necessary.
-    pub(super) fn hold(&self) -> Held<'_> {
+    pub(super) fn hold(&self) -> Claim<'_> {
         let held = self.file.as_ref().filter(|file| {
             loop {
                 match lock(file, libc::F_OFD_SETLKW, libc::F_WRLCK, WHOLE) {
@@ -72,11 +74,11 @@ impl Claims {
                 }
             }
         });
-        Held { file: held, at: WHOLE }
+        Claim { file: held, at: WHOLE }
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for Claim<'_> {
     fn drop(&mut self) {
         if let Some(file) = self.file {
             // If this fails, closing the file releases the lock.
@@ -112,22 +114,22 @@ mod tests {
         let store = Store::new(folder.path().join("results"));
         let (one, other) = (Claims::open(&store), Claims::open(&store));
         let (a, b) = (Key::from("a"), Key::from("b"));
-        let Turn::Mine(held) = one.claim(&a) else { panic!("nobody has it") };
-        assert!(matches!(other.claim(&a), Turn::Taken));
-        assert!(matches!(other.claim(&b), Turn::Mine(_)));
+        let ClaimResult::Claimed(held) = one.claim(&a) else { panic!("nobody has it") };
+        assert!(matches!(other.claim(&a), ClaimResult::Taken));
+        assert!(matches!(other.claim(&b), ClaimResult::Claimed(_)));
         drop(held);
-        assert!(matches!(other.claim(&a), Turn::Mine(_)));
-        let Turn::Mine(_held) = one.claim(&a) else { panic!("its claim ended") };
+        assert!(matches!(other.claim(&a), ClaimResult::Claimed(_)));
+        let ClaimResult::Claimed(_held) = one.claim(&a) else { panic!("its claim ended") };
         // The kernel closes the files of a killed process.
         drop(_held);
         drop(one);
-        assert!(matches!(other.claim(&a), Turn::Mine(_)));
+        assert!(matches!(other.claim(&a), ClaimResult::Claimed(_)));
     }
 
     #[test]
     fn where_there_can_be_no_claims_every_point_may_be_run_and_why_is_known() {
         let claims = Claims::open(&Store::new("/proc/longma"));
         assert!(claims.why_none.is_some());
-        assert!(matches!(claims.claim(&Key::from("a")), Turn::Mine(_)));
+        assert!(matches!(claims.claim(&Key::from("a")), ClaimResult::Claimed(_)));
     }
 }

@@ -10,7 +10,7 @@ mod tail;
 pub use record::Record;
 
 use crate::key::Key;
-pub(crate) use claims::{Claims, Turn};
+pub(crate) use claims::{ClaimResult, Claims};
 use segment::Segment;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};

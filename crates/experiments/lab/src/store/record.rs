@@ -40,7 +40,7 @@ impl Record {
             key: point.key.clone(),
             workload: point.workload.clone(),
             machine: point.machine.as_ref().map(|m| m.name.clone()),
-            parameters: point.told(),
+            parameters: point.result_parameters(),
             metrics: metrics.results,
             failure,
             host,

@@ -37,21 +37,21 @@ impl Tail {
     }
 
     /// Records added since the last call.
-    pub(crate) fn news(&mut self) -> Result<Vec<Record>, StoreError> {
-        let mut news = Vec::new();
+    pub(crate) fn new_records(&mut self) -> Result<Vec<Record>, StoreError> {
+        let mut new_records = Vec::new();
         for path in self.store.segments()? {
             let from = self.read.get(&path).copied().unwrap_or(0);
             match bytes_from(&path, from) {
                 Ok(bytes) => {
                     let whole = whole_lines(&bytes);
                     // Invalid lines are reported when the store is opened next.
-                    news.extend(segment::read(&bytes[..whole as usize]).0);
+                    new_records.extend(segment::read(&bytes[..whole as usize]).0);
                     self.read.insert(path, from + whole);
                 }
                 Err(error) => return Err(StoreError::Read { path, error }),
             }
         }
-        Ok(news)
+        Ok(new_records)
     }
 }
 
@@ -89,15 +89,15 @@ mod tests {
         writer.append(&record(1)).unwrap();
         let (results, mut tail) = Tail::begin(&store).unwrap();
         assert_eq!(results.len(), 1);
-        assert_eq!(tail.news().unwrap(), []);
+        assert_eq!(tail.new_records().unwrap(), []);
         writer.append(&record(2)).unwrap();
         let other = store.folder().join("segments/z.records");
         let line = record(3).to_line();
         std::fs::write(&other, &line[..20]).unwrap();
-        assert_eq!(tail.news().unwrap(), [record(2)]);
+        assert_eq!(tail.new_records().unwrap(), [record(2)]);
         let mut file = File::options().append(true).open(&other).unwrap();
         file.write_all(&line.as_bytes()[20..]).unwrap();
-        assert_eq!(tail.news().unwrap(), [record(3)]);
-        assert_eq!(tail.news().unwrap(), []);
+        assert_eq!(tail.new_records().unwrap(), [record(3)]);
+        assert_eq!(tail.new_records().unwrap(), []);
     }
 }

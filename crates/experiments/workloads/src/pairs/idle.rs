@@ -9,7 +9,7 @@ use longma_topology::CpuPlace;
 use super::{Nic, Offload};
 
 /// Default values.
-const USUAL: [(&str, u64); 12] = [
+const DEFAULTS: [(&str, u64); 12] = [
     ("gro", 0),
     ("lro", 0),
     ("rfs", 0),
@@ -25,7 +25,7 @@ const USUAL: [(&str, u64); 12] = [
 ];
 
 /// Describes the first setting that names a core or queue which does not exist.
-pub fn nowhere(settings: &[Offload], places: &[CpuPlace], nic: &Nic) -> Option<String> {
+pub fn missing_resource(settings: &[Offload], places: &[CpuPlace], nic: &Nic) -> Option<String> {
     let queues = |setting: &&Offload| setting.name == "send_queues" && setting.value > nic.queues.into();
     if let Some(more) = settings.iter().find(queues) {
         return Some(format!("{}={}: {} has {} queues", more.name, more.value, nic.name, nic.queues));
@@ -51,7 +51,7 @@ pub fn idle(settings: &[Offload], pairs: &[Pair], places: &[CpuPlace]) -> Vec<St
     let mut said = Vec::new();
     for setting in settings {
         let words = format!("{}={}", setting.name, setting.value);
-        if USUAL.contains(&(setting.name, setting.value)) {
+        if DEFAULTS.contains(&(setting.name, setting.value)) {
             said.push(format!("{words} is the default"));
             continue;
         }
@@ -160,7 +160,7 @@ mod tests {
     fn a_core_or_a_queue_that_the_machine_does_not_have_is_named_with_those_that_it_has() {
         let places = of_machine(&Machine::open("sandybridge-2x6").unwrap());
         let nic = Nic { name: "eth0".into(), gbps: 40.0, mtu: 9000, socket: None, queues: 8 };
-        let said = |text: &str| nowhere(&[text.parse().unwrap()], &places, &nic);
+        let said = |text: &str| missing_resource(&[text.parse().unwrap()], &places, &nic);
         for there in ["rps=11", "napi=0", "ring=64", "rfs=1", "send_queues=8"] {
             assert_eq!(said(there), None);
         }

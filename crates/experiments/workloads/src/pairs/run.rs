@@ -17,12 +17,12 @@ use super::{
 };
 
 /// Time limit. A pair takes some seconds.
-const LIMIT: Duration = Duration::from_secs(300);
+const TIME_LIMIT: Duration = Duration::from_secs(300);
 
 /// An in-memory file that a child can open by path. It disappears with this process.
-pub(super) struct Nameless(File);
+pub(super) struct MemFile(File);
 
-impl Nameless {
+impl MemFile {
     pub(super) fn new(bytes: &[u8]) -> io::Result<Self> {
         let mut file = File::from(memfd_create("longma", MemfdFlags::CLOEXEC)?);
         file.write_all(bytes)?;
@@ -35,7 +35,7 @@ impl Nameless {
 }
 
 /// Why a run has no result.
-pub(super) enum Undone {
+pub(super) enum RunFailure {
     /// The sweep was stopped.
     Stopped,
     /// It failed: which run, and why.
@@ -46,21 +46,21 @@ pub(super) enum Undone {
 pub(super) fn one(
     sweep: &Sweep,
     nic: &Nic,
-    program: &Nameless,
+    program: &MemFile,
     (pair, class, seed): (Pair, Class, u64),
     stop: &AtomicBool,
-) -> Result<Measured, Undone> {
-    let failed = |why: String| Undone::Failed(format!("pair {pair}: {why}"));
-    let mut out = Nameless::new(&[]).map_err(|error| failed(error.to_string()))?;
+) -> Result<Measured, RunFailure> {
+    let failed = |why: String| RunFailure::Failed(format!("pair {pair}: {why}"));
+    let mut out = MemFile::new(&[]).map_err(|error| failed(error.to_string()))?;
     let words = words(sweep, nic, (pair, seed), (program, &out)).map_err(failed)?;
     // The guest must not see this process's environment.
-    let start = Start { words, cpus: None, namespace: None, limit: LIMIT, has_environment: false };
+    let start = Start { words, cpus: None, namespace: None, limit: TIME_LIMIT, has_environment: false };
     let ended = start.spawn().and_then(|child| child.end(stop)).map_err(|error| match error {
-        ChildError::Stopped { .. } => Undone::Stopped,
+        ChildError::Stopped { .. } => RunFailure::Stopped,
         error => failed(error.to_string()),
     })?;
     let said = ended.err;
-    let figure = |unit: &str| -> Result<f64, Undone> {
+    let figure = |unit: &str| -> Result<f64, RunFailure> {
         let found = said.lines().find_map(|line| line.strip_suffix(unit)?.parse().ok());
         found.ok_or_else(|| failed(format!("it {}: {}", how_it_ended(ended.status), said.trim())))
     };
@@ -95,7 +95,7 @@ fn words(
     sweep: &Sweep,
     nic: &Nic,
     (pair, seed): (Pair, u64),
-    (program, out): (&Nameless, &Nameless),
+    (program, out): (&MemFile, &MemFile),
 ) -> Result<Vec<String>, String> {
     let segment = sweep.mtu(nic)? - HEADER_BYTES;
     let bytes = BEFORE_BYTES + SETTLE_BYTES + sweep.bytes;

@@ -29,7 +29,7 @@ pub const HOST_FAULT_STATUS: u8 = 124;
 pub const HOST_FAULT_WORDS: &str = "this host is at fault, not the program";
 
 /// Signals sent by the kernel on memory shortage, by resource limits, or by other processes.
-const FROM_OUTSIDE: [Signal; 6] =
+const EXTERNAL_SIGNALS: [Signal; 6] =
     [Signal::KILL, Signal::TERM, Signal::INT, Signal::HUP, Signal::XCPU, Signal::XFSZ];
 /// Message of the command before it aborts on memory shortage.
 const OUT_OF_MEMORY: &str = "memory allocation of ";
@@ -41,11 +41,11 @@ const SHORTAGES: [(i32, &str); 3] = [
 ];
 
 /// How often a running program is checked for a stop request.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Maximum number of bytes kept of a program's output.
-const KEEP_BYTES: u64 = 16 << 20;
+const MAX_OUTPUT_BYTES: u64 = 16 << 20;
 /// Statistics that depend on the host's speed.
-const OF_HOST: [&str; 4] = ["wall_s", "user_s", "system_s", "mips"];
+const HOST_STATISTICS: [&str; 4] = ["wall_s", "user_s", "system_s", "mips"];
 
 /// The workload that runs guest programs with the `longma` command.
 pub struct Program {
@@ -360,14 +360,14 @@ fn patterns(point: &Point) -> Result<Vec<(String, Regex)>, Failure> {
 
 /// Files of one run. They are in memory and unnamed, so that none are left behind.
 struct Files {
-    machine: Nameless,
-    statistics: Nameless,
+    machine: MemFile,
+    statistics: MemFile,
 }
 
 /// An in-memory file that a child opens through this process.
-struct Nameless(File);
+struct MemFile(File);
 
-impl Nameless {
+impl MemFile {
     fn new() -> io::Result<Self> {
         Ok(Self(File::from(memfd_create("longma", MemfdFlags::CLOEXEC)?)))
     }
@@ -381,7 +381,7 @@ impl Nameless {
 impl Files {
     fn new(point: &Point) -> Result<Self, Failure> {
         let made = || {
-            let mut files = Self { machine: Nameless::new()?, statistics: Nameless::new()? };
+            let mut files = Self { machine: MemFile::new()?, statistics: MemFile::new()? };
             let text = point.machine.as_ref().map_or("", |machine| &*machine.text);
             files.machine.0.write_all(text.as_bytes()).map(|()| files)
         };
@@ -440,7 +440,7 @@ fn keep(pipe: Option<impl Read>) -> String {
     let Some(mut pipe) = pipe else { return String::new() };
     let mut kept = Vec::new();
     // On an error, use what was read so far.
-    let _ = pipe.by_ref().take(KEEP_BYTES).read_to_end(&mut kept);
+    let _ = pipe.by_ref().take(MAX_OUTPUT_BYTES).read_to_end(&mut kept);
     let _ = std::io::copy(&mut pipe, &mut std::io::sink());
     String::from_utf8_lossy(&kept).into_owned()
 }
@@ -461,7 +461,8 @@ fn wait(child: &mut Child, limit: Option<Duration>, stop: &Stop) -> Result<ExitS
             child.wait().map_err(failed)?;
             return Err(late.map_or_else(Failure::stopped, Failure::late));
         }
-        let left = limit.map_or(LOOK_EVERY, |limit| limit.saturating_sub(start.elapsed()).min(LOOK_EVERY));
+        let left =
+            limit.map_or(POLL_INTERVAL, |limit| limit.saturating_sub(start.elapsed()).min(POLL_INTERVAL));
         let timeout = Timespec { tv_sec: 0, tv_nsec: left.subsec_nanos().into() };
         // The loop also handles an interrupted wait.
         let _ = poll(&mut [PollFd::new(&handle, PollFlags::IN)], Some(&timeout));
@@ -496,7 +497,7 @@ fn is_of_host(ended: &Ended) -> bool {
         }
         (None, Some(signal)) => {
             let is_abort = signal == Signal::ABORT.as_raw();
-            FROM_OUTSIDE.iter().any(|outside| outside.as_raw() == signal)
+            EXTERNAL_SIGNALS.iter().any(|outside| outside.as_raw() == signal)
                 || is_abort && ended.errors.contains(OUT_OF_MEMORY)
         }
         _ => false,
@@ -514,7 +515,7 @@ fn flatten(value: &Value, path: String, metrics: &mut Metrics) {
     match value {
         Value::Number(number) => {
             let name = path.rsplit('.').next().unwrap_or_default();
-            let of_host = path.strip_prefix("host.").or(OF_HOST.contains(&name).then_some(&*path));
+            let of_host = path.strip_prefix("host.").or(HOST_STATISTICS.contains(&name).then_some(&*path));
             let (map, name) = match of_host {
                 Some(name) => (&mut metrics.host, name),
                 None => (&mut metrics.results, &*path),
@@ -616,16 +617,16 @@ mod tests {
 
     #[test]
     fn the_files_of_a_run_have_no_names_and_a_child_writes_to_them() {
-        let file = Nameless::new().unwrap();
+        let file = MemFile::new().unwrap();
         let mut command = Command::new("/bin/sh");
         command.args(["-c", "echo '{}' > $0"]).arg(file.path());
         let ended = run_child(&mut command, None, &Stop::default()).unwrap();
         assert!(ended.status.success(), "{}", ended.errors);
-        let mut files = Files { machine: Nameless::new().unwrap(), statistics: file };
+        let mut files = Files { machine: MemFile::new().unwrap(), statistics: file };
         assert_eq!(files.read_statistics(&ended).unwrap(), serde_json::json!({}));
         files.machine.0.write_all(b"{").unwrap();
         files.statistics = files.machine;
-        files.machine = Nameless::new().unwrap();
+        files.machine = MemFile::new().unwrap();
         let cut = files.read_statistics(&Ended { errors: "longma: cannot write the result".into(), ..ended });
         let failure = cut.unwrap_err();
         assert_eq!(failure.kind, FailureKind::Host);

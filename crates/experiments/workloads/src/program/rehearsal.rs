@@ -9,18 +9,18 @@ use serde_json::{Value, json};
 use std::time::Duration;
 
 /// Time limit. Setting up takes moments, but longer on a busy host.
-const AT_MOST: Duration = Duration::from_secs(120);
+const TIME_LIMIT: Duration = Duration::from_secs(120);
 /// Parameters that only affect a simulated run.
-const OF_SIMULATION: [&str; 7] = ["roi", "warm", "core", "numa", "cpu", "seed", "wire"];
+const SIMULATION_PARAMETERS: [&str; 7] = ["roi", "warm", "core", "numa", "cpu", "seed", "wire"];
 /// Parameters that do not affect the setup: those of the program itself, and those used only after the run.
-const OF_PROGRAM: [&str; 4] = ["argument", "arguments", "prints", "status"];
+const PROGRAM_PARAMETERS: [&str; 4] = ["argument", "arguments", "prints", "status"];
 const PT_INTERP: u32 = 3;
 
 impl Program {
     /// Identifies a setup. Of environment variables, only the names count.
     pub(super) fn setup_of(point: &Point) -> String {
-        let mut told = point.told();
-        OF_PROGRAM.iter().for_each(|name| drop(told.remove(*name)));
+        let mut told = point.result_parameters();
+        PROGRAM_PARAMETERS.iter().for_each(|name| drop(told.remove(*name)));
         if let Some(Setting::Named(variables)) = told.get_mut("environment") {
             variables.values_mut().for_each(String::clear);
         }
@@ -44,7 +44,7 @@ impl Program {
     fn measures(&self, point: &Point) -> Result<Vec<Measure>, Failure> {
         let files = Files::new(point)?;
         let mut command = self.command(point, &files, true);
-        let ended = run_child(&mut command, Some(AT_MOST), &Stop::default())?;
+        let ended = run_child(&mut command, Some(TIME_LIMIT), &Stop::default())?;
         if !ended.status.success() {
             let kind = if is_of_host(&ended) { FailureKind::Host } else { FailureKind::Refused };
             return Err(Failure { kind, message: complaint(&ended, &program(point)) });
@@ -59,7 +59,7 @@ impl Program {
             let default = self.parameters.iter().find(|known| known.name == **name);
             default.and_then(|known| known.default.as_ref()) != point.parameter(name)
         };
-        let given = OF_SIMULATION.iter().filter(is_given).map(ToString::to_string);
+        let given = SIMULATION_PARAMETERS.iter().filter(is_given).map(ToString::to_string);
         if point.text("level") == "functional" {
             let why = "at level `functional` there is no timing model";
             rehearsal.idle.extend(given.map(|name| (name, why.into())));

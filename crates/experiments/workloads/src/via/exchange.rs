@@ -104,7 +104,7 @@ pub enum Step {
 
 /// Why a measurement ended early.
 #[derive(Debug, thiserror::Error)]
-pub enum Trouble {
+pub enum ExchangeError {
     /// A VIA call failed.
     #[error("{0}")]
     Via(#[from] Error),
@@ -118,7 +118,7 @@ pub enum Trouble {
     },
     /// The peer sent an invalid order.
     #[error("the peer is not a `longma via` of this version")]
-    Stranger,
+    VersionMismatch,
 }
 
 impl End {
@@ -150,7 +150,7 @@ impl End {
         self.vi.post_send(&descriptor)
     }
 
-    fn received(&self) -> Result<Option<Completion>, Trouble> {
+    fn received(&self) -> Result<Option<Completion>, ExchangeError> {
         let found = match self.sleeps {
             true => self.vi.receive_wait(Some(Duration::from_millis(100))).ok(),
             false => self.vi.receive_done(),
@@ -158,12 +158,12 @@ impl End {
         found.map(good).transpose()
     }
 
-    fn sent(&self) -> Result<Option<Completion>, Trouble> {
+    fn sent(&self) -> Result<Option<Completion>, ExchangeError> {
         self.vi.send_done().map(good).transpose()
     }
 
     /// Sends the next order to the peer.
-    pub fn give_order(&self, order: &Order) -> Result<(), Trouble> {
+    pub fn give_order(&self, order: &Order) -> Result<(), ExchangeError> {
         let mut text = serde_json::to_vec(order).unwrap_or_default();
         text.resize(ORDER_BYTES, b' ');
         self.memory.write(0, &text);
@@ -171,20 +171,20 @@ impl End {
     }
 
     /// Returns the peer's next order, if it has arrived.
-    pub fn hear_order(&self) -> Result<Option<Order>, Trouble> {
+    pub fn hear_order(&self) -> Result<Option<Order>, ExchangeError> {
         let Some(completion) = self.received()? else { return Ok(None) };
         let mut text = [0; ORDER_BYTES];
         self.memory.read(self.half, &mut text);
         let text = &text[..(completion.length as usize).min(ORDER_BYTES)];
-        serde_json::from_slice(text).map(Some).map_err(|_| Trouble::Stranger)
+        serde_json::from_slice(text).map(Some).map_err(|_| ExchangeError::VersionMismatch)
     }
 }
 
-fn good(completion: Completion) -> Result<Completion, Trouble> {
+fn good(completion: Completion) -> Result<Completion, ExchangeError> {
     if completion.is_success() {
         return Ok(completion);
     }
-    Err(Trouble::Failed { bytes: completion.length, status: completion.status })
+    Err(ExchangeError::Failed { bytes: completion.length, status: completion.status })
 }
 
 /// Counts the receives that remain to be posted, so that exactly as many are posted as messages arrive.
@@ -227,7 +227,7 @@ pub enum Side {
 
 impl Side {
     /// Creates the client's role and posts its receives.
-    pub fn asking(order: Order, end: &End) -> Result<Self, Trouble> {
+    pub fn asking(order: Order, end: &End) -> Result<Self, ExchangeError> {
         let receives =
             Receives::post(end, if order.measure == Measure::Ping { 1 } else { 8 }, order.answers())?;
         Ok(match order.measure {
@@ -237,7 +237,7 @@ impl Side {
     }
 
     /// Creates the server's role, posts its receives, and tells the client to start.
-    pub fn serving(order: Order, end: &End) -> Result<Self, Trouble> {
+    pub fn serving(order: Order, end: &End) -> Result<Self, ExchangeError> {
         let depth = if order.measure == Measure::Ping { 2 } else { u64::from(DEPTH) };
         let receives = Receives::post(end, depth, order.total())?;
         // For the next order.
@@ -250,7 +250,7 @@ impl Side {
     }
 
     /// Makes as much progress as possible without blocking.
-    pub fn step(&mut self, end: &End) -> Result<Step, Trouble> {
+    pub fn step(&mut self, end: &End) -> Result<Step, ExchangeError> {
         match self {
             Side::Pinging(side) => side.step(end),
             Side::Echoing(side) => side.step(end),
@@ -278,7 +278,7 @@ pub struct Pinging {
 }
 
 impl Pinging {
-    fn step(&mut self, end: &End) -> Result<Step, Trouble> {
+    fn step(&mut self, end: &End) -> Result<Step, ExchangeError> {
         let heard = if self.under_way.is_some() || !self.started { end.received()? } else { None };
         if heard.is_some() {
             if let Some(begin) = self.under_way.take() {
@@ -314,7 +314,7 @@ pub struct Echoing {
 }
 
 impl Echoing {
-    fn step(&mut self, end: &End) -> Result<Step, Trouble> {
+    fn step(&mut self, end: &End) -> Result<Step, ExchangeError> {
         if self.count < self.order.total() && end.received()?.is_some() {
             self.count += 1;
             end.post_send(self.order.bytes, None)?;
@@ -343,7 +343,7 @@ pub struct Streaming {
 }
 
 impl Streaming {
-    fn step(&mut self, end: &End) -> Result<Step, Trouble> {
+    fn step(&mut self, end: &End) -> Result<Step, ExchangeError> {
         let mut moved = false;
         // The first completion is the order itself.
         while end.sent()?.is_some() {
@@ -391,7 +391,7 @@ pub struct Draining {
 }
 
 impl Draining {
-    fn step(&mut self, end: &End) -> Result<Step, Trouble> {
+    fn step(&mut self, end: &End) -> Result<Step, ExchangeError> {
         let total = self.order.total();
         let mut moved = false;
         while self.count < total && end.received()?.is_some() {

@@ -1,7 +1,7 @@
 //! Runs both ends of a measurement in this process, on the modelled Myrinet in simulated time. The ends are the same
 //! code as on a real network.
 
-use super::exchange::{Clock, End, Order, Side, Step, Trouble};
+use super::exchange::{Clock, End, ExchangeError, Order, Side, Step};
 use longma_topology::Machine;
 use longma_via::{Address, Error, Nic, Reliability};
 use longma_via_myrinet::Parameters;
@@ -22,7 +22,7 @@ pub enum ModelError {
     Refused(String),
     /// The measurement failed.
     #[error("{0}")]
-    Trouble(#[from] Trouble),
+    Exchange(#[from] ExchangeError),
     /// A stop was requested.
     #[error("interrupted")]
     Stopped,
@@ -33,7 +33,7 @@ pub enum ModelError {
 
 impl From<Error> for ModelError {
     fn from(error: Error) -> Self {
-        ModelError::Trouble(error.into())
+        ModelError::Exchange(error.into())
     }
 }
 

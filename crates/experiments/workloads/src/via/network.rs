@@ -1,6 +1,6 @@
 //! One end of a measurement on a real network: opens the NIC, connects, and drives the state machine of `exchange`.
 
-use super::exchange::{Clock, End, Measure, Order, Side, Step, Trouble};
+use super::exchange::{Clock, End, ExchangeError, Measure, Order, Side, Step};
 use longma_via::provider::af_xdp::AfXdp;
 use longma_via::provider::shared_memory::{Settings, SharedMemory};
 use longma_via::provider::udp::Udp;
@@ -10,13 +10,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// How often a waiting server checks for a stop request.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
+const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(200);
 
 /// How long a client waits for the server to start, because one shell line may start both.
-const BEGINNING: Duration = Duration::from_secs(1);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Maximum message size of the server.
-pub const LARGEST: usize = 16 << 20;
+pub const MAX_MESSAGE_BYTES: usize = 16 << 20;
 
 /// Real NICs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub enum NetworkError {
     Refused(String),
     /// The measurement failed.
     #[error("{0}")]
-    Trouble(#[from] Trouble),
+    Exchange(#[from] ExchangeError),
     /// A stop was requested.
     #[error("interrupted")]
     Stopped,
@@ -48,7 +48,7 @@ pub enum NetworkError {
 
 impl From<Error> for NetworkError {
     fn from(error: Error) -> Self {
-        NetworkError::Trouble(error.into())
+        NetworkError::Exchange(error.into())
     }
 }
 
@@ -117,7 +117,7 @@ pub fn connect(
     loop {
         match end.vi.connect(&local, remote, Some(limits.left())) {
             Ok(_) => return Ok(end),
-            Err(Error::NoMatch(_)) if asked.elapsed() < BEGINNING => {
+            Err(Error::NoMatch(_)) if asked.elapsed() < CONNECT_TIMEOUT => {
                 limits.check()?;
                 std::thread::sleep(Duration::from_millis(10));
             }
@@ -164,7 +164,7 @@ pub fn serve(
     let here = Address::local(name);
     std::thread::scope(|scope| {
         loop {
-            let asked = match nic.connect_wait(&here, Some(LOOK_EVERY)) {
+            let asked = match nic.connect_wait(&here, Some(STOP_CHECK_INTERVAL)) {
                 Ok(asked) => asked,
                 Err(Error::Timeout) if stop.load(Ordering::Relaxed) => return Ok(()),
                 Err(Error::Timeout) => continue,
@@ -172,7 +172,7 @@ pub fn serve(
             };
             let who = who(&asked);
             let reliability = asked.remote_attributes().reliability;
-            let largest = (nic.attributes().max_transfer_bytes as usize).min(LARGEST);
+            let largest = (nic.attributes().max_transfer_bytes as usize).min(MAX_MESSAGE_BYTES);
             // A resource shortage ends this client's connection but not the server.
             let made =
                 End::new(nic, largest, Clock::Real(Instant::now()), |a| a.with_reliability(reliability))
@@ -221,7 +221,7 @@ fn attend(mut end: End, sleeps: bool, stop: &AtomicBool) -> Result<u32, NetworkE
                 Ok(Some(order)) => break order,
                 Ok(None) if end.vi.state() == longma_via::ViState::Connected => {}
                 // The client has disconnected, with or without a final order.
-                Ok(None) | Err(Trouble::Failed { .. }) => return Ok(count),
+                Ok(None) | Err(ExchangeError::Failed { .. }) => return Ok(count),
                 Err(error) => return Err(error.into()),
             }
         };

@@ -41,7 +41,7 @@ const BEFORE_HOURS: f64 = 2160.0;
 /// Number of draws to estimate the means that determine the arrival rate.
 const DRAWS: u32 = 200_000;
 /// Number of events between checks for a stop request.
-const LOOK_EVERY: usize = 1024;
+const EVENTS_PER_CHECK: usize = 1024;
 
 /// Months of arriving and departing virtual machines.
 pub struct Churn {
@@ -250,7 +250,7 @@ impl Setup {
         let mut in_use = 0u64;
         let mut next_sample = self.hours * 0.1;
         for (count, arrival) in self.arrivals(seed).into_iter().enumerate() {
-            if count % LOOK_EVERY == 0 {
+            if count % EVENTS_PER_CHECK == 0 {
                 check()?;
             }
             while let Some(Reverse((_, vm))) = leaving.pop_if_due(arrival.at) {

@@ -30,11 +30,11 @@ const VARIABLE: &str = "vcpus";
 pub struct Guest {
     program: Program,
     parameters: Vec<Parameter>,
-    runs: Mutex<BTreeMap<String, Place>>,
+    runs: Mutex<BTreeMap<String, SharedResult>>,
 }
 
 /// The result of a scenario, shared by all points with that scenario.
-type Place = Arc<Mutex<Option<Metrics>>>;
+type SharedResult = Arc<Mutex<Option<Metrics>>>;
 
 impl Guest {
     /// Creates the workload. `longma` is the path of the command.
@@ -82,23 +82,23 @@ impl Guest {
     }
 
     /// The point for `program`. Parameters have their defaults, except those that this workload forwards or sets.
-    fn of_program(&self, point: &Point, scene: &Scene) -> Point {
+    fn of_program(&self, point: &Point, layout: &Layout) -> Point {
         let mut inner = self.program.point_of(point, &FORWARDED);
         let mut set = |name: &str, value: Setting| drop(inner.parameters.insert(name.into(), value));
         set("level", "timing".into());
         set("roi", Setting::Flag(true));
-        set("numa", Setting::Text(scene.numa.clone()));
+        set("numa", Setting::Text(layout.numa.clone()));
         if let Some(Setting::Named(variables)) = inner.parameters.get_mut("environment") {
-            variables.insert(VARIABLE.into(), scene.steps.clone());
+            variables.insert(VARIABLE.into(), layout.steps.clone());
         }
         inner
     }
 
     /// The program's metrics in a scenario.
-    fn measured(&self, point: &Point, scene: &Scene, stop: &Stop) -> Result<Metrics, Failure> {
+    fn measured(&self, point: &Point, layout: &Layout, stop: &Stop) -> Result<Metrics, Failure> {
         let machine = point.machine.as_ref().map(|machine| digest(machine.text.as_bytes()));
         let told = FORWARDED.map(|name| point.parameter(name).map(ToString::to_string));
-        let key = format!("{machine:?} {told:?} {} {}", scene.numa, scene.steps);
+        let key = format!("{machine:?} {told:?} {} {}", layout.numa, layout.steps);
         let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
         let place = runs.entry(key).or_default().clone();
         drop(runs);
@@ -106,7 +106,7 @@ impl Guest {
         if let Some(known) = &*place {
             return Ok(known.clone());
         }
-        let metrics = self.program.run(&self.of_program(point, scene), stop)?;
+        let metrics = self.program.run(&self.of_program(point, layout), stop)?;
         Ok(place.insert(metrics).clone())
     }
 }
@@ -181,7 +181,7 @@ fn prints(point: &Point) -> impl Iterator<Item = &str> {
 
 /// Location of a run's threads and memory.
 #[derive(Clone, Debug, PartialEq)]
-struct Scene {
+struct Layout {
     /// Memory policy in the syntax of `longma run --numa`; empty for first touch.
     numa: String,
     /// CPU of each virtual CPU at each step, in the guest's syntax.
@@ -245,7 +245,7 @@ impl Setup {
     }
 
     /// Threads and memory bound according to the policies.
-    fn bound(&self) -> Scene {
+    fn bound(&self) -> Layout {
         let numa = match &*self.bound {
             "strict" => format!("bind:{}", self.memory_node),
             "preferred" => format!("preferred:{}", self.memory_node),
@@ -258,14 +258,14 @@ impl Setup {
             "range" => distinct(&mut chance, &pins.vcpus[0], self.vcpus),
             _ => self.anywhere(&mut chance),
         });
-        Scene { numa, steps: words(steps) }
+        Layout { numa, steps: words(steps) }
     }
 
     /// Neither CPUs nor memory bound: memory is allocated where the threads first run.
-    fn unbound(&self, draw: u64) -> Scene {
+    fn unbound(&self, draw: u64) -> Layout {
         let mut chance = Rng::new(self.seed.wrapping_add(1 + draw).wrapping_mul(0x9e37_79b9));
         let steps = (0..self.steps).map(|_| self.anywhere(&mut chance));
-        Scene { numa: String::new(), steps: words(steps) }
+        Layout { numa: String::new(), steps: words(steps) }
     }
 
     /// Random cores of the host or of one node. No core is used twice, like a load-balancing scheduler with idle cores.
@@ -348,9 +348,9 @@ mod tests {
         }
     }
 
-    fn nodes(scene: &Scene) -> Vec<Vec<u32>> {
+    fn nodes(layout: &Layout) -> Vec<Vec<u32>> {
         let step = |step: &str| step.split(',').map(|cpu| cpu.parse::<u32>().unwrap() / 8).collect();
-        scene.steps.split(';').map(step).collect()
+        layout.steps.split(';').map(step).collect()
     }
 
     #[test]

@@ -135,13 +135,13 @@ impl Workload for OverTime {
 }
 
 /// Record of a run.
-struct Story {
+struct RunRecord {
     ticks: Vec<Tick>,
     vms: Vec<VmId>,
     moves: u64,
 }
 
-impl Story {
+impl RunRecord {
     fn measured(&self) -> [(&'static str, f64); MEASURES.len()] {
         let window = ((WINDOW_S / TICK_S).round() as usize).clamp(1, self.ticks.len().max(1));
         let last = &self.ticks[self.ticks.len().saturating_sub(window)..];
@@ -161,7 +161,7 @@ impl Story {
 }
 
 impl Setup {
-    fn play(&self, stop: &Stop) -> Result<Story, Failure> {
+    fn play(&self, stop: &Stop) -> Result<RunRecord, Failure> {
         let failed = |error: &dyn std::fmt::Display| Failure::failed(error.to_string());
         let folder = tempfile::tempdir().map_err(|error| Failure::host(error.to_string()))?;
         let store = SqlStore::open_file(&folder.path().join("placement.db"))
@@ -219,7 +219,7 @@ impl Setup {
         // A move may have run past the end; drop the time after it.
         let mut ticks = hypervisor.history();
         ticks.truncate((self.at_s / TICK_S).round() as usize);
-        Ok(Story { ticks, vms, moves })
+        Ok(RunRecord { ticks, vms, moves })
     }
 }
 

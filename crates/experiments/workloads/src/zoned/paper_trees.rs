@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 /// Number of operations between checks for a stop request.
-const LOOK_EVERY: u64 = 4096;
+const OPERATIONS_PER_CHECK: u64 = 4096;
 
 const TREES: &[&str] = &["zb", "cow"];
 const KEYS: &[&str] = &["hashed", "ordered"];
@@ -51,7 +51,7 @@ const MEASURES: [(&str, &str, &str); 12] = [
 type Device = ModelledDevice<BlankDevice>;
 
 /// Maximum total number of pairs in cached trees: some hundred megabytes.
-const MOST_LOADED_PAIRS: u64 = 12_000_000;
+const MAX_CACHED_PAIRS: u64 = 12_000_000;
 
 /// The published trees under YCSB workloads.
 pub struct PaperTrees {
@@ -61,10 +61,10 @@ pub struct PaperTrees {
 }
 
 /// Cached trees after their load, shared by points that differ only in what follows. The newest is last.
-struct Loaded<T>(Mutex<Vec<(Load, Place<T>)>>);
+struct Loaded<T>(Mutex<Vec<(Load, CachedTree<T>)>>);
 
 /// A cached tree. Its lock is held while it is loaded, so that other points wait.
-type Place<T> = Arc<Mutex<Option<T>>>;
+type CachedTree<T> = Arc<Mutex<Option<T>>>;
 
 impl<T> Default for Loaded<T> {
     fn default() -> Self {
@@ -74,19 +74,19 @@ impl<T> Default for Loaded<T> {
 
 impl<T> Loaded<T> {
     /// The cache entry of a load. Evicts the oldest entries to make room for it.
-    fn place(&self, load: &Load) -> Place<T> {
+    fn entry(&self, load: &Load) -> CachedTree<T> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, place)) = all.iter().find(|(known, _)| known == load) {
-            return place.clone();
+        if let Some((_, entry)) = all.iter().find(|(known, _)| known == load) {
+            return entry.clone();
         }
         while !all.is_empty()
-            && all.iter().map(|(known, _)| known.pairs).sum::<u64>() + load.pairs > MOST_LOADED_PAIRS
+            && all.iter().map(|(known, _)| known.pairs).sum::<u64>() + load.pairs > MAX_CACHED_PAIRS
         {
             all.remove(0);
         }
-        let place = Place::default();
-        all.push((load.clone(), place.clone()));
-        place
+        let entry = CachedTree::default();
+        all.push((load.clone(), entry.clone()));
+        entry
     }
 }
 
@@ -246,7 +246,7 @@ impl Setup {
         let mut look = 0;
         let mut check = || {
             look += 1;
-            if look % LOOK_EVERY != 0 {
+            if look % OPERATIONS_PER_CHECK != 0 {
                 return Ok(());
             }
             match point.time_limit {
@@ -255,9 +255,9 @@ impl Setup {
                 _ => Ok(()),
             }
         };
-        let place = loaded.place(&self.load);
-        let mut place = place.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut tree = match &*place {
+        let entry = loaded.entry(&self.load);
+        let mut entry = entry.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tree = match &*entry {
             Some(tree) => tree.clone(),
             None => {
                 let mut tree = new().map_err(refused)?;
@@ -265,16 +265,16 @@ impl Setup {
                     check()?;
                     step(&mut tree, Operation::Insert(record), hashed).map_err(failed)?;
                 }
-                place.insert(tree).clone()
+                entry.insert(tree).clone()
             }
         };
-        drop(place);
-        let (load, load_time) = (Seen::of(tree.counts()), tree.seconds());
+        drop(entry);
+        let (load, load_time) = (Counted::of(tree.counts()), tree.seconds());
         for operation in self.workload.stream(pairs, self.operations, self.seed) {
             check()?;
             step(&mut tree, operation, hashed).map_err(failed)?;
         }
-        let all = Seen::of(tree.counts());
+        let all = Counted::of(tree.counts());
         let mut metrics = Metrics::default();
         let mut result = |name: &str, value: f64| metrics.result(name, value);
         result("reads", all.reads);
@@ -316,14 +316,14 @@ fn with_zones(mut geometry: Geometry, point: &Point) -> Result<Geometry, Failure
 }
 
 /// The counts that are compared.
-struct Seen {
+struct Counted {
     reads: f64,
     writes: f64,
     conventional_writes: f64,
     resets: f64,
 }
 
-impl Seen {
+impl Counted {
     fn of(counts: &PaperCounts) -> Self {
         Self {
             reads: counts.reads.total() as f64,
