@@ -62,9 +62,9 @@ pub fn compare(experiment: &Experiment, table: &Table) -> Vec<Comparison> {
         let order = experiment.metrics();
         for (metric, _) in order.iter().filter(|(name, _)| published.values.contains_key(*name)) {
             if rows.is_empty() {
-                comparisons.push(beside(published, table, None, metric));
+                comparisons.push(comparison(published, table, None, metric));
             }
-            comparisons.extend(rows.iter().map(|row| beside(published, table, Some(row), metric)));
+            comparisons.extend(rows.iter().map(|row| comparison(published, table, Some(row), metric)));
         }
     }
     comparisons
@@ -75,7 +75,7 @@ pub(crate) fn is_at(published: &Published, table: &Table, row: &Row) -> bool {
     published.at.iter().all(|(name, value)| table.setting(row, name).as_ref() == Some(value))
 }
 
-fn beside(published: &Published, table: &Table, row: Option<&Row>, metric: &str) -> Comparison {
+fn comparison(published: &Published, table: &Table, row: Option<&Row>, metric: &str) -> Comparison {
     let index = table.metric(metric);
     let at =
         || published.at.iter().map(|(name, value)| format!("{name} {value}")).collect::<Vec<_>>().join(", ");

@@ -113,7 +113,7 @@ fn what_another_campaign_runs_is_waited_for_and_taken_over_if_that_one_is_killed
     first.kill().unwrap();
     first.wait().unwrap();
     let output = second.wait_with_output().unwrap();
-    assert_eq!(ran_by(&output), 3, "nobody else is left to run them");
+    assert_eq!(ran_by(&output), 3, "no other campaign is left to run them");
     // Two processes do not repeat each other's points.
     fs::remove_dir_all(folder.path().join("segments")).unwrap();
     let both = [worker("1"), worker("1")].map(|worker| ran_by(&worker.wait_with_output().unwrap()));
@@ -145,7 +145,7 @@ fn a_table_that_is_written_while_others_add_to_the_store_has_what_they_added() {
 }
 
 #[test]
-fn what_the_host_does_to_a_point_is_told_and_not_kept_and_the_point_is_run_again() {
+fn a_host_failure_is_reported_not_stored_and_the_point_runs_again() {
     let folder = tempfile::tempdir().unwrap();
     let with = |number: i64| format!("{THOUSAND}\n[parameters]\nlet_down_at = {number}\n");
     for _ in 0..2 {
@@ -159,7 +159,7 @@ fn what_the_host_does_to_a_point_is_told_and_not_kept_and_the_point_is_run_again
 }
 
 #[test]
-fn a_failed_point_that_the_host_lets_down_when_it_is_tried_again_is_told() {
+fn a_host_failure_while_retrying_a_failed_point_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let text = SLOW.replace("takes_ms = 1000", "let_down_at = 2");
     let (registry, _) = synthetic::registry();
@@ -195,7 +195,7 @@ fn a_point_that_the_host_lets_down_here_and_another_campaign_runs_is_run() {
 }
 
 #[test]
-fn a_campaign_killed_twenty_times_ends_with_the_bytes_of_one_that_was_not() {
+fn a_campaign_killed_twenty_times_stores_the_same_bytes() {
     let (whole, killed) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let start = Instant::now();
     run(THOUSAND, whole.path(), &Options::default()).unwrap();
@@ -219,7 +219,7 @@ fn a_campaign_killed_twenty_times_ends_with_the_bytes_of_one_that_was_not() {
 }
 
 #[test]
-fn a_thousand_points_cost_less_than_two_milliseconds_each_beside_their_own_time() {
+fn overhead_per_point_is_below_two_milliseconds() {
     let folder = tempfile::tempdir().unwrap();
     let start = Instant::now();
     run(THOUSAND, folder.path(), &Options { jobs: 1, ..Options::default() }).unwrap();

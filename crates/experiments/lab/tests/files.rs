@@ -20,7 +20,7 @@ fn a_sound_file_has_no_problems() {
 }
 
 #[test]
-fn every_mistake_is_told_with_its_place_and_what_was_probably_meant() {
+fn every_error_is_reported_with_position_and_suggestion() {
     let cases = [
         (
             "workload = \"synthetic\"",
@@ -81,7 +81,7 @@ fn every_mistake_is_told_with_its_place_and_what_was_probably_meant() {
 }
 
 #[test]
-fn a_change_of_a_machine_that_makes_no_machine_is_told_before_anything_runs() {
+fn an_invalid_machine_change_is_reported_before_any_run() {
     let wrong =
         SOUND.replace("n = [1, 2, 4, 8, 16]", "\"machine.caches.l3.size\" = [\"16 MiB\", \"3 parsecs\"]");
     assert!(
@@ -162,7 +162,7 @@ fn a_combination_that_makes_no_machine_is_one_failed_point() {
 }
 
 #[test]
-fn mechanisms_that_cannot_be_switched_are_told() {
+fn mechanisms_that_cannot_be_switched_are_reported() {
     let explain = "[explain]\nmetrics = [\"rate\"]\nat = { n = 2 }\n[explain.mechanisms.fast]\noff = { mode = \"plain\" }\non = { mode = \"fast\" }\n";
     let with = |from: &str, to: &str| {
         assert!(explain.contains(from));

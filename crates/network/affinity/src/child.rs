@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_that_somebody_kills_is_named_with_its_number_and_the_signal() {
+    fn a_killed_child_is_reported_with_process_id_and_signal() {
         for (script, how) in
             [("kill -9 $$", "was killed by SIGKILL"), ("kill -15 $$", "was killed by SIGTERM")]
         {

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_set_is_refused() {
+    fn malformed_cpu_lists_are_rejected() {
         for text in ["3-1", "x", "1-", "9000", "0,,a"] {
             assert!(text.parse::<CpuSet>().is_err(), "{text}");
         }

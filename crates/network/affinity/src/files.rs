@@ -47,7 +47,7 @@ mod tests {
     use std::io::Read;
 
     #[test]
-    fn a_named_pipe_holds_nobody_up() {
+    fn a_named_pipe_does_not_block() {
         let folder = tempfile::tempdir().unwrap();
         let pipe = folder.path().join("pipe");
         rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();

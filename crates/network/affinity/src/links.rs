@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_of_difference_is_told_and_the_same_is_none() {
+    fn every_kind_of_difference_is_reported_and_equal_links_have_none() {
         let own = links(&[("lo", 1, "00"), ("eth0", 2, "0a")]);
         assert_eq!(compared(&own, &own), None);
         for (shown, words) in [

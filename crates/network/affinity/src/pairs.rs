@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_and_several_last_caches_in_a_socket_are_told_apart() {
+    fn smt_siblings_and_separate_last_level_caches_are_distinguished() {
         // 64 cores in two sockets, four cores per L3 cache, two threads per core.
         let classes = counted("hygon-8node");
         let of = |class| classes.iter().find(|(found, _)| *found == class).unwrap().1;

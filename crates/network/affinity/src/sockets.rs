@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_of_connections_is_read_and_what_is_none_left_out() {
+    fn a_table_of_connections_is_parsed_and_other_lines_are_ignored() {
         let host = FakeHost::with(&[
             (
                 "proc/net/tcp",

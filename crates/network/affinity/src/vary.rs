@@ -292,7 +292,7 @@ mod tests {
         let mut host = FakeHost::with(&[("sys/class/net/eth1/mtu", "1500")]);
         let nic = interface::read(&host, &"eth1".parse().unwrap()).unwrap();
         let said = |host: &FakeHost, text: &str| beyond(host, &nic, &variants(&[text.parse().unwrap()]));
-        assert_eq!(said(&host, "mtu=1500,99999"), None, "nothing is told");
+        assert_eq!(said(&host, "mtu=1500,99999"), None, "no remark");
         host.packet_sizes = Some(68..=9600);
         host.put_driver("eth1", DriverFact::RxRingMost, 4096);
         assert_eq!(said(&host, "mtu=68,9600"), None);

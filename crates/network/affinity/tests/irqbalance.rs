@@ -81,7 +81,7 @@ fn compared(program: &str, (model, from, node): &(Model, Placing, u32)) -> [f64;
 }
 
 #[test]
-fn what_is_planned_is_never_worse_than_its_start_and_mostly_better_than_what_irqbalance_chooses() {
+fn plans_never_worsen_and_mostly_beat_irqbalance() {
     let Some(program) = irqbalance() else { return };
     let hosts = std::env::var("LONGMA_IRQBALANCE_HOSTS").map_or(12, |count| count.parse().unwrap());
     let mut runner = TestRunner::deterministic();

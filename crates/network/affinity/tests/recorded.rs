@@ -91,7 +91,7 @@ fn steering_is_written_into_the_tree_and_taken_back() {
 }
 
 #[test]
-fn what_the_host_lacks_is_said_and_does_not_prevent_a_sweep() {
+fn missing_host_features_are_reported_and_do_not_prevent_a_sweep() {
     let folder = host();
     let findings = check(&Tree::recorded(folder.path()), Some(&"eth2".parse().unwrap()), None);
     let weight = |subject: &str| {

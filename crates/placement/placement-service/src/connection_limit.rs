@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_longest_idle_of_who_has_most_makes_room_and_no_request_is_cut_off() {
+    async fn the_longest_idle_connection_of_the_busiest_peer_is_evicted() {
         let limit = ConnectionLimit::new(5);
         let honest = limit.take(peer(1)).await;
         let busy = limit.take(peer(2)).await;

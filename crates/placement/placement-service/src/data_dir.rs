@@ -148,7 +148,7 @@ mod tests {
     use std::os::unix::fs::MetadataExt;
 
     #[test]
-    fn a_lock_ends_with_its_owner_whoever_else_has_the_file() {
+    fn a_lock_ends_with_its_owner_despite_duplicated_descriptors() {
         let folder = tempfile::tempdir().unwrap();
         let data_dir = DataDir::hold(folder.path()).unwrap();
         assert!(DataDir::hold(folder.path()).is_err());
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_down_already_needs_no_room() {
+    fn an_unchanged_access_file_is_not_rewritten() {
         let folder = tempfile::tempdir().unwrap();
         let number = || fs::metadata(Access::file(folder.path())).unwrap().ino();
         let url = "http://127.0.0.1:7420".to_string();

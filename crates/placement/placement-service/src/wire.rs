@@ -259,7 +259,7 @@ pub struct AgentOrders {
     pub orders: Vec<Order>,
 }
 
-/// A change that an agent makes in the store, for virtual machines of its own host only.
+/// A change that an agent makes in the store, for virtual machines of its host only.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum AgentChange {

@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_with_its_file() {
+    fn errors_name_the_file() {
         let said = |path: &str, text: &str| {
             let folder = tree();
             put(folder.path(), path, text);

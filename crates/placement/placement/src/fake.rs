@@ -41,9 +41,9 @@ impl State {
     fn keep(&self) -> Result<(), String> {
         let Some(file) = &self.file else { return Ok(()) };
         let written = || {
-            let beside = file.with_extension("new");
-            std::fs::write(&beside, serde_json::to_vec(&self.domains)?)?;
-            std::fs::rename(&beside, file)
+            let temporary = file.with_extension("new");
+            std::fs::write(&temporary, serde_json::to_vec(&self.domains)?)?;
+            std::fs::rename(&temporary, file)
         };
         written().map_err(|error| format!("{} cannot be written: {error}", file.display()))
     }

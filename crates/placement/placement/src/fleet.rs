@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_drawn_has_the_distribution_that_the_tables_say_and_is_the_same_for_a_seed() {
+    fn samples_follow_the_tables_and_are_reproducible() {
         let mut chance = Rng::new(7);
         let drawn: Vec<Request> = (0..20_000).map(|_| request(&mut chance, "v")).collect();
         let part = |of: &dyn Fn(&Request) -> bool| drawn.iter().filter(|r| of(r)).count() as f64 / 20_000.0;

@@ -48,7 +48,7 @@ fn a_store_goes_on_when_its_sessions_were_ended() {
 }
 
 #[test]
-fn sessions_that_end_at_any_moment_lose_nothing_that_was_answered_and_promise_nothing_twice() {
+fn killed_sessions_lose_no_acknowledged_change_and_reserve_nothing_twice() {
     on_server(|database, server| {
         let first = database.open();
         (0..4).for_each(|h| first.put_host(&host(&format!("h{h}")), 200).unwrap());
@@ -204,7 +204,7 @@ fn failures(client: &mut postgres::Client) -> i64 {
 }
 
 #[test]
-fn a_transaction_that_cannot_be_serialized_is_made_anew_with_all_that_is_in_it() {
+fn a_transaction_that_cannot_be_serialized_is_retried_as_a_whole() {
     for at_commit in [false, true] {
         on_server(|database, _| {
             let store = database.open();
@@ -253,7 +253,7 @@ fn one_that_never_can_is_given_up_in_time_and_leaves_nothing() {
 }
 
 #[test]
-fn a_deadlock_with_somebody_elses_session_is_undone_and_made_anew() {
+fn a_deadlocked_transaction_is_retried() {
     on_server(|database, _| {
         let store = database.open();
         store.put_host(&host("h"), 200).unwrap();

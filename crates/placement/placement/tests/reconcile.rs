@@ -128,7 +128,7 @@ impl House {
 const STEPS: usize = 16;
 
 #[test]
-fn a_story_without_faults_ends_as_told() {
+fn the_scenario_without_faults_reaches_its_final_state() {
     let mut house = house();
     let moved_from = |h: &House, name: &str| h.find(name).unwrap().placement;
     (0..6).for_each(|s| house.step(s));
@@ -292,7 +292,7 @@ fn a_domain_that_is_paused_undefined_or_slowed_by_hand_is_found_and_set_right() 
 
 /// A service started with an empty database by mistake must not delete running domains.
 #[test]
-fn a_domain_that_was_never_made_here_is_left_alone_and_told() {
+fn a_domain_never_created_here_is_reported_and_unchanged() {
     let mut first = house();
     first.place(&Request::new("a", 1, 64)).unwrap();
     assert!(first.reconcile());
@@ -310,7 +310,7 @@ fn a_domain_that_was_never_made_here_is_left_alone_and_told() {
 
 /// Two databases both begin with ID 1.
 #[test]
-fn a_domain_of_another_database_with_the_same_number_is_left_alone_and_told() {
+fn a_domain_of_another_database_with_the_same_id_is_reported_and_unchanged() {
     let (mut first, mut second) = (house(), house());
     second.hypervisor = first.hypervisor.clone();
     first.place(&Request::new("theirs", 2, 64)).unwrap();
@@ -340,7 +340,7 @@ fn a_domain_of_another_database_with_the_same_number_is_left_alone_and_told() {
 /// A database restored from a backup assigns an ID again. The domain that runs under this ID belongs to a virtual
 /// machine that the database has lost.
 #[test]
-fn a_domain_that_the_database_has_lost_is_nobodys_and_stays() {
+fn a_domain_that_the_database_has_lost_is_kept() {
     let mut house = house();
     house.place(&Request::new("a", 1, 64)).unwrap();
     assert!(house.reconcile());
@@ -403,7 +403,7 @@ fn a_domain_that_names_no_database_is_kept_as_ever() {
 }
 
 #[test]
-fn one_whose_node_has_lost_its_common_cpus_waits_until_there_are_some() {
+fn a_start_waits_until_its_node_has_shared_cpus() {
     let mut house = house();
     let placement = house.place(&Request::new("a", 2, 64)).unwrap();
     let whole = house.host.clone();
@@ -432,7 +432,7 @@ fn found(house: &mut House) -> Vec<longma_placement::audit::Finding> {
 }
 
 #[test]
-fn virtual_cpus_that_nobody_asked_for_are_found_kept_off_others_cpus_and_taken_away() {
+fn unrequested_virtual_cpus_are_found_confined_and_removed() {
     let (mut house, own, shared) = neighbours(1);
     // One more without a pin, one on a CPU dedicated to another virtual machine, and one that is not plugged in and has
     // no thread.

@@ -107,7 +107,7 @@ fn schedulers_that_are_in_each_others_way_go_out_of_it() {
 }
 
 #[test]
-fn the_database_itself_refuses_what_is_taken() {
+fn database_constraints_reject_double_reservations() {
     on_each(|database| {
         let store = database.open();
         store.put_host(&hygon("h"), 100).unwrap();
@@ -285,7 +285,7 @@ fn what_was_answered_is_there_when_the_store_is_opened_again() {
 }
 
 #[test]
-fn a_database_is_told_from_all_others_for_ever() {
+fn a_database_has_a_permanent_identity() {
     on_each(|database| {
         let identity = database.open().identity().unwrap();
         assert!(identity.len() == 32 && identity.bytes().all(|b| b.is_ascii_hexdigit()), "{identity}");
@@ -357,13 +357,13 @@ fn groups_by_node_hold_with_two_schedulers_that_do_not_know_of_each_other() {
         }
         let mut nodes = nodes_of(&store);
         nodes.sort_unstable();
-        assert_eq!(nodes, (0..8).collect::<Vec<_>>(), "each has a node of its own");
+        assert_eq!(nodes, (0..8).collect::<Vec<_>>(), "each has a separate node");
         assert!(both[1].place(&of_group("v8", Relation::AntiAffinity, Level::Node), None).is_err());
     });
 }
 
 #[test]
-fn members_that_seek_each_other_meet_though_a_scheduler_does_not_know_of_the_first() {
+fn affinity_holds_although_a_scheduler_has_not_seen_the_first_member() {
     for level in [Level::Node, Level::Host] {
         on_each(|database| {
             let store = database.open();
@@ -414,8 +414,8 @@ fn neither_a_move_nor_another_size_leads_where_a_group_by_node_forbids() {
         let others: Vec<u32> = (0..8).filter(|node| *node != own).collect();
         let scheduler = allocator.scheduler();
         assert_eq!(scheduler.decide_on(&vm.request, "h", &others, &vm.placement), None);
-        let beside = scheduler.decide_on_without_groups(&vm.request, "h", &others).unwrap();
-        let refused = store.begin_move(ids[0], &beside).unwrap_err().to_string();
+        let near_others = scheduler.decide_on_without_groups(&vm.request, "h", &others).unwrap();
+        let refused = store.begin_move(ids[0], &near_others).unwrap_err().to_string();
         assert!(refused.contains("group g") && refused.contains("virtual machine"), "{refused}");
         // The virtual machine's own node does not count as another member's.
         let here = scheduler.decide_on(&vm.request, "h", &[own], &vm.placement).unwrap();
@@ -453,7 +453,7 @@ fn a_size_that_only_a_group_forbids_is_refused_with_the_group_and_the_member() {
 }
 
 #[test]
-fn who_moves_is_on_both_nodes_for_those_that_shun_it_and_on_neither_for_those_that_seek_it() {
+fn a_moving_member_counts_on_both_nodes_for_anti_affinity_and_on_neither_for_affinity() {
     on_each(|database| {
         let store = database.open();
         store.put_host(&hygon("h"), 200).unwrap();

@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_game_is_refused() {
+    fn an_invalid_game_is_rejected() {
         assert_eq!(Game::new(Vec::new()), None);
         assert_eq!(Game::new(vec![0.0; 3]), None);
         assert_eq!(Game::new(vec![0.0, f64::NAN]), None);

@@ -29,10 +29,10 @@ struct Cells {
 pub(super) fn draw(panel: &Panel<'_>) -> (String, usize) {
     let columns = categories(panel.cells.iter().map(|c| &c.x));
     let rows = categories(panel.cells.iter().map(|c| &c.y));
-    let beside = panel.plot.kind == PlotKind::Heat && panel.cells.iter().any(|c| c.published);
+    let has_published = panel.plot.kind == PlotKind::Heat && panel.cells.iter().any(|c| c.published);
     let label =
         rows.iter().map(|r| clip(&r.to_string()).chars().count()).max().unwrap_or(0) as f64 * LETTER + 14.0;
-    let room = if beside { 420.0 } else { 620.0 };
+    let room = if has_published { 420.0 } else { 620.0 };
     let wide = (room / columns.len().max(1) as f64).clamp(16.0, 76.0);
     let tall =
         if panel.plot.kind == PlotKind::Circles { wide.min(52.0) } else { (wide * 0.62).clamp(16.0, 40.0) };
@@ -49,11 +49,11 @@ pub(super) fn draw(panel: &Panel<'_>) -> (String, usize) {
     let mut inside = String::new();
     text(&mut inside, "axis", 2.0, 13.0, &format!("{} ({})", panel.what, panel.unit));
     text(&mut inside, "axis end", label - 8.0, 32.0, &panel.axes[1]);
-    let ours: Vec<_> = panel.cells.iter().filter(|c| !c.published || !beside).collect();
+    let ours: Vec<_> = panel.cells.iter().filter(|c| !c.published || !has_published).collect();
     let mut marks = cells.draw(panel.plot.kind, frame, &ours, true, &mut inside);
     let mut right = frame.right;
     let ticks = cells.column_ticks(frame.left);
-    if beside {
+    if has_published {
         text(&mut inside, "axis", frame.left, 32.0, "ours");
         let left = frame.right + GAP;
         let second = Frame { left, right: left + size.0, ..frame };

@@ -114,7 +114,7 @@ mod tests {
         let store = Store::new(folder.path().join("results"));
         let (one, other) = (Claims::open(&store), Claims::open(&store));
         let (a, b) = (Key::from("a"), Key::from("b"));
-        let ClaimResult::Claimed(held) = one.claim(&a) else { panic!("nobody has it") };
+        let ClaimResult::Claimed(held) = one.claim(&a) else { panic!("it is unclaimed") };
         assert!(matches!(other.claim(&a), ClaimResult::Taken));
         assert!(matches!(other.claim(&b), ClaimResult::Claimed(_)));
         drop(held);

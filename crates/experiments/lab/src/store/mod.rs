@@ -381,7 +381,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_no_file_in_a_store_is_refused_and_nobody_waits_for_it() {
+    fn a_non_file_in_a_store_is_rejected_without_blocking() {
         let (_folder, store) = store();
         fill(&store, 0..1);
         let path = store.folder().join(SEGMENTS).join(format!("z{ENDING}"));
@@ -411,7 +411,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_result_stands_above_a_failure_whichever_came_first() {
+    fn a_result_takes_precedence_over_a_failure_in_any_order() {
         let failed =
             Record { metrics: BTreeMap::new(), failure: Some(Failure::failed("broken")), ..record(1) };
         for order in [[record(1), failed.clone()], [failed, record(1)]] {
@@ -466,7 +466,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn two_results_of_one_point_are_told_and_the_same_one_is_kept() {
+    fn contradictory_results_of_a_point_are_reported_and_the_choice_is_stable() {
         let other = Record { metrics: BTreeMap::from([("value".to_string(), 7.0)]), ..record(1) };
         let kept = [[record(1), other.clone()], [other, record(1)]].map(|order| {
             let mut results = Results::default();
@@ -484,7 +484,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn merging_takes_what_is_missing_and_nothing_twice() {
+    fn merging_adds_missing_records_once() {
         let ((_a, mine), (_b, theirs)) = (store(), store());
         fill(&mine, 0..10);
         fill(&theirs, 5..20);

@@ -82,7 +82,7 @@ mod tests {
     use std::io::Write;
 
     #[test]
-    fn news_are_whole_lines_and_each_comes_once() {
+    fn new_records_are_whole_lines_and_returned_once() {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::new(folder.path());
         let writer = store.writer().unwrap();

@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_nothing_is_said_with_its_reason_and_what_does_is_not() {
+    fn ineffective_settings_are_reported_with_their_reason() {
         for (settings, pair, why) in [
             (&["rps=1"][..], (1, 2), "rps=1 does nothing: that is the flow's own core"),
             (&["rfs=1"], (1, 1), "rfs=1 does nothing: the program runs on the flow's own core"),

@@ -598,7 +598,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_host_did_is_told_from_what_the_program_did() {
+    fn host_failures_are_distinguished_from_program_failures() {
         let is_of_host = |script: &str| {
             let ended = run_child(Command::new("/bin/sh").args(["-c", script]), None, &Stop::default());
             super::is_of_host(&ended.unwrap())

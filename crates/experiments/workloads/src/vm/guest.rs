@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_are_told_by_their_distance() {
+    fn nodes_are_selected_by_distance() {
         let machine = Machine::open("hygon-8node").unwrap();
         let host = Host::of_machine(&machine, "h").unwrap();
         let at = |own, word| node_at(&host, own, word).unwrap();

@@ -518,7 +518,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_short_is_shared_and_who_needs_nothing_of_it_gets_all() {
+    fn exhausted_capacities_are_shared_and_other_flows_are_not_limited() {
         let flow = |most: f64, of: usize| ReadFlow { most, uses: vec![(of, 1.0)] };
         let got = shared(&[10.0, 100.0], &[flow(10.0, 0), flow(30.0, 0), flow(50.0, 1)]);
         assert!((got[0] - 2.5).abs() < 1e-9 && (got[1] - 7.5).abs() < 1e-9, "{got:?}");

@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_are_told_apart_only_where_their_spread_allows_it() {
+    fn groups_differ_only_if_their_variance_allows_it() {
         assert_eq!(differ(&[10.0, 10.1, 9.9], &[12.0, 12.1, 11.9]), Some(true));
         assert_eq!(differ(&[10.0, 14.0, 6.0], &[12.0, 8.0, 13.0]), Some(false));
         assert_eq!(differ(&[10.0], &[12.0, 12.1]), None);

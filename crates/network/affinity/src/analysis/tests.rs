@@ -175,7 +175,7 @@ fn full_cpus_on_a_crowded_host_are_other_loads_doing() {
 }
 
 #[test]
-fn stolen_time_and_failed_runs_are_told() {
+fn stolen_time_and_failed_runs_are_reported() {
     let mut results = results(|_| 5.0, |_| (0.3, 0.3));
     results.samples[0].rate = None;
     results.samples[1].kernel.cpus.values_mut().for_each(|shares| shares.steal = 0.05);

@@ -38,7 +38,7 @@ fn what_was_changed_several_times_is_put_back_to_what_it_was_first() {
 }
 
 #[test]
-fn a_journal_that_somebody_shortens_ends_the_changes_and_all_is_put_back() {
+fn a_truncated_journal_stops_changes_and_all_settings_are_restored() {
     let (host, (_folder, path)) = (host(), folder());
     let before = host.all();
     let mut journal = Journal::begin(&path, &host).unwrap();
@@ -102,7 +102,7 @@ fn after_a_death_at_any_step_everything_is_put_back() {
 }
 
 #[test]
-fn a_line_that_was_being_written_counts_for_nothing_at_any_length() {
+fn a_partially_written_line_is_ignored_at_any_length() {
     let states = states();
     // Between the second and the third change, with the third line written partially. A line counts once it is
     // complete.
@@ -185,7 +185,7 @@ fn a_journal_with_any_bit_turned_is_refused_and_kept() {
 }
 
 #[test]
-fn a_journal_that_was_cut_is_refused_and_kept_wherever_the_cut_is() {
+fn a_journal_truncated_anywhere_is_rejected_and_kept() {
     let (text, files) = states().pop().unwrap();
     let (again, _folder, path) = left(&text, &files);
     let ends: Vec<usize> = (1..text.len()).filter(|at| text[at - 1] == b'\n').collect();
@@ -355,7 +355,7 @@ fn threads_that_have_ended_are_forgotten_and_the_journal_stays_small() {
 /// After SIGKILL a driver may be reloaded: the interrupt number is then free, reused by another device with the CPU
 /// that was set here, or assigned to the same device again.
 #[test]
-fn an_interrupt_whose_number_is_another_devices_or_nobodys_is_left_alone() {
+fn a_reused_or_freed_interrupt_number_is_ignored() {
     let of = |name: &str| format!("sys/kernel/irq/41/{name}");
     let with = |chip: &str, line: &str| {
         let host = host();
@@ -399,7 +399,7 @@ fn an_interrupt_whose_number_is_another_devices_or_nobodys_is_left_alone() {
 /// After SIGKILL, a thread ID and its process ID may be reused. Threads of the new process have inherited nothing,
 /// whatever their affinity.
 #[test]
-fn a_thread_whose_number_is_another_processs_is_left_alone() {
+fn a_thread_id_reused_by_another_process_is_ignored() {
     let stat = |started: u64| {
         let fields: Vec<String> =
             (4..=52).map(|field| if field == 22 { started } else { 1 }.to_string()).collect();
@@ -431,7 +431,7 @@ fn a_thread_whose_number_is_another_processs_is_left_alone() {
 }
 
 #[test]
-fn what_somebody_else_changed_is_told_and_left_alone() {
+fn external_changes_are_reported_and_kept() {
     let (host, (_folder, path)) = (host(), folder());
     let mut journal = Journal::begin(&path, &host).unwrap();
     journal.set(&Setting::Irq(41), "0").unwrap();
@@ -481,7 +481,7 @@ fn a_refused_write_is_an_error_and_the_setting_stays() {
 }
 
 #[test]
-fn what_cannot_be_put_back_and_what_is_gone_stays_in_the_journal() {
+fn unrestored_and_missing_settings_stay_in_the_journal() {
     let (mut host, (_folder, path)) = (host(), folder());
     let mut journal = Journal::begin(&path, &host).unwrap();
     journal.set(&Setting::Irq(41), "1").unwrap();
@@ -557,7 +557,7 @@ fn a_namespace_that_has_the_number_of_one_that_is_gone_is_another() {
 }
 
 #[test]
-fn what_was_changed_on_a_host_that_ended_with_its_writer_is_in_nobodys_way() {
+fn a_journal_of_an_ended_host_does_not_block_others() {
     let (mut host, (_folder, path)) = (host(), folder());
     host.ends_with_writer = true;
     let mut journal = Journal::begin(&path, &host).unwrap();

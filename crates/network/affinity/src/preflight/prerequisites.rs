@@ -148,7 +148,7 @@ fn in_a_thread(call: fn() -> io::Result<()>) -> io::Result<()> {
 }
 
 fn unshare() -> io::Result<()> {
-    // SAFETY: a system call with constants. It affects only the calling thread, which has no descriptors of its own and
+    // SAFETY: a system call with constants. It affects only the calling thread, which opens no descriptors and
     // then ends.
     crate::child::check(unsafe { libc::unshare(libc::CLONE_NEWNET | libc::CLONE_NEWNS) })
 }
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_is_said_with_what_still_works() {
+    fn unwritable_settings_are_reported_with_alternatives() {
         assert_eq!(found(&[]), []);
         assert_eq!(found(&["sys/class/net/eth0/queues/rx-0/rps_cpus"]), []);
         let [note] = &found(&["proc/irq/38/smp_affinity_list"])[..] else { panic!() };
@@ -204,6 +204,6 @@ mod tests {
 
     #[test]
     fn a_program_is_looked_for_where_the_system_looks() {
-        assert!(has_program("sh") && !has_program("no-such-program-of-anybody"));
+        assert!(has_program("sh") && !has_program("no-such-program"));
     }
 }

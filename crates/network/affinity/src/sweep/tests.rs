@@ -151,7 +151,7 @@ fn a_sweep_sets_each_pair_measures_it_and_leaves_the_host_as_it_was() {
 }
 
 #[test]
-fn a_sweep_that_was_cut_off_goes_on_where_it_was() {
+fn an_interrupted_sweep_continues_where_it_stopped() {
     let bench = Bench::new();
     bench.run("echo 1", 1, &mut |_, _, _| ()).unwrap();
     let text = std::fs::read(bench.file()).unwrap();
@@ -207,7 +207,7 @@ fn a_load_that_fails_again_and_again_ends_the_sweep_with_its_own_words() {
 }
 
 #[test]
-fn a_load_that_somebody_kills_is_a_failed_run_that_names_the_signal_and_the_others_are_kept() {
+fn a_killed_load_is_a_failed_run_with_its_signal() {
     let bench = Bench::new();
     let (mark, runs) = (bench.folder.path().join("mark"), bench.plan(1).order().len());
     // The first run is killed after it has printed a rate.
@@ -225,7 +225,7 @@ fn a_load_that_somebody_kills_is_a_failed_run_that_names_the_signal_and_the_othe
 }
 
 #[test]
-fn what_is_varied_is_set_for_its_runs_and_put_back_and_what_the_interface_refuses_is_named() {
+fn varied_settings_are_restored_and_rejected_ones_are_named() {
     const FLOWS: &str = "proc/sys/net/core/rps_sock_flow_entries";
     const QUEUE_FLOWS: &str = "sys/class/net/eth0/queues/rx-0/rps_flow_cnt";
     let mut bench = Bench::new();
@@ -402,7 +402,7 @@ fn a_run_that_is_there_twice_is_refused_unless_the_first_one_failed() {
 }
 
 #[test]
-fn a_combination_that_the_interface_does_not_take_is_left_out_told_and_kept_as_refused() {
+fn a_combination_rejected_by_the_interface_is_recorded_as_refused() {
     let mut bench = Bench::new();
     for (path, text) in [(MTU, "1500"), (THREADED, "0")] {
         bench.host.put(path, text);

@@ -84,7 +84,7 @@ fn a_dry_run_says_once_what_it_would_do_and_does_nothing() {
 }
 
 #[test]
-fn what_is_pinned_or_excluded_is_left_alone() {
+fn pinned_or_excluded_objects_are_unchanged() {
     let pinned = |cpus: &str, irq: &str, exclusions: Exclusions| {
         let (host, folder) = (host(), tempfile::tempdir().unwrap());
         host.put_thread(7, cpus.parse().unwrap());
@@ -140,7 +140,7 @@ fn a_process_is_excluded_by_a_long_name_and_by_that_of_any_of_its_threads() {
 }
 
 #[test]
-fn what_somebody_else_changes_is_his_and_stays() {
+fn external_changes_are_kept() {
     let (host, folder) = (host(), tempfile::tempdir().unwrap());
     let mut journal = journal(&host, &folder);
     let mut work = Work::new(&host, Exclusions::default());
@@ -307,7 +307,7 @@ fn a_flow_counts_for_the_queue_that_it_is_hashed_to_and_for_no_other() {
 }
 
 #[test]
-fn where_the_hash_is_not_told_or_names_no_queue_that_is_there_a_flow_counts_for_all() {
+fn without_a_usable_hash_a_flow_counts_for_all_queues() {
     let mut untold = with_two_queues(vec![0, 1]);
     untold.rss_table = None;
     for host in [untold, with_two_queues(vec![9])] {

@@ -61,7 +61,7 @@ mod tests {
     use crate::load::Iperf;
 
     #[test]
-    fn what_changes_nothing_is_said_with_its_reason_and_what_does_is_not() {
+    fn ineffective_settings_are_reported_with_their_reason() {
         let host = FakeHost::with(&[
             ("sys/class/net/eth1/queues/rx-0/rps_cpus", "0"),
             ("sys/class/net/eth1/queues/tx-0/xps_cpus", "0"),

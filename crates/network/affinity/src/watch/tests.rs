@@ -105,7 +105,7 @@ fn of_several_threads_the_one_that_waits_for_the_flow_has_it() {
 }
 
 #[test]
-fn what_the_kernel_does_not_show_is_said_and_the_rest_works() {
+fn missing_kernel_data_is_reported_and_the_rest_works() {
     let host = FakeHost::default();
     let seen = watch().look(&host);
     assert!(seen.missing.iter().any(|words| words.contains("no interface eth0")), "{:?}", seen.missing);
@@ -135,7 +135,7 @@ fn what_the_kernel_does_not_show_is_said_and_the_rest_works() {
 }
 
 #[test]
-fn an_interrupt_that_somebody_has_sent_is_his_and_one_that_its_driver_spread_is_not() {
+fn a_manually_bound_interrupt_is_distinguished_from_a_driver_default() {
     let host = host();
     let taken = || watch().look(&host).queues[0].taken.clone();
     assert_eq!(taken(), None);

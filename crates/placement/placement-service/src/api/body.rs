@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_in_the_place_of_a_word_is_told_by_its_field() {
+    fn a_list_instead_of_a_string_is_reported_with_its_field() {
         let body = json!({ "name": "a", "vcpus": 1, "memory_mib": 64, "cpu": ["range"] });
         let (status, said) = refused::<Request>(&body);
         assert!(status == 422 && said.contains(r#""cpu""#) && !said.contains("not JSON"), "{status}: {said}");
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_given_twice_is_told_by_its_path() {
+    fn a_duplicate_key_is_reported_with_its_path() {
         let twice = |fields: &[u8]| {
             let problem = key_given_twice(fields);
             // Requests are first parsed as a generic value.

@@ -83,7 +83,7 @@ pub(crate) async fn list(
         VmQuery { tenant, host: which.host, deleted: which.deleted, after: which.after, limit: limit + 1 };
     let all_hosts = caller.role != Role::Tenant;
     let listed = state.with(move |d| {
-        // A tenant cannot tell an unknown host from a host without virtual machines of its own.
+        // A tenant cannot tell an unknown host from a host where it has no virtual machines.
         query.host.as_ref().filter(|_| all_hosts).map(|name| d.store.host(name)).transpose()?;
         d.store.vms(&query)
     });

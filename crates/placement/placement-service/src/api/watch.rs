@@ -122,7 +122,7 @@ impl Watcher {
     }
 }
 
-/// Streams events as they happen. A tenant receives only events of its own virtual machines.
+/// Streams events as they happen. A tenant receives only events of its virtual machines.
 #[utoipa::path(get, path = "/v1/watch", tag = "operation", params(EventQuery),
     responses((status = 200, body = Watched, content_type = "text/event-stream"), (status = "4XX", body = Problem)))]
 pub(crate) async fn watch(

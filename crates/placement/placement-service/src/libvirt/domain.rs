@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn one_virtual_node_can_be_bound_anew_and_reads_back() {
+    fn one_virtual_node_can_be_rebound_and_reads_back() {
         let domain = domain(exclusive(4, 1));
         let text = write(&domain, Virtualization::Software, None).unwrap();
         let xml = tree::parse(&text).unwrap();
@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn domains_that_are_printed_together_are_told_apart() {
+    fn several_domains_in_one_output_are_separated() {
         let one = |id: u32| {
             format!(
                 "<domain type='kvm'>\n  <name>longma-{id}</name>\n  <title>&lt;/domain&gt;</title>\n</domain>\n\n"
@@ -498,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn a_template_keeps_what_is_its_own_and_loses_what_is_decided_here() {
+    fn a_template_keeps_its_elements_except_those_that_longma_sets() {
         let xml = "<domain type='kvm' id='9'><name>x</name><uuid>u</uuid><memory>1</memory><vcpu cpuset='0'>99</vcpu>
             <cputune><vcpupin vcpu='0' cpuset='5'/></cputune><metadata><longma:vm xmlns:longma='urn:longma:placement' id='1'/></metadata>
             <cpu mode='host-model'><topology sockets='9'/><numa><cell id='0' cpus='0' memory='1'/></numa></cpu>

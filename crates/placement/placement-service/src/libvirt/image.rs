@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_that_stands_for_itself_is_taken() {
+    fn a_self_contained_image_is_accepted() {
         let (_folder, path) = image(|_| {});
         assert_eq!([check(&path, "qcow2"), check(&path, "raw")], [Ok(()), Ok(())]);
     }

@@ -1,5 +1,5 @@
-//! Inspects all running virtual machines of a libvirt host, whoever created them: where their threads and memory are,
-//! what remote accesses cost, and commands to improve that. Changes nothing.
+//! Inspects all running virtual machines of a libvirt host, including those that Longma did not create: where their
+//! threads and memory are, what remote accesses cost, and commands to improve that. Changes nothing.
 //!
 //! Source: proc(5) for threads and numa_maps; the firmware's distances (ACPI SLIT), where 10 is local.
 
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn who_runs_remote_is_told_with_its_cost_and_its_mending() {
+    fn remote_domains_are_listed_with_cost_and_commands() {
         // Node 0 has CPUs 0-7 and 64-71; node 4 is two hops away.
         let threads = [thread(0, 100.0, "0-127"), thread(1, 100.0, "0-127")];
         let locality = evaluate("my vm", 5, &threads, BTreeMap::from([(4, 4000), (0, 96)]), &host());
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_is_everywhere_comes_to_the_threads_and_who_is_well_is_left_alone() {
+    fn scattered_memory_moves_to_the_threads_and_local_domains_stay() {
         let spread = BTreeMap::from([(0, 1000), (1, 1000), (2, 1000)]);
         let locality = evaluate("a", 5, &[thread(8, 50.0, "8-15")], spread, &host());
         assert_eq!(locality.mend.last().unwrap(), "migratepages 5 0,2 1");

@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_reads_back_whatever_is_in_it() {
+    fn written_elements_read_back_unchanged() {
         let hostile = r#"a"b'c<d>&amp;]]>e"#;
         let tree = Element::new("domain").with("type", hostile).and(Element::new("name").holding(hostile));
         let text = tree.write().unwrap();
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_plain_document_is_refused() {
+    fn documents_with_other_constructs_are_rejected() {
         for bad in [
             "",
             "<a>",

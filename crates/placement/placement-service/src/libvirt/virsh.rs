@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_virsh_says_is_told_apart() {
+    fn errors_of_virsh_are_classified() {
         let said = |text: &str| Fault::Said(text.into());
         assert!(said("failed to get domain 'x'").no_domain());
         assert!(matches!(

@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_is_silent_or_undescribed_takes_nothing_though_it_is_no_longer_drained() {
+    fn a_silent_or_undescribed_host_stays_down_when_undrained() {
         let folder = tempfile::tempdir().unwrap();
         let store = store(folder.path());
         let state = state(&store, false);
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_a_database_alone_hears_a_machine_that_was_started_anew_at_once() {
+    fn a_service_with_its_own_database_accepts_a_restarted_machine_at_once() {
         let folder = tempfile::tempdir().unwrap();
         let store = store(folder.path());
         assert!(state(&store, false).claim("h", "before").unwrap());

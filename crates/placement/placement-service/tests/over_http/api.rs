@@ -211,7 +211,7 @@ fn an_agent_on_another_machine_does_the_same() {
 }
 
 #[test]
-fn with_a_certificate_only_those_who_trust_it_come_in() {
+fn only_clients_that_trust_the_certificate_connect() {
     let folder = tempfile::tempdir().unwrap();
     let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_string()]).unwrap();
     let (certificate, key) = (folder.path().join("cert.pem"), folder.path().join("key.pem"));

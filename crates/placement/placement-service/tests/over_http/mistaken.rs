@@ -23,7 +23,7 @@ fn status<T>(answer: &Result<T, ClientError>) -> u16 {
     }
 }
 
-/// A service without an agent of its own, and a client with the token of host h1's agent.
+/// A service without an agent, and a client with the token of host h1's agent.
 fn apart() -> (Service, Client) {
     let service = service_with(Wishes { alone: true, ..Wishes::default() });
     let agent = service.client("agent", "agent", Some("h1"));
@@ -76,7 +76,7 @@ fn a_number_is_no_name_and_a_tenant_that_is_named_is_held_to() {
 }
 
 #[test]
-fn one_tenants_watchers_shut_nobody_else_out() {
+fn the_watchers_of_one_tenant_do_not_exclude_others() {
     let service = service();
     let token = service.token("t", "tenant", Some("t"));
     let watch = |token: &str| {
@@ -208,7 +208,7 @@ fn a_rebind_that_a_group_forbids_says_which_group_and_which_member() {
 }
 
 #[test]
-fn an_agent_with_another_hosts_token_is_told_that_and_not_that_a_database_failed() {
+fn an_agent_with_another_hosts_token_gets_a_clear_error() {
     let service = service_with(Wishes { alone: true, ..Wishes::default() });
     let client = service.client("agent", "agent", Some("h1"));
     let logged = Arc::new(Mutex::new(Vec::new()));
@@ -247,7 +247,7 @@ fn what_a_refusal_repeats_does_not_order_a_terminal() {
 }
 
 #[test]
-fn what_cannot_be_is_said_by_its_own_name() {
+fn impossible_values_are_reported_with_their_names() {
     let service = service();
     let body = json!({ "name": "web", "vcpus": 1, "memory_mib": 16 });
     service.admin.post::<Vm>("/v1/vms", None, &body).unwrap();

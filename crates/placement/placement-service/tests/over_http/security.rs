@@ -46,7 +46,7 @@ fn operations() -> Vec<(String, String)> {
 }
 
 #[test]
-fn without_a_token_nothing_is_told_and_nothing_done() {
+fn without_a_token_every_route_is_rejected() {
     let service = service();
     for (method, path) in operations().into_iter().filter(|o| o.1 != "/healthz") {
         for headers in [
@@ -275,11 +275,11 @@ fn names_are_names_everywhere() {
     assert_eq!(service.status("POST", "/v1/vms", &key, &web("a").to_string()), 400);
     assert!(service.hypervisor.domains().is_empty());
     let logged = service.logged.lock().unwrap();
-    assert!(logged.iter().all(|line| !line.contains('\n')), "nobody writes lines of his own into the log");
+    assert!(logged.iter().all(|line| !line.contains('\n')), "no client can write extra lines into the log");
 }
 
 #[test]
-fn slow_clients_are_closed_and_keep_nobody_waiting() {
+fn slow_clients_are_closed_and_do_not_delay_others() {
     let service = service();
     let mut in_header: Vec<_> = (0..50).map(|_| service.connect()).collect();
     for stream in &mut in_header {
@@ -381,7 +381,7 @@ fn a_quota_holds_against_many_at_once() {
 }
 
 #[test]
-fn who_watches_by_a_token_that_is_gone_sees_nothing_more_though_another_has_its_name() {
+fn a_watcher_ends_when_its_token_is_removed_although_the_name_is_reused() {
     let service = service();
     let token = service.token("watcher", "tenant", Some("a"));
     let mut stream = service.connect();
@@ -413,7 +413,7 @@ fn allow_files() -> usize {
 }
 
 #[test]
-fn thousands_of_idle_connections_keep_nobody_waiting() {
+fn thousands_of_idle_connections_do_not_delay_others() {
     let service = service();
     // Both ends of each connection are in this process.
     let count = 3000.min((allow_files() - 1500) / 2);
@@ -437,7 +437,7 @@ fn thousands_of_idle_connections_keep_nobody_waiting() {
         // A new connection each time, and a reused one.
         assert_eq!(service.admin_status("GET", "/v1/vms", ""), 200);
         assert!(service.admin.get::<VmPage>("/v1/vms").is_ok());
-        assert!(asked.elapsed() < Duration::from_secs(2), "{:?} beside {count}", asked.elapsed());
+        assert!(asked.elapsed() < Duration::from_secs(2), "{:?} with {count}", asked.elapsed());
     }
     drop(opening.join().unwrap());
 }

@@ -49,7 +49,7 @@ fn untrusted(access: &Access) -> String {
 }
 
 #[test]
-fn a_client_beside_the_service_knows_it_by_the_name_that_its_certificate_has() {
+fn a_local_client_uses_the_certificates_name() {
     let folder = tempfile::tempdir().unwrap();
     let tls = Some(self_signed(folder.path(), &params("placement.example")));
     let service = service_with(Wishes { tls, ..Wishes::default() });
@@ -86,7 +86,7 @@ fn a_chain_is_followed_from_wherever_it_is_trusted() {
 }
 
 #[test]
-fn a_certificate_that_only_the_service_has_is_told_of() {
+fn an_untrusted_certificate_is_reported_with_advice() {
     let folder = tempfile::tempdir().unwrap();
     let [root_key, key] = [(); 2].map(|()| KeyPair::generate().unwrap());
     let root_says = authority("root");
@@ -99,7 +99,7 @@ fn a_certificate_that_only_the_service_has_is_told_of() {
 }
 
 #[test]
-fn an_expired_certificate_is_told_at_the_start_and_to_each_client() {
+fn an_expired_certificate_is_reported_at_start_and_to_clients() {
     let folder = tempfile::tempdir().unwrap();
     let mut expired = params("127.0.0.1");
     expired.not_after = date_time_ymd(2020, 1, 1);
@@ -131,7 +131,7 @@ fn an_authoritys_certificate_is_refused_with_how_to_make_another() {
 }
 
 #[test]
-fn a_service_without_tls_is_told_from_one_that_is_away() {
+fn a_service_without_tls_is_distinguished_from_an_unreachable_one() {
     let service = service_with(Wishes { alone: true, ..Wishes::default() });
     let url = service.access.url.replace("http://", "https://");
     let why = untrusted(&Access { url, ..service.access.clone() });

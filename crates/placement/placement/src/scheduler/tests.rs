@@ -208,7 +208,7 @@ pub(super) fn check_promises(hosts: &[Host], placements: &[Placement], percent: 
             hosts.iter().find(|h| h.name == host).unwrap().nodes.iter().find(|n| n.id == id).unwrap()
         };
         let nodes: BTreeSet<u32> = placement.cells.iter().map(|c| c.node).collect();
-        assert_eq!(nodes.len(), placement.cells.len(), "each virtual node has a node of its own");
+        assert_eq!(nodes.len(), placement.cells.len(), "each virtual node has a separate node");
         for cell in &placement.cells {
             for cpu in cell.cpus.iter().chain(&cell.idle) {
                 assert!(node_of(cell.node).cpus().contains(*cpu), "a CPU of the node");
@@ -476,7 +476,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
     #[test]
-    fn others_choose_by_what_is_kept_as_they_would_by_looking_at_every_host(
+    fn baselines_choose_the_same_with_and_without_the_cache(
         steps in prop::collection::vec(any_step(), 1..250),
     ) {
         let hosts: Vec<Host> = (0..70).map(|h| small(&format!("h{h}"), 1 + h % 2, 1 + h % 3)).collect();

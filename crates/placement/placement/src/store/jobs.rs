@@ -117,7 +117,7 @@ impl Drop for Writer {
     fn drop(&mut self) {
         self.jobs = None;
         if let Some(thread) = self.thread.take() {
-            // The thread still runs the queued changes. It has already reported a panic of its own.
+            // The thread still runs the queued changes. A panic of the thread has already been reported.
             let _ = thread.join();
         }
     }

@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_answered_into_a_file_that_was_moved_or_deleted() {
+    fn no_change_is_acknowledged_after_the_file_was_moved_or_deleted() {
         for name in ["placement.db", "placement.db-wal"] {
             let folder = tempfile::tempdir().unwrap();
             let store = SqlStore::open_file(&folder.path().join("placement.db")).unwrap();
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn those_who_wait_for_a_locked_database_hear_of_it_together() {
+    fn all_waiting_changes_fail_together_when_the_database_is_locked() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("placement.db");
         drop(SqlStore::open_file(&path).unwrap());
@@ -364,7 +364,7 @@ mod tests {
             let vms = store.vms(&VmQuery::default()).unwrap();
             vms.into_iter().map(|vm| (vm.id, vm.request.name)).collect::<Vec<_>>()
         };
-        assert_eq!(there(&store), kept, "what was answered is there and nothing else");
+        assert_eq!(there(&store), kept, "exactly the acknowledged changes are stored");
         assert_eq!(store.check().unwrap(), Vec::<String>::new());
         drop(store);
         let store = SqlStore::open_file(&path).unwrap();

@@ -184,7 +184,7 @@ fn the_choice_is_within_five_percent_of_the_best_pair_of_hosts_that_were_swept_i
 
 /// Both the choice and the best pair are taken from the recorded runs. Part of the best pair's lead is due to chance.
 #[test]
-fn the_choice_is_within_three_percent_of_the_best_of_made_up_sweeps_or_not_told_apart_from_it() {
+fn the_choice_is_close_to_the_best_pair_of_synthetic_sweeps() {
     const SWEEPS: usize = 200;
     let mut runner = TestRunner::deterministic();
     let vector = |count: usize, most: f64| proptest::collection::vec(-most..most, count);

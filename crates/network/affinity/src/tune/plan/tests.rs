@@ -153,7 +153,7 @@ fn a_flow_and_its_application_on_the_other_socket_come_to_the_nic() {
 }
 
 #[test]
-fn what_lies_well_is_not_touched_and_two_cpus_are_enough() {
+fn well_placed_objects_stay_and_two_cpus_suffice() {
     let (model, from) = one_flow(topology(2, 1, 6, 1), Some(0), Some(2), 3);
     assert!(plan(&model, &from).is_empty());
     let (model, from) = one_flow(topology(1, 1, 2, 1), None, Some(0), 0);
