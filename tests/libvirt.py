@@ -458,9 +458,9 @@ def an_image_that_leads_to_another_file_is_refused(house):
     words = ("request", "led", "--vcpus", "1", "--memory", "64MiB", "--disk", str(image), "--disk-format", "qcow2", "--patience", "60")
     run(house.longma, "placement", *words, "--state", house.folder / "state", timeout=300, check=False)
     failed = until("it is refused", lambda: house.json("show", "led")["problem"])
-    must("another image behind it" in failed, failed)
+    must("has a backing file" in failed, failed)
     words = ("audit", "--state", house.folder / "state")
-    until("the audit", lambda: "another image behind it" in run(house.longma, "placement", *words, timeout=300, check=False))
+    until("the audit", lambda: "has a backing file" in run(house.longma, "placement", *words, timeout=300, check=False))
     house.says("delete", "led", "--patience", "60")
 
 

@@ -228,8 +228,8 @@ def several_virtual_nodes_stay_and_the_refusal_says_why(house):
         done = subprocess.run(words, capture_output=True, text=True, timeout=200)
         must(done.returncode != 0, f"it moved: {done}")
         # It fits nowhere else, or the move is undone. On a slow machine the agent may be at something else for longer than it is waited for.
-        must("did not take the order" not in done.stderr, done.stderr)
-        return any(word in done.stderr for word in ("undone", "it fits none", "has not said yet"))
+        must("did not accept the order" not in done.stderr, done.stderr)
+        return any(word in done.stderr for word in ("undone", "does not fit", "has not yet reported"))
 
     until("it is refused", is_refused, 300)
     until("it stays", lambda: (vm := house.json("show", "wide"))["state"] == "running" and vm["placement"] == before, 240)

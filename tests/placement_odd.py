@@ -152,7 +152,7 @@ def full(longma):
                         answered[name] = said["id"]
                     else:
                         must(status == 507, f"a full disk is answered with {status}: {said}")
-                        must("nothing was done" in said["detail"], said)
+                        must("nothing was changed" in said["detail"], said)
                         refused.append(name)
                     if len(refused) >= 20:
                         break
@@ -312,11 +312,11 @@ def two_names(longma):
         try:
             (folder / "linked").symlink_to(state)
             for home in ("state", "linked", "linked/../state"):
-                refused(home, "another service runs with this folder")
+                refused(home, "another service uses this directory")
             for name, make in (("soft", os.symlink), ("hard", os.link)):
                 (folder / name).mkdir()
                 make(state / "placement.db", folder / name / "placement.db")
-                refused(name, "another service runs with this database")
+                refused(name, "another service uses this database")
             must(request(house, "after")[0] == 201, "the first one goes on")
             # After a crash the log lies under the first name only.
             house.service.kill()

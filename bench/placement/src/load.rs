@@ -2,8 +2,8 @@
 //! Not what is drawn (`longma_placement::fleet`), nor what is told of it (`speed`, `cluster`).
 
 use longma_placement::Allocator;
-use longma_placement::allocator::{AllocateError, Begun};
-use longma_placement::fleet::{self, Chance};
+use longma_placement::allocator::{AllocateError, PendingReservation};
+use longma_placement::fleet::{self, Rng};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
@@ -29,7 +29,7 @@ pub fn percentile(sorted: &[Duration], part: f64) -> f64 {
 /// Somebody who asks for virtual machines.
 pub struct Load {
     pub allocator: Allocator,
-    random: Chance,
+    random: Rng,
     name: String,
     number: u64,
     follows: bool,
@@ -51,14 +51,14 @@ pub struct Paced {
 impl Load {
     /// Names begin with `name`. Who `follows` looks for what others of the same database changed.
     pub fn new(allocator: Allocator, seed: u64, name: &str, follows: bool) -> Self {
-        let (random, followed) = (Chance::new(seed), Instant::now());
+        let (random, followed) = (Rng::new(seed), Instant::now());
         let deciding = (Duration::ZERO, 0);
         Self { allocator, random, name: name.into(), number: 0, follows, followed, deciding, news: 0 }
     }
 
-    fn next(&mut self) -> Result<Begun, AllocateError> {
+    fn next(&mut self) -> Result<PendingReservation, AllocateError> {
         if self.follows && self.followed.elapsed() > FOLLOWING {
-            self.news += self.allocator.follow()?;
+            self.news += self.allocator.apply_changes()?;
             self.followed = Instant::now();
         }
         self.number += 1;
@@ -70,7 +70,7 @@ impl Load {
         begun
     }
 
-    fn end(&mut self, begun: Begun) {
+    fn end(&mut self, begun: PendingReservation) {
         self.allocator.finish(begun).expect("it is durable");
     }
 
@@ -106,7 +106,7 @@ impl Load {
     pub fn paced(&mut self, rate: f64, seconds: f64) -> Paced {
         let pace = Duration::from_secs_f64(1.0 / rate.max(1.0));
         let mut paced = Paced { latencies: Vec::new(), stages: Default::default() };
-        let mut under_way: VecDeque<(Instant, Instant, Begun)> = VecDeque::new();
+        let mut under_way: VecDeque<(Instant, Instant, PendingReservation)> = VecDeque::new();
         let start = Instant::now();
         let mut due = start;
         while start.elapsed().as_secs_f64() < seconds {

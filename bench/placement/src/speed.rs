@@ -2,7 +2,7 @@
 //! Not how good they are: that is the experiment `placement-churn`.
 
 use crate::load::{Load, Paced, memory_mib, percentile};
-use longma_placement::fleet::{self, Chance};
+use longma_placement::fleet::{self, Rng};
 use longma_placement::{Allocator, Placement, Policy, Scheduler, SqlStore, Store};
 use longma_topology::Machine;
 use serde_json::{Value, json};
@@ -37,7 +37,7 @@ pub fn hosts_to_measure(count: usize) -> Vec<longma_placement::Host> {
 
 /// In memory: `hosts` hosts with ten virtual machines each, then arrivals and departures in turn.
 pub fn decisions(hosts: usize, seconds: f64, seed: u64) -> Value {
-    let mut random = Chance::new(seed);
+    let mut random = Rng::new(seed);
     let mut scheduler = Scheduler::new(Policy::default(), seed);
     hosts_to_measure(hosts).iter().for_each(|h| scheduler.put_host(h).expect("a good host"));
     let mut placed: Vec<Placement> = Vec::new();

@@ -197,7 +197,7 @@ fn advice_from_a_file_without_results_says_what_is_there_and_what_to_do() {
     let file = path.to_str().unwrap();
     for (refused, what) in [
         (false, "none of its 1 runs has a result (the last one: the server is gone)"),
-        (true, "none of its 1 runs was made: the interface does not take their settings"),
+        (true, "none of its 1 runs was made: the interface rejected their settings"),
     ] {
         without_results(&path, refused);
         let said = AFFINITY.failure(&["advise", "--results", file]);

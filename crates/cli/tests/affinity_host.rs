@@ -161,7 +161,7 @@ fn nothing_is_read_or_changed_through_the_sys_of_another_namespace() {
         let output = mixed(&network, sys, words);
         let said = text(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{words:?}: {said}");
-        assert!(said.contains("of another network namespace"), "{words:?}: {said}");
+        assert!(said.contains("belongs to another network namespace"), "{words:?}: {said}");
         assert!(said.contains("ip netns exec") && said.contains("mount -t sysfs"), "{words:?}: {said}");
     };
     // The host's /sys has no in0; that of the other namespace gets one of its own.
@@ -302,9 +302,9 @@ fn a_named_pipe_in_the_place_of_a_file_is_answered_at_once() {
     assert!(AFFINITY.failure(&["report", pipe]).contains("it is empty"));
     assert!(AFFINITY.success(&["why", "--state", pipe]).contains("Nothing was decided"));
     let modelled = ["sweep", "--model", "sandybridge-2x6", "--pair", "1,1", "--output", pipe];
-    assert!(AFFINITY.failure(&modelled).contains("no regular file"));
+    assert!(AFFINITY.failure(&modelled).contains("not a regular file"));
     let tune = AFFINITY.failure(&["tune", "--dry-run", "--interface", "lo", "--for", "1", "--state", pipe]);
-    assert!(tune.contains("no regular file"), "{tune}");
+    assert!(tune.contains("not a regular file"), "{tune}");
     assert!(begin.elapsed() < Duration::from_secs(20));
 }
 

@@ -110,7 +110,7 @@ fn programs_that_are_missing_are_named_with_what_works_without() {
         let finding = finding(&output, name);
         let advice = finding["advice"].as_str().unwrap();
         assert_eq!((&finding["weight"], &finding["found"]), (&"note".into(), &"not found in PATH".into()));
-        assert!(advice.contains(package) && advice.contains("without it work"), "{finding}");
+        assert!(advice.contains(package) && advice.contains("work without it"), "{finding}");
     }
     assert!(finding(&output, "iperf3")["advice"].as_str().unwrap().contains("-- COMMAND"));
     let nothing = checked(std::path::Path::new("/nowhere"));

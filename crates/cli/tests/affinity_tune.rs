@@ -164,7 +164,7 @@ fn each_new_flow_is_kept_off_its_readers_cpu_soon_and_all_is_put_back() {
         signal(&tune, asked);
         let (code, said) = ended(tune);
         assert_eq!(code, Some(0), "{said}");
-        assert!(said.contains("moved") && said.contains("wherever they arrive"), "{said}");
+        assert!(said.contains("moved") && said.contains("where they arrive"), "{said}");
         let last = said.rsplit("ended").next().unwrap().split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(last.contains("put back; ") && !last.contains(".;"), "{last}");
         assert_eq!(network.settings(), before, "{said}");
@@ -201,7 +201,7 @@ fn what_is_pinned_excluded_or_only_tried_is_not_touched() {
         return;
     }
     for (before, words, said) in [
-        ("taskset -c 0", &["--for", "4"][..], "somebody has bound it"),
+        ("taskset -c 0", &["--for", "4"][..], "another program has bound it"),
         ("", &["--for", "4", "--exclude-process", "cat"], "it is excluded"),
         ("", &["--for", "4", "--dry-run"], "would move"),
         ("", &["--for", "4", "--exclude-port", "7003"], "ended"),
@@ -241,7 +241,7 @@ fn another_hand_on_the_queue_is_seen_and_keeps_it() {
     network.set("3");
     let log = network.path("decisions");
     wait("it does not see the other hand", || {
-        std::fs::read_to_string(&log).unwrap().contains("somebody else")
+        std::fs::read_to_string(&log).unwrap().contains("another program")
     });
     std::thread::sleep(Duration::from_secs(3));
     assert_eq!(network.rps(), 3);

@@ -245,7 +245,7 @@ fn what_is_wrong_is_said_with_what_to_do() {
     let service = Service::new();
     let own = service.state.path().to_str().unwrap();
     let second = ["serve", "--all-in-one", "--hypervisor", "fake", "--listen", "127.0.0.1:0", "--state", own];
-    assert!(PLACEMENT.failure(&second).contains("another service runs with this folder"));
+    assert!(PLACEMENT.failure(&second).contains("another service uses this directory"));
     let open = ["serve", "--listen", "0.0.0.0:0", "--state", state];
     assert!(PLACEMENT.failure(&open).contains("--tls-cert"));
     let real = ["serve", "--all-in-one", "--machine", "hygon-8node", "--state", state];

@@ -10,8 +10,8 @@ use longma_affinity::advice::{Candidate, Commands, Measured, Race, candidates, c
 use longma_affinity::analysis::{Analysis, fastest};
 use longma_affinity::host::{Host, Tree};
 use longma_affinity::interface::{self, Nic};
-use longma_affinity::lab;
-use longma_affinity::places::{all_pairs, pairs_of};
+use longma_affinity::netns_testbed;
+use longma_affinity::pairs::{all_pairs, pairs_of};
 use longma_affinity::preflight::allowed;
 use longma_affinity::steering::Steering;
 use longma_affinity::sweep::{Header, Plan, ResultFile, Results};
@@ -171,7 +171,7 @@ fn run_race(
 }
 
 fn is_of_lab(header: &Header) -> bool {
-    header.nic.name.name() == lab::RECEIVER
+    header.nic.name.name() == netns_testbed::RECEIVER
 }
 
 /// A new folder of this process's own.

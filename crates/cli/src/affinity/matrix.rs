@@ -4,7 +4,7 @@
 
 use super::check::wrapped;
 use longma_affinity::analysis::PairResult;
-use longma_affinity::places::Pair;
+use longma_affinity::pairs::Pair;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
@@ -71,7 +71,7 @@ fn circle(value: f64, best: f64) -> char {
 pub mod tests {
     use super::*;
     use longma_affinity::analysis::Analysis;
-    use longma_affinity::places::{all_pairs, classify, of_machine};
+    use longma_affinity::pairs::{all_pairs, classify, of_machine};
     use longma_affinity::sweep::Results;
     use longma_topology::Machine;
     use serde_json::json;

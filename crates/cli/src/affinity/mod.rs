@@ -20,7 +20,7 @@ use clap::{Subcommand, ValueEnum};
 use longma_affinity::cpus::CpuSet;
 use longma_affinity::host::Host;
 use longma_affinity::journal::{Journal, JournalError};
-use longma_affinity::places::Pair;
+use longma_affinity::pairs::Pair;
 use longma_affinity::setting::Interface;
 use longma_affinity::tune::log::Log;
 use longma_topology::{harmless_lines, shown};
@@ -226,7 +226,7 @@ fn chosen(host: &dyn Host, named: Option<&Interface>) -> Result<Interface, Strin
 
 /// Refuses a /sys whose interfaces are others than the kernel speaks of: what is said of them would be wrong.
 fn own_sys(host: &dyn Host) -> Result<(), String> {
-    host.strange_sys().map_or(Ok(()), |what| Err(JournalError::StrangeSys { what }.to_string()))
+    host.foreign_sysfs().map_or(Ok(()), |what| Err(JournalError::ForeignSysfs { what }.to_string()))
 }
 
 /// Columns of the terminal, and 80 of what is none.

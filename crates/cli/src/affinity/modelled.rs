@@ -10,9 +10,11 @@ use super::{Format, INTERRUPTED, Outcome, matrix, width};
 use crate::experiment::columns::rows as fitted;
 use kept::Kept;
 use longma_affinity::analysis::{Costs, Interval, PairResult, differ};
-use longma_affinity::places::{Class, Pair, classify, of_machine};
+use longma_affinity::pairs::{Class, Pair, classify, of_machine};
 use longma_topology::{CpuPlace, Machine, harmless, shown};
-use longma_workloads::pairs::{COSTS, Measured, Nic, STAGES, Sweep, idle, measure, nic, nowhere, over_seeds};
+use longma_workloads::pairs::{
+    COSTS, Measured, Nic, STAGES, Sweep, idle, measure, missing_resource, nic, over_seeds,
+};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, IsTerminal};
@@ -40,13 +42,13 @@ pub fn run(sweep: &Sweep, output: Option<&Path>, format: Format, stop: &AtomicBo
     let nic = nic(&machine)?;
     sweep.mtu(&nic).map_err(|why| format!("{}: {why}", harmless(sweep.machine)))?;
     let pairs = match &sweep.pairs[..] {
-        [] => longma_affinity::places::all_pairs(&places.iter().map(|place| place.cpu).collect::<Vec<_>>()),
+        [] => longma_affinity::pairs::all_pairs(&places.iter().map(|place| place.cpu).collect::<Vec<_>>()),
         // One that is named twice is one pair.
         chosen => chosen.iter().copied().collect::<BTreeSet<_>>().into_iter().collect(),
     };
     are_there(&machine.name, &places, &pairs)?;
     // Before a file says that this is what is swept.
-    nowhere(&sweep.settings, &places, &nic).map_or(Ok(()), Err)?;
+    missing_resource(&sweep.settings, &places, &nic).map_or(Ok(()), Err)?;
     for words in idle(&sweep.settings, &pairs, &places) {
         said::note(&format!("note: {words}"));
     }
@@ -435,7 +437,7 @@ fn limits(nic: &Nic, mtu: u64, measured: &[Measured], width: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use longma_affinity::places::Pair;
+    use longma_affinity::pairs::Pair;
 
     fn run(flow: u32, seed: u64, gbps: f64) -> Measured {
         Measured {

@@ -167,7 +167,7 @@ fn costs(analysis: &Analysis, width: usize) -> String {
 mod tests {
     use super::*;
     use crate::affinity::matrix::tests::{made_up, pairs};
-    use longma_affinity::places::Class;
+    use longma_affinity::pairs::Class;
 
     /// All five classes, as hosts with hardware threads and several last caches have them.
     #[test]

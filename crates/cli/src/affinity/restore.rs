@@ -4,7 +4,7 @@
 use super::said::{self, print, print_json};
 use super::{Format, JournalOption, Outcome};
 use longma_affinity::host::Tree;
-use longma_affinity::journal::{Fate, Journal, Restored};
+use longma_affinity::journal::{Journal, RestoreOutcome, Restored};
 use longma_topology::shown;
 use serde_json::json;
 use std::process::ExitCode;
@@ -51,17 +51,17 @@ pub fn text(restored: &Restored) -> String {
     let (mut put_back, mut as_before, mut ended) = (0, 0, 0);
     for (setting, fate) in &restored.settings {
         match fate {
-            Fate::Restored => put_back += 1,
-            Fate::AsBefore => as_before += 1,
-            Fate::Ended => ended += 1,
-            Fate::Gone { was } => text.push_str(&format!(
+            RestoreOutcome::Restored => put_back += 1,
+            RestoreOutcome::AsBefore => as_before += 1,
+            RestoreOutcome::Ended => ended += 1,
+            RestoreOutcome::Gone { was } => text.push_str(&format!(
                 "{setting}: not put back: it is not here any more, and was `{was}`; the journal keeps it. Has its interface gone to another \
                  network namespace, make it so there by hand; then, or if it was removed, `longma affinity restore --forget-gone` gives it up\n"
             )),
-            Fate::Foreign { found } => {
+            RestoreOutcome::Foreign { found } => {
                 text.push_str(&format!("{setting}: somebody else made it `{found}`: left alone\n"));
             }
-            Fate::Failed { why } => {
+            RestoreOutcome::Failed { why } => {
                 text.push_str(&format!("{setting}: not put back: {why}; the journal keeps it\n"))
             }
         }

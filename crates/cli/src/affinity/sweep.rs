@@ -11,9 +11,9 @@ use longma_affinity::cpus::CpuSet;
 use longma_affinity::host::{Host, Tree};
 use longma_affinity::interface as interfaces;
 use longma_affinity::journal::JournalError;
-use longma_affinity::lab::{self, Lab};
 use longma_affinity::load::{Iperf, Load};
-use longma_affinity::places::{Pair, all_pairs, classify, pairs_of};
+use longma_affinity::netns_testbed::{self, NetnsTestbed};
+use longma_affinity::pairs::{Pair, all_pairs, classify, pairs_of};
 use longma_affinity::preflight::{Weight, allowed, check};
 use longma_affinity::setting::{Interface, Setting};
 use longma_affinity::steering::Steering;
@@ -132,7 +132,7 @@ struct Which {
 
 /// A network to measure in, set up.
 pub struct Ground {
-    lab: Option<Lab>,
+    lab: Option<NetnsTestbed>,
     host: Tree,
     /// What all runs have in common.
     pub header: Header,
@@ -224,8 +224,8 @@ pub fn measure(
 ) -> Result<sweep::Outcome, Box<dyn Error>> {
     let Ground { lab, host, header, .. } = ground;
     let mut journal = journal.begin(host)?;
-    let namespace = lab.as_ref().map(Lab::receiver);
-    let mut after_failure = || match lab.as_mut().map(Lab::restart_server)? {
+    let namespace = lab.as_ref().map(NetnsTestbed::receiver);
+    let mut after_failure = || match lab.as_mut().map(NetnsTestbed::restart_server)? {
         Ok(ended) => ended,
         Err(error) => Some(error.to_string()),
     };
@@ -262,7 +262,7 @@ pub fn measure(
         Ok(_) if !restored.is_whole() => Err(NOT_BACK.into()),
         Ok(outcome) => Ok(outcome),
         Err(error) => {
-            let gone = ground.lab.as_mut().and_then(Lab::gone);
+            let gone = ground.lab.as_mut().and_then(NetnsTestbed::gone);
             Err(in_words(&error, gone, &ground.header, restored.is_whole()).into())
         }
     }
@@ -346,7 +346,7 @@ impl Ground {
     pub fn set_up(what: &What, seconds: u32, runs: u64) -> Result<Self, Box<dyn Error>> {
         let live = Tree::live();
         let name = match what.lab {
-            true => lab::RECEIVER.parse()?,
+            true => netns_testbed::RECEIVER.parse()?,
             false => chosen(&live, what.interface.as_ref())?,
         };
         complain(&live, (!what.lab).then_some(&name))?;
@@ -369,9 +369,10 @@ impl Ground {
             }
         }
         let limit = Duration::from_secs(runs.saturating_mul(u64::from(seconds) + 15).clamp(600, 30 * 86_400));
-        let lab =
-            sender.map(|cpu| Lab::build(CpuSet::one(cpu), what.mtu.unwrap_or(9000), limit)).transpose()?;
-        let host = lab.as_ref().map_or_else(Tree::live, Lab::host);
+        let lab = sender
+            .map(|cpu| NetnsTestbed::build(CpuSet::one(cpu), what.mtu.unwrap_or(9000), limit))
+            .transpose()?;
+        let host = lab.as_ref().map_or_else(Tree::live, NetnsTestbed::host);
         let nic = interfaces::read(&host, &name).ok_or_else(|| format!("there is no interface {name}"))?;
         if let Some(asked) = what.mtu.filter(|asked| Some(u64::from(*asked)) != nic.mtu) {
             return Err(
@@ -467,7 +468,7 @@ impl What {
             return Ok(Load::Command(self.command.clone()));
         }
         let (server, port) = match (&self.connect, self.lab) {
-            (_, true) => (lab::SERVER_ADDRESS.into(), lab::PORT),
+            (_, true) => (netns_testbed::SERVER_ADDRESS.into(), netns_testbed::PORT),
             (Some(place), _) => address(place)?,
             _ => return Err(
                 "say where `iperf3 --server` runs with --connect HOST, or --lab, or give a load: -- COMMAND"
@@ -497,7 +498,7 @@ fn address(place: &str) -> Result<(String, u16), String> {
         Some((host, port)) if !host.contains(':') || host.ends_with(']') => {
             Ok((plain(host), port.parse().map_err(|_| wrong())?))
         }
-        _ => Ok((plain(place), lab::PORT)),
+        _ => Ok((plain(place), netns_testbed::PORT)),
     }
 }
 

@@ -12,7 +12,7 @@ use longma_affinity::interface as interfaces;
 use longma_affinity::journal::{Journal, Restored};
 use longma_affinity::setting::Interface;
 use longma_affinity::tune::log::{Act, Decision, Log};
-use longma_affinity::tune::{Exclusions, LOOK_AGAIN, Tuner, pause};
+use longma_affinity::tune::{CONFIRM_INTERVAL, Exclusions, Tuner, pause};
 use longma_affinity::watch::Watch;
 use longma_topology::shown;
 use std::error::Error;
@@ -132,7 +132,7 @@ impl Session<'_> {
         let limit = self.arguments.seconds.map_or(Duration::MAX, Duration::from_secs);
         // The first look has no rates: nothing can be decided on it.
         self.most = watch.look(host).connections;
-        let mut next = LOOK_AGAIN;
+        let mut next = CONFIRM_INTERVAL;
         while self.nap(next.min(limit.saturating_sub(self.begin.elapsed())), stop)
             && self.begin.elapsed() < limit
         {
@@ -143,7 +143,7 @@ impl Session<'_> {
                 self.tell(&decision)?;
             }
             let cost = Duration::from_secs_f64((cpu_seconds() - before).max(0.0));
-            next = if tuner.is_waiting() { LOOK_AGAIN } else { pause(cost) };
+            next = if tuner.is_waiting() { CONFIRM_INTERVAL } else { pause(cost) };
         }
         Ok(())
     }
@@ -216,15 +216,15 @@ fn cpu_seconds() -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use longma_affinity::journal::Fate;
+    use longma_affinity::journal::RestoreOutcome;
     use longma_affinity::setting::Setting;
 
     #[test]
     fn what_was_put_back_is_the_first_part_of_a_sentence() {
         assert_eq!(back(None), "nothing was changed");
         assert_eq!(back(Some(&Restored::default())), "nothing was changed");
-        let foreign = Fate::Foreign { found: "1".into() };
-        let settings = vec![(Setting::Irq(7), Fate::Restored), (Setting::Irq(8), foreign)];
+        let foreign = RestoreOutcome::Foreign { found: "1".into() };
+        let settings = vec![(Setting::Irq(7), RestoreOutcome::Restored), (Setting::Irq(8), foreign)];
         assert_eq!(
             back(Some(&Restored { settings, may_be_another: false })),
             "/proc/irq/8/smp_affinity_list: somebody else made it `1`: left alone; 1 setting is put back"

@@ -6,10 +6,10 @@ use super::said::{print as put, print_json};
 use super::{Format, Outcome, report, width};
 use crate::experiment::columns::rows as fitted;
 use longma_affinity::analysis::{Analysis, Interval, PairResult};
-use longma_affinity::places::Pair;
+use longma_affinity::pairs::Pair;
 use longma_affinity::sweep::Results;
 use longma_affinity::vary::{Knob, Variant, words};
-use longma_lab::{Contribution, Game, MOST_MEMBERS};
+use longma_lab::{Contribution, Game, MAX_MECHANISMS};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
@@ -178,8 +178,8 @@ fn shares(by_variant: &[(Variant, Analysis)]) -> Result<Vec<Share>, String> {
     let ends = |(knob, values): (&Knob, &BTreeSet<u64>)| Some((*knob, *values.first()?, *values.last()?));
     let ends: Vec<(Knob, u64, u64)> =
         values.iter().filter_map(ends).filter(|(_, from, to)| from != to).collect();
-    if ends.len() > MOST_MEMBERS {
-        return Err(format!("more than {MOST_MEMBERS} settings were varied"));
+    if ends.len() > MAX_MECHANISMS {
+        return Err(format!("more than {MAX_MECHANISMS} settings were varied"));
     }
     let fixed = values.iter().filter(|(_, values)| values.len() == 1);
     let fixed: Vec<(Knob, u64)> =

@@ -84,7 +84,7 @@ fn fit(out: &mut String, parameters: &mut [Column], metrics: &mut [Column], widt
 }
 
 fn parameters(table: &Table, shown: usize) -> Vec<Column> {
-    let told = table.parameters.iter().enumerate().filter(|(_, name)| !table.names.is_told(name));
+    let told = table.parameters.iter().enumerate().filter(|(_, name)| !table.names.is_represented(name));
     let column = |(index, name): (usize, &String)| Column {
         heading: words(table.names.title(name)),
         unit: String::new(),

@@ -2,7 +2,7 @@
 //! Not the calls.
 
 use longma_placement_service::client::ClientError;
-use longma_placement_service::{Access, Client, default_home};
+use longma_placement_service::{Access, Client, default_data_dir};
 use std::error::Error;
 use std::path::{Path, PathBuf};
 
@@ -43,7 +43,7 @@ impl Reach {
                 certificate: self.certificate.clone(),
             });
         }
-        let home = self.state.clone().unwrap_or_else(default_home);
+        let home = self.state.clone().unwrap_or_else(default_data_dir);
         let mut access = Access::read(&home).map_err(|error| {
             let file = Access::file(&home);
             let advice = match error.kind() {
@@ -103,7 +103,7 @@ pub fn explained(error: ClientError) -> Box<dyn Error> {
             _ => return error.into(),
         },
         ClientError::Untrusted { .. } => return error.into(),
-        ClientError::Strange { .. } => "is the address right?",
+        ClientError::Unexpected { .. } => "is the address right?",
     };
     format!("{error}\n  {advice}").into()
 }

@@ -9,7 +9,9 @@ use longma_placement::{CpuSet, Host, Hypervisor, Policy};
 use longma_placement_service::agent::{Agent, Description};
 use longma_placement_service::libvirt::{Libvirt, Virtualization};
 use longma_placement_service::wire::harmless;
-use longma_placement_service::{Access, AllInOne, Client, Log, Options, default_home, serve as run_service};
+use longma_placement_service::{
+    Access, AllInOne, Client, Log, Options, default_data_dir, serve as run_service,
+};
 use longma_topology::Machine;
 use std::error::Error;
 use std::io::Write as _;
@@ -253,7 +255,7 @@ pub fn serve(arguments: ServeArguments) -> Outcome {
     arguments.check()?;
     let hosts = arguments.own_hosts()?;
     let options = Options {
-        home: arguments.state.unwrap_or_else(default_home),
+        data_dir: arguments.state.unwrap_or_else(default_data_dir),
         database: arguments.database,
         address: arguments.listen,
         tls: arguments.tls_cert.zip(arguments.tls_key),

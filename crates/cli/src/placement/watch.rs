@@ -4,7 +4,7 @@
 use super::Outcome;
 use super::print::{self, Page, heading, mib, percent, say};
 use super::reach::{Form, Reach, explained};
-use longma_placement_service::libvirt::{Look, look};
+use longma_placement_service::libvirt::{Locality, survey};
 use longma_placement_service::wire::harmless;
 use std::num::NonZeroUsize;
 use std::path::Path;
@@ -66,7 +66,7 @@ pub struct WatchArguments {
 /// Runs `longma placement watch`; nothing is changed on the host.
 pub fn watch(arguments: &WatchArguments) -> Outcome {
     for _ in 0..arguments.times {
-        let looks = look(&arguments.libvirt, Path::new("/"), Duration::from_secs(arguments.interval)).map_err(|error| {
+        let looks = survey(&arguments.libvirt, Path::new("/"), Duration::from_secs(arguments.interval)).map_err(|error| {
             let error = harmless(&error.to_string());
             format!("{error}\n  is libvirtd running, and may you use it? --libvirt qemu:///session is your own")
         })?;
@@ -83,7 +83,7 @@ pub fn watch(arguments: &WatchArguments) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-fn looked_at(looks: &[Look]) -> Page {
+fn looked_at(looks: &[Locality]) -> Page {
     let mut rows = vec![heading(["DOMAIN", "VCPUS", "RUNS ON", "MEMORY ON", "REMOTE", "COST"])];
     rows.extend(looks.iter().map(|look| {
         let runs = look.runs_on.iter().map(|(node, part)| format!("{node}: {}", percent(*part)));
@@ -116,7 +116,7 @@ mod tests {
         let mend = vec![format!("virsh numatune {domain}")];
         let why = format!("{domain} is remote");
         let (runs_on, memory_mib) = ([(0, 1.0)].into(), [(1, 64)].into());
-        let look = Look {
+        let look = Locality {
             domain,
             pid: 1,
             vcpus: 1,

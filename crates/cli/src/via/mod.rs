@@ -181,7 +181,7 @@ fn size(text: &str) -> Result<u32, String> {
             .map_err(|error| format!("{}; {}", error.message, error.help))?
             .bytes(),
     };
-    let largest = network::LARGEST as u64;
+    let largest = network::MAX_MESSAGE_BYTES as u64;
     u32::try_from(bytes).ok().filter(|_| bytes <= largest).ok_or_else(|| format!("at most {largest} bytes"))
 }
 

@@ -1,61 +1,59 @@
-//! Ours beside what was published: every published value with the value measured at its point, and their ratio.
-//! Not a judgement: how near is near enough is for the caller to say.
-//! Source: each published value cites its own.
+//! Compares published values with the measured ones at the same points, without judging the deviation.
 
 use crate::experiment::{Experiment, Published};
 use crate::key::Key;
 use crate::table::{Row, Table};
 
-/// A published value and ours.
+/// A published value with the measured one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Comparison {
-    /// The point's key; `None` if the point was not run.
+    /// Key of the point; `None` if it was not run.
     pub key: Option<Key>,
-    /// The point, in words.
+    /// Label of the point.
     pub point: String,
-    /// The metric's name.
+    /// Name of the metric.
     pub metric: String,
-    /// The metric's unit.
+    /// Unit of the metric.
     pub unit: String,
-    /// What was published.
+    /// The published value.
     pub published: f64,
-    /// What we have; `None` if the point was not run or failed.
+    /// The measured value; `None` if the point was not run or failed.
     pub ours: Option<f64>,
-    /// The source's key in the experiment file.
+    /// Key of the source in the experiment file.
     pub source: String,
-    /// How the value was read: "printed", "digitised" or "computed".
+    /// How the value was obtained: "printed", "digitised" or "computed".
     pub read: &'static str,
 }
 
-/// What all comparisons of an experiment come to.
+/// Summary of an experiment's comparisons.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Verdict {
-    /// Published values that have one of ours beside them.
+    /// Number of published values with a measured one.
     pub compared: usize,
-    /// Published values that have none.
+    /// Number of published values without one.
     pub missing: usize,
-    /// The geometric mean of ours over published; `None` if nothing was compared.
+    /// Geometric mean of measured over published values; `None` without comparisons.
     pub mean_ratio: Option<f64>,
-    /// The mean of the relative deviations, without their signs.
+    /// Mean of the absolute relative deviations.
     pub mean_deviation: Option<f64>,
-    /// The largest relative deviation.
+    /// Largest absolute relative deviation.
     pub largest_deviation: Option<f64>,
 }
 
 impl Comparison {
-    /// Ours over what was published.
+    /// Measured over published value.
     pub fn ratio(&self) -> Option<f64> {
         self.ours.filter(|_| self.published != 0.0).map(|ours| ours / self.published)
     }
 
-    /// How far ours is from what was published, as a share of it.
+    /// Absolute deviation relative to the published value.
     pub fn deviation(&self) -> Option<f64> {
         self.ratio().map(|ratio| (ratio - 1.0).abs())
     }
 }
 
-/// Every published value of `experiment` beside the rows of `table`, in the order of the file; but for those of points that the quick form
-/// leaves out.
+/// Compares all published values of `experiment` with the rows of `table`, in the order of the file. Omits points that
+/// the quick form leaves out.
 pub fn compare(experiment: &Experiment, table: &Table) -> Vec<Comparison> {
     let mut comparisons = Vec::new();
     let published = experiment.parts().published.iter().enumerate();
@@ -64,20 +62,20 @@ pub fn compare(experiment: &Experiment, table: &Table) -> Vec<Comparison> {
         let order = experiment.metrics();
         for (metric, _) in order.iter().filter(|(name, _)| published.values.contains_key(*name)) {
             if rows.is_empty() {
-                comparisons.push(beside(published, table, None, metric));
+                comparisons.push(comparison(published, table, None, metric));
             }
-            comparisons.extend(rows.iter().map(|row| beside(published, table, Some(row), metric)));
+            comparisons.extend(rows.iter().map(|row| comparison(published, table, Some(row), metric)));
         }
     }
     comparisons
 }
 
-/// Whether these published values are of this row's point.
+/// Returns whether published values belong to this row's point.
 pub(crate) fn is_at(published: &Published, table: &Table, row: &Row) -> bool {
     published.at.iter().all(|(name, value)| table.setting(row, name).as_ref() == Some(value))
 }
 
-fn beside(published: &Published, table: &Table, row: Option<&Row>, metric: &str) -> Comparison {
+fn comparison(published: &Published, table: &Table, row: Option<&Row>, metric: &str) -> Comparison {
     let index = table.metric(metric);
     let at =
         || published.at.iter().map(|(name, value)| format!("{name} {value}")).collect::<Vec<_>>().join(", ");
@@ -94,7 +92,7 @@ fn beside(published: &Published, table: &Table, row: Option<&Row>, metric: &str)
 }
 
 impl Verdict {
-    /// What `comparisons` come to.
+    /// Summarizes `comparisons`.
     pub fn of(comparisons: &[Comparison]) -> Self {
         let ratios: Vec<_> = comparisons.iter().filter_map(Comparison::ratio).collect();
         let mean = |values: Vec<f64>| {

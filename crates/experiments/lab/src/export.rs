@@ -1,5 +1,6 @@
-//! The table of an experiment as files: Parquet and JSON lines, the same bytes however the results came about.
-//! Not the store: these are made anew from it at any time.
+//! Exports the table of an experiment as Parquet and JSON lines. The bytes depend only on the results, and the files
+//! can be regenerated from the store at any time.
+//!
 //! Source: Apache Parquet format 2; JSON Lines 1.0.
 
 use crate::setting::Setting;
@@ -18,31 +19,31 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Why a table could not be written.
+/// A table that cannot be written.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot write {path}: {what}; the results themselves are safe in the store")]
+#[error("cannot write {path}: {what}; the results are still safe in the store")]
 pub struct ExportError {
-    /// The file.
+    /// Path of the file.
     pub path: PathBuf,
-    /// What was wrong.
+    /// What is wrong.
     pub what: String,
 }
 
-/// The files that were written.
+/// The files written.
 #[derive(Clone, Debug)]
 pub struct Exported {
     /// The table as Parquet.
     pub parquet: PathBuf,
     /// The table as JSON lines.
     pub lines: PathBuf,
-    /// What the runs cost this host, as JSON lines; different on every run, and no part of the result.
+    /// Host-dependent metrics as JSON lines. They differ on every run and are not part of the result.
     pub host: PathBuf,
 }
 
 /// Writes the table, sorted by key, to `folder`/`name`.parquet, .jsonl and .host.jsonl.
 ///
 /// # Errors
-/// If a file cannot be written; then the old one is as it was.
+/// If a file cannot be written. The old file is then unchanged.
 pub fn export(folder: &Path, name: &str, table: &Table, results: &Results) -> Result<Exported, ExportError> {
     let mut rows: Vec<_> = table.rows.iter().collect();
     rows.sort_by(|a, b| a.key.cmp(&b.key));
@@ -56,7 +57,7 @@ pub fn export(folder: &Path, name: &str, table: &Table, results: &Results) -> Re
     let costs: String = costs.map(|r| format!("{}\n", json!({ "key": r.key, "host": r.host }))).collect();
     let all =
         [(&files.parquet, parquet), (&files.lines, lines.into_bytes()), (&files.host, costs.into_bytes())];
-    // What is there already need not be written: a folder that cannot be written to serves its table, too.
+    // Do not rewrite identical files, so that a read-only directory works too.
     let is_news = |(path, bytes): &(&PathBuf, Vec<u8>)| !std::fs::read(path).is_ok_and(|old| old == *bytes);
     for (path, bytes) in all.into_iter().filter(is_news) {
         write_whole(path, &bytes).map_err(|error| failed(path, error.to_string()))?;
@@ -64,12 +65,12 @@ pub fn export(folder: &Path, name: &str, table: &Table, results: &Results) -> Re
     Ok(files)
 }
 
-/// Writes a file whole or not at all, so that an interruption leaves the old one.
+/// Writes a file atomically.
 ///
 /// # Errors
-/// What the system says.
+/// The error of the operating system.
 pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let name = path.file_name().ok_or_else(|| io::Error::other("it is no file name"))?;
+    let name = path.file_name().ok_or_else(|| io::Error::other("it is not a file name"))?;
     let part =
         path.with_file_name(part_of(&name.to_string_lossy(), &crate::store::host(), std::process::id()));
     let written = File::create(&part).and_then(|mut file| {
@@ -77,12 +78,13 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
         file.sync_all()
     });
     written.and_then(|()| std::fs::rename(&part, path)).inspect_err(|_| {
-        // The partial file may not exist; that is as good.
+        // Ignored: the temporary file may not exist.
         let _ = std::fs::remove_file(&part);
     })
 }
 
-/// What a file is called while `process` of `host` writes it: processes of two hosts that share the folder may have the same number.
+/// Name of the temporary file. It includes the host, because processes on hosts that share the directory may have the
+/// same ID.
 fn part_of(name: &str, host: &str, process: u32) -> String {
     format!(".{name}.{host}-{process}.part")
 }
@@ -94,7 +96,7 @@ enum Cells {
     Number(Vec<Option<f64>>),
 }
 
-/// The cells of the parameter at `index`: whole numbers or numbers if all are, else text.
+/// Values of the parameter at `index`: as integers or numbers if all are, otherwise as text.
 fn settings(rows: &[&Row], index: usize) -> Cells {
     let values: Vec<_> = rows.iter().map(|row| &row.settings[index]).collect();
     let whole = |s: &&Setting| if let Setting::Integer(n) = s { Some(*n) } else { None };
@@ -176,7 +178,7 @@ mod tests {
     #[test]
     fn processes_of_two_hosts_with_one_number_write_to_different_files() {
         assert_ne!(part_of("t.jsonl", "a", 7), part_of("t.jsonl", "b", 7));
-        // It is what a writer uses: a folder in its place is in the way.
+        // A directory with the name of the temporary file makes the write fail.
         let folder = tempfile::tempdir().unwrap();
         let part = part_of("t.jsonl", &crate::store::host(), std::process::id());
         std::fs::create_dir(folder.path().join(part)).unwrap();

@@ -1,11 +1,12 @@
-//! What results are stored under.
-//! Source: keys are SHA-256 (FIPS 180-4) over canonical JSON, cut to 128 bits.
+//! Keys of stored results.
+//!
+//! Source: SHA-256 (FIPS 180-4) over canonical JSON, truncated to 128 bits.
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::fmt;
 
-/// What a point's result is stored under: equal for equal machine, workload, parameters, inputs and version.
+/// Key of a point's result. Equal for equal machine, workload, parameters, inputs and version.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Key(pub(crate) String);
@@ -33,7 +34,7 @@ impl From<&str> for Key {
     }
 }
 
-/// The SHA-256 of `bytes` in hexadecimal digits.
+/// SHA-256 digest of `bytes` in hexadecimal.
 pub fn digest(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }

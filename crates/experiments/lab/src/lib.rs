@@ -1,8 +1,9 @@
-//! Experiments: read, swept, run, stored, compared with what was published, and reported.
-//! Not what is run: each workload is registered from outside.
-//! Source: the experiment file format is described key by key in the book (docs/src/reference/experiments.md), from [`experiment::keys`].
+//! Experiments: parses experiment files, enumerates and runs their points, stores results, compares them with published
+//! values, and renders reports. Workloads are registered by the caller.
+//!
+//! The book documents the file format (docs/src/reference/experiments.md); its tables are generated from [`experiment::keys`].
 
-// The `part!` and `choice!` macros of the machine files' reader name this path.
+// The macros `part!` and `choice!` refer to this path.
 use longma_topology::read;
 
 mod campaign;
@@ -28,7 +29,7 @@ pub use campaign::{Campaign, Fault, Observer, Options, Outcome, RunError, Shard,
 pub use compare::{Comparison, Verdict, compare};
 pub use experiment::*;
 pub use explain::{
-    Contribution, ExplainError, Explanation, Game, Gap, MOST_MEMBERS, Place, Selection, Switch,
+    Contribution, ExplainError, Explanation, Game, Gap, MAX_MECHANISMS, Place, Selection, Switch,
 };
 pub use export::{ExportError, Exported, export, write_whole};
 pub use failure::{Failure, FailureKind};

@@ -1,5 +1,4 @@
-//! A machine as an experiment changes it: other values under some keys of its file.
-//! Not which values: those are the experiment's.
+//! Modifies machines: applies an experiment's values to keys of a machine file.
 
 use crate::key::digest;
 use crate::setting::Setting;
@@ -7,7 +6,7 @@ use longma_topology::Machine;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// What is changed in a machine: keys among the fixed parameters, and above them those among what varies.
+/// Keys to modify: those among the fixed parameters, overridden by those among the varying ones.
 pub(crate) fn machine_edits<'a>(
     fixed: &[(&'a String, &'a Setting)],
     varied: &'a [(String, Setting)],
@@ -16,21 +15,21 @@ pub(crate) fn machine_edits<'a>(
     all.filter_map(|(name, value)| Some((name.strip_prefix("machine.")?.into(), value.clone()))).collect()
 }
 
-/// Whether `name` is the machine or a key of it.
+/// Returns whether `name` is the machine or a key of it.
 pub(crate) fn is_of_machine(name: &str) -> bool {
     name == "machine" || name.starts_with("machine.")
 }
 
-/// What `Machine::open` calls the machine that an experiment in `folder` names.
+/// The argument of `Machine::open` for a machine named in an experiment in `folder`.
 pub(crate) fn machine_file(name: &str, folder: &Path) -> String {
     let is_path = name.contains(['/', '.']);
     if is_path { folder.join(name).display().to_string() } else { name.into() }
 }
 
-/// The machine with other values under some of its keys, each a path such as `caches.l3.size` or `hosts.0.count`.
+/// Returns the machine with other values for some keys, each a path such as `caches.l3.size` or `hosts.0.count`.
 ///
 /// # Errors
-/// If there is no such key, or the machine no longer fits together.
+/// If a key does not exist or the machine becomes inconsistent.
 pub(crate) fn edit_machine(machine: &Machine, edits: &BTreeMap<String, Setting>) -> Result<Machine, String> {
     if edits.is_empty() {
         return Ok(machine.clone());
@@ -47,7 +46,7 @@ pub(crate) fn edit_machine(machine: &Machine, edits: &BTreeMap<String, Setting>)
     let mut checked = check(&root)?;
     let changed = checked.machine.as_ref().map(Machine::to_toml).filter(|text| *text != machine.to_toml());
     if let Some(changed) = changed {
-        // What is measured on it must not be taken for the machine's own.
+        // Rename it, so that its results are not taken for those of the original machine.
         let own = format!("{}-{}", machine.name, &digest(changed.as_bytes())[..8]);
         set(&mut root, "name", own.into())?;
         checked = check(&root)?;
@@ -60,7 +59,7 @@ pub(crate) fn edit_machine(machine: &Machine, edits: &BTreeMap<String, Setting>)
     })
 }
 
-/// Puts `value` under the key at `path`; the part that has the key must be there.
+/// Sets the key at `path`. Its parent must exist.
 fn set(root: &mut toml::Value, path: &str, value: toml::Value) -> Result<(), String> {
     let words: Vec<_> = path.split('.').collect();
     let mut place = root;
@@ -77,6 +76,6 @@ fn set(root: &mut toml::Value, path: &str, value: toml::Value) -> Result<(), Str
             table.insert(words[words.len() - 1].into(), value);
             Ok(())
         }
-        _ => Err(format!("`{path}` is no key of the machine")),
+        _ => Err(format!("`{path}` is not a key of the machine")),
     }
 }

@@ -1,8 +1,9 @@
-//! Numbers as people read them: about four significant digits, whole numbers whole.
-//! Not for files that programs read: those have every digit.
-//! Source: digits grouped by thin gaps as in SI brochure, section 5.4.4.
+//! Formats numbers for people: about four significant digits, integers without a fraction. Machine-readable files
+//! contain all digits.
+//!
+//! Source: digits are grouped with thin spaces as in the SI brochure, section 5.4.4.
 
-/// A number with about four significant digits, and whole numbers whole.
+/// Formats a number with about four significant digits, or as an integer if it is one.
 pub fn number(value: f64) -> String {
     let magnitude = value.abs();
     if value.fract() == 0.0 && magnitude < 1e15 {
@@ -18,12 +19,12 @@ pub fn number(value: f64) -> String {
     }
 }
 
-/// Digits in groups of three.
+/// Groups digits by three.
 fn grouped(digits: &str) -> String {
     let (sign, digits) = digits.strip_prefix('-').map_or(("", digits), |rest| ("-", rest));
     let mut out = String::from(sign);
     for (index, digit) in digits.chars().enumerate() {
-        // Four digits read well without a gap.
+        // Four digits need no group.
         if digits.len() > 4 && index > 0 && (digits.len() - index).is_multiple_of(3) {
             out.push(' ');
         }

@@ -1,5 +1,4 @@
-//! A point of an experiment: a machine and a value for every parameter.
-//! Not which points there are: `points` counts them out. Not its result: that is in the store, under the key.
+//! A point of an experiment: a machine and a value for every parameter. `points` enumerates the points.
 
 use crate::failure::Failure;
 use crate::key::Key;
@@ -12,34 +11,34 @@ use std::time::Duration;
 /// One run of an experiment: a machine and a value for every parameter.
 #[derive(Clone, Debug)]
 pub struct Point {
-    /// What its result is stored under.
+    /// Key of its result.
     pub key: Key,
-    /// The workload it runs.
+    /// Name of its workload.
     pub workload: String,
-    /// The machine it runs on, if the experiment names any.
+    /// The machine, if the experiment names any.
     pub machine: Option<Modelled>,
-    /// Why it cannot be run as it is given: its machine does not fit together.
+    /// Why it cannot be run: its machine is inconsistent.
     pub refused: Option<Failure>,
-    /// Every parameter of the workload, defaults included.
+    /// All parameters of the workload, including defaults.
     pub parameters: BTreeMap<String, Setting>,
-    /// Those of them that only say where something is.
+    /// Names of the parameters that only locate an input.
     pub places: &'static [&'static str],
-    /// What tells it from the experiment's other points, in the order of the file: swept parameters, and the machine as `machine`.
+    /// The varying parameters in the order of the file, including the machine as `machine`.
     pub varied: Vec<(String, Setting)>,
-    /// The folder at which relative paths among the parameters begin.
+    /// Directory at which relative paths among the parameters start.
     pub folder: PathBuf,
-    /// How long it may take.
+    /// Time limit.
     pub time_limit: Option<Duration>,
 }
 
-/// A machine as a point sees it.
+/// The machine of a point.
 #[derive(Clone, Debug)]
 pub struct Modelled {
-    /// What the experiment calls it.
+    /// Its name in the experiment.
     pub name: String,
-    /// The machine file with every default written out and the point's changes made, under a name of its own if there are any.
+    /// The machine file with all defaults and the point's changes. A changed machine has a different name.
     pub text: Arc<str>,
-    /// Why the changes cannot be made; the text is then what was to be changed, and the changes.
+    /// Why the changes are invalid. The text then contains the original and the changes.
     pub refused: Option<String>,
 }
 
@@ -49,24 +48,25 @@ impl Point {
         self.parameters.get(name)
     }
 
-    /// The text of the parameter called `name`; empty if it is none.
+    /// Text of the parameter called `name`; empty if it has none.
     pub fn text(&self, name: &str) -> &str {
         self.parameter(name).and_then(Setting::text).unwrap_or_default()
     }
 
-    /// The path that the parameter called `name` means.
+    /// Path in the parameter called `name`.
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.join(self.text(name))
     }
 
-    /// The parameters that are part of the result: all but those that only say where something is, which may differ between two runs of
-    /// the same point.
-    pub fn told(&self) -> BTreeMap<String, Setting> {
-        let told = self.parameters.iter().filter(|(name, _)| !self.places.contains(&name.as_str()));
-        told.map(|(name, value)| (name.clone(), value.clone())).collect()
+    /// The parameters that are part of the result: all except those that only locate an input, which may differ between
+    /// runs of the same point.
+    pub fn result_parameters(&self) -> BTreeMap<String, Setting> {
+        let result_parameters =
+            self.parameters.iter().filter(|(name, _)| !self.places.contains(&name.as_str()));
+        result_parameters.map(|(name, value)| (name.clone(), value.clone())).collect()
     }
 
-    /// What tells the point from others, in words.
+    /// Label of the point: its varying parameters with their values.
     pub fn label(&self) -> String {
         let words: Vec<_> = self.varied.iter().map(|(name, value)| format!("{name} {value}")).collect();
         words.join(", ")

@@ -1,5 +1,4 @@
-//! The points of an experiment counted out: every combination of its machines and swept values, each with its key.
-//! Not what a point is (`point`), nor the results.
+//! Enumerates the points of an experiment: every combination of machines and swept values, each with its key.
 
 use crate::experiment::{Axis, Experiment, combinations, in_order};
 use crate::failure::Failure;
@@ -12,27 +11,28 @@ use longma_topology::{Machine, OpenError};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Why the points of an experiment cannot be counted out.
+/// Why the points of an experiment cannot be enumerated.
 #[derive(Debug, thiserror::Error)]
 pub enum PointError {
     /// The workload is not registered.
     #[error("there is no workload `{0}`")]
     Workload(String),
-    /// A machine cannot be used.
+    /// A machine is invalid.
     #[error("machine {name}: {message}")]
     Machine {
-        /// What the experiment calls it.
+        /// Its name in the experiment.
         name: String,
         /// What is wrong with it.
         message: String,
     },
-    /// Something that a point needs is not there.
+    /// An input of a point is missing.
     #[error("{0}")]
     Input(Failure),
 }
 
 impl Experiment {
-    /// Every point, in the order of the file: machines outermost, the last parameter innermost. `version` is that of the models.
+    /// All points in the order of the file: machines in the outer loop, the last parameter in the innermost. `version`
+    /// is the version of the models.
     ///
     /// # Errors
     /// If the workload, a machine or an input of a point is missing.
@@ -87,20 +87,20 @@ impl Experiment {
             "workload": point.workload,
             "revision": workload.revision(),
             "machine": point.machine.as_ref().map(|m| digest(m.text.as_bytes())),
-            "parameters": point.told(),
+            "parameters": point.result_parameters(),
             "inputs": inputs,
             "version": version,
         }));
         Ok(point)
     }
 
-    /// The parameters that do not vary, defaults included.
+    /// Fixed parameters, including defaults.
     fn fixed(&self, quick: bool, workload: &dyn Workload) -> BTreeMap<String, Setting> {
         let defaults = workload.parameters().iter();
         let mut fixed: BTreeMap<_, _> =
             defaults.filter_map(|p| Some((p.name.to_string(), p.default.clone()?))).collect();
         let of_quick = self.parts().quick.as_ref().filter(|_| quick).map(|form| &form.parameters);
-        // Whole tables come before their single entries, in the order of names.
+        // In the order of names, a whole table precedes its single entries.
         let given = self.parts().parameters.iter().chain(of_quick.into_iter().flatten());
         given
             .filter(|(name, _)| !is_of_machine(name))
@@ -108,7 +108,7 @@ impl Experiment {
         fixed
     }
 
-    /// The point at which `varied` holds, whether or not it is one of the experiment's. `machine` among them is the machine.
+    /// The point with the values `varied`, even if it is not one of the experiment's. `machine` selects the machine.
     pub(crate) fn point_at(
         &self,
         quick: bool,
@@ -125,7 +125,8 @@ impl Experiment {
         self.point(workload, version, &self.fixed(quick, workload), modelled, varied)
     }
 
-    /// Every combination of what varies, the machine included, along axes of which no parameter is to be left out.
+    /// All combinations of the varying parameters, including the machine, except along axes with a parameter to leave
+    /// out.
     pub(crate) fn combinations_except(
         &self,
         quick: bool,
@@ -146,7 +147,7 @@ impl Experiment {
         machines.iter().flat_map(|name| all.iter().map(|settings| on(name, settings))).collect()
     }
 
-    /// The values that a swept parameter, or the machine, takes.
+    /// The values of a swept parameter, or the machines.
     pub(crate) fn values_of(&self, quick: bool, name: &str) -> Vec<Setting> {
         if name == "machine" {
             return self.machines(quick).into_iter().flatten().map(Setting::from).collect();
@@ -155,7 +156,7 @@ impl Experiment {
         axes.filter(|(known, _)| *known == name).flat_map(|(_, axis)| axis.values.clone()).collect()
     }
 
-    /// Machines by the names of the experiment; one `None` if it has none.
+    /// Names of the machines; a single `None` if there are none.
     fn machines(&self, quick: bool) -> Vec<Option<&str>> {
         let of_quick = self.parts().quick.as_ref().filter(|form| quick && !form.machines.is_empty());
         let machines = of_quick.map_or(&self.parts().machines, |form| &form.machines);
@@ -174,10 +175,10 @@ impl Experiment {
         swept.chain(zipped).filter(|columns| !columns.is_empty()).collect()
     }
 
-    /// The machine called `name` with all that the experiment and the point change in it. `known` keeps those made before.
+    /// The machine called `name` with the changes by the experiment and the point. `known` caches earlier ones.
     ///
     /// # Errors
-    /// There is no such machine. Changes that do not fit together are the point's failure alone.
+    /// If there is no such machine. Inconsistent changes only make the point fail.
     fn modelled(
         &self,
         name: &str,
@@ -203,14 +204,14 @@ impl Experiment {
         Ok(modelled)
     }
 
-    /// The fixed parameters as the file gives them, those of the quick form last.
+    /// Fixed parameters as in the file, those of the quick form last.
     fn file_parts(&self, quick: bool) -> Vec<(&String, &Setting)> {
         let of_quick = self.parts().quick.iter().filter(|_| quick).flat_map(|form| &form.parameters);
         self.parts().parameters.iter().chain(of_quick).collect()
     }
 }
 
-/// Gives the parameter called `name` a value; `TABLE.NAME` is an entry of a parameter that holds texts by name.
+/// Sets the parameter called `name`. `TABLE.NAME` sets an entry of a table.
 fn assign(parameters: &mut BTreeMap<String, Setting>, name: &str, value: &Setting) {
     if let Some((table, entry)) = name.split_once('.')
         && let Some(Setting::Named(texts)) = parameters.get_mut(table)

@@ -1,5 +1,5 @@
-//! An experiment rehearsed: every set-up of its points is made and nothing is run, so that what would fail or do nothing later is told now.
-//! Not the check of the file's own words: that is `experiment::check`.
+//! Rehearses an experiment: sets up every kind of point without running it, to find failures and ineffective parameters
+//! early. `experiment::check` checks the file itself.
 
 use crate::experiment::{CheckedExperiment, Experiment, in_order};
 use crate::explain::{Explanation, Selection};
@@ -12,29 +12,29 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::Path;
 
-/// Of so many set-ups each is tried; a sweep whose points all need one of their own is tried in part.
-const MOST_SETUPS: usize = 256;
+/// Maximum number of setups to try. A sweep with more distinct setups is tried in part.
+const MAX_SETUPS: usize = 256;
 
-/// What all rehearsals came to.
+/// Results of all rehearsals.
 #[derive(Clone, Debug, Default)]
 pub struct Rehearsed {
-    /// What the points measure, by name.
+    /// Metrics of the points by name.
     pub measures: BTreeMap<String, Measure>,
-    /// What is wrong, each with a point that has it.
+    /// Failures, each with an affected point.
     pub wrong: Vec<(String, Failure)>,
-    /// Parameters that do nothing at any point, with the reason.
+    /// Parameters without effect at any point, with the reason.
     pub idle: BTreeMap<String, String>,
-    /// Whether the workload says what it measures.
+    /// Whether the workload reports what it measures.
     pub knows_measures: bool,
-    /// How many points have a machine that does not fit together, and the first of them with the reason.
+    /// Number of points with an inconsistent machine, and the first of them with the reason.
     pub refused: Option<(usize, String, String)>,
-    /// Set-ups that were not tried, because there are too many.
+    /// Number of setups not tried because there are too many.
     pub untried: usize,
 }
 
 impl Experiment {
-    /// Checks as [`Experiment::check`] does, and then sets up every point without running it: its machine, its devices, its program, and
-    /// whether its metrics are measured. `version` is that of the models.
+    /// Checks like [`Experiment::check`] and then sets up every point without running it: its machine, devices and
+    /// program, and whether its metrics are measured. `version` is the version of the models.
     pub fn check_thoroughly(
         path: &Path,
         folder: &Path,
@@ -47,10 +47,10 @@ impl Experiment {
         })
     }
 
-    /// Rehearses the points of the whole or the quick form. `version` is that of the models.
+    /// Rehearses the points of the full or the quick form. `version` is the version of the models.
     ///
     /// # Errors
-    /// If something that a point needs is missing.
+    /// If a point's input is missing.
     pub fn rehearse(&self, quick: bool, registry: &Registry, version: &str) -> Result<Rehearsed, PointError> {
         let name = &*self.parts().workload;
         let workload = registry.get(name).ok_or_else(|| PointError::Workload(name.into()))?;
@@ -67,9 +67,9 @@ fn all(workload: &dyn Workload, points: &[Point]) -> Rehearsed {
         setups.entry(workload.setup(point)).or_insert(point);
     }
     let mut rehearsed =
-        Rehearsed { untried: setups.len().saturating_sub(MOST_SETUPS), refused, ..Rehearsed::default() };
+        Rehearsed { untried: setups.len().saturating_sub(MAX_SETUPS), refused, ..Rehearsed::default() };
     let (mut busy, mut said) = (BTreeSet::new(), BTreeSet::new());
-    for point in setups.into_values().take(MOST_SETUPS) {
+    for point in setups.into_values().take(MAX_SETUPS) {
         match workload.rehearse(point) {
             Ok(Rehearsal { measures, idle, used }) => {
                 rehearsed.knows_measures |= measures.is_some();
@@ -88,7 +88,7 @@ fn all(workload: &dyn Workload, points: &[Point]) -> Rehearsed {
     rehearsed
 }
 
-/// Notes all that the rehearsals of both forms, and of the mechanisms, find.
+/// Reports the findings of all rehearsals: of both forms and of the mechanisms.
 fn check(experiment: &Experiment, registry: &Registry, version: &str, problems: &mut Problems) {
     let quick = experiment.parts().quick.is_some();
     let mut said = BTreeSet::new();
@@ -141,7 +141,7 @@ fn report(
     for (label, failure) in &rehearsed.wrong {
         if said.insert(failure.message.clone()) {
             let point = if label.is_empty() { "the point" } else { label };
-            let help = format!("{form}{point}: found without running it");
+            let help = format!("{form}{point}: found without running the experiment");
             let at = place(experiment, "parameters");
             match failure.kind {
                 FailureKind::Host => problems.warn(at, failure.message.clone(), "not tried", help),
@@ -156,21 +156,21 @@ fn report(
         }
     }
     if let Some((points, label, why)) = &rehearsed.refused {
-        let message = format!("{form}{points} of the points cannot be run: {why}");
+        let message = format!("{form}{points} of the points cannot run: {why}");
         if said.insert(message.clone()) {
-            let help = format!("the first is {label}; it counts as failed, and the others are run");
+            let help = format!("the first is {label}; they count as failed, and the others run");
             problems.warn(place(experiment, "machine"), message, "with these", help);
         }
     }
     let untried = rehearsed.untried;
     if untried > 0 {
-        let message = format!("{form}{untried} set-ups were not tried");
-        let help = format!("only the first {MOST_SETUPS} different ones are");
+        let message = format!("{form}{untried} configurations were not tried");
+        let help = format!("only the first {MAX_SETUPS} different ones are tried");
         problems.warn(place(experiment, "sweep"), message, "here", help);
     }
 }
 
-/// Metrics that no point of any form measures. Without a point that could be set up nothing is known of them.
+/// Reports metrics that no point of any form measures. If no point could be set up, nothing is known about them.
 fn check_metrics(experiment: &Experiment, forms: &[(&str, Rehearsed)], problems: &mut Problems) {
     let known: BTreeSet<_> =
         forms.iter().flat_map(|(_, form)| form.measures.keys().map(String::as_str)).collect();
@@ -191,7 +191,7 @@ fn check_metrics(experiment: &Experiment, forms: &[(&str, Rehearsed)], problems:
     }
 }
 
-/// Where the file gives the parameter called `name`, or the table that it is an entry of.
+/// Position in the file of the parameter called `name`, or of its table.
 fn place(experiment: &Experiment, name: &str) -> Range<usize> {
     let parts = experiment.parts();
     let quick = parts.quick.iter();

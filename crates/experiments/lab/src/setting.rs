@@ -1,5 +1,4 @@
-//! A parameter's value: a flag, a number, a text, a list of texts or texts by name.
-//! Not a parameter's description: that is the workload's, see [`crate::Parameter`].
+//! The value of a parameter: a flag, a number, a text, a list of texts, or a table of texts.
 
 use crate::read::{Node, Problems, Value};
 use longma_topology::units::{BitRate, Frequency, Size, Time};
@@ -12,22 +11,22 @@ use toml::de::DeValue;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Setting {
-    /// Yes or no.
+    /// true or false.
     Flag(bool),
-    /// A whole number.
+    /// An integer.
     Integer(i64),
-    /// Any finite number.
+    /// A finite number.
     Number(f64),
-    /// A word, a path, or a quantity with its unit such as "64 KiB".
+    /// A word, a path, or a quantity with its unit, such as "64 KiB".
     Text(String),
-    /// Texts in an order, such as the arguments of a program.
+    /// A list of texts, such as the arguments of a program.
     Texts(Vec<String>),
     /// Texts by name.
     Named(BTreeMap<String, String>),
 }
 
 impl Setting {
-    /// The value as a number: numbers as they are, quantities in bytes, picoseconds, hertz or bits a second.
+    /// The value as a number. Quantities are in bytes, picoseconds, hertz or bits per second.
     pub fn number(&self) -> Option<f64> {
         match self {
             Setting::Integer(n) => Some(*n as f64),
@@ -46,9 +45,9 @@ impl Setting {
     }
 }
 
-/// A quantity of any kind in its base unit.
+/// Parses any quantity in its base unit.
 fn quantity(text: &str) -> Option<f64> {
-    // Arguments of programs are texts that often are numbers.
+    // Program arguments are texts but often numbers.
     if let Some(x) = text.parse::<f64>().ok().filter(|x| x.is_finite()) {
         return Some(x);
     }
@@ -87,7 +86,7 @@ impl From<i64> for Setting {
     }
 }
 
-/// The finite number that `node` holds.
+/// The finite number in `node`.
 pub(crate) fn finite(node: &Node<'_>, problems: &mut Problems) -> Option<f64> {
     let number = match node.get_ref() {
         DeValue::Integer(n) => i128::from_str_radix(n.as_str(), n.radix()).ok().map(|n| n as f64),

@@ -1,5 +1,4 @@
-//! The table of an experiment: a row for each point that was run, a column for each thing that varies or is measured.
-//! Not all that the store knows of a point: only what the experiment asks for.
+//! The result table of an experiment: a row per point with a record, and a column per varying parameter and per metric.
 
 use crate::campaign::{Campaign, State};
 use crate::experiment::{Better, Metric};
@@ -12,54 +11,55 @@ use serde_json::{Map, Value, json};
 /// A metric as a column.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Column {
-    /// Its name in the experiment.
+    /// Name in the experiment.
     pub name: String,
-    /// What people call it.
+    /// Title.
     pub title: String,
-    /// Its unit.
+    /// Unit.
     pub unit: String,
     /// Which direction is better.
     pub better: Option<Better>,
-    /// Whether this host's speed decides it, so that it is different on every run.
+    /// Whether it depends on the host's speed and therefore differs on every run.
     pub of_host: bool,
 }
 
-/// A point that was run.
+/// A point with a record.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    /// The point's key.
+    /// Key of the point.
     pub key: Key,
-    /// The machine's name.
+    /// Name of the machine.
     pub machine: Option<String>,
-    /// What varies, in the order of [`Table::parameters`].
+    /// Values of the varying parameters, in the order of [`Table::parameters`].
     pub settings: Vec<Setting>,
-    /// What was measured, in the order of [`Table::metrics`]; `None` where the point failed or the workload does not measure it.
+    /// Values of the metrics, in the order of [`Table::metrics`]; `None` if the point failed or the workload does not
+    /// measure it.
     pub values: Vec<Option<f64>>,
     /// Why there are no values.
     pub failure: Option<String>,
 }
 
-/// The table of an experiment.
+/// The result table of an experiment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Table {
-    /// The names of what varies.
+    /// Names of the varying parameters.
     pub parameters: Vec<String>,
-    /// What was measured.
+    /// The metrics.
     pub metrics: Vec<Column>,
-    /// The points that were run, in the order of the experiment.
+    /// Points with a record, in the order of the experiment.
     pub rows: Vec<Row>,
-    /// How many points were not run.
+    /// Number of points without a record.
     pub missing: usize,
-    /// The workload's metrics that no run gave, each with a message that says what there is instead.
+    /// Metrics that no run measured, each with a message about the available ones.
     pub unknown: Vec<(String, String)>,
-    /// Which of the experiment's published entries are of points that the quick form leaves out.
+    /// Indices of the published entries whose points the quick form leaves out.
     pub left_out: Vec<usize>,
-    /// What parameters and their values are called.
+    /// Display names.
     pub names: Names,
 }
 
 impl Table {
-    /// The table of `campaign`, filled from `results`.
+    /// Builds the table of `campaign` from `results`.
     pub fn of(campaign: &Campaign<'_>, results: &Results) -> Self {
         let metrics = campaign.experiment.metrics();
         let parameters =
@@ -84,24 +84,24 @@ impl Table {
         Self { parameters, metrics, rows, missing, unknown, left_out, names }
     }
 
-    /// The value that `row` has of what varies, or its machine.
+    /// The value of a varying parameter, or the machine, in `row`.
     pub fn setting(&self, row: &Row, name: &str) -> Option<Setting> {
         let index = self.parameters.iter().position(|p| p == name);
         let machine = || row.machine.as_deref().filter(|_| name == "machine").map(Setting::from);
         index.map(|index| row.settings[index].clone()).or_else(machine)
     }
 
-    /// The place of the metric called `name`.
+    /// Index of the metric called `name`.
     pub fn metric(&self, name: &str) -> Option<usize> {
         self.metrics.iter().position(|metric| metric.name == name)
     }
 
-    /// Every row as an object: key, machine, what varies, what was measured, why it failed.
+    /// All rows as JSON objects: key, machine, varying parameters, metrics, failure.
     pub fn objects(&self) -> Vec<Value> {
         self.rows.iter().map(|row| object(self, row)).collect()
     }
 
-    /// What tells a row from others, in words.
+    /// Label of a row.
     pub fn label(&self, row: &Row) -> String {
         self.names.label(self.parameters.iter().zip(&row.settings))
     }
@@ -117,12 +117,12 @@ fn left_out(campaign: &Campaign<'_>) -> Vec<usize> {
 }
 
 impl Metric {
-    /// Which of the workload's metrics it is, if it is called `name`.
+    /// The workload's metric for this metric, which is called `name`.
     pub fn source<'a>(&'a self, name: &'a str) -> &'a str {
         self.of.as_deref().unwrap_or(name)
     }
 
-    /// The value in a record of this metric, called `name`.
+    /// The value of this metric, called `name`, in a record.
     pub fn value(&self, name: &str, record: &Record) -> Option<f64> {
         let found = |source: &str| match source.strip_prefix("host.") {
             Some(of_host) => record.host.get(of_host),
@@ -147,7 +147,7 @@ impl Metric {
     }
 }
 
-/// Metrics that no successful record has.
+/// Metrics that no successful record contains.
 fn unknown<'a>(
     metrics: &[(&str, &Metric)],
     records: impl Iterator<Item = &'a Record>,
@@ -169,7 +169,7 @@ fn unknown<'a>(
         .collect()
 }
 
-/// A row as an object: key, machine, what varies, what was measured, why it failed.
+/// A row as a JSON object: key, machine, varying parameters, metrics, failure.
 pub(crate) fn object(table: &Table, row: &Row) -> Value {
     let mut object = Map::new();
     object.insert("key".into(), json!(row.key));

@@ -1,5 +1,4 @@
-//! What a point of an experiment runs: a workload takes a point and gives metrics.
-//! Not where the points come from (`experiment`), nor who runs them in which order (`campaign`).
+//! The interface of workloads: a workload runs a point of an experiment and returns metrics.
 
 use crate::failure::Failure;
 use crate::point::Point;
@@ -10,38 +9,39 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Something that can be run at a point and measured: a guest program, a device, a piece of software.
+/// Something that can be run at a point and measured: a guest program, a device model, a piece of software.
 ///
-/// `run` is called from several threads at once. What it returns in [`Metrics::results`] depends on the point alone.
+/// `run` is called from several threads at once. [`Metrics::results`] must depend only on the point.
 pub trait Workload: Send + Sync {
-    /// What an experiment file calls it.
+    /// Name in an experiment file.
     fn name(&self) -> &str;
 
-    /// One line that says what it is.
+    /// Description in one line.
     fn description(&self) -> &str;
 
-    /// The parameters it takes.
+    /// Its parameters.
     fn parameters(&self) -> &[Parameter];
 
-    /// Parameters that only say where something is, which [`Workload::inputs`] says what it is of: no part of a result or of its key.
+    /// Names of parameters that only locate an input, whose contents [`Workload::inputs`] reports. They are not part of
+    /// a result or its key.
     fn places(&self) -> &'static [&'static str] {
         &[]
     }
 
-    /// Raised whenever the same point gives other results than before, so that stored ones are not taken for them.
+    /// Increased whenever the same point gives different results than before, so that stored results are not reused.
     fn revision(&self) -> u32 {
         1
     }
 
-    /// What a point depends on besides its machine and parameters, by name: the digest of the program it runs, for instance.
+    /// Further inputs of a point by name, for example the digest of the program it runs.
     ///
     /// # Errors
-    /// If something that the point needs is not there.
+    /// If an input of the point is missing.
     fn inputs(&self, _point: &Point) -> Result<BTreeMap<String, String>, Failure> {
         Ok(BTreeMap::new())
     }
 
-    /// What tells points apart that [`Workload::rehearse`] may answer differently; it is asked once for each.
+    /// Identifies the setup of a point. [`Workload::rehearse`] is called once per setup.
     fn setup(&self, point: &Point) -> String {
         point.key.to_string()
     }
@@ -49,43 +49,44 @@ pub trait Workload: Send + Sync {
     /// Sets up a point without running it.
     ///
     /// # Errors
-    /// Why it could not be run.
+    /// Why it cannot be run.
     fn rehearse(&self, _point: &Point) -> Result<Rehearsal, Failure> {
         Ok(Rehearsal::default())
     }
 
-    /// Runs one point and measures it.
+    /// Runs a point and measures it.
     ///
     /// # Errors
-    /// Why there are no metrics. Ends soon with [`FailureKind::Stopped`](crate::FailureKind::Stopped) once `stop` asks for it.
+    /// Why there are no metrics. Returns [`FailureKind::Stopped`](crate::FailureKind::Stopped) soon after `stop` is
+    /// set.
     fn run(&self, point: &Point, stop: &Stop) -> Result<Metrics, Failure>;
 }
 
-/// A parameter as a workload describes it.
+/// Description of a workload's parameter.
 #[derive(Clone, Debug)]
 pub struct Parameter {
-    /// Its name in an experiment file.
+    /// Name in an experiment file.
     pub name: &'static str,
-    /// What it may hold.
+    /// Type of its values.
     pub kind: Kind,
-    /// The value where none is given; `None` if one must be given.
+    /// Default value; `None` if a value is required.
     pub default: Option<Setting>,
-    /// What it means, with its unit if the kind does not tell.
+    /// Meaning, with the unit if the type does not determine it.
     pub description: &'static str,
 }
 
-/// What a parameter may hold.
+/// Type of a parameter's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// true or false.
     Flag,
-    /// A whole number.
+    /// An integer.
     Integer,
     /// A number.
     Number,
     /// A text.
     Text,
-    /// One of these words.
+    /// One of the listed words.
     Word(&'static [&'static str]),
     /// A size such as "64 KiB".
     Size,
@@ -93,15 +94,15 @@ pub enum Kind {
     Time,
     /// A list of texts.
     Texts,
-    /// A table of texts.
+    /// A table of named texts.
     Named,
 }
 
 impl Kind {
-    /// Whether `value` is of this kind; the error says what was expected.
+    /// Checks that `value` is of this type.
     ///
     /// # Errors
-    /// What is wrong with the value, and how to mend it.
+    /// What is wrong with the value, and how to correct it.
     pub fn check(self, value: &Setting) -> Result<(), (String, String)> {
         let fits = match (self, value) {
             (Kind::Flag, Setting::Flag(_))
@@ -143,41 +144,41 @@ impl fmt::Display for Kind {
     }
 }
 
-/// What is known of a point without running it.
+/// What is known about a point without running it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rehearsal {
     /// What it measures; `None` if the workload cannot tell.
     pub measures: Option<Vec<Measure>>,
-    /// Parameters, or entries of them as `TABLE.NAME`, that are given and do nothing, each with the reason.
+    /// Parameters without effect (or entries of them, as `TABLE.NAME`), each with the reason.
     pub idle: Vec<(String, String)>,
-    /// Those that do something.
+    /// Parameters with an effect.
     pub used: Vec<String>,
 }
 
-/// Something that a workload measures.
+/// A metric of a workload.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Measure {
-    /// Its name, with `host.` before it if the host's speed decides it.
+    /// Name. Starts with `host.` if it depends on the host's speed.
     pub name: String,
-    /// Its unit; empty if only the experiment knows.
+    /// Unit; empty if only the experiment knows it.
     pub unit: String,
-    /// What it says.
+    /// Description.
     pub description: String,
 }
 
 impl Measure {
-    /// A measure of these words.
+    /// Creates a measure.
     pub fn new(name: impl Into<String>, unit: impl Into<String>, description: impl Into<String>) -> Self {
         Self { name: name.into(), unit: unit.into(), description: description.into() }
     }
 }
 
-/// What a run gave.
+/// Results of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Metrics {
-    /// What the point alone decides: the same on every run and every host.
+    /// Metrics that depend only on the point: the same on every run and every host.
     pub results: BTreeMap<String, f64>,
-    /// What this host's speed decides, such as seconds by the wall. Kept beside the results; no part of them.
+    /// Metrics that depend on the host's speed, such as wall-clock seconds. They are not part of the result.
     pub host: BTreeMap<String, f64>,
 }
 
@@ -188,30 +189,30 @@ impl Metrics {
     }
 }
 
-/// A request to stop, seen by everything that runs.
+/// A shared request to stop.
 #[derive(Debug, Default)]
 pub struct Stop(AtomicBool);
 
 impl Stop {
-    /// Asks all to stop.
+    /// Requests everything to stop.
     pub fn request(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Whether somebody asked.
+    /// Returns whether a stop was requested.
     pub fn is_requested(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// The workloads an experiment may name.
+/// The workloads that experiments can use.
 #[derive(Default)]
 pub struct Registry {
     workloads: BTreeMap<String, Box<dyn Workload>>,
 }
 
 impl Registry {
-    /// Adds a workload; one of the same name is replaced.
+    /// Adds a workload, replacing one with the same name.
     pub fn add(&mut self, workload: impl Workload + 'static) {
         self.workloads.insert(workload.name().into(), Box::new(workload));
     }
@@ -221,7 +222,7 @@ impl Registry {
         self.workloads.get(name).map(AsRef::as_ref)
     }
 
-    /// Every workload in the order of the names.
+    /// All workloads in the order of their names.
     pub fn iter(&self) -> impl Iterator<Item = &dyn Workload> {
         self.workloads.values().map(AsRef::as_ref)
     }

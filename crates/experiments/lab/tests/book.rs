@@ -1,4 +1,4 @@
-//! The book's chapters say of each key what the code says, and of each parameter what the machine files say.
+//! Checks that the tables in the book match the code and the machine files.
 
 mod synthetic;
 
@@ -27,7 +27,7 @@ fn tables() -> String {
     text
 }
 
-/// Set `LONGMA_UPDATE_BOOK` to write the tables into the chapter.
+/// Set `LONGMA_UPDATE_BOOK=1` to write the tables into the chapter.
 #[test]
 fn the_chapter_lists_every_key_as_the_code_defines_it() {
     let chapter = std::fs::read_to_string(CHAPTER).unwrap();
@@ -44,7 +44,8 @@ const PROCESSOR: &str =
     concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/src/results/data-path-parameters.md");
 const PARAMETERS_START: &str = "<!-- parameters: generated -->\n";
 const PARAMETERS_END: &str = "<!-- /parameters -->\n";
-/// The machines of the chapter, each from the repository's root; of all but the first, what is not in those before.
+/// The machines of the chapter, relative to the repository's root. All but the first list only what differs from the
+/// previous ones.
 const MACHINES: [&str; 5] = [
     "crates/machine/topology/machines/godson3.toml",
     "crates/machine/topology/machines/godson3-conventional.toml",
@@ -69,7 +70,7 @@ fn cited(part: &toml::Table, fallback: &str) -> String {
     }
 }
 
-/// Every parameter below `part` as (path, value, sources), in the order of names.
+/// All parameters below `part` as (path, value, sources), sorted by name.
 fn parameters(part: &toml::Table, path: &str, fallback: &str, rows: &mut Vec<(String, String, String)>) {
     const WORDS: [&str; 6] = ["title", "description", "source", "source_of", "name", "kernel"];
     let source = cited(part, fallback);
@@ -125,7 +126,7 @@ fn parameter_tables() -> String {
     text
 }
 
-/// Set `LONGMA_UPDATE_BOOK` to write the tables into the chapter.
+/// Set `LONGMA_UPDATE_BOOK=1` to write the tables into the chapter.
 #[test]
 fn the_processors_chapter_lists_every_parameter_with_its_source() {
     let chapter = std::fs::read_to_string(PROCESSOR).unwrap();

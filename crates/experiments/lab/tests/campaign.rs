@@ -1,4 +1,5 @@
-//! Campaigns that are killed, run twice at once, or find a full disk, a read-only folder or a corrupted file.
+//! Tests of campaigns that are killed, run concurrently, or meet a full disk, a read-only directory or a corrupted
+//! file.
 
 mod synthetic;
 
@@ -28,7 +29,7 @@ unit = "MB/s"
 unit = "ns"
 "#;
 
-/// Runs the campaign of `text` in `folder`, and exports its table.
+/// Runs the campaign of `text` in `folder` and exports its table.
 fn run(text: &str, folder: &Path, options: &Options) -> Result<(Outcome, Table), RunError> {
     let (registry, _) = synthetic::registry();
     let experiment = synthetic::experiment(text, &registry);
@@ -39,7 +40,7 @@ fn run(text: &str, folder: &Path, options: &Options) -> Result<(Outcome, Table),
     Ok((outcome, table))
 }
 
-/// The exported table, byte for byte.
+/// The bytes of the exported table.
 fn exported(folder: &Path) -> [Vec<u8>; 2] {
     ["thousand.parquet", "thousand.jsonl"].map(|name| fs::read(folder.join(name)).unwrap())
 }
@@ -51,7 +52,7 @@ fn segments(folder: &Path) -> Vec<PathBuf> {
     paths
 }
 
-/// This test's own executable, running `child_runs_the_campaign` on `folder`.
+/// This test program, running `child_runs_the_campaign` on `folder`.
 fn child(folder: &Path) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "child_runs_the_campaign", "--nocapture", "--test-threads=1"]);
@@ -59,7 +60,7 @@ fn child(folder: &Path) -> Command {
     command
 }
 
-/// What the children of the other tests run; without a folder there is nothing to do.
+/// Runs in the child processes of other tests. Does nothing without a directory.
 #[test]
 fn child_runs_the_campaign() {
     let Some(folder) = std::env::var_os("LONGMA_TEST_STORE") else { return };
@@ -71,14 +72,14 @@ fn child_runs_the_campaign() {
     }
 }
 
-/// How many points a child says that it ran.
+/// Number of points that a child reports as run.
 fn ran_by(output: &std::process::Output) -> usize {
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     let (_, rest) = said.split_once("ran ").unwrap_or_else(|| panic!("{said}"));
     rest.split(' ').next().unwrap().parse().unwrap()
 }
 
-/// Three points of which each takes a second.
+/// Three points that take a second each.
 const SLOW: &str = r#"
 format = 1
 name = "thousand"
@@ -99,7 +100,7 @@ fn what_another_campaign_runs_is_waited_for_and_taken_over_if_that_one_is_killed
         let mut command = child(folder.path());
         command.env("LONGMA_TEST_TEXT", SLOW).env("LONGMA_TEST_JOBS", jobs).spawn().unwrap()
     };
-    // The first has all three, the second has nothing to do but to wait.
+    // The first process runs all three points, and the second can only wait.
     let mut first = worker("3");
     let begin = Instant::now();
     while !folder.path().join("claims").exists() {
@@ -112,8 +113,8 @@ fn what_another_campaign_runs_is_waited_for_and_taken_over_if_that_one_is_killed
     first.kill().unwrap();
     first.wait().unwrap();
     let output = second.wait_with_output().unwrap();
-    assert_eq!(ran_by(&output), 3, "nobody else is left to run them");
-    // And nothing of what one has run is run by the other.
+    assert_eq!(ran_by(&output), 3, "no other campaign is left to run them");
+    // Two processes do not repeat each other's points.
     fs::remove_dir_all(folder.path().join("segments")).unwrap();
     let both = [worker("1"), worker("1")].map(|worker| ran_by(&worker.wait_with_output().unwrap()));
     assert_eq!(both.iter().sum::<usize>(), 3, "{both:?}");
@@ -127,7 +128,7 @@ fn a_table_that_is_written_while_others_add_to_the_store_has_what_they_added() {
     let (registry, _) = synthetic::registry();
     let experiment = synthetic::experiment(THOUSAND, &registry);
     let campaign = Campaign::plan(&experiment, false, &registry, "test").unwrap();
-    /// Runs the other shard when the first point is done.
+    /// Runs the other share when the first point is done.
     struct Meanwhile<'a>(&'a Path, std::sync::Once);
     impl Observer for Meanwhile<'_> {
         fn point(&self, _: &Point, _: &Record) {
@@ -144,7 +145,7 @@ fn a_table_that_is_written_while_others_add_to_the_store_has_what_they_added() {
 }
 
 #[test]
-fn what_the_host_does_to_a_point_is_told_and_not_kept_and_the_point_is_run_again() {
+fn a_host_failure_is_reported_not_stored_and_the_point_runs_again() {
     let folder = tempfile::tempdir().unwrap();
     let with = |number: i64| format!("{THOUSAND}\n[parameters]\nlet_down_at = {number}\n");
     for _ in 0..2 {
@@ -158,7 +159,7 @@ fn what_the_host_does_to_a_point_is_told_and_not_kept_and_the_point_is_run_again
 }
 
 #[test]
-fn a_failed_point_that_the_host_lets_down_when_it_is_tried_again_is_told() {
+fn a_host_failure_while_retrying_a_failed_point_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let text = SLOW.replace("takes_ms = 1000", "let_down_at = 2");
     let (registry, _) = synthetic::registry();
@@ -175,7 +176,7 @@ fn a_failed_point_that_the_host_lets_down_when_it_is_tried_again_is_told() {
 #[test]
 fn a_point_that_the_host_lets_down_here_and_another_campaign_runs_is_run() {
     let folder = tempfile::tempdir().unwrap();
-    /// Another campaign, whose run of the point ends before this one's does.
+    /// Another campaign runs the point before this one ends.
     struct Another<'a>(&'a Store);
     impl Observer for Another<'_> {
         fn fault(&self, point: &Point, _: &Failure) {
@@ -194,7 +195,7 @@ fn a_point_that_the_host_lets_down_here_and_another_campaign_runs_is_run() {
 }
 
 #[test]
-fn a_campaign_killed_twenty_times_ends_with_the_bytes_of_one_that_was_not() {
+fn a_campaign_killed_twenty_times_stores_the_same_bytes() {
     let (whole, killed) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let start = Instant::now();
     run(THOUSAND, whole.path(), &Options::default()).unwrap();
@@ -203,11 +204,11 @@ fn a_campaign_killed_twenty_times_ends_with_the_bytes_of_one_that_was_not() {
     while kills < 20 {
         let mut running = child(killed.path()).spawn().unwrap();
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        // Somewhere between its start and its end; later kills find more and more results there.
+        // Kill at a random time of the run. Later runs find more and more results.
         std::thread::sleep(usual.mul_f64((seed >> 40) as f64 / (1u64 << 24) as f64 * 0.8));
         running.kill().unwrap();
         if running.wait().unwrap().success() {
-            // It was done before the signal: begin anew, so that there is something to kill.
+            // It finished before the signal: start over, so that there is something to kill.
             fs::remove_dir_all(killed.path().join("segments")).unwrap();
         }
         kills += 1;
@@ -218,7 +219,7 @@ fn a_campaign_killed_twenty_times_ends_with_the_bytes_of_one_that_was_not() {
 }
 
 #[test]
-fn a_thousand_points_cost_less_than_two_milliseconds_each_beside_their_own_time() {
+fn overhead_per_point_is_below_two_milliseconds() {
     let folder = tempfile::tempdir().unwrap();
     let start = Instant::now();
     run(THOUSAND, folder.path(), &Options { jobs: 1, ..Options::default() }).unwrap();
@@ -271,10 +272,10 @@ fn two_workers_on_one_store_and_shards_in_several_make_the_same_table() {
 fn on_a_full_disk_the_campaign_says_so_and_keeps_what_it_had() {
     let folder = tempfile::tempdir().unwrap();
     let mut command = child(folder.path());
-    // SAFETY: between fork and exec only signal and setrlimit are called, which are safe there.
+    // SAFETY: between fork and exec the closure only calls signal and setrlimit, which are async-signal-safe.
     unsafe {
         command.pre_exec(|| {
-            // A file that may not grow is the nearest to a full disk that needs no rights; the signal would hide the error.
+            // A file size limit simulates a full disk without privileges. SIGXFSZ would hide the error.
             libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
             let limit = libc::rlimit { rlim_cur: 100_000, rlim_max: 100_000 };
             if libc::setrlimit(libc::RLIMIT_FSIZE, &limit) == 0 {
@@ -288,7 +289,7 @@ fn on_a_full_disk_the_campaign_says_so_and_keeps_what_it_had() {
     let said =
         String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success());
-    assert!(said.contains("cannot add a result") && said.contains("stored before are safe"), "{said}");
+    assert!(said.contains("cannot add a result") && said.contains("earlier results are safe"), "{said}");
     let kept = Store::new(folder.path()).results().unwrap();
     assert!(kept.len() > 100 && kept.len() < 1000, "{}", kept.len());
     assert!(kept.damage.is_empty());
@@ -306,7 +307,7 @@ fn a_folder_that_cannot_be_written_to_serves_its_results_and_refuses_new_ones() 
     let mut command = child(folder.path());
     // SAFETY: geteuid only returns a number.
     if unsafe { libc::geteuid() } == 0 {
-        // Nothing is read-only for root, so somebody else tries.
+        // Root can write to read-only directories, so run as another user.
         command.uid(65_534).gid(65_534);
     }
     let output = command.output();
@@ -331,7 +332,7 @@ fn a_corrupted_file_costs_the_lines_that_are_corrupted_and_they_are_run_again() 
     fs::write(&path, &bytes).unwrap();
     let results = Store::new(folder.path()).results().unwrap();
     assert_eq!((results.len(), results.damage.len()), (998, 2));
-    assert!(results.damage[0].to_string().contains("its checksum does not fit"), "{}", results.damage[0]);
+    assert!(results.damage[0].to_string().contains("its checksum does not match"), "{}", results.damage[0]);
     assert!(results.damage[1].to_string().contains("interrupted"), "{}", results.damage[1]);
     let (outcome, _) = run(THOUSAND, folder.path(), &Options::default()).unwrap();
     assert_eq!((outcome.ran, outcome.reused), (2, 998));
@@ -418,7 +419,7 @@ fn a_key_changes_with_whatever_may_change_the_result_and_with_nothing_else() {
 
 use std::os::unix::fs::PermissionsExt;
 
-/// A rate that depends on three mechanisms, one of them in two parameters.
+/// A rate that depends on three mechanisms, one of which sets two parameters.
 const MECHANISMS: &str = r#"
 format = 1
 name = "mechanisms"
@@ -463,7 +464,7 @@ fn every_subset_of_the_mechanisms_is_run_and_each_is_given_its_share() {
             explanation.campaign.points.iter().map(|p| p.parameter("notes").unwrap().to_string()).collect();
         assert_eq!(notes, ["a=small", "a=small", "a=16", "a=16"]);
         let of = |metric| explanation.game(&explanation.places[0], metric, results).unwrap();
-        // rate = speed * 2 / 1.25 * 1000 with speed 1 or 3, whatever the size.
+        // rate = speed * 2 / 1.25 * 1000 with speed 1 or 3, independent of the size.
         let rate = of("rate").contributions();
         assert_eq!((rate[0].alone, rate[0].last, rate[0].shapley), (3200.0, 3200.0, 3200.0));
         assert_eq!(rate[1], Contribution::default());

@@ -1,4 +1,4 @@
-//! Experiment files: everything wrong with one is told at once, with its place and what to do.
+//! Tests of experiment files: all errors are reported together, each with its position and a suggestion.
 
 mod synthetic;
 
@@ -7,7 +7,7 @@ use std::path::Path;
 
 const SOUND: &str = include_str!("synthetic/every-chart.toml");
 
-/// What is wrong with `text`: line, message and help of each problem.
+/// The problems of `text`: line, message and help.
 fn problems(text: &str) -> Vec<String> {
     let (registry, _) = synthetic::registry();
     let checked = Experiment::check(Path::new("test.toml"), Path::new(""), text, &registry);
@@ -20,7 +20,7 @@ fn a_sound_file_has_no_problems() {
 }
 
 #[test]
-fn every_mistake_is_told_with_its_place_and_what_was_probably_meant() {
+fn every_error_is_reported_with_position_and_suggestion() {
     let cases = [
         (
             "workload = \"synthetic\"",
@@ -63,7 +63,7 @@ fn every_mistake_is_told_with_its_place_and_what_was_probably_meant() {
         (
             "machines = [\"loongson-3a5000\"]",
             "machines = [\"loongson-3a500\"]",
-            "6: there is no machine and no file called `loongson-3a500`; did you mean `loongson-3a5000`?; `longma machine check` says what is wrong with a machine file",
+            "6: there is no machine and no file called `loongson-3a500`; did you mean `loongson-3a5000`?; run `longma machine check` on the machine file for details",
         ),
         ("unit = \"ns\"", "unti = \"ns\"", "24: metric has no key `unti`; did you mean `unit`?"),
         ("note = \"from the sum\"", "", "48: nothing says how these were computed; add a `note`"),
@@ -81,7 +81,7 @@ fn every_mistake_is_told_with_its_place_and_what_was_probably_meant() {
 }
 
 #[test]
-fn a_change_of_a_machine_that_makes_no_machine_is_told_before_anything_runs() {
+fn an_invalid_machine_change_is_reported_before_any_run() {
     let wrong =
         SOUND.replace("n = [1, 2, 4, 8, 16]", "\"machine.caches.l3.size\" = [\"16 MiB\", \"3 parsecs\"]");
     assert!(
@@ -99,7 +99,7 @@ fn a_change_of_a_machine_that_makes_no_machine_is_told_before_anything_runs() {
     );
 }
 
-/// An experiment on one machine, with `more` of its file.
+/// An experiment on one machine, with additional text.
 fn on_a_machine(more: &str) -> String {
     format!(
         "format = 1\nname = \"m\"\ntitle = \"t\"\nworkload = \"synthetic\"\nmachines = [\"loongson-3a4000\"]\n{more}\n[metrics.rate]\nunit = \"x\"\n"
@@ -128,7 +128,8 @@ fn a_key_of_the_machine_among_the_parameters_changes_the_machine_of_every_point(
 #[test]
 fn changes_of_a_machine_need_to_fit_only_together() {
     let (registry, _) = synthetic::registry();
-    // In 16 ways 6 MiB are no power of two of sets, and in 12 ways 8 MiB are no whole number.
+    // With 16 ways, 6 MiB gives a number of sets that is not a power of two; with 12 ways, 8 MiB does not divide
+    // evenly.
     let together =
         "[[zip]]\n\"machine.caches.l3.size\" = [\"6 MiB\", \"8 MiB\"]\n\"machine.caches.l3.ways\" = [12, 16]";
     let experiment = synthetic::experiment(&on_a_machine(together), &registry);
@@ -155,13 +156,13 @@ fn a_combination_that_makes_no_machine_is_one_failed_point() {
     let failure = outcome.results.get(&campaign.points[1].key).unwrap().failure.as_ref().unwrap();
     assert_eq!(failure.kind, FailureKind::Refused);
     assert!(failure.message.contains("caches.l3.size = 6 MiB, caches.l3.ways = 16"), "{failure}");
-    // A value that fits none of the others is told before anything runs.
+    // A value that is invalid in every combination is reported before anything runs.
     let wrong = problems(&on_a_machine(&crossed.replace("\"6 MiB\"", "\"7 MiB\"")));
     assert!(wrong.iter().any(|p| p.contains("7 MiB")), "{wrong:#?}");
 }
 
 #[test]
-fn mechanisms_that_cannot_be_switched_are_told() {
+fn mechanisms_that_cannot_be_switched_are_reported() {
     let explain = "[explain]\nmetrics = [\"rate\"]\nat = { n = 2 }\n[explain.mechanisms.fast]\noff = { mode = \"plain\" }\non = { mode = \"fast\" }\n";
     let with = |from: &str, to: &str| {
         assert!(explain.contains(from));

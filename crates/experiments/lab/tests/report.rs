@@ -1,4 +1,4 @@
-//! The report of a made-up experiment with every kind of chart. Its picture is looked at by tests/browser.py.
+//! Tests of the report of a synthetic experiment with every kind of chart. tests/browser.py renders it in a browser.
 
 mod synthetic;
 
@@ -15,7 +15,7 @@ fn report() -> String {
     page(&[Chapter { campaign, table, command: "longma experiment run every-chart".into() }], "test")
 }
 
-/// `LONGMA_REPORT=FILE` keeps the page, for a look or for the test in a browser.
+/// Set `LONGMA_REPORT=FILE` to keep the page for viewing or for the browser test.
 #[test]
 fn a_page_has_every_chart_and_needs_nothing_from_outside() {
     let page = report();
@@ -47,7 +47,7 @@ fn every_value_ours_and_published_is_a_mark_of_the_chart_it_belongs_to() {
         .map(|(at, found)| page[at + found.len()..].split('"').next().unwrap().parse().unwrap())
         .collect();
     assert_eq!(marks[0], 60 + 3);
-    // Throughput: one point of the plain mode, and one value that holds for both modes.
+    // Throughput: one point of the plain mode, and one value that applies to both modes.
     assert_eq!(marks[1..3], [60 + 3, 60 + 3]);
     assert_eq!(marks.iter().sum::<usize>(), page.matches("class=\"mark ").count());
 }

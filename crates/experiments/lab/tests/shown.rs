@@ -1,4 +1,4 @@
-//! Tables and labels call parameters and their values as the experiment file says.
+//! Tests that tables and labels use the display names of the experiment file.
 
 mod synthetic;
 
@@ -74,14 +74,14 @@ fn with_results<T>(quick: bool, look: impl FnOnce(&Experiment, Table, String) ->
 }
 
 #[test]
-fn a_named_value_stands_for_all_that_varies_with_it() {
+fn a_named_value_represents_parameters_that_vary_with_it() {
     with_results(false, |_, table, page| {
         let labels: Vec<_> = table.rows.iter().map(|row| table.label(row)).collect();
         assert_eq!(labels[..2], ["the long one, notes.size 4 KiB", "the long one, notes.size 8 KiB"]);
         assert!(table.names.is_told("mode") && table.names.is_told("size") && !table.names.is_told("n"));
         assert!(page.contains("</i>the long one</span>") && page.contains("</i>the short one</span>"));
         assert!(page.contains("<th>path<th>notes.size<th class=n>rate"), "{page}");
-        // The files have the parameters' own names and values.
+        // Result files use the original names and values.
         let first = &table.objects()[0];
         assert_eq!((&first["n"], &first["mode"]), (&1.into(), &"plain".into()));
     });
@@ -91,7 +91,7 @@ fn a_named_value_stands_for_all_that_varies_with_it() {
 fn a_metric_may_be_divided_by_another() {
     with_results(false, |_, table, _| {
         let of = |name| table.rows[0].values[table.metric(name).unwrap()].unwrap();
-        // What the synthetic workload has for latency: the root of 4 KiB in KiB, and a third of n = 1.
+        // The synthetic latency: the square root of 4 KiB in KiB, plus a third of n = 1.
         assert!((of("share") - 2.0 * of("rate") / (2.0 + 1.0 / 3.0)).abs() < 1e-9);
     });
 }

@@ -1,6 +1,5 @@
-//! What an experiment can run: programs on a node, for LoongArch or translated, messages over a network, a flow on each pair of cores,
-//! virtual machines on NUMA hosts, trees on zoned flash.
-//! Not who runs them at which points: that is `longma-lab`. Not what they run on: those crates are below.
+//! Workloads for experiments: guest programs, native or translated; VIA messages over a network; a flow on each pair of
+//! cores; virtual machines on NUMA hosts; trees on zoned flash. `longma-lab` runs them.
 
 pub mod pairs;
 pub mod program;
@@ -13,7 +12,7 @@ pub mod zoned;
 use longma_lab::Registry;
 use std::path::PathBuf;
 
-/// Every workload there is; `longma` is the command that runs programs.
+/// A registry with all workloads. `longma` is the path of the command that runs programs.
 pub fn registry(longma: impl Into<PathBuf>) -> Registry {
     let mut registry = Registry::default();
     let longma = longma.into();
@@ -30,7 +29,7 @@ pub fn registry(longma: impl Into<PathBuf>) -> Registry {
     registry
 }
 
-/// The README's example is a test.
+/// Compiles and runs the README's example as a doctest.
 #[cfg(all(doctest, feature = "placement"))]
 #[doc = include_str!("../README.md")]
 struct Readme;

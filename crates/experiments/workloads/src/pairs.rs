@@ -1,84 +1,88 @@
-//! One flow and the program that takes it, on each pair of a modelled host's cores.
-//! Not the model: each pair is a run of `longma run`, with the guest `flow_receive` between a sender at line rate and a program that reads.
-//! Source: Hanford et al. 2014 for the pairs and the costs; what the model leaves out is in the book's chapter.
+//! Measures a network flow and its application on each pair of a modelled host's cores. Each pair is a run of `longma
+//! run` with the guest `flow_receive`, between a sender at line rate and a program that reads.
+//!
+//! Source: Hanford et al. 2014 for the pairs and the costs. The book's chapter lists what the model omits.
 
 mod idle;
+mod pinning;
 mod run;
 mod stages;
-mod turns;
 
-pub use idle::{idle, nowhere};
+pub use idle::{idle, missing_resource};
 pub use stages::STAGES;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use longma_affinity::places::{Class, Pair, classify};
+use longma_affinity::pairs::{Class, Pair, classify};
 use longma_topology::{CpuPlace, Machine};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use run::{Nameless, Undone, one};
+use run::{MemFile, RunFailure, one};
 
 /// The receive path as a guest program.
 const RECEIVER: &[u8] = include_bytes!("../../../../guests/prebuilt/loongarch64/flow_receive-lasx");
-/// The largest segment that it takes: packets of 9000 bytes without their headers.
+/// Maximum segment size of the receiver: packets of 9000 bytes minus their headers.
 const SEGMENT_BYTES: u64 = 8960;
-/// The receiver's buffer, in segments: 3 MiB of the largest ones. Of small ones it is as many, which the NIC's ring and FIFO have room for: the
-/// modelled sender has no congestion control, and would lose what is too much for them over and over.
+/// Size of the receiver's buffer in segments: 3 MiB of the largest ones. The count is the same for smaller segments,
+/// because the NIC's ring and FIFO limit the number of packets. The modelled sender has no congestion control and would
+/// lose packets beyond that repeatedly.
 const WINDOW_SEGMENTS: u64 = 351;
-/// What of a packet is headers of IPv4 and TCP.
+/// Length of the IPv4 and TCP headers.
 const HEADER_BYTES: u64 = 40;
-/// The smallest segment that it can be told of.
-const LEAST_SEGMENT_BYTES: u64 = 536;
-/// What arrives before anything is counted: nearly twice all buffers of the ring (1024 of 9000 bytes), so that caches have what they have
-/// in the long run.
+/// Minimum segment size that the receiver accepts.
+const MIN_SEGMENT_BYTES: u64 = 536;
+/// Bytes received before counting: almost twice the buffers of the ring (1024 of 9000 bytes), to warm up the caches.
 const BEFORE_BYTES: u64 = 16_000_000;
-/// What arrives behind that in full detail before the rate is measured; a receiver that is slower than the line has its buffer filled then
-/// (`guests/c/flow_rate.h`), and as much goes by once more.
+/// Bytes received in full detail after that, before the rate is measured. They fill the buffer of a receiver that is
+/// slower than the line (`guests/c/flow_rate.h`) and pass through it once.
 const SETTLE_BYTES: u64 = 3_000_000;
-/// What is still to come when counting ends: the window may end later than asked for, and as much waits then as when it began.
+/// Bytes that remain to be received when counting ends. The interval may end late, and the buffer must be as full at
+/// its end as at its start.
 const AFTER_BYTES: u64 = 16_000_000;
 
-/// What of the model is swept.
+/// A sweep of the model.
 #[derive(Debug)]
 pub struct Sweep<'a> {
-    /// The `longma` that runs a pair.
+    /// The `longma` command that runs a pair.
     pub longma: &'a Path,
-    /// The machine's name or file.
+    /// Name or file of the machine.
     pub machine: &'a str,
-    /// The pairs; all if there are none.
+    /// The pairs; all if empty.
     pub pairs: Vec<Pair>,
-    /// Cycles of a frame besides the guest's.
+    /// Cycles per frame in addition to the guest's.
     pub frame_cycles: u32,
     /// Bytes over which the rate of each pair is measured.
     pub bytes: u64,
-    /// The first seed of what is random.
+    /// First seed of the random numbers.
     pub seed: u64,
-    /// How many seeds, each with every pair: this one and those that follow it.
+    /// Number of consecutive seeds. Every pair runs with each seed.
     pub seeds: u32,
-    /// The largest packet, bytes; the NIC's and the receiver's if none is given.
+    /// MTU in bytes; `None` for the largest that the NIC and the receiver support.
     pub mtu: Option<u64>,
-    /// What the NIC and the kernel do besides.
+    /// Settings of the modelled NIC and kernel.
     pub settings: Vec<Offload>,
 }
 
 impl Sweep<'_> {
-    /// Bytes of the largest packet through `nic`.
+    /// MTU through `nic` in bytes.
     ///
     /// # Errors
-    /// A larger one than the NIC or the receiver takes is asked for, or a smaller one than the receiver can be told of.
+    /// If the requested MTU is larger than the NIC or the receiver supports, or smaller than the receiver accepts.
     pub fn mtu(&self, nic: &Nic) -> Result<u64, String> {
-        let (least, most) = (LEAST_SEGMENT_BYTES + HEADER_BYTES, SEGMENT_BYTES + HEADER_BYTES);
+        let (least, most) = (MIN_SEGMENT_BYTES + HEADER_BYTES, SEGMENT_BYTES + HEADER_BYTES);
         let (limit, whose) = match nic.mtu <= most {
             true => (nic.mtu, format!("the NIC {}", nic.name)),
             false => (most, "the modelled receiver".into()),
         };
         match self.mtu {
-            Some(mtu) if mtu > limit => Err(format!("packets of {mtu} bytes: {whose} takes {limit} at most")),
+            Some(mtu) if mtu > limit => {
+                Err(format!("packets of {mtu} bytes: {whose} accepts at most {limit}"))
+            }
             asked if asked.unwrap_or(limit) < least => Err(format!(
-                "packets of {} bytes: the modelled receiver takes {least} at least",
+                "packets of {} bytes: the modelled receiver accepts at least {least}",
                 asked.unwrap_or(limit)
             )),
             asked => Ok(asked.unwrap_or(limit)),
@@ -86,40 +90,41 @@ impl Sweep<'_> {
     }
 }
 
-/// What a receiver can be told: its name, the largest value, and what it is. `rps` and `napi` are cores.
+/// Settings of the receiver: name, maximum value, and meaning. The values of `rps` and `napi` are cores.
+///
 /// Source: the head of `guests/c/flow_receive.c`.
 pub const OFFLOADS: [(&str, u64, &str); 15] = [
-    ("gro", 1, "segments that follow one another in a poll are merged"),
-    ("lro", 1, "the NIC merges them, while interrupts are held back (delay_ns) or off"),
-    ("rps", 1023, "the core where protocol runs"),
-    ("rfs", 1, "protocol runs on the application's core"),
-    ("send_queues", 16, "rings that acknowledgements go by; 0: the flow's own"),
-    ("xps", 1, "the ring of the core that sends"),
+    ("gro", 1, "merge consecutive segments of a poll"),
+    ("lro", 1, "the NIC merges segments while interrupts are delayed (delay_ns) or off"),
+    ("rps", 1023, "core that runs protocol processing"),
+    ("rfs", 1, "run protocol processing on the application's core"),
+    ("send_queues", 16, "transmit rings for acknowledgements; 0: the flow's own"),
+    ("xps", 1, "choose the transmit ring by the sending core"),
     ("busy_us", 1_000_000, "us that the application polls the NIC before it sleeps"),
-    ("threaded", 1, "a thread takes frames in place of softirq"),
-    ("napi", 1023, "that thread's core; the flow's if not given"),
+    ("threaded", 1, "a thread instead of softirq takes frames"),
+    ("napi", 1023, "that thread's core; by default the flow's"),
     ("ring", 4096, "receive descriptors"),
-    ("delay_ns", 1_000_000_000, "ns that an interrupt is held back"),
-    ("frames", 65535, "frames that end that"),
-    ("budget", 4096, "frames of a poll"),
+    ("delay_ns", 1_000_000_000, "ns of interrupt delay"),
+    ("frames", 65535, "frames that end the interrupt delay"),
+    ("budget", 4096, "frames per poll"),
     (
         "near",
         1,
-        "rings and buffers lie in the memory of the flow's core, as they do if not given; 0: of the application's",
+        "rings and buffers are in the memory of the flow's core (the default); 0: of the application's core",
     ),
-    ("before", 1 << 20, "cycles of a frame before the socket"),
+    ("before", 1 << 20, "cycles per frame before the socket"),
 ];
 
-/// One of [`OFFLOADS`] with its value.
+/// A setting from [`OFFLOADS`] with its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offload {
-    /// Its name.
+    /// Name.
     pub name: &'static str,
-    /// What it is set to.
+    /// Value.
     pub value: u64,
 }
 
-/// The smallest value that the receiver takes: a ring without room and a poll without frames receive nothing.
+/// Minimum value that the receiver accepts. With an empty ring or a poll budget of zero it would receive nothing.
 fn least(name: &str) -> u64 {
     match name {
         "ring" => 2,
@@ -132,10 +137,10 @@ impl std::str::FromStr for Offload {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (name, value) = text.split_once('=').ok_or_else(|| format!("`{text}`: write NAME=VALUE"))?;
+        let (name, value) = text.split_once('=').ok_or_else(|| format!("`{text}`: expected NAME=VALUE"))?;
         let Some((name, most, _)) = OFFLOADS.iter().find(|offload| offload.0 == name) else {
             let known: Vec<&str> = OFFLOADS.iter().map(|offload| offload.0).collect();
-            return Err(format!("there is no `{name}`: give one of {}", known.join(", ")));
+            return Err(format!("unknown setting `{name}`: give one of {}", known.join(", ")));
         };
         let least = least(name);
         let value = value.parse().ok().filter(|value| (least..=*most).contains(value));
@@ -144,53 +149,54 @@ impl std::str::FromStr for Offload {
     }
 }
 
-/// The NIC that the flow comes in by.
+/// The NIC that the flow arrives on.
 #[derive(Debug)]
 pub struct Nic {
-    /// Its name in the machine file.
+    /// Name in the machine file.
     pub name: String,
-    /// Its rate, Gb/s.
+    /// Rate in Gb/s.
     pub gbps: f64,
-    /// The largest packet, bytes.
+    /// MTU in bytes.
     pub mtu: u64,
-    /// The socket that it is attached to; none if the machine file does not say.
+    /// Socket that it is attached to; `None` if the machine file does not say.
     pub socket: Option<u32>,
-    /// Its queue pairs.
+    /// Number of queue pairs.
     pub queues: u32,
 }
 
 impl Nic {
-    /// What of the line's rate is data in packets of `mtu` bytes, Gb/s: no flow has more.
-    /// A frame is its packet with 18 bytes around it and 20 between frames (IEEE 802.3-2018, 3.1.1 and 4.4.2).
+    /// Upper bound of a flow's payload rate in Gb/s with packets of `mtu` bytes. A frame has 18 bytes around the packet
+    /// and 20 bytes of gap (IEEE 802.3-2018, 3.1.1 and 4.4.2).
     pub fn goodput(&self, mtu: u64) -> f64 {
         self.gbps * mtu.saturating_sub(HEADER_BYTES) as f64 / (mtu as f64 + 38.0)
     }
 }
 
-/// What one run of a pair gave.
+/// Result of one run of a pair.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Measured {
-    /// Whose cores.
+    /// The pair of cores.
     pub pair: Pair,
-    /// Of what was random.
+    /// Seed of the random numbers.
     pub seed: u64,
-    /// How they lie to each other.
+    /// Topological relation of the cores.
     pub class: Class,
-    /// What arrives and is read in the long run, Gb/s.
+    /// Steady-state rate of data that arrives and is read, in Gb/s.
     pub gbps: f64,
-    /// As [`COSTS`] has them.
+    /// Costs in the order of [`COSTS`].
     pub costs: [f64; COSTS.len()],
-    /// Cycles by [`STAGES`], 10^6 a Gbit; together they are the cost `cycles`.
+    /// Cycles by [`STAGES`] in 10^6 per Gbit. They add up to the cost `cycles`.
     pub stages: [f64; STAGES.len()],
-    /// Of the flow's core and of the application's: the part of the time in which it was not idle, and what most of that went to.
+    /// For the flow's and the application's core: the fraction of time it was busy, and the largest component of its
+    /// CPI stack.
     pub busy: [(f64, String); 2],
 }
 
-/// How a cost is read from a run's statistics.
+/// Computes a cost from a run's statistics.
 pub type Counted = fn(&Value, Pair) -> f64;
 
-/// What is counted for each Gbit: its name, its unit, what it is divided by, and where it stands in the statistics.
+/// Costs per Gbit: name, unit, divisor, and how they are computed from the statistics.
 pub const COSTS: [(&str, &str, f64, Counted); 6] = [
     ("instructions", "M/Gbit", 1e6, |all, pair| of_cores(all, pair, &["instructions"])),
     ("cycles", "M/Gbit", 1e6, |all, pair| {
@@ -210,7 +216,7 @@ pub const COSTS: [(&str, &str, f64, Counted); 6] = [
     }),
 ];
 
-/// A statistic by its name; 0 of what never happened.
+/// A statistic by its name; 0 if it never occurred.
 fn count(all: &Value, name: &str) -> f64 {
     let found = name.split('.').try_fold(all, |at, word| at.get(word));
     found.and_then(|found| found.get("value")?.as_f64()).unwrap_or(0.0)
@@ -221,7 +227,7 @@ fn of_cores(all: &Value, pair: Pair, names: &[&str]) -> f64 {
     if pair.flow == pair.application { of(pair.flow) } else { of(pair.flow) + of(pair.application) }
 }
 
-/// The sum over the shared caches of the last level, whatever they are called: those that devices write to.
+/// Sum over the shared last-level caches, whatever their names. Devices write to these caches.
 fn of_last_caches(all: &Value, names: &[&str]) -> f64 {
     let Some(parts) = all.as_object() else { return 0.0 };
     let last = parts
@@ -230,14 +236,14 @@ fn of_last_caches(all: &Value, names: &[&str]) -> f64 {
     last.flat_map(|part| names.iter().map(move |name| count(all, &format!("{part}.{name}")))).sum()
 }
 
-/// The NIC of the machine's first host that a flow comes in by.
+/// The first Ethernet device of the machine's first host that has a rate.
 ///
 /// # Errors
-/// It has none with a rate.
+/// If there is none.
 pub fn nic(machine: &Machine) -> Result<Nic, String> {
     let placed = machine.hosts.first().map_or(&[][..], |host| &host.devices);
     let buses = machine.hosts.first().map_or(&[][..], |host| &host.buses);
-    // On a chip's port, or on a bus that is.
+    // Attached to a port of a chip, directly or through a bus.
     let socket = |on: &str| {
         let port = buses.iter().find(|bus| bus.name == on).map_or(on, |bus| &bus.on);
         port.split('.').next()?.strip_prefix("chip")?.parse().ok()
@@ -261,15 +267,16 @@ pub fn nic(machine: &Machine) -> Result<Nic, String> {
 }
 
 impl Sweep<'_> {
-    /// Every run: all pairs with each seed.
+    /// All runs: every pair with each seed.
     pub fn runs(&self, pairs: &[Pair]) -> Vec<(Pair, u64)> {
         let seeds = (0..u64::from(self.seeds.max(1))).map(|number| self.seed.wrapping_add(number));
         seeds.flat_map(|seed| pairs.iter().map(move |pair| (*pair, seed))).collect()
     }
 }
 
-/// What a pair's run draws from: another for each pair, so that pairs of a class differ in what is random; the same whichever pairs are swept.
-/// Source: the finalizer of `SplitMix64` (Steele et al., OOPSLA 2014).
+/// Seed for a run of a pair. It differs between pairs and does not depend on which other pairs are swept.
+///
+/// Source: the finalizer of SplitMix64 (Steele et al., OOPSLA 2014).
 fn drawn(seed: u64, pair: Pair) -> u64 {
     let of_pair = u64::from(pair.flow) << 32 | u64::from(pair.application);
     let mut mixed = seed ^ of_pair.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -278,11 +285,11 @@ fn drawn(seed: u64, pair: Pair) -> u64 {
     mixed ^ mixed >> 31
 }
 
-/// Makes `runs`, as many at a time as this process may use CPUs; `keep` is given each as it ends. Those that are done when `stop` is asked for
-/// are the result.
+/// Makes `runs`, in parallel on all CPUs available to this process. Calls `keep` for each result. If `stop` is set,
+/// returns the results so far.
 ///
 /// # Errors
-/// A pair cannot be run, or names a core that the machine does not have; what `keep` says.
+/// If a pair cannot be run or names a core that the machine does not have, or if `keep` fails.
 pub fn measure(
     sweep: &Sweep,
     nic: &Nic,
@@ -291,26 +298,27 @@ pub fn measure(
     stop: &AtomicBool,
     keep: &(dyn Fn(&Measured) -> Result<(), String> + Sync),
 ) -> Result<Vec<Measured>, String> {
-    nowhere(&sweep.settings, places, nic).map_or(Ok(()), Err)?;
-    let program = Nameless::new(RECEIVER).map_err(|error| format!("cannot keep the receiver: {error}"))?;
+    missing_resource(&sweep.settings, places, nic).map_or(Ok(()), Err)?;
+    let program =
+        MemFile::new(RECEIVER).map_err(|error| format!("cannot store the receiver program: {error}"))?;
     let next = AtomicUsize::new(0);
     let results = Mutex::new((Vec::new(), Vec::new()));
     let jobs = std::thread::available_parallelism().map_or(1, usize::from).min(runs.len().max(1));
     let work = |number: usize| {
-        turns::keep_on_one_processor(number);
+        pinning::pin_to_processor(number);
         while let Some((pair, seed)) = runs.get(next.fetch_add(1, Ordering::Relaxed)).copied() {
             let unknown =
-                || Undone::Failed(format!("the pair {pair} names a core that the machine does not have"));
+                || RunFailure::Failed(format!("the pair {pair} names a core that the machine does not have"));
             let class = classify(places, pair).ok_or_else(unknown);
             let result = class.and_then(|class| one(sweep, nic, &program, (pair, class, seed), stop));
-            let result = result.and_then(|one| keep(&one).map(|()| one).map_err(Undone::Failed));
+            let result = result.and_then(|one| keep(&one).map(|()| one).map_err(RunFailure::Failed));
             let (done, failures) = &mut *results.lock().unwrap_or_else(PoisonError::into_inner);
             match result {
                 Ok(one) => done.push(one),
-                Err(Undone::Failed(why)) => failures.push(((pair, seed), why)),
-                Err(Undone::Stopped) => {}
+                Err(RunFailure::Failed(why)) => failures.push(((pair, seed), why)),
+                Err(RunFailure::Stopped) => {}
             }
-            // What runs elsewhere comes to its end and is kept.
+            // Runs in progress on other threads finish and are kept.
             if !failures.is_empty() || stop.load(Ordering::Relaxed) {
                 next.store(runs.len(), Ordering::Relaxed);
             }
@@ -318,7 +326,7 @@ pub fn measure(
     };
     std::thread::scope(|scope| (0..jobs).for_each(|number| drop(scope.spawn(move || work(number)))));
     let (mut done, failures) = results.into_inner().unwrap_or_else(PoisonError::into_inner);
-    // The same words whichever came first.
+    // Report the smallest error, so that the message does not depend on timing.
     if let Some((_, why)) = failures.into_iter().min() {
         return Err(why);
     }
@@ -326,7 +334,7 @@ pub fn measure(
     Ok(done)
 }
 
-/// Each pair's means over its seeds, as of the first of them.
+/// Averages each pair over its seeds. Other fields are those of the first seed.
 pub fn over_seeds(measured: &[Measured]) -> Vec<Measured> {
     let by_pair = measured.chunk_by(|one, other| one.pair == other.pair);
     by_pair.filter_map(mean).collect()

@@ -1,5 +1,6 @@
-//! The workload `translation`: programs for another architecture, run as LoongArch code, beside the same programs built for LoongArch.
-//! Not the running, which is `program`'s, nor what one of the programs alone costs: means over them.
+//! The workload `translation`: compares programs translated from another architecture with the same programs built for
+//! LoongArch. Metrics are means over the programs. `program` runs them.
+//!
 //! Source: Hu Weiwu et al., "Loongson Instruction Set Architecture Technology" (2022), for what is compared.
 
 use crate::program::Program;
@@ -7,42 +8,42 @@ use longma_lab::{Failure, Kind, Measure, Metrics, Parameter, Point, Rehearsal, S
 use longma_translate::optimizations::{Optimization, Optimizations};
 use std::collections::BTreeMap;
 
-/// Architectures that are translated; the folders of their programs are called so.
+/// Architectures that can be translated. The folders of their programs have these names.
 const ARCHITECTURES: &[&str] = &["mips64el", "x86_64", "aarch64"];
-/// The folder of the programs that they are compared with.
+/// Folder of the native programs.
 const NATIVE: &str = "loongarch64";
 const LEVELS: &[&str] = &["functional", "timing"];
-/// Parameters of `program` that are this workload's too.
+/// Parameters shared with `program`.
 const FORWARDED: [&str; 3] = ["level", "core", "seed"];
 
-/// What is measured at every level; each is a geometric mean over the programs.
+/// Metrics at every level, each a geometric mean over the programs.
 const COUNTED: [(&str, &str, &str); 3] = [
-    ("expansion", "", "instructions of LoongArch for one of the program's own architecture"),
+    ("expansion", "", "LoongArch instructions per instruction of the program's own architecture"),
     (
         "source_over_native",
         "",
-        "the program's own instructions for one of the same program built for LoongArch",
+        "instructions of the program per instruction of the same program built for LoongArch",
     ),
     (
         "translated_over_native",
         "",
-        "instructions of the translation for one of the program built for LoongArch",
+        "instructions of the translation per instruction of the program built for LoongArch",
     ),
 ];
-/// What is measured at level timing beside that.
+/// Further metrics at level timing.
 const TIMED: [(&str, &str, &str); 2] = [
-    ("cycles_over_native", "", "cycles of the translation for one of the program built for LoongArch"),
+    ("cycles_over_native", "", "cycles of the translation per cycle of the program built for LoongArch"),
     ("speed", "%", "of the program built for LoongArch, by cycles"),
 ];
 
-/// Programs for other architectures.
+/// The workload for translated programs.
 pub struct Translation {
     program: Program,
     parameters: Vec<Parameter>,
 }
 
 impl Translation {
-    /// Programs for other architectures, run by the command at `longma`.
+    /// Creates the workload. `longma` is the path of the command.
     pub fn new(longma: impl Into<std::path::PathBuf>) -> Self {
         let parameter = |name, kind, default: Option<Setting>, description| Parameter {
             name,
@@ -55,44 +56,45 @@ impl Translation {
                 "folder",
                 Kind::Text,
                 Some("".into()),
-                "where the folders of programs are, from the experiment file's folder; no part of a result",
+                "parent of the program folders, relative to the experiment file's folder; not part of a result",
             ),
             parameter(
                 "architecture",
                 Kind::Word(ARCHITECTURES),
                 None,
-                "what the programs are built for: the name of their folder, beside `loongarch64`",
+                "architecture of the programs: the name of their folder, next to `loongarch64`",
             ),
             parameter(
                 "programs",
                 Kind::Texts,
                 None,
-                "the programs, each a text of its name and its arguments with spaces between them",
+                "the programs, each as its name and arguments separated by spaces",
             ),
-            parameter("level", Kind::Word(LEVELS), Some("timing".into()), "how much is modelled"),
+            parameter("level", Kind::Word(LEVELS), Some("timing".into()), "level of detail of the model"),
             parameter(
                 "core",
                 Kind::Text,
                 Some("".into()),
-                "how cores are timed; as the machine file says if empty",
+                "timing model of the cores; the machine file's if empty",
             ),
             parameter(
                 "parts",
                 Kind::Named,
                 Some(Setting::Named(BTreeMap::new())),
-                "parts of translation that are to be there (`yes`) or not (`no`), by the names that `longma run --translation` has for them; as usual those that are not named",
+                "optimizations of translation to enable (`yes`) or disable (`no`), by their names in \
+                    `longma run --translation`; the others keep their defaults",
             ),
             parameter(
                 "seed",
                 Kind::Integer,
                 Some(Setting::Integer(1)),
-                "the seed of what is random when simulated",
+                "seed of the simulation's random choices",
             ),
         ];
         Self { program: Program::new(longma), parameters }
     }
 
-    /// The point that `program` runs: everything of its own at its default, but what this workload passes on and decides.
+    /// The point for `program`. Parameters have their defaults, except those that this workload forwards or sets.
     fn of_program(&self, point: &Point, architecture: &str, words: &str) -> Result<Point, Failure> {
         let mut inner = self.program.point_of(point, &FORWARDED);
         let mut words = words.split_whitespace().map(String::from);
@@ -106,7 +108,7 @@ impl Translation {
         Ok(inner)
     }
 
-    /// What a program costs, translated and natively.
+    /// Costs of a program, translated and native.
     fn measured(&self, point: &Point, words: &str, stop: &Stop) -> Result<Costs, Failure> {
         let run = |architecture| self.program.run(&self.of_program(point, architecture, words)?, stop);
         let (translated, native) = (run(point.text("architecture"))?, run(NATIVE)?);
@@ -116,7 +118,7 @@ impl Translation {
                 .filter(|value| *value > 0.0)
                 .ok_or_else(|| Failure::failed(format!("the run of `{words}` counted no {}", names[0])))
         };
-        // Named one way at level functional and another way beside it.
+        // The name depends on the level.
         let instructions = ["instructions", "run.instructions"];
         let is_timed = point.text("level") == "timing";
         let cycles = |metrics| if is_timed { of(metrics, ["run.cycles"; 2]).map(Some) } else { Ok(None) };
@@ -129,12 +131,12 @@ impl Translation {
     }
 }
 
-/// What one program costs.
+/// Costs of one program.
 struct Costs {
     source: f64,
     translated: f64,
     native: f64,
-    /// Cycles of the translation and of the program built for LoongArch.
+    /// Cycles of the translated and of the native program.
     cycles: Option<(f64, f64)>,
 }
 
@@ -144,7 +146,7 @@ impl Workload for Translation {
     }
 
     fn description(&self) -> &str {
-        "programs for another architecture as LoongArch code, beside the same ones built for LoongArch"
+        "programs for another architecture translated to LoongArch, compared with the same programs built for LoongArch"
     }
 
     fn parameters(&self) -> &[Parameter] {
@@ -203,18 +205,18 @@ impl Workload for Translation {
     }
 }
 
-/// The programs, of which there is one at least.
+/// The programs, at least one.
 fn programs(point: &Point) -> Result<&[String], Failure> {
     match point.parameter("programs") {
         Some(Setting::Texts(programs)) if programs.iter().any(|words| words.trim().is_empty()) => {
             Err(Failure::refused("an entry of `programs` is empty: give each a program's name"))
         }
         Some(Setting::Texts(programs)) if !programs.is_empty() => Ok(programs),
-        _ => Err(Failure::refused("`programs` names none: give one at least")),
+        _ => Err(Failure::refused("`programs` is empty: give at least one")),
     }
 }
 
-/// The parts that translation is to have.
+/// The optimizations of the translation.
 fn parts(point: &Point) -> Result<Optimizations, Failure> {
     let Some(Setting::Named(named)) = point.parameter("parts") else { return Ok(Optimizations::default()) };
     named.iter().try_fold(Optimizations::default(), |parts, (name, is_there)| {
@@ -262,7 +264,7 @@ mod tests {
         assert_eq!(text(&[("fusion", "no"), ("lbt", "yes"), ("units", "yes")]).unwrap(), "no-fusion,lbt");
         assert!(text(&[("cam", "yes")]).unwrap_err().message.contains("flags-across"));
         assert!(text(&[("units", "off")]).unwrap_err().message.contains("`yes` or `no`"));
-        // The program that is compared with is nobody's translation.
+        // The native program is not translated.
         let workload = Translation::new("longma");
         let of = |architecture| {
             let mut point = point(&[("units", "no")]);

@@ -1,4 +1,4 @@
-//! The example of the book's chapter on experiments is one.
+//! Checks that the example in the book's chapter on experiments is valid.
 
 const CHAPTER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/src/reference/experiments.md");
 

@@ -1,5 +1,6 @@
-//! A child process: bound to CPUs, in a network namespace, ended with its parent and at a time limit, with all that it has started.
-//! What it prints is read elsewhere: in `load`. What leaves its process group (setsid) is not followed.
+//! Runs a child process bound to CPUs and in a network namespace. The child and its descendants are killed at a time
+//! limit and when this process ends, except those that leave the process group (setsid). `load` parses the output.
+//!
 //! Source: prctl(2) (PR_SET_PDEATHSIG), setns(2), sched_setaffinity(2), setpgid(2), kill(2).
 
 use crate::cpus::CpuSet;
@@ -13,30 +14,30 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// The most that a child may print, bytes: it is kept in memory.
-const MAX_OUTPUT: u64 = 16 << 20;
-/// Leads the child's process group, waits for its parent's end, and then ends the group, itself with it. As long as it lives no other group
-/// has the number.
-const GUARD: &str = "read line; kill -KILL 0";
-/// How often a child is looked at.
-const LOOK: Duration = Duration::from_millis(10);
+/// Maximum output of a child in bytes. It is held in memory.
+const MAX_OUTPUT_BYTES: u64 = 16 << 20;
+/// Shell script of the process group leader: waits until its parent ends and then kills the group, including itself.
+/// While it lives, the kernel cannot reuse the group ID.
+const GUARD_SCRIPT: &str = "read line; kill -KILL 0";
+/// Polling interval for a child's state.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// How a child is started.
+/// How to start a child.
 #[derive(Clone, Debug)]
 pub struct Start {
-    /// The program and its arguments.
+    /// Program and arguments.
     pub words: Vec<String>,
-    /// The CPUs it may run on; all that this process may if none.
+    /// CPUs to run on; `None` for all that this process may use.
     pub cpus: Option<CpuSet>,
-    /// A process whose network namespace it runs in; that of this process if none.
+    /// A process whose network namespace the child joins; `None` for this process's namespace.
     pub namespace: Option<u32>,
-    /// How long it may run.
+    /// Time limit.
     pub limit: Duration,
-    /// Whether it has this process's environment; none otherwise.
+    /// Whether the child inherits this process's environment. Otherwise its environment is empty.
     pub has_environment: bool,
 }
 
-/// A running child. Dropped, it is killed with all that it started.
+/// A running child. It is killed with its descendants when dropped.
 pub struct Running {
     child: Child,
     #[allow(dead_code, reason = "dropped, it ends what the child has started")]
@@ -49,18 +50,18 @@ pub struct Running {
     has_ended: bool,
 }
 
-/// What a child left.
+/// Result of a child.
 #[derive(Clone, Debug)]
 pub struct Ended {
-    /// How it ended.
+    /// Exit status.
     pub status: ExitStatus,
-    /// What it printed.
+    /// Standard output.
     pub out: String,
-    /// What it complained about.
+    /// Standard error.
     pub err: String,
 }
 
-/// Why a child did not do its work.
+/// Why a child failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ChildError {
     /// It could not be started.
@@ -68,52 +69,52 @@ pub enum ChildError {
     Start {
         /// The program.
         name: String,
-        /// What the system said.
+        /// Error of the operating system.
         error: io::Error,
     },
-    /// It ran too long.
-    #[error("`{}` was ended after {:.1} s", harmless(name), limit.as_secs_f64())]
+    /// It exceeded its time limit.
+    #[error("`{}` was killed after {:.1} s", harmless(name), limit.as_secs_f64())]
     TooLong {
         /// The program.
         name: String,
-        /// How long it had.
+        /// The time limit.
         limit: Duration,
     },
-    /// It said more than anybody reads.
-    #[error("`{}` was ended because it printed more than {} MiB: let it print its rate, and little else", harmless(name), MAX_OUTPUT >> 20)]
+    /// It printed more than the output limit.
+    #[error("`{}` was killed because it printed more than {} MiB: let it print its rate and little else", harmless(name), MAX_OUTPUT_BYTES >> 20)]
     TooMuch {
         /// The program.
         name: String,
     },
-    /// The user asked to stop.
+    /// The user requested a stop.
     #[error("`{}` was stopped", harmless(name))]
     Stopped {
         /// The program.
         name: String,
     },
-    /// Somebody or the kernel has ended it.
+    /// It was killed by a signal from another process or the kernel.
     #[error("`{}` (process {process}) {how}", harmless(name))]
     Killed {
         /// The program.
         name: String,
-        /// Its number.
+        /// Process ID.
         process: u32,
-        /// By which signal.
+        /// Description of the signal.
         how: String,
     },
-    /// It ended with an error.
+    /// It exited with an error.
     #[error("`{}` failed ({status}): {}", harmless(name), harmless(said))]
     Failed {
         /// The program.
         name: String,
-        /// How it ended.
+        /// Exit status.
         status: ExitStatus,
-        /// What it said.
+        /// Last line of its output.
         said: String,
     },
 }
 
-/// How a process has ended: `was killed by SIGKILL`, `ended with status 3`.
+/// Describes an exit status: `was killed by SIGKILL`, `ended with status 3`.
 pub fn how_it_ended(status: ExitStatus) -> String {
     let name = |number: i32| {
         nix::sys::signal::Signal::try_from(number)
@@ -121,7 +122,7 @@ pub fn how_it_ended(status: ExitStatus) -> String {
     };
     match (status.signal(), status.code()) {
         (Some(signal), _) => format!("was killed by {}", name(signal)),
-        // As shells say it of a program that they have waited for.
+        // Shells encode the death of a child by signal N as status 128 + N.
         (_, Some(code @ 129..=192)) => {
             format!("ended with status {code}, as of a program killed by {}", name(code - 128))
         }
@@ -142,7 +143,7 @@ fn advice(name: &str, error: &io::Error) -> String {
 }
 
 impl Start {
-    /// A program that ends within `limit`.
+    /// Creates a description of a program with a time limit.
     pub fn new(words: &[&str], limit: Duration) -> Self {
         Self {
             words: words.iter().map(|word| word.to_string()).collect(),
@@ -153,10 +154,10 @@ impl Start {
         }
     }
 
-    /// Starts it.
+    /// Starts the child.
     ///
     /// # Errors
-    /// If the program cannot be started, the CPUs are not this process's, or the namespace is gone.
+    /// If the program cannot be started, the CPUs are not available to this process, or the namespace is gone.
     pub fn spawn(&self) -> Result<Running, ChildError> {
         let name = self.words.first().cloned().unwrap_or_default();
         self.try_spawn(&name).map_err(|error| ChildError::Start { name, error })
@@ -181,46 +182,49 @@ impl Start {
         let prepare = move || {
             die_with(parent)?;
             if let Some(namespace) = &namespace {
-                // SAFETY: a system call on a descriptor that is open as long as the closure.
+                // SAFETY: setns(2) only uses the descriptor, which the closure keeps open.
                 check(unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) })?;
             }
             if let Some(set) = &set {
-                // SAFETY: the set is whole and its size is given.
+                // SAFETY: the pointer and the size describe the complete set.
                 check(unsafe {
                     libc::sched_setaffinity(0, std::mem::size_of_val(&set[..]), set.as_ptr().cast())
                 })?;
             }
             Ok(())
         };
-        // SAFETY: between fork and exec only system calls are made, and nothing is allocated but an error, on failure.
+        // SAFETY: between fork and exec the closure only makes system calls. It allocates nothing, except an error on
+        // failure.
         let child = unsafe { command.pre_exec(prepare) }.spawn()?;
         let begin = Instant::now();
         Ok(Running { child, guard, name: name.into(), begin, limit: self.limit, out, err, has_ended: false })
     }
 
-    /// Starts it and waits until it has ended well.
+    /// Starts the child and waits for a successful exit.
     ///
     /// # Errors
-    /// If it cannot be started, fails, or takes too long.
+    /// If it cannot be started, fails, or exceeds the limit.
     pub fn run(&self) -> Result<Ended, ChildError> {
         self.spawn()?.success(&AtomicBool::new(false))
     }
 }
 
-/// The network namespace of a process. Without one it is not the program that is missing.
+/// Opens the network namespace of a process. The error names the namespace, so that it is not taken for a missing
+/// program.
 fn namespace_of(process: u32) -> io::Result<File> {
     let path = format!("/proc/{process}/ns/net");
-    File::open(&path).map_err(|error| io::Error::other(format!("its network namespace, {path}: {error}")))
+    File::open(&path)
+        .map_err(|error| io::Error::other(format!("cannot open its network namespace {path}: {error}")))
 }
 
-/// What ends a process group when this process does, or when it is dropped.
+/// Kills a process group when this process ends or the guard is dropped.
 struct Guard(Child);
 
 impl Guard {
     fn new() -> io::Result<Self> {
         let mut command = Command::new("sh");
-        command.args(["-c", GUARD]).process_group(0);
-        // The pipe's other end is closed with this process, however it ends.
+        command.args(["-c", GUARD_SCRIPT]).process_group(0);
+        // The kernel closes the other end of the pipe when this process ends for any reason.
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         command.spawn().map(Self)
     }
@@ -239,10 +243,10 @@ impl Drop for Guard {
     }
 }
 
-/// Makes the calling process, a child between fork and exec, end when its parent does.
+/// Makes the calling process (a child between fork and exec) receive SIGKILL when its parent ends.
 ///
 /// # Errors
-/// If the parent is gone already.
+/// If the parent has already ended.
 pub(crate) fn die_with(parent: rustix::process::Pid) -> io::Result<()> {
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
     match rustix::process::getppid() {
@@ -251,7 +255,7 @@ pub(crate) fn die_with(parent: rustix::process::Pid) -> io::Result<()> {
     }
 }
 
-/// The result of a system call.
+/// Converts the return value of a system call to a result.
 pub(crate) fn check(status: libc::c_int) -> io::Result<()> {
     if status < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
@@ -263,23 +267,24 @@ fn cpu_set(cpus: &CpuSet) -> Vec<u64> {
 }
 
 impl Running {
-    /// Its number.
+    /// Process ID.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Whether it still runs at `moment` after its start, or `stop` was asked for before; waits until then.
+    /// Waits until `moment` after the start. Returns whether the child still runs; returns false early if it ends or
+    /// `stop` is set.
     pub fn runs_until(&mut self, moment: Duration, stop: &AtomicBool) -> bool {
         while self.begin.elapsed() < moment.min(self.limit) {
-            if self.is_over() || self.says_too_much() || stop.load(Ordering::Relaxed) {
+            if self.is_over() || self.exceeds_output_limit() || stop.load(Ordering::Relaxed) {
                 return false;
             }
-            std::thread::sleep(LOOK.min(moment.saturating_sub(self.begin.elapsed())));
+            std::thread::sleep(POLL_INTERVAL.min(moment.saturating_sub(self.begin.elapsed())));
         }
         !self.is_over()
     }
 
-    /// How it has ended, if it has.
+    /// Exit status, if the child has ended.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         if self.is_over() { self.child.wait().ok() } else { None }
     }
@@ -289,35 +294,35 @@ impl Running {
         self.has_ended
     }
 
-    /// How long it has run.
+    /// Time since the start.
     pub fn age(&self) -> Duration {
         self.begin.elapsed()
     }
 
-    fn says_too_much(&self) -> bool {
+    fn exceeds_output_limit(&self) -> bool {
         let length = |file: &File| file.metadata().map_or(0, |facts| facts.len());
-        length(&self.out).max(length(&self.err)) > MAX_OUTPUT
+        length(&self.out).max(length(&self.err)) > MAX_OUTPUT_BYTES
     }
 
-    /// Waits for its end, and gives what it left whether it did well or not.
+    /// Waits for the child to end and returns its output and status, successful or not.
     ///
     /// # Errors
-    /// If it takes too long, or `stop` is asked for: it is killed then; if somebody else kills it.
+    /// If it exceeds a limit or `stop` is set, in which case it is killed; or if another process kills it.
     pub fn end(mut self, stop: &AtomicBool) -> Result<Ended, ChildError> {
         while !self.is_over() {
             let name = self.name.clone();
             if stop.load(Ordering::Relaxed) {
                 return Err(ChildError::Stopped { name });
             }
-            if self.says_too_much() {
+            if self.exceeds_output_limit() {
                 return Err(ChildError::TooMuch { name });
             }
             if self.begin.elapsed() > self.limit {
                 return Err(ChildError::TooLong { name, limit: self.limit });
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
-        if self.says_too_much() {
+        if self.exceeds_output_limit() {
             return Err(ChildError::TooMuch { name: self.name.clone() });
         }
         let status =
@@ -329,10 +334,10 @@ impl Running {
         Ok(Ended { status, out: text(&mut self.out), err: text(&mut self.err) })
     }
 
-    /// Waits for its end, which must be a good one.
+    /// Waits for a successful exit.
     ///
     /// # Errors
-    /// As [`Running::end`], or if it fails.
+    /// As for [`Running::end`], or if the exit status is an error.
     pub fn success(self, stop: &AtomicBool) -> Result<Ended, ChildError> {
         let name = self.name.clone();
         let ended = self.end(stop)?;
@@ -340,14 +345,14 @@ impl Running {
             return Ok(ended);
         }
         let said = if ended.err.trim().is_empty() { &ended.out } else { &ended.err };
-        let said = said.trim().lines().last().unwrap_or("it said nothing").into();
+        let said = said.trim().lines().last().unwrap_or("it printed nothing").into();
         Err(ChildError::Failed { name, status: ended.status, said })
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // What it has started and left behind ends with the guard.
+        // The guard kills the remaining descendants.
         if !self.has_ended {
             let _ = self.child.kill();
             let _ = self.child.wait();
@@ -357,8 +362,8 @@ impl Drop for Running {
 
 fn text(file: &mut File) -> String {
     let mut bytes = Vec::new();
-    // What cannot be read is missed by those who look for it.
-    let _ = file.rewind().and_then(|()| file.take(MAX_OUTPUT).read_to_end(&mut bytes));
+    // If reading fails, the caller reports the missing output.
+    let _ = file.rewind().and_then(|()| file.take(MAX_OUTPUT_BYTES).read_to_end(&mut bytes));
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
@@ -389,7 +394,7 @@ mod tests {
         ends(&std::fs::read_to_string(file).unwrap());
     }
 
-    /// Whether a process runs; one that nobody waits for stays as a zombie.
+    /// Returns whether a process is running. A zombie does not count.
     fn runs(process: &str) -> bool {
         let status = std::fs::read_to_string(format!("/proc/{}/status", process.trim())).unwrap_or_default();
         status.lines().any(|line| line.starts_with("State:") && !line.contains('Z'))
@@ -399,7 +404,7 @@ mod tests {
         let patience = Instant::now();
         while runs(process) {
             assert!(patience.elapsed() < Duration::from_secs(10), "process {process} goes on");
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 
@@ -409,7 +414,7 @@ mod tests {
         ends(&left);
     }
 
-    /// What the kernel does to the pipe when this process is killed, done by hand.
+    /// Closes the pipe by hand, as the kernel does when this process is killed.
     #[test]
     fn what_a_child_has_started_ends_with_this_process() {
         let folder = tempfile::tempdir().unwrap();
@@ -417,7 +422,7 @@ mod tests {
         let mut child =
             shell(&format!("sleep 60 & echo $! > {}; wait", file.display()), 60.0).spawn().unwrap();
         while std::fs::read_to_string(&file).unwrap_or_default().is_empty() {
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
         drop(child.guard.0.stdin.take());
         ends(&std::fs::read_to_string(&file).unwrap());
@@ -429,7 +434,7 @@ mod tests {
         let begin = Instant::now();
         let error = shell("exec cat /dev/zero", 20.0).run().unwrap_err();
         assert!(matches!(error, ChildError::TooMuch { .. }) && begin.elapsed() < Duration::from_secs(10));
-        let much = format!("head -c {} /dev/zero", MAX_OUTPUT + 1);
+        let much = format!("head -c {} /dev/zero", MAX_OUTPUT_BYTES + 1);
         assert!(matches!(shell(&much, 20.0).run(), Err(ChildError::TooMuch { .. })));
     }
 
@@ -454,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_that_somebody_kills_is_named_with_its_number_and_the_signal() {
+    fn a_killed_child_is_reported_with_process_id_and_signal() {
         for (script, how) in
             [("kill -9 $$", "was killed by SIGKILL"), ("kill -15 $$", "was killed by SIGTERM")]
         {

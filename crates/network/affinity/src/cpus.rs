@@ -1,5 +1,5 @@
-//! A set of CPUs, written as the kernel's files want it: a list "0-3,8" or a mask "1,0000000f".
-//! Not where the CPUs are: that is `places`.
+//! A set of CPUs in the kernel's file formats: a list "0-3,8" or a mask "1,0000000f".
+//!
 //! Source: Linux Documentation/admin-guide/cputopology.rst (lists), lib/bitmap.c's `%*pb` (masks).
 
 use serde::{Deserialize, Serialize};
@@ -7,49 +7,49 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
-/// More CPUs than Linux supports: a list that names more is broken.
+/// Exclusive upper bound of CPU numbers. It is higher than Linux supports, so a list that exceeds it is corrupt.
 pub const MAX_CPU: u32 = 8192;
 
-/// A set of CPU numbers below [`MAX_CPU`]; in JSON it is a list such as "0-3,8".
+/// A set of CPU numbers below [`MAX_CPU`]. Serialized as a list such as "0-3,8".
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct CpuSet(BTreeSet<u32>);
 
-/// Why a text is no set of CPUs.
+/// A text that is not a valid CPU set.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{}` is no {form} with numbers below {MAX_CPU}", longma_topology::harmless(text))]
+#[error("`{}` is not a {form} with numbers below {MAX_CPU}", longma_topology::harmless(text))]
 pub struct CpuSetError {
     text: String,
     form: &'static str,
 }
 
 impl CpuSet {
-    /// The set of one CPU.
+    /// The set with one CPU.
     pub fn one(cpu: u32) -> Self {
         Self(BTreeSet::from([cpu]))
     }
 
-    /// Whether `cpu` is in it.
+    /// Returns whether the set contains `cpu`.
     pub fn contains(&self, cpu: u32) -> bool {
         self.0.contains(&cpu)
     }
 
-    /// Whether no CPU is in it.
+    /// Returns whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The CPUs, lowest first.
+    /// Iterates over the CPUs in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         self.0.iter().copied()
     }
 
-    /// The set that a hexadecimal mask names, as in `rps_cpus`.
+    /// Parses a hexadecimal mask, as in `rps_cpus`.
     ///
     /// # Errors
-    /// If the text is no mask.
+    /// If the text is not a mask.
     pub fn from_mask(text: &str) -> Result<Self, CpuSetError> {
-        let error = || CpuSetError { text: text.into(), form: "mask of CPUs such as 1,0000000f" };
+        let error = || CpuSetError { text: text.into(), form: "CPU mask such as 1,0000000f" };
         let digits: String = text.trim().chars().filter(|c| *c != ',').collect();
         if digits.is_empty() || digits.len() > MAX_CPU as usize / 4 {
             return Err(error());
@@ -62,7 +62,7 @@ impl CpuSet {
         Ok(Self(cpus))
     }
 
-    /// The hexadecimal mask, in groups of 32 bits.
+    /// Formats the set as a hexadecimal mask in groups of 32 bits.
     pub fn mask(&self) -> String {
         let words = self.0.last().map_or(1, |last| last / 32 + 1);
         let word = |index: u32| {
@@ -87,7 +87,7 @@ impl FromStr for CpuSet {
     type Err = CpuSetError;
 
     fn from_str(text: &str) -> Result<Self, CpuSetError> {
-        let error = || CpuSetError { text: text.into(), form: "list of CPUs such as 0-3,8" };
+        let error = || CpuSetError { text: text.into(), form: "CPU list such as 0-3,8" };
         let mut cpus = BTreeSet::new();
         for range in text.trim().split(',').filter(|range| !range.is_empty()) {
             let (from, to) = range.split_once('-').unwrap_or((range, range));
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_set_is_refused() {
+    fn malformed_cpu_lists_are_rejected() {
         for text in ["3-1", "x", "1-", "9000", "0,,a"] {
             assert!(text.parse::<CpuSet>().is_err(), "{text}");
         }

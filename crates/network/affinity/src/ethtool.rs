@@ -1,38 +1,40 @@
-//! What a NIC's driver says of itself and lets one set: offloads, rings, coalescing, channels.
-//! Not what sysfs says of the interface: that is `interface`.
+//! Reads and changes a NIC driver's offloads, rings, interrupt coalescing and channels by the ethtool ioctl.
+//! `interface` reads sysfs.
+//!
 //! Source: Linux include/uapi/linux/ethtool.h (commands and structures), sockios.h (SIOCETHTOOL).
 
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-/// One number that a driver has.
+/// A numeric property of a driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DriverFact {
     /// Generic receive offload: 0 or 1.
     Gro,
-    /// Large receive offload in the NIC: 0 or 1.
+    /// Large receive offload in hardware: 0 or 1.
     Lro,
-    /// TCP segmentation in the NIC: 0 or 1.
+    /// TCP segmentation offload in hardware: 0 or 1.
     Tso,
     /// Generic segmentation offload: 0 or 1.
     Gso,
-    /// Receive checksums checked in the NIC: 0 or 1.
+    /// Receive checksum offload: 0 or 1.
     RxChecksum,
-    /// Descriptors of a receive ring.
+    /// Number of descriptors in a receive ring.
     RxRing,
-    /// The most descriptors that a receive ring may have.
+    /// Maximum number of descriptors in a receive ring.
     RxRingMost,
-    /// Microseconds that a receive interrupt may be held back.
+    /// Microseconds that a receive interrupt may be delayed.
     RxUsecs,
-    /// Receive queues, combined ones included.
+    /// Number of receive queues, including combined ones.
     Channels,
-    /// The most receive queues.
+    /// Maximum number of receive queues.
     ChannelsMost,
 }
 
-/// Where a fact is: the command that gets the structure, the command that sets it if there is one here, and the word in it.
+/// Location of a property: the command that reads the structure, the command that writes it (if supported here), and
+/// the word within it.
 struct Location {
     get: u32,
     set: Option<u32>,
@@ -40,12 +42,12 @@ struct Location {
     bit: Option<u32>,
 }
 
-/// Words of the longest structure used here, `ethtool_coalesce`.
+/// Number of words in the longest structure used here, `ethtool_coalesce`.
 const WORDS: usize = 24;
 const ETH_FLAG_LRO_BIT: u32 = 15;
 
 impl DriverFact {
-    /// Every fact.
+    /// All properties.
     pub const ALL: [DriverFact; 10] = [
         Self::Gro,
         Self::Lro,
@@ -67,27 +69,28 @@ impl DriverFact {
             Self::Tso => at(0x1e, Some(0x1f), 1),
             Self::Gso => at(0x23, Some(0x24), 1),
             Self::RxChecksum => at(0x14, Some(0x15), 1),
-            // ethtool_ringparam: rx_max_pending is the first word behind the command, rx_pending the fifth.
+            // ethtool_ringparam: rx_max_pending is the first word after the command, rx_pending the fifth.
             Self::RxRingMost => at(0x10, None, 1),
             Self::RxRing => at(0x10, Some(0x11), 5),
-            // ethtool_coalesce: rx_coalesce_usecs is the first word.
+            // ethtool_coalesce: rx_coalesce_usecs is the first word after the command.
             Self::RxUsecs => at(0x0e, Some(0x0f), 1),
-            // ethtool_channels: max_rx, max_tx, max_other, max_combined, then the same four as they are.
+            // ethtool_channels: max_rx, max_tx, max_other, max_combined, followed by the present values in the same
+            // order.
             Self::ChannelsMost => at(0x3c, None, 1),
             Self::Channels => at(0x3c, None, 5),
         }
     }
 }
 
-/// Asks the driver of `interface`, in the network namespace of the calling thread.
+/// Reads a property of `interface`, in the network namespace of the calling thread.
 ///
 /// # Errors
-/// What the kernel said: EOPNOTSUPP where the driver has no such thing, ENODEV for a wrong name.
+/// The kernel's error: EOPNOTSUPP if the driver does not have the property, ENODEV for an unknown name.
 pub fn get(interface: &str, fact: DriverFact) -> io::Result<u64> {
     let location = fact.location();
     let words = ask(interface, location.get)?;
     Ok(match (fact, location.bit) {
-        // Combined channels serve reception too.
+        // Combined channels also receive.
         (DriverFact::Channels | DriverFact::ChannelsMost, _) => {
             u64::from(words[location.word]) + u64::from(words[location.word + 3])
         }
@@ -96,10 +99,10 @@ pub fn get(interface: &str, fact: DriverFact) -> io::Result<u64> {
     })
 }
 
-/// Tells the driver of `interface`.
+/// Writes a property of `interface`.
 ///
 /// # Errors
-/// What the kernel said; `Unsupported` for a fact that is not set here.
+/// The kernel's error; `Unsupported` for a property that cannot be set here.
 pub fn set(interface: &str, fact: DriverFact, value: u64) -> io::Result<()> {
     let location = fact.location();
     let command = location.set.ok_or(io::ErrorKind::Unsupported)?;
@@ -120,7 +123,7 @@ fn ask(interface: &str, command: u32) -> io::Result<[u32; WORDS]> {
     Ok(words)
 }
 
-/// One command to the driver of an interface: the words are the command's structure, with room for what it gives.
+/// Executes one ethtool command. `words` is the command's structure, large enough for the answer.
 pub(crate) fn exchange(interface: &str, words: &mut [u32]) -> io::Result<()> {
     let name = interface.as_bytes();
     if name.is_empty() || name.len() >= libc::IFNAMSIZ || name.contains(&0) {
@@ -134,7 +137,8 @@ pub(crate) fn exchange(interface: &str, words: &mut [u32]) -> io::Result<()> {
         *to = *from as libc::c_char;
     }
     request.ifr_ifru.ifru_data = words.as_mut_ptr().cast();
-    // SAFETY: the request and the words outlive the call, and the callers give words with room for the structure of their command.
+    // SAFETY: the request and the words outlive the call, and the callers pass enough words for the command's
+    // structure.
     let status = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL as _, &mut request) };
     if status < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

@@ -1,12 +1,12 @@
-//! A host made up for tests: files in memory, writes that are refused, a rival that changes settings behind one's back.
-//! Not a recorded host: that is a [`crate::host::Tree`] below another root.
+//! A simulated host for tests: in-memory files, refused writes, and changes by a competing program. For a recorded
+//! host, use a [`crate::host::Tree`] below another root.
 
 use crate::cpus::CpuSet;
 use crate::ethtool::DriverFact;
 use crate::host::Host;
 use crate::identity::Identity;
+use crate::rss_table::RssTable;
 use crate::sockets::Socket;
-use crate::spread::Spread;
 use longma_topology::CpuPlace;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -22,58 +22,59 @@ pub struct FakeHost {
     threads: Mutex<BTreeMap<u32, CpuSet>>,
     sockets: Mutex<Option<Vec<Socket>>>,
     writes: Mutex<Vec<(String, String)>>,
-    /// How all its interfaces spread connections; none if no driver tells.
-    pub spread: Option<Spread>,
-    /// The addresses of all its interfaces.
+    /// RSS configuration of all its interfaces; `None` if drivers do not report one.
+    pub rss_table: Option<RssTable>,
+    /// Addresses of all its interfaces.
     pub addresses: Vec<IpAddr>,
-    /// The bytes of a packet that all its interfaces take; none if the kernel does not tell.
+    /// MTU range of all its interfaces; `None` if the kernel does not report one.
     pub packet_sizes: Option<RangeInclusive<u64>>,
-    /// Where its CPUs are.
+    /// Topology of its CPUs.
     pub cpus: Vec<CpuPlace>,
-    /// Paths whose writes end in EIO, as those of managed interrupts do.
+    /// Paths that cannot be written: writes fail with EIO, as for managed interrupts.
     pub refused: BTreeSet<String>,
-    /// Two files and a text for each that exclude each other: neither is written while the other holds its own.
+    /// Pairs of (file, text) that exclude each other: neither text can be written while the other file holds its text.
     pub excluded: Vec<((String, String), (String, String))>,
-    /// Two files and a text for each: the first is written its own only while the second holds its own.
+    /// Pairs of (file, text) with a dependency: the first text can be written only while the second file holds its
+    /// text.
     pub wants: Vec<((String, String), (String, String))>,
-    /// What its /sys shows of another network namespace.
-    pub strange_sys: Option<String>,
-    /// Files and folders that another process keeps.
+    /// How its /sys differs from the network namespace of the process, if it does.
+    pub foreign_sysfs: Option<String>,
+    /// Files and directories that another process has locked.
     pub kept: BTreeSet<String>,
-    /// Which host it is.
+    /// Identity of the host.
     pub identity: Identity,
-    /// Whether it is gone with the process that changes it.
+    /// Whether its state disappears with the process that changes it.
     pub ends_with_writer: bool,
 }
 
 impl FakeHost {
-    /// A host with these files.
+    /// Creates a host with these files.
     pub fn with(files: &[(&str, &str)]) -> Self {
         let host = Self::default();
         files.iter().for_each(|(path, text)| host.put(path, text));
         host
     }
 
-    /// Changes a file as another program would.
+    /// Changes a file, like another program.
     ///
     /// # Panics
-    /// If another thread panicked in the middle of a change.
+    /// If another thread panicked during a change.
     pub fn put(&self, path: &str, text: &str) {
         self.files.lock().unwrap().insert(path.into(), text.into());
     }
 
-    /// Removes a file as a vanishing device would.
+    /// Removes a file, like a device that disappears.
     ///
     /// # Panics
-    /// As [`FakeHost::put`].
+    /// As for [`FakeHost::put`].
     pub fn remove(&self, path: &str) {
         self.files.lock().unwrap().remove(path);
     }
 
-    /// Renames an interface, as the kernel does: all of its files, its number among them, are under the new name.
+    /// Renames an interface like the kernel: its files, including its index, move to the new name.
     ///
     /// # Panics
-    /// As [`FakeHost::put`].
+    /// As for [`FakeHost::put`].
     pub fn rename(&self, interface: &str, name: &str) {
         let mut files = self.files.lock().unwrap();
         let (was, now) = (format!("sys/class/net/{interface}/"), format!("sys/class/net/{name}/"));
@@ -81,42 +82,42 @@ impl FakeHost {
         *files = std::mem::take(&mut *files).into_iter().map(|(path, text)| (moved(path), text)).collect();
     }
 
-    /// Gives a driver a value.
+    /// Sets a driver property.
     ///
     /// # Panics
-    /// As [`FakeHost::put`].
+    /// As for [`FakeHost::put`].
     pub fn put_driver(&self, interface: &str, fact: DriverFact, value: u64) {
         self.drivers.lock().unwrap().insert((interface.into(), fact), value);
     }
 
-    /// Lets a thread run on these CPUs, as another program would.
+    /// Sets the affinity of a thread, like another program.
     ///
     /// # Panics
-    /// As [`FakeHost::put`].
+    /// As for [`FakeHost::put`].
     pub fn put_thread(&self, thread: u32, cpus: CpuSet) {
         self.threads.lock().unwrap().insert(thread, cpus);
     }
 
-    /// Gives it connections; without any call the kernel has no sock_diag.
+    /// Sets the connections. Before the first call, the simulated kernel has no sock_diag.
     ///
     /// # Panics
-    /// As [`FakeHost::put`].
+    /// As for [`FakeHost::put`].
     pub fn put_sockets(&self, sockets: Vec<Socket>) {
         *self.sockets.lock().unwrap() = Some(sockets);
     }
 
-    /// The files that were to be written through [`Host::write`], with their texts, in order; those that were refused too.
+    /// All writes through [`Host::write`] in order as (file, text), including refused ones.
     ///
     /// # Panics
-    /// As [`FakeHost::put`].
+    /// As for [`FakeHost::put`].
     pub fn writes(&self) -> Vec<(String, String)> {
         self.writes.lock().unwrap().clone()
     }
 
-    /// All files as they are.
+    /// All files with their contents.
     ///
     /// # Panics
-    /// As [`FakeHost::put`].
+    /// As for [`FakeHost::put`].
     pub fn all(&self) -> BTreeMap<String, String> {
         self.files.lock().unwrap().clone()
     }
@@ -181,8 +182,8 @@ impl Host for FakeHost {
         Ok(())
     }
 
-    fn spread(&self, _interface: &str) -> io::Result<Spread> {
-        self.spread.clone().ok_or_else(|| io::ErrorKind::Unsupported.into())
+    fn rss_table(&self, _interface: &str) -> io::Result<RssTable> {
+        self.rss_table.clone().ok_or_else(|| io::ErrorKind::Unsupported.into())
     }
 
     fn packet_sizes(&self, _interface: &str) -> io::Result<RangeInclusive<u64>> {
@@ -219,7 +220,7 @@ impl Host for FakeHost {
     }
 
     fn index_of(&self, interface: &str) -> io::Result<u32> {
-        // A host whose interfaces have no numbers in its files is one without a kernel to ask.
+        // Without ifindex files, the host behaves like a recorded tree with no kernel to ask.
         let text = self.read(&format!("sys/class/net/{interface}/ifindex"));
         text.ok().and_then(|text| text.parse().ok()).ok_or_else(|| io::ErrorKind::Unsupported.into())
     }
@@ -229,8 +230,8 @@ impl Host for FakeHost {
         self.names("sys/class/net").into_iter().find(is_it).ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    fn strange_sys(&self) -> Option<String> {
-        self.strange_sys.clone()
+    fn foreign_sysfs(&self) -> Option<String> {
+        self.foreign_sysfs.clone()
     }
 
     fn hold(&self, path: &str) -> io::Result<Option<std::fs::File>> {
@@ -242,7 +243,8 @@ impl Host for FakeHost {
     }
 }
 
-/// Sockets, last caches in each, cores to each of them, threads to a core; numbered as Linux does on most servers: first threads first.
+/// A topology with the given number of sockets, last-level caches per socket, cores per cache and threads per core.
+/// CPUs are numbered as on most Linux servers: the first threads of all cores come first.
 pub fn topology(sockets: u32, caches: u32, cores: u32, threads: u32) -> Vec<CpuPlace> {
     let all = sockets * caches * cores;
     let of_core = |core: u32| (0..threads).map(move |thread| core + thread * all);

@@ -1,5 +1,5 @@
-//! Files that a user names, opened so that none of them can hold the program up: a named pipe without an other end would.
-//! Not what is in them.
+//! Opens files named by the user without blocking. Opening a named pipe whose other end is not open would block.
+//!
 //! Source: fifo(7), open(2) (O_NONBLOCK).
 
 use rustix::fs::OFlags;
@@ -8,15 +8,15 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
-/// Opens a regular file; `flags` besides those that it sets itself.
+/// Opens a regular file. `flags` are added to those set here.
 ///
 /// # Errors
-/// As open(2); whatever is no regular file.
+/// As for open(2), or if it is not a regular file.
 pub fn regular(options: &mut OpenOptions, flags: OFlags, path: &Path) -> io::Result<File> {
     let flags = flags | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let other = || io::Error::other("it is no regular file");
+    let other = || io::Error::other("it is not a regular file");
     match options.custom_flags(flags.bits() as i32).open(path) {
-        // What a pipe or a socket says that nobody is at the other end of.
+        // Error for a pipe or socket whose other end is not open.
         Err(error) if error.raw_os_error() == Some(libc::ENXIO) => Err(other()),
         Err(error) => Err(error),
         Ok(file) if file.metadata()?.is_file() => Ok(file),
@@ -24,16 +24,16 @@ pub fn regular(options: &mut OpenOptions, flags: OFlags, path: &Path) -> io::Res
     }
 }
 
-/// Opens a regular file, or a pipe such as the shell's `<(...)`, for reading. A pipe that nobody writes to is empty.
+/// Opens a regular file or a pipe, such as the shell's `<(...)`, for reading. A pipe without a writer is empty.
 ///
 /// # Errors
-/// As open(2); a device, a socket or a folder.
+/// As for open(2), or if it is a device, socket or directory.
 pub fn readable(path: &Path) -> io::Result<File> {
     let flags = OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(path)?;
     let kind = file.metadata()?.file_type();
     if kind.is_fifo() {
-        // From now on to its end, however slowly it comes.
+        // From here on, reads block until data arrives or the writer closes the pipe.
         rustix::fs::fcntl_setfl(&file, rustix::fs::fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
     } else if !kind.is_file() {
         return Err(io::Error::other("it is neither a file nor a pipe"));
@@ -47,7 +47,7 @@ mod tests {
     use std::io::Read;
 
     #[test]
-    fn a_named_pipe_holds_nobody_up() {
+    fn a_named_pipe_does_not_block() {
         let folder = tempfile::tempdir().unwrap();
         let pipe = folder.path().join("pipe");
         rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
@@ -56,7 +56,7 @@ mod tests {
         assert_eq!(text, "");
         for options in [OpenOptions::new().read(true).write(true), OpenOptions::new().append(true)] {
             let error = regular(options, OFlags::empty(), &pipe).unwrap_err();
-            assert_eq!(error.to_string(), "it is no regular file");
+            assert_eq!(error.to_string(), "it is not a regular file");
         }
         assert!(readable(Path::new("/dev/zero")).is_err() && readable(folder.path()).is_err());
     }

@@ -1,13 +1,13 @@
-//! A host: its files under /proc and /sys, its CPUs, its drivers. The one boundary between this crate and the machine it runs on.
-//! Not what is read there (`interface`, `places`, `counters`), nor what may be changed (`setting`).
+//! The interface between this crate and the machine: files below /proc and /sys, CPUs, drivers, sockets and threads.
+//! All reads and writes go through the trait `Host`.
 
 use crate::cpus::CpuSet;
 use crate::ethtool::{self, DriverFact};
 use crate::identity::{self, Identity};
 use crate::links::{self, Links};
 use crate::packet_size;
+use crate::rss_table::{self, RssTable};
 use crate::sockets::{self, Socket};
-use crate::spread::{self, Spread};
 use longma_topology::{CpuPlace, Sysfs};
 use rustix::fs::FlockOperation;
 use std::fs;
@@ -18,124 +18,127 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
-/// Longest file of /proc that is read, bytes; /proc/interrupts of the largest hosts has some MiB.
+/// Maximum size of a file in bytes. /proc/interrupts of the largest hosts has a few MiB.
 const MAX_BYTES: u64 = 64 << 20;
 
-/// A host whose settings can be read and written. Paths are below the root: `proc/stat`.
+/// A host whose settings can be read and written. Paths are relative to the root: `proc/stat`.
 pub trait Host: Sync {
-    /// The text of a file, without white space at its ends.
+    /// Reads a file and trims white space.
     ///
     /// # Errors
-    /// What the system said.
+    /// The error of the operating system.
     fn read(&self, path: &str) -> io::Result<String>;
 
-    /// Writes a file in one call, as settings of the kernel want it.
+    /// Writes a file with a single call, as kernel settings require.
     ///
     /// # Errors
-    /// What the system said: EIO and EPERM where the kernel keeps a setting to itself.
+    /// The error of the operating system: EIO or EPERM if the kernel does not allow a change.
     fn write(&self, path: &str, text: &str) -> io::Result<()>;
 
-    /// Whether a file can be opened for writing; nothing is written.
+    /// Checks that a file can be opened for writing, without writing.
     ///
     /// # Errors
-    /// What the system said: EACCES without the right, EROFS where it is mounted so.
+    /// The error of the operating system: EACCES without permission, EROFS on a read-only mount.
     fn may_write(&self, path: &str) -> io::Result<()>;
 
-    /// The names in a folder, sorted; none if there is no such folder.
+    /// Names of the entries of a directory, sorted; empty if it does not exist.
     fn names(&self, path: &str) -> Vec<String>;
 
-    /// Where a link points to, if it is one.
+    /// Target of a symbolic link.
     fn link(&self, path: &str) -> Option<String>;
 
-    /// What a driver says of an interface.
+    /// Reads a property of a driver.
     ///
     /// # Errors
-    /// What the system said.
+    /// The error of the operating system.
     fn driver(&self, interface: &str, fact: DriverFact) -> io::Result<u64>;
 
-    /// Tells a driver.
+    /// Sets a property of a driver.
     ///
     /// # Errors
-    /// What the system said.
+    /// The error of the operating system.
     fn set_driver(&self, interface: &str, fact: DriverFact, value: u64) -> io::Result<()>;
 
-    /// How the driver of an interface spreads connections over its queues.
+    /// RSS configuration of an interface's driver.
     ///
     /// # Errors
-    /// What the system said, or `Unsupported` where that is not known to follow from their addresses and ports.
-    fn spread(&self, interface: &str) -> io::Result<Spread>;
+    /// The error of the operating system, or `Unsupported` if the queue does not depend on addresses and ports alone.
+    fn rss_table(&self, interface: &str) -> io::Result<RssTable>;
 
-    /// The bytes of a packet that an interface can be set to.
+    /// MTU range of an interface.
     ///
     /// # Errors
-    /// What the system said; `Unsupported` where it does not tell.
+    /// The error of the operating system; `Unsupported` if it does not report a range.
     fn packet_sizes(&self, interface: &str) -> io::Result<RangeInclusive<u64>>;
 
-    /// The established TCP connections of the network namespace, with the bytes they have carried.
+    /// Established TCP connections of the network namespace, with the bytes transferred.
     ///
     /// # Errors
-    /// What the system said: ENOENT from a kernel without sock_diag.
+    /// The error of the operating system: ENOENT if the kernel has no sock_diag.
     fn sockets(&self) -> io::Result<Vec<Socket>>;
 
-    /// The addresses of an interface.
+    /// Addresses of an interface.
     fn addresses(&self, interface: &str) -> Vec<IpAddr>;
 
-    /// The CPUs that a thread may run on.
+    /// CPU affinity of a thread.
     ///
     /// # Errors
-    /// What the system said: `NotFound` for a thread that has ended.
+    /// The error of the operating system: `NotFound` for a thread that has ended.
     fn thread_cpus(&self, thread: u32) -> io::Result<CpuSet>;
 
-    /// Lets a thread run on these CPUs only.
+    /// Sets the CPU affinity of a thread.
     ///
     /// # Errors
-    /// What the system said: EPERM for a thread of somebody else, EINVAL where its cpuset has none of them.
+    /// The error of the operating system: EPERM for another user's thread, EINVAL if its cpuset contains none of the
+    /// CPUs.
     fn bind_thread(&self, thread: u32, cpus: &CpuSet) -> io::Result<()>;
 
-    /// Where every online CPU is.
+    /// Topology of all online CPUs.
     fn places(&self) -> Vec<CpuPlace>;
 
-    /// What tells this run of this host from others, and its network namespace: a change made elsewhere is not undone here.
+    /// Identity of this boot and network namespace. A change is undone only where it was made.
     fn identity(&self) -> Identity;
 
-    /// The number of an interface in the kernel's own word: it stays when the interface is renamed.
+    /// The kernel's index of an interface. It stays the same when the interface is renamed.
     ///
     /// # Errors
-    /// What the system said: `NotFound` if there is none of the name, `Unsupported` where there is no kernel to ask.
+    /// The error of the operating system: `NotFound` for an unknown name, `Unsupported` if there is no kernel to ask.
     fn index_of(&self, interface: &str) -> io::Result<u32>;
 
-    /// The name that the interface with a number has now.
+    /// Present name of the interface with an index.
     ///
     /// # Errors
-    /// As [`Host::index_of`].
+    /// As for [`Host::index_of`].
     fn name_of(&self, index: u32) -> io::Result<String>;
 
-    /// What the mounted /sys shows of another network namespace than the one that changes are made in, in words; none if it is the same.
-    fn strange_sys(&self) -> Option<String>;
+    /// Describes how the mounted /sys differs from the network namespace that changes are made in; `None` if they
+    /// match. A difference means that /sys belongs to another namespace.
+    fn foreign_sysfs(&self) -> Option<String>;
 
-    /// Keeps a file or folder from every other process that asks for the same; none where nothing can be kept so.
+    /// Locks a file or directory against other processes that use this function; `None` if it cannot be locked.
     ///
     /// # Errors
-    /// `WouldBlock` if another process has it.
+    /// `WouldBlock` if another process holds the lock.
     fn hold(&self, path: &str) -> io::Result<Option<fs::File>>;
 
-    /// Whether it ends with the process that changes it, as a laboratory's namespaces do: then nothing is left to put back.
+    /// Whether the settings disappear with the process that changes them, like the namespaces of the testbed. Then
+    /// nothing has to be restored.
     fn ends_with_writer(&self) -> bool {
         false
     }
 }
 
-/// The files below a folder: of this host, of another network namespace of it, or a recorded tree.
+/// The files below a directory: of this host, of another network namespace, or a recorded tree.
 #[derive(Clone, Debug)]
 pub struct Tree {
     root: PathBuf,
     has_drivers: bool,
     ends_with_writer: bool,
-    /// A process whose network namespace its drivers are in; this process's if none.
+    /// A process whose network namespace the drivers are in; `None` for this process's namespace.
     namespace: Option<u32>,
 }
 
-/// The interfaces that /sys shows.
+/// Interfaces listed in /sys.
 fn shown(host: &dyn Host) -> Links {
     let link = |name: String| {
         let file = |file: &str| host.read(&format!("sys/class/net/{name}/{file}")).ok();
@@ -152,18 +155,18 @@ impl Tree {
         Self { root: "/".into(), has_drivers: true, ends_with_writer: false, namespace: None }
     }
 
-    /// A tree recorded on another host: it has no drivers.
+    /// A tree recorded on another host. It has no drivers.
     pub fn recorded(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into(), has_drivers: false, ends_with_writer: false, namespace: None }
     }
 
-    /// This host as `process` sees it, which ends with this process.
+    /// This host as seen by the child `process`. Its settings disappear with this process.
     pub fn of_child(process: u32) -> Self {
         let root = format!("/proc/{process}/root").into();
         Self { root, has_drivers: false, ends_with_writer: true, namespace: Some(process) }
     }
 
-    /// Whether there is a kernel behind it.
+    /// Returns whether a kernel can be asked.
     fn is_live(&self) -> bool {
         self.has_drivers || self.namespace.is_some()
     }
@@ -174,7 +177,7 @@ impl Tree {
 }
 
 impl Tree {
-    /// Asks a driver in the namespace that the tree shows.
+    /// Runs `ask` in the network namespace that the tree shows.
     fn in_namespace<T: Send>(&self, ask: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
         let Some(process) = self.namespace else { return self.with_drivers(ask) };
         let entered = || {
@@ -183,9 +186,9 @@ impl Tree {
             rustix::thread::move_into_link_name_space(namespace.as_fd(), Some(kind))?;
             ask()
         };
-        // A thread of its own: this one stays where it is.
+        // On a separate thread, so that the calling thread stays in its namespace.
         std::thread::scope(|scope| scope.spawn(entered).join())
-            .unwrap_or_else(|_| Err(io::Error::other("the thread that asks the driver has failed")))
+            .unwrap_or_else(|_| Err(io::Error::other("the thread that queries the driver panicked")))
     }
 }
 
@@ -199,7 +202,7 @@ impl Host for Tree {
 
     fn write(&self, path: &str, text: &str) -> io::Result<()> {
         use io::Write;
-        // Not made: a setting that is not there is an error. The newline lets an empty list through.
+        // Do not create the file: a missing setting is an error. The newline makes an empty list a nonempty write.
         let mut file = fs::OpenOptions::new().write(true).truncate(true).open(self.root.join(path))?;
         file.write_all(format!("{text}\n").as_bytes())
     }
@@ -227,8 +230,8 @@ impl Host for Tree {
         self.in_namespace(|| ethtool::set(interface, fact, value))
     }
 
-    fn spread(&self, interface: &str) -> io::Result<Spread> {
-        self.in_namespace(|| spread::get(interface))
+    fn rss_table(&self, interface: &str) -> io::Result<RssTable> {
+        self.in_namespace(|| rss_table::get(interface))
     }
 
     fn packet_sizes(&self, interface: &str) -> io::Result<RangeInclusive<u64>> {
@@ -258,7 +261,7 @@ impl Host for Tree {
             let mut set = rustix::thread::CpuSet::new();
             for cpu in cpus.iter() {
                 let cpu = cpu as usize;
-                // The library's set ends here; a CPU that it does not know is refused and not left out.
+                // The library's set cannot hold this CPU. Reject it instead of ignoring it.
                 if cpu >= rustix::thread::CpuSet::MAX_CPU {
                     return Err(io::ErrorKind::InvalidInput.into());
                 }
@@ -291,7 +294,7 @@ impl Host for Tree {
         self.in_namespace(|| links::name_of(index))
     }
 
-    fn strange_sys(&self) -> Option<String> {
+    fn foreign_sysfs(&self) -> Option<String> {
         self.in_namespace(|| Ok(links::difference(&|| shown(self)))).ok()?
     }
 
@@ -313,7 +316,7 @@ impl Host for Tree {
 }
 
 fn pid(thread: u32) -> io::Result<Option<rustix::process::Pid>> {
-    // None would mean the calling thread.
+    // 0 would mean the calling thread.
     let pid = i32::try_from(thread).ok().and_then(rustix::process::Pid::from_raw);
     pid.map(Some).ok_or_else(|| io::ErrorKind::NotFound.into())
 }

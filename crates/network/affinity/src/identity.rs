@@ -1,6 +1,7 @@
-//! Which run of which host, and which of its network namespaces: what was changed in one is not put back in another.
-//! Not what was changed: that is `journal`.
-//! Source: socket(7) and Linux net/core/net_namespace.c (SO_NETNS_COOKIE, 5.14); random(4) (boot_id); namespaces(7) (inode numbers).
+//! Identifies a boot of a host and a network namespace in it, so that a change is never undone in another one.
+//!
+//! Source: socket(7) and Linux net/core/net_namespace.c (SO_NETNS_COOKIE, 5.14); random(4) (boot_id); namespaces(7)
+//! (inode numbers).
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -8,30 +9,32 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::str::FromStr;
 
-/// Where settings are: written as `BOOT net:INODE`, and ` cookie:NUMBER` behind it where the kernel gives one.
+/// A boot and a network namespace. Written as `BOOT net:INODE`, followed by ` cookie:NUMBER` if the kernel provides
+/// one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Identity {
-    /// The kernel's name of its own run.
+    /// The kernel's boot ID.
     pub boot: String,
-    /// The inode number of the network namespace, which another has once this one is gone.
+    /// Inode number of the network namespace. The kernel may reuse it after the namespace is gone.
     pub inode: u64,
-    /// The number of the network namespace that no other has in the same boot; none before Linux 5.14.
+    /// Cookie of the network namespace, unique within a boot; `None` before Linux 5.14.
     pub cookie: Option<u64>,
 }
 
-/// A text that names no place.
+/// A text that is not a valid identity.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` names no boot and network namespace")]
+#[error("`{0}` does not name a boot and a network namespace")]
 pub struct IdentityError(String);
 
 impl Identity {
-    /// Whether both are of one boot.
+    /// Returns whether both belong to the same boot.
     pub fn is_same_boot(&self, other: &Self) -> bool {
         self.boot == other.boot
     }
 
-    /// Whether both are one network namespace of one boot. Where either has no cookie the inode decides, and may be wrong.
+    /// Returns whether both are the same network namespace of the same boot. Without cookies the comparison uses inode
+    /// numbers, which may be reused.
     pub fn is_same(&self, other: &Self) -> bool {
         self.is_same_boot(other)
             && match (self.cookie, other.cookie) {
@@ -40,7 +43,7 @@ impl Identity {
             }
     }
 
-    /// Whether it cannot be taken for another namespace that came after this one.
+    /// Returns whether the identity is unambiguous, that is, has a cookie.
     pub fn is_certain(&self) -> bool {
         self.cookie.is_some()
     }
@@ -80,16 +83,16 @@ impl From<Identity> for String {
     }
 }
 
-/// The cookie of the calling thread's network namespace.
+/// Cookie of the calling thread's network namespace.
 ///
 /// # Errors
-/// What the kernel said: ENOPROTOOPT before Linux 5.14.
+/// The kernel's error: ENOPROTOOPT before Linux 5.14.
 pub(crate) fn cookie() -> io::Result<u64> {
     let socket: OwnedFd =
         rustix::net::socket(rustix::net::AddressFamily::UNIX, rustix::net::SocketType::DGRAM, None)?;
     let mut cookie = 0u64;
     let mut bytes = std::mem::size_of_val(&cookie) as libc::socklen_t;
-    // SAFETY: the number and its length outlive the call, and the length is that of the number.
+    // SAFETY: the value and its length outlive the call, and the length is the size of the value.
     let status = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),

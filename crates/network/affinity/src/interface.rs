@@ -1,5 +1,6 @@
-//! A network interface as the host describes it: where it hangs, its queues, its interrupts, its sizes.
-//! Not what its driver says (`ethtool`), nor how its flows are steered (`steering`).
+//! Properties of a network interface from sysfs and /proc/interrupts: driver, NUMA node, queues, interrupts, MTU.
+//! `ethtool` queries the driver.
+//!
 //! Source: Linux Documentation/ABI/testing/sysfs-class-net, sysfs-class-net-queues, sysfs-bus-pci (msi_irqs).
 
 use crate::cpus::CpuSet;
@@ -7,47 +8,47 @@ use crate::host::Host;
 use crate::setting::{Interface, Setting};
 use serde::{Deserialize, Serialize};
 
-/// What is known of an interface.
+/// A network interface.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Nic {
-    /// Its name.
+    /// Name.
     pub name: Interface,
-    /// Its driver; none for virtual interfaces.
+    /// Driver; `None` for virtual interfaces.
     pub driver: Option<String>,
-    /// The NUMA node it hangs on; none if the system does not say.
+    /// NUMA node that it is attached to; `None` if the system does not report one.
     pub node: Option<u32>,
-    /// Megabits a second of its link; none where it says nothing, as virtual ones do.
+    /// Link speed in Mbit/s; `None` if not reported, as for virtual interfaces.
     pub speed_mbps: Option<u64>,
-    /// Bytes of a packet.
+    /// MTU in bytes.
     pub mtu: Option<u64>,
-    /// Whether it is up, in the kernel's word.
+    /// Operational state as the kernel reports it.
     pub state: String,
-    /// Its receive queues.
+    /// Numbers of its receive queues.
     pub rx_queues: Vec<u32>,
-    /// Its transmit queues.
+    /// Numbers of its transmit queues.
     pub tx_queues: Vec<u32>,
-    /// Its interrupts that serve received packets, as far as names tell; all of its interrupts if none has such a name.
+    /// Interrupts for received packets, recognized by name; all interrupts if no name matches.
     pub irqs: Vec<Irq>,
 }
 
 /// An interrupt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Irq {
-    /// Its number.
+    /// Interrupt number.
     pub number: u32,
-    /// What the driver calls it.
+    /// Name given by the driver.
     pub name: String,
-    /// The CPUs that it may go to; none if that cannot be read.
+    /// Affinity; `None` if it cannot be read.
     pub cpus: Option<CpuSet>,
 }
 
-/// The names of the host's interfaces, without the loopback.
+/// Names of the host's interfaces, except the loopback.
 pub fn names(host: &dyn Host) -> Vec<Interface> {
     let names = host.names("sys/class/net").into_iter();
     names.filter(|name| name != "lo").filter_map(|name| name.try_into().ok()).collect()
 }
 
-/// Reads an interface; none if there is none of the name.
+/// Reads an interface; `None` if it does not exist.
 pub fn read(host: &dyn Host, name: &Interface) -> Option<Nic> {
     let base = format!("sys/class/net/{name}");
     let files = host.names(&base);
@@ -64,7 +65,7 @@ pub fn read(host: &dyn Host, name: &Interface) -> Option<Nic> {
         found.sort_unstable();
         found
     };
-    // virtio has a bus of its own between the interface and the PCI device that knows the node and the interrupts.
+    // For virtio, the PCI device with the node and the interrupts is one level up.
     let devices = ["device", "device/.."];
     let node = devices.iter().find_map(|device| number(&format!("{device}/numa_node")));
     Some(Nic {
@@ -80,7 +81,7 @@ pub fn read(host: &dyn Host, name: &Interface) -> Option<Nic> {
     })
 }
 
-/// The interrupts of an interface: those of its device, or those whose name is the interface's.
+/// Interrupts of an interface: those of its device, or those that bear its name.
 fn irqs(host: &dyn Host, name: &Interface) -> Vec<Irq> {
     let base = format!("sys/class/net/{name}/device");
     let of_device = [format!("{base}/msi_irqs"), format!("{base}/../msi_irqs")];
@@ -101,7 +102,7 @@ fn irqs(host: &dyn Host, name: &Interface) -> Vec<Irq> {
     let irq = |number: u32| {
         let action = all.iter().find(|(of, _)| *of == number).map(|(_, action)| action.clone());
         let cpus = Setting::Irq(number).read(host).ok().and_then(|text| text.parse().ok());
-        // An interrupt that is reserved and not asked for has no name: it never comes.
+        // A reserved interrupt without a handler has no name and never fires.
         action.map(|name| Irq { number, name, cpus })
     };
     let found: Vec<Irq> = numbers.into_iter().filter_map(irq).collect();
@@ -109,13 +110,14 @@ fn irqs(host: &dyn Host, name: &Interface) -> Vec<Irq> {
     if receives.is_empty() { found } else { receives }
 }
 
-/// Whether drivers give this name to interrupts of received packets: "eth0-TxRx-3", "mlx5_comp3@pci...", "virtio2-input.0", "eth0-rx-1".
+/// Returns whether a name denotes an interrupt for received packets: "eth0-TxRx-3", "mlx5_comp3@pci...",
+/// "virtio2-input.0", "eth0-rx-1".
 fn is_reception(action: &str) -> bool {
     let action = action.to_ascii_lowercase();
     ["txrx", "tx-rx", "input", "_comp", "-rx", "fp-", "-queue-"].iter().any(|word| action.contains(word))
 }
 
-/// Numbers and names of the interrupts in /proc/interrupts: the name is the last word of the line.
+/// Numbers and names of the interrupts in /proc/interrupts. The name is the last word of the line.
 fn actions(interrupts: &str) -> Vec<(u32, String)> {
     let line = |line: &str| {
         let (number, rest) = line.trim().split_once(':')?;
@@ -130,7 +132,7 @@ mod tests {
     use super::*;
     use crate::fake::FakeHost;
 
-    /// A virtio NIC as this kernel shows it, and a veth beside it.
+    /// A virtio NIC as Linux shows it, and a veth.
     fn host() -> FakeHost {
         FakeHost::with(&[
             ("sys/class/net/eth0/mtu", "1500"),

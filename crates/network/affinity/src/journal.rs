@@ -1,12 +1,12 @@
-//! What was changed on a host, kept on disk before it is changed, so that it can be put back whatever happens.
-//! Not which changes are made: those are the sweep's and the tuner's.
-//! Source: the order of a write-ahead log: the intent is durable before the deed.
+//! A write-ahead journal of changed settings. Each change is durable in the journal before it is made, so it can be
+//! undone after a crash.
 //!
-//! One line each: a header, then for every change the setting, what it was, and what it becomes. A last line without its end was being
-//! written when the writer died, so its change was not made. An interface is known by its number, which stays when it is renamed.
+//! Format: one JSON object per line, first a header, then for each change the setting, its old value and its new value.
+//! A last line without a newline was being written when the writer died, so its change was not made. Interfaces are
+//! identified by their index, which survives renames.
 
 mod file;
-mod heirs;
+mod inherited;
 
 use crate::ethtool::DriverFact;
 use crate::host::Host;
@@ -27,7 +27,7 @@ struct Header {
     /// Where the changes are made: [`Host::identity`].
     host: Identity,
     writer: u32,
-    /// Whether what it changed is gone with it.
+    /// Whether the changes disappear with the writer.
     #[serde(default)]
     ends_with_writer: bool,
 }
@@ -36,250 +36,263 @@ struct Header {
 #[serde(deny_unknown_fields)]
 struct Line {
     setting: Setting,
-    /// The number of its interface, if it is of one and the kernel says it.
+    /// Index of the setting's interface, if it has one and the kernel reports it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     index: Option<u32>,
-    /// The device and its line that an interrupt is of, if the kernel says it: its number may be another's later.
+    /// Device and line of an interrupt, if the kernel reports them. The interrupt's number may be reused by another
+    /// device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     source: Option<String>,
     before: String,
     becomes: String,
-    /// Whether nobody set it here: a thread that has its CPUs from another one.
+    /// Whether the value was inherited: a thread got its affinity from another thread.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     is_inherited: bool,
 }
 
-/// A setting that was changed.
+/// A changed setting.
 #[derive(Clone, Debug)]
 struct Change {
     setting: Setting,
     index: Option<u32>,
     source: Option<String>,
     original: String,
-    /// What it was made, the last one last: after a crash the last may not have been written.
+    /// Values written, the newest last. After a crash, the newest one may not have been written.
     ours: Vec<String>,
     is_inherited: bool,
 }
 
-/// Why a change was not made.
+/// Why a change failed.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
-    /// Another process changes settings now.
+    /// Another process is changing settings.
     #[error(
         "another longma (process {writer}) is changing settings of this host; its journal is {}",
         shown(path)
     )]
-    Held {
-        /// Its journal.
+    InUse {
+        /// Path of its journal.
         path: PathBuf,
-        /// Its number; 0 if it has not said.
+        /// Its process ID; 0 if unknown.
         writer: u32,
     },
-    /// Another process changes this setting now, with a journal of its own.
+    /// Another process, with another journal, is changing settings of the same device.
     #[error(
-        "another longma, with another journal, is changing settings of /{keeper}: wait for its end, or end it; then `longma affinity restore --journal FILE` with its journal if it was killed"
+        "another longma, with another journal, is changing settings of /{keeper}: wait for it or stop it; \
+            if it was killed, run `longma affinity restore --journal FILE` with its journal"
     )]
-    Kept {
-        /// What stands for the setting: an interface's folder, an interrupt's.
+    DeviceInUse {
+        /// The locked file or directory, such as an interface's directory.
         keeper: String,
     },
-    /// An earlier run did not put back what it had changed.
+    /// An earlier run did not restore all its changes.
     #[error(
-        "an earlier run was killed or could not put back all that it had changed, and left {settings} settings: `longma affinity restore` puts them back (journal {})",
+        "an earlier run was killed or could not restore {settings} settings: `longma affinity restore` \
+            restores them (journal {})",
         shown(path)
     )]
-    LeftOver {
-        /// Its journal.
+    NotRestored {
+        /// Path of its journal.
         path: PathBuf,
-        /// How many settings.
+        /// Number of settings left.
         settings: usize,
     },
-    /// The journal was made in another boot or network namespace.
+    /// The journal belongs to another boot or network namespace.
     #[error(
-        "the journal {} is of another boot or network namespace ({was}, here {here}); a boot has put back all settings: remove it if it is of none that still runs",
+        "the journal {} belongs to another boot or network namespace ({was}, here {here}). A reboot has \
+            restored all settings. Remove the journal if that namespace no longer exists",
         shown(path)
     )]
-    Elsewhere {
-        /// The journal.
+    OtherNamespace {
+        /// Path of the journal.
         path: PathBuf,
-        /// Where it was made.
+        /// Where it was written.
         was: Identity,
-        /// Where this is.
+        /// Where this process runs.
         here: Identity,
     },
-    /// What is mounted at /sys belongs to another network namespace: writing there would change another's interfaces.
+    /// The mounted /sys belongs to another network namespace. Writing there would change that namespace's interfaces.
     #[error(
-        "the /sys that is mounted here is of another network namespace: {what}; nothing was changed. Enter the namespace with `ip netns exec NAME longma ...`, which mounts its own, or mount it before: `unshare --mount sh -c 'mount -t sysfs sysfs /sys && longma ...'`"
+        "the mounted /sys belongs to another network namespace: {what}; nothing was changed. Enter the \
+            namespace with `ip netns exec NAME longma ...`, which mounts the right one, or mount it \
+            first: `unshare --mount sh -c 'mount -t sysfs sysfs /sys && longma ...'`"
     )]
-    StrangeSys {
-        /// What differs.
+    ForeignSysfs {
+        /// How it differs.
         what: String,
     },
-    /// The folder that it would be in is not there: a name that was mistyped, perhaps, under which nobody would look for it.
+    /// The journal's directory does not exist. It is not created, because a mistyped name would hide the journal from
+    /// later runs.
     #[error(
-        "the journal {}: there is no folder {}: make it, or name another file with --journal",
+        "the journal {}: there is no folder {}: create it, or name another file with --journal",
         shown(path),
         shown(folder)
     )]
-    NoFolder {
-        /// The journal.
+    NoDirectory {
+        /// Path of the journal.
         path: PathBuf,
-        /// The folder.
+        /// The directory.
         folder: PathBuf,
     },
     /// The journal cannot be read or written.
     #[error("the journal {}: {error}", shown(path))]
     File {
-        /// The journal.
+        /// Path of the journal.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the operating system.
         error: io::Error,
     },
-    /// The file is none, or is damaged.
+    /// The file is not a journal, or is damaged.
     #[error(
-        "{} is no journal, or is damaged: line {line}: {why}; nothing was changed, and the file is kept. Its lines say what every setting was: put back by hand what still differs, or boot anew, and remove it then",
+        "{} is not a journal or is damaged: line {line}: {why}; nothing was changed, and the file is \
+            kept. Its lines hold the original value of every setting: restore by hand those that differ, \
+            or reboot; then remove the file",
         shown(path)
     )]
     Damaged {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The line, from 1.
+        /// Line number, from 1.
         line: usize,
         /// What is wrong with it.
         why: &'static str,
     },
-    /// Another version has written it.
+    /// Another version wrote the journal.
     #[error(
-        "the journal {} is of form {form}, and this longma has form {}: `longma affinity restore` of the version that wrote it puts back what it holds; nothing was changed",
+        "the journal {} has format {form}, but this longma uses format {}; nothing was changed. Restore \
+            the settings with `longma affinity restore` of the version that wrote the journal",
         shown(path),
-        file::FORM
+        file::FORMAT_VERSION
     )]
-    Form {
-        /// The journal.
+    FormatVersion {
+        /// Path of the journal.
         path: PathBuf,
-        /// Its form.
+        /// Its format version.
         form: u32,
     },
-    /// An interface has another name than when it was begun with, or is gone from the network namespace.
-    #[error("{interface} (interface {index}) {}", now.as_ref().map_or("is gone from this network namespace".into(), |now| format!("was renamed to {now} by somebody")))]
+    /// An interface was renamed, or left the network namespace, during the run.
+    #[error("{interface} (interface {index}) {}", now.as_ref().map_or("has left this network namespace".into(), |now| format!("was renamed to {now} by another program")))]
     Renamed {
-        /// The name that it had.
+        /// Its name at the start.
         interface: Interface,
-        /// Its number.
+        /// Its index.
         index: u32,
-        /// The name that it has now; none if it is gone.
+        /// Its present name; `None` if it is gone.
         now: Option<String>,
-        /// The setting that was meant.
+        /// The setting to change.
         setting: Setting,
     },
-    /// Somebody else changed a setting since it was last looked at.
-    #[error("{setting} was made `{found}` by somebody else (here it was made `{ours}`): it is left alone")]
+    /// Another program changed the setting.
+    #[error(
+        "another program set {setting} to `{found}` (this run had set it to `{ours}`): it is not changed any further"
+    )]
     Foreign {
         /// The setting.
         setting: Setting,
-        /// What it is.
+        /// Its present value.
         found: String,
-        /// What it was made here.
+        /// The value written by this process.
         ours: String,
     },
-    /// The kernel refuses the change, or took another value.
-    #[error("{setting} cannot be made `{value}`: {error}")]
+    /// The kernel rejected the value, or stored a different one.
+    #[error("cannot set {setting} to `{value}`: {error}")]
     Refused {
         /// The setting.
         setting: Setting,
         /// The value.
         value: String,
-        /// What the system said.
+        /// Error of the operating system.
         error: io::Error,
     },
 }
 
-/// What became of a setting when all was put back.
+/// What became of a setting during restoration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Fate {
-    /// It is made again what it was before the first change.
+pub enum RestoreOutcome {
+    /// Its original value was written back.
     Restored,
-    /// It was so already.
+    /// It already had its original value.
     AsBefore,
-    /// Somebody else has changed it meanwhile: left alone.
+    /// Another program has changed it, so it was left alone.
     Foreign {
-        /// What it is now.
+        /// Present value.
         found: String,
     },
-    /// It has ended, as a thread does, and nothing of it is left to put back.
+    /// It no longer exists, like an ended thread, and needs no restoration.
     Ended,
-    /// Its file or interface is not to be found here, and may be elsewhere, as an interface that was moved to another network namespace; the
-    /// journal keeps it.
+    /// Its file or interface was not found. An interface may be in another network namespace, so the journal keeps the
+    /// entry.
     Gone {
-        /// What it was.
+        /// Original value.
         was: String,
     },
-    /// The kernel refused; the journal keeps it, for another try.
+    /// The kernel refused; the journal keeps the entry for another attempt.
     Failed {
-        /// What the system said.
+        /// Error of the operating system.
         why: String,
     },
 }
 
-impl Fate {
-    /// Whether it is as before, or nothing of it is left.
+impl RestoreOutcome {
+    /// Returns whether the setting has its original value or no longer exists.
     fn is_good(&self) -> bool {
         matches!(self, Self::Restored | Self::AsBefore | Self::Ended)
     }
 
-    /// Whether it is to be put back still.
+    /// Returns whether the setting still has to be restored.
     fn is_owed(&self) -> bool {
         matches!(self, Self::Gone { .. } | Self::Failed { .. })
     }
 }
 
-/// What came of putting back.
+/// Result of a restoration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Restored {
-    /// What became of every setting that was changed, the last changed first.
-    pub settings: Vec<(Setting, Fate)>,
-    /// Whether only an inode number says that this is the network namespace where they were changed: another may have it by now.
+    /// Result for each changed setting, the last changed first.
+    pub settings: Vec<(Setting, RestoreOutcome)>,
+    /// Whether the network namespace was identified by its inode number only. The number may have been reused.
     pub may_be_another: bool,
 }
 
 impl Restored {
-    /// Whether every setting is as it was, or has ended.
+    /// Returns whether every setting has its original value or no longer exists.
     pub fn is_whole(&self) -> bool {
         self.settings.iter().all(|(_, fate)| fate.is_good())
     }
 }
 
-/// The only writer of settings of a host. Dropped, it puts all back.
+/// The journal of the process that changes a host's settings. Restores them when dropped.
 pub struct Journal<'a> {
     host: &'a dyn Host,
     log: Log,
     changes: Vec<Change>,
-    /// The number of every interface that was begun with; none where the kernel does not say.
+    /// Index of each interface used; `None` if the kernel does not report it.
     indexes: BTreeMap<Interface, Option<u32>>,
-    /// What stands for the settings that were changed, kept from other processes.
+    /// Locks on the devices whose settings were changed.
     keepers: BTreeMap<String, Option<File>>,
 }
 
 impl<'a> Journal<'a> {
-    /// Begins an empty journal at `path`, which is made with mode 0600; its folder must be there.
+    /// Creates an empty journal at `path` with mode 0600. Its directory must exist.
     ///
     /// # Errors
-    /// If another process holds it, an earlier one left changes in it, it cannot be written, or /sys is of another network namespace.
+    /// If another process holds the journal, an earlier one left changes in it, it cannot be written, or /sys belongs
+    /// to another network namespace.
     pub fn begin(path: &Path, host: &'a dyn Host) -> Result<Self, JournalError> {
         let opened = Log::open(path, true)?;
         let (mut log, kept) = opened.ok_or_else(|| file::failure(path, io::ErrorKind::NotFound.into()))?;
         if let Some(header) =
             kept.header.filter(|header| !kept.changes.is_empty() && !header.ends_with_writer)
         {
-            // A boot has put everything back, so what an earlier one left is nothing to keep.
+            // A reboot resets all settings, so changes from an earlier boot need no restoration.
             if header.host.is_same_boot(&host.identity()) {
-                return Err(JournalError::LeftOver { path: path.into(), settings: kept.changes.len() });
+                return Err(JournalError::NotRestored { path: path.into(), settings: kept.changes.len() });
             }
         }
         own_sys(host)?;
         log.begin(&Header {
-            affinity_journal: file::FORM,
+            affinity_journal: file::FORMAT_VERSION,
             host: host.identity(),
             writer: std::process::id(),
             ends_with_writer: host.ends_with_writer(),
@@ -291,17 +304,19 @@ impl<'a> Journal<'a> {
         Self { host, log, changes, indexes: BTreeMap::new(), keepers: BTreeMap::new() }
     }
 
-    /// Puts back what a killed process left in the journal at `path`; none if there is nothing. With `forgets` what is gone is forgotten.
+    /// Restores what a killed process left in the journal at `path`; `None` if there is nothing to restore. With
+    /// `forgets`, entries whose file or interface is gone are dropped.
     ///
     /// # Errors
-    /// If the process still runs, the journal is damaged or of another boot or namespace, or /sys is of another namespace.
+    /// If the process still runs, the journal is damaged or belongs to another boot or namespace, or /sys belongs to
+    /// another namespace.
     pub fn recover(path: &Path, host: &'a dyn Host, forgets: bool) -> Result<Option<Restored>, JournalError> {
         let Some((log, kept)) = Log::open(path, false)? else { return Ok(None) };
         let left = kept.header.filter(|header| !kept.changes.is_empty() && !header.ends_with_writer);
         let Some(header) = left else { return Ok(None) };
         let here = host.identity();
         if !header.host.is_same(&here) {
-            return Err(JournalError::Elsewhere { path: path.into(), was: header.host, here });
+            return Err(JournalError::OtherNamespace { path: path.into(), was: header.host, here });
         }
         own_sys(host)?;
         let may_be_another = !(header.host.is_certain() && here.is_certain());
@@ -310,10 +325,11 @@ impl<'a> Journal<'a> {
         Ok(Some(Restored { may_be_another, ..journal.put_back(forgets)? }))
     }
 
-    /// Makes a setting `value`: first in the journal, then on the host, then looked at.
+    /// Changes a setting: records it in the journal, writes it, and reads it back.
     ///
     /// # Errors
-    /// If somebody else has changed it since, or the kernel refuses. The setting is then as it was found.
+    /// If another program has changed it meanwhile, or the kernel refuses. The setting then keeps the value that it was
+    /// found with.
     pub fn set(&mut self, setting: &Setting, value: &str) -> Result<(), JournalError> {
         let refused = |error| JournalError::Refused { setting: setting.clone(), value: value.into(), error };
         let index = self.index(setting).map_err(refused)?;
@@ -326,7 +342,7 @@ impl<'a> Journal<'a> {
         let known = self.changes.iter().position(|change| change.setting == *setting);
         if let Some(change) = known.map(|index| &self.changes[index]) {
             if change.is_of_another(self.host) {
-                let words = "another device has its number by now";
+                let words = "another device has its number now";
                 return Err(refused(io::Error::new(io::ErrorKind::NotFound, words)));
             }
             change.foreign(&found).map_or(Ok(()), Err)?;
@@ -341,7 +357,7 @@ impl<'a> Journal<'a> {
             is_inherited: false,
         };
         if known.is_none() && setting.means_same(&found, value) {
-            // Nothing to put back, but it matters if somebody changes it.
+            // There is nothing to restore, but a later change by another program must be detected.
             self.changes.push(new(value));
             return Ok(());
         }
@@ -367,12 +383,12 @@ impl<'a> Journal<'a> {
         }
         if setting.means_same(&now, &found) {
             change.ours = vec![found];
-            return Err(refused(io::Error::other("it is unchanged after it was written")));
+            return Err(refused(io::Error::other("it did not change when written")));
         }
         Err(JournalError::Foreign { setting: setting.clone(), found: now, ours: value.into() })
     }
 
-    /// The number of the interface that a setting is of: that which had its name when it was first asked for.
+    /// Index of the setting's interface, looked up by name at the first use.
     fn index(&mut self, setting: &Setting) -> io::Result<Option<u32>> {
         let Some(interface) = setting.interface() else { return Ok(None) };
         if let Some(known) = self.indexes.get(interface) {
@@ -387,27 +403,29 @@ impl<'a> Journal<'a> {
         Ok(index)
     }
 
-    /// The error if the interface of a setting has another name by now, or is gone.
+    /// Returns an error if the interface of a setting was renamed or is gone.
     fn renamed(&self, setting: &Setting, index: Option<u32>) -> Option<JournalError> {
         let (interface, index) = setting.interface().zip(index)?;
         let now = match self.host.name_of(index) {
             Ok(name) if name == interface.name() => return None,
             Ok(name) => Some(name),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            // What the kernel does not say is no reason to end.
+            // Continue if the kernel does not answer.
             Err(_) => return None,
         };
         Some(JournalError::Renamed { interface: interface.clone(), index, now, setting: setting.clone() })
     }
 
-    /// Keeps what a setting is of from other processes, whichever journal they have.
+    /// Locks the setting's device against other processes, even those with another journal.
     fn keep(&mut self, setting: &Setting) -> Result<(), JournalError> {
         let Some(keeper) = setting.keeper().filter(|keeper| !self.keepers.contains_key(keeper)) else {
             return Ok(());
         };
         match self.host.hold(&keeper) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(JournalError::Kept { keeper }),
-            // What cannot be kept can be changed all the same; reading it says what is wrong with it.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                Err(JournalError::DeviceInUse { keeper })
+            }
+            // Continue without a lock if locking is impossible. Reading the setting reports the actual problem.
             held => {
                 self.keepers.insert(keeper, held.ok().flatten());
                 Ok(())
@@ -415,23 +433,23 @@ impl<'a> Journal<'a> {
         }
     }
 
-    /// Every setting that somebody else has changed since it was changed here, or whose interface has another name.
+    /// Settings that another program has changed since they were written here, or whose interface was renamed.
     pub fn foreign(&self) -> Vec<JournalError> {
         let look = |change: &Change| {
             self.renamed(&change.setting, change.index).or_else(|| {
-                // What cannot be read is gone; putting back will say so.
+                // An unreadable setting is gone, and restoration reports that.
                 change.setting.read(self.host).ok().and_then(|found| change.foreign(&found))
             })
         };
         self.changes.iter().filter(|change| !change.is_inherited).filter_map(look).collect()
     }
 
-    /// Puts everything back, the last changed first.
+    /// Restores all settings, the last changed first.
     ///
     /// # Errors
-    /// If the journal cannot be written; the settings are back even so.
+    /// If the journal cannot be written. The settings are restored anyway.
     pub fn restore(mut self) -> Result<Restored, JournalError> {
-        // What could not be written down is put back all the same.
+        // Restore even if the inherited values could not be recorded.
         let _ = self.inherit();
         self.put_back(false)
     }
@@ -441,23 +459,23 @@ impl<'a> Journal<'a> {
         let mut left = Vec::new();
         let mut changes = std::mem::take(&mut self.changes);
         changes.reverse();
-        // While what they want is still there.
+        // Restore `Threaded` first, while the settings it depends on are still in effect.
         changes.sort_by_key(|change| !matches!(change.setting, Setting::Threaded(_)));
         for at in 0..changes.len() {
             let mut fate = changes[at].put_back(self.host);
             let change = changes[at].clone();
-            if matches!(fate, Fate::Failed { .. }) && self.gro_on(&mut changes, &change) {
+            if matches!(fate, RestoreOutcome::Failed { .. }) && self.gro_on(&mut changes, &change) {
                 fate = change.put_back(self.host);
             }
-            if forgets && matches!(fate, Fate::Gone { .. }) {
-                fate = Fate::Ended;
+            if forgets && matches!(fate, RestoreOutcome::Gone { .. }) {
+                fate = RestoreOutcome::Ended;
             }
             restored.settings.push((change.setting.clone(), fate.clone()));
             if fate.is_owed() {
                 left.push(change);
             }
         }
-        // What could not be put back stays in the journal with the lines that it has, and is tried once more at the end.
+        // Settings that could not be restored stay in the journal, and the drop handler tries them once more.
         if left.is_empty() {
             self.log.empty()?;
         }
@@ -466,8 +484,9 @@ impl<'a> Journal<'a> {
         Ok(restored)
     }
 
-    /// Turns GRO on for a setting that wants it, if GRO is among the changes and so is put back later: an interface that has no queues of NAPI
-    /// without it, as veth, refuses to give its threads up then. True if it is on now.
+    /// Turns GRO on if the setting `wants` needs it and GRO is among the changes, so that it is restored later. Without
+    /// GRO, an interface such as veth has no NAPI queues and refuses to turn threaded NAPI off. Returns whether GRO is
+    /// on now.
     fn gro_on(&self, changes: &mut [Change], wants: &Change) -> bool {
         let Setting::Threaded(interface) = &wants.setting else { return false };
         let gro = Setting::Driver { interface: interface.clone(), fact: DriverFact::Gro };
@@ -482,20 +501,20 @@ impl<'a> Journal<'a> {
 
 impl Drop for Journal<'_> {
     fn drop(&mut self) {
-        // Nobody is left to tell; what fails here stays in the journal.
+        // Errors cannot be reported here. Settings that fail stay in the journal.
         if !self.changes.is_empty() {
             let _ = self.put_back(false);
         }
-        // Said aloud, as for the journal's own file.
+        // Unlock explicitly, as for the journal's file.
         for keeper in self.keepers.values().flatten() {
             let _ = rustix::fs::flock(keeper, rustix::fs::FlockOperation::Unlock);
         }
     }
 }
 
-/// Refuses a /sys that is not of the network namespace in which drivers are told.
+/// Rejects a /sys that belongs to another network namespace than the drivers.
 fn own_sys(host: &dyn Host) -> Result<(), JournalError> {
-    host.strange_sys().map_or(Ok(()), |what| Err(JournalError::StrangeSys { what }))
+    host.foreign_sysfs().map_or(Ok(()), |what| Err(JournalError::ForeignSysfs { what }))
 }
 
 impl Change {
@@ -504,14 +523,14 @@ impl Change {
         Self { setting, index, source, ours: vec![before.clone(), becomes], original: before, is_inherited }
     }
 
-    /// As a later line has it.
+    /// Applies a later line for the same setting.
     fn becomes(&mut self, value: String) {
-        // The one before the last may still be there, if the writer died between its line and its deed.
+        // The second last value may still be in effect, if the writer died between journaling and writing.
         let before = self.ours.pop().unwrap_or_default();
         self.ours = vec![before, value];
     }
 
-    /// The lines that say it; none if there is nothing to put back.
+    /// The journal lines of the change; empty if there is nothing to restore.
     fn lines(&self) -> Vec<Line> {
         let differs = |ours: &&String| !self.setting.means_same(ours, &self.original);
         let line = |ours: &String| Line {
@@ -525,20 +544,21 @@ impl Change {
         self.ours.iter().filter(differs).map(line).collect()
     }
 
-    /// The error if `found` is neither of the values that it may have from here.
+    /// Returns an error if `found` is not one of the values that this process may have written.
     fn foreign(&self, found: &str) -> Option<JournalError> {
         let is_ours = self.ours.iter().any(|ours| self.setting.means_same(ours, found));
         let ours = self.ours.last().cloned().unwrap_or_default();
         (!is_ours).then(|| JournalError::Foreign { setting: self.setting.clone(), found: found.into(), ours })
     }
 
-    /// Whether the interrupt that was changed is gone, and its number nobody's or another device's: what it was went with it.
+    /// Returns whether the interrupt is gone and its number unused or reused by another device. Its old affinity is
+    /// then irrelevant.
     fn is_of_another(&self, host: &dyn Host) -> bool {
         let is_told = || !host.names("sys/kernel/irq").is_empty();
         self.source.is_some() && self.source != self.setting.source(host) && is_told()
     }
 
-    /// The setting under the name that its interface has now.
+    /// The setting with its interface's present name.
     fn now(&self, host: &dyn Host) -> io::Result<Setting> {
         match self.index {
             Some(index) => {
@@ -549,37 +569,39 @@ impl Change {
         }
     }
 
-    fn put_back(&self, host: &dyn Host) -> Fate {
+    fn put_back(&self, host: &dyn Host) -> RestoreOutcome {
         self.try_put_back(host).unwrap_or_else(|error| {
             let is_gone =
                 error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ENODEV);
             match &self.setting {
-                // Threads end, and what ends with this process is nobody's afterwards.
-                Setting::Thread { .. } if is_gone => Fate::Ended,
-                _ if is_gone && host.ends_with_writer() => Fate::Ended,
-                _ if is_gone => Fate::Gone { was: self.original.clone() },
-                _ => Fate::Failed { why: error.to_string() },
+                // Threads end, and settings of a testbed disappear with this process.
+                Setting::Thread { .. } if is_gone => RestoreOutcome::Ended,
+                _ if is_gone && host.ends_with_writer() => RestoreOutcome::Ended,
+                _ if is_gone => RestoreOutcome::Gone { was: self.original.clone() },
+                _ => RestoreOutcome::Failed { why: error.to_string() },
             }
         })
     }
 
-    fn try_put_back(&self, host: &dyn Host) -> io::Result<Fate> {
+    fn try_put_back(&self, host: &dyn Host) -> io::Result<RestoreOutcome> {
         if self.is_of_another(host) {
-            return Ok(Fate::Ended);
+            return Ok(RestoreOutcome::Ended);
         }
         let setting = self.now(host)?;
         let found = setting.read(host)?;
         if setting.means_same(&found, &self.original) {
-            return Ok(Fate::AsBefore);
+            return Ok(RestoreOutcome::AsBefore);
         }
         if self.foreign(&found).is_some() {
-            return Ok(Fate::Foreign { found });
+            return Ok(RestoreOutcome::Foreign { found });
         }
         setting.write(host, &self.original)?;
         let now = setting.read(host)?;
         Ok(match setting.means_same(&now, &self.original) {
-            true => Fate::Restored,
-            false => Fate::Failed { why: format!("it is `{now}` after `{}` was written", self.original) },
+            true => RestoreOutcome::Restored,
+            false => RestoreOutcome::Failed {
+                why: format!("it reads `{now}` after `{}` was written", self.original),
+            },
         })
     }
 }

@@ -1,5 +1,7 @@
-//! Which core for a flow's interrupts and protocol work, and which for its application: on a real Linux host, swept, explained, advised.
-//! Not a model: nothing here depends on the simulator. Nothing here prints.
+//! Chooses the CPUs for a network flow on a Linux host: one for its interrupts and protocol processing, and one for its
+//! application. Measures all pairs, explains the results, and recommends settings. Does not depend on the simulator.
+//! Nothing in this crate prints.
+//!
 //! Source: Hanford et al., "Analysis of the effect of core affinity on high-throughput flows" (2014).
 
 pub mod advice;
@@ -14,16 +16,16 @@ pub mod host;
 pub mod identity;
 pub mod interface;
 pub mod journal;
-pub mod lab;
 mod links;
 pub mod load;
+pub mod netns_testbed;
 pub mod owners;
 pub mod packet_size;
-pub mod places;
+pub mod pairs;
 pub mod preflight;
+pub mod rss_table;
 pub mod setting;
 pub mod sockets;
-pub mod spread;
 pub mod steering;
 pub mod sweep;
 pub mod threads;
@@ -31,7 +33,7 @@ pub mod tune;
 pub mod vary;
 pub mod watch;
 
-/// The README's example is a test.
+/// Compiles and runs the README's example as a doctest.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -1,40 +1,41 @@
-//! The interfaces of the calling thread's network namespace in the kernel's own word: names, numbers, hardware addresses; and whether the
-//! /sys that is mounted shows the same ones.
-//! Not what they are set to: that is `interface`, which reads /sys.
-//! Source: netdevice(7), rtnetlink(7); Linux fs/sysfs/mount.c: a /sys shows the namespace of the process that mounted it.
+//! Network interfaces of the calling thread's namespace as the kernel reports them: names, indices and hardware
+//! addresses. Also detects a mounted /sys that belongs to another namespace.
+//!
+//! Source: netdevice(7), rtnetlink(7); Linux fs/sysfs/mount.c: a /sys shows the namespace of the process that mounted
+//! it.
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString};
 use std::io;
 use std::time::Duration;
 
-/// By name: its number, and its hardware address if it has one of six bytes.
+/// By name: the index, and the hardware address if it has six bytes.
 pub(crate) type Links = BTreeMap<String, (u32, Option<String>)>;
 
-/// Interfaces come and go: how often, and how far apart, /sys and the kernel are compared before they are held to be different.
-const LOOKS: usize = 4;
+/// Interfaces come and go, so /sys and the kernel count as different only after several comparisons.
+const MAX_COMPARISONS: usize = 4;
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// The number of an interface.
+/// Index of an interface.
 ///
 /// # Errors
-/// `NotFound` if there is none.
+/// `NotFound` if it does not exist.
 pub(crate) fn index_of(name: &str) -> io::Result<u32> {
     let text = CString::new(name).map_err(|_| io::ErrorKind::NotFound)?;
-    // SAFETY: the text ends in zero and outlives the call.
+    // SAFETY: the string is zero-terminated and outlives the call.
     match unsafe { libc::if_nametoindex(text.as_ptr()) } {
         0 => Err(missing()),
         index => Ok(index),
     }
 }
 
-/// The name that the interface with a number has now.
+/// Present name of the interface with an index.
 ///
 /// # Errors
-/// `NotFound` if there is none.
+/// `NotFound` if it does not exist.
 pub(crate) fn name_of(index: u32) -> io::Result<String> {
     let mut name = [0 as libc::c_char; libc::IFNAMSIZ];
-    // SAFETY: the kernel writes at most IFNAMSIZ letters, the last of them zero.
+    // SAFETY: the kernel writes at most IFNAMSIZ bytes, the last of them zero.
     if unsafe { libc::if_indextoname(index, name.as_mut_ptr()) }.is_null() {
         return Err(missing());
     }
@@ -48,28 +49,28 @@ fn missing() -> io::Error {
     if is_none { io::ErrorKind::NotFound.into() } else { error }
 }
 
-/// What the mounted /sys shows otherwise than the kernel tells it of the thread's network namespace, in words; none if they agree.
+/// Describes how the mounted /sys differs from the kernel's list of interfaces in this namespace; `None` if they agree.
 pub(crate) fn difference(shown: &dyn Fn() -> Links) -> Option<String> {
     let mut found = None;
-    for look in 0..LOOKS {
+    for look in 0..MAX_COMPARISONS {
         if look > 0 {
             std::thread::sleep(PAUSE);
         }
-        // Without the kernel's word there is nothing to compare with.
+        // If the kernel does not answer, there is nothing to compare with.
         found = compared(&shown(), &own().ok()?);
         found.as_ref()?;
     }
     found
 }
 
-/// As the kernel has them.
+/// The kernel's list of interfaces.
 fn own() -> io::Result<Links> {
     let mut links: Links = nix::net::if_::if_nameindex()?
         .iter()
         .map(|link| (link.name().to_string_lossy().into_owned(), (link.index(), None)))
         .collect();
     for one in nix::ifaddrs::getifaddrs().into_iter().flatten() {
-        // Longer ones, as InfiniBand's, are not told whole.
+        // Longer addresses, such as InfiniBand's, are not reported completely.
         let of_six = |address: &nix::sys::socket::LinkAddr| (address.halen() == 6).then(|| address.addr())?;
         let address = one.address.and_then(|address| address.as_link_addr().and_then(of_six));
         if let (Some(address), Some(link)) = (address, links.get_mut(&one.interface_name)) {
@@ -82,9 +83,9 @@ fn own() -> io::Result<Links> {
 fn compared(shown: &Links, own: &Links) -> Option<String> {
     for (name, (index, address)) in own {
         match shown.get(name) {
-            None => return Some(format!("it does not show {name}, which is interface {index} here")),
+            None => return Some(format!("it lacks {name}, which is interface {index} here")),
             Some((other, _)) if other != index => {
-                return Some(format!("its {name} is interface {other}, and the one here is {index}"));
+                return Some(format!("its {name} is interface {other}, but the one here is {index}"));
             }
             Some((_, Some(other))) if address.as_ref().is_some_and(|address| address != other) => {
                 return Some(format!("its {name} has another hardware address than the one here"));
@@ -93,7 +94,7 @@ fn compared(shown: &Links, own: &Links) -> Option<String> {
         }
     }
     let more = shown.keys().find(|name| !own.contains_key(*name))?;
-    Some(format!("it shows {more}, which is not here"))
+    Some(format!("it has {more}, which does not exist here"))
 }
 
 #[cfg(test)]
@@ -105,15 +106,15 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_of_difference_is_told_and_the_same_is_none() {
+    fn every_kind_of_difference_is_reported_and_equal_links_have_none() {
         let own = links(&[("lo", 1, "00"), ("eth0", 2, "0a")]);
         assert_eq!(compared(&own, &own), None);
         for (shown, words) in [
-            (links(&[("lo", 1, "00")]), "does not show eth0"),
-            (links(&[("lo", 1, "00"), ("eth0", 3, "0a")]), "eth0 is interface 3, and the one here is 2"),
+            (links(&[("lo", 1, "00")]), "it lacks eth0"),
+            (links(&[("lo", 1, "00"), ("eth0", 3, "0a")]), "eth0 is interface 3, but the one here is 2"),
             (links(&[("lo", 1, "00"), ("eth0", 2, "0b")]), "another hardware address"),
-            (links(&[("lo", 1, "00"), ("eth0", 2, "0a"), ("br0", 4, "0c")]), "shows br0"),
-            (Links::new(), "does not show"),
+            (links(&[("lo", 1, "00"), ("eth0", 2, "0a"), ("br0", 4, "0c")]), "it has br0"),
+            (Links::new(), "it lacks"),
         ] {
             assert!(compared(&shown, &own).is_some_and(|found| found.contains(words)), "{words}");
         }

@@ -1,6 +1,6 @@
-//! What is run at a pair of CPUs and gives a rate: iperf3, or any command that prints one.
-//! Not how it is bound and ended: that is `child`.
-//! Source: iperf3's JSON as version 3.12 writes it (`end.sum_received`, `end.sum`, `end.sum_sent`).
+//! The load run at a pair of CPUs: iperf3, or any command that prints a rate. `child` runs it.
+//!
+//! Source: iperf3's JSON output in version 3.12 (`end.sum_received`, `end.sum`, `end.sum_sent`).
 
 use longma_topology::harmless;
 use serde::{Deserialize, Serialize};
@@ -10,82 +10,83 @@ use serde_json::Value;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Load {
-    /// iperf3's client; the server runs already.
+    /// An iperf3 client. The server must already be running.
     Iperf(Iperf),
-    /// A command whose last line with a rate says it: "23.5 Gbit/s", or a bare number of Gb/s.
+    /// A command whose output contains a rate, such as "23.5 Gbit/s" or a bare number of Gb/s. The last one counts.
     Command(Vec<String>),
 }
 
-/// How iperf3 is run.
+/// Options of iperf3.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Iperf {
-    /// The server's address.
+    /// Address of the server.
     pub server: String,
-    /// Its port.
+    /// Port of the server.
     pub port: u16,
-    /// The sender sends from the page cache, without a copy (`-Z`).
+    /// Whether the sender sends from the page cache without copying (`-Z`).
     pub zero_copy: bool,
-    /// The server sends, so that the client, which is bound here, receives (`-R`).
+    /// Whether the server sends, so that the client on this host receives (`-R`).
     pub reverse: bool,
-    /// UDP at any rate and not TCP.
+    /// Whether to use UDP at unlimited rate instead of TCP.
     pub udp: bool,
-    /// Flows at once (`-P`).
+    /// Number of parallel flows (`-P`).
     pub flows: u32,
 }
 
-/// A thousand times the fastest link of today, Gb/s.
-pub const MOST_GBPS: f64 = 1e6;
-/// A bit a second, Gb/s: what says less has moved nothing.
-pub const LEAST_GBPS: f64 = 1e-9;
-/// CPUs that one far end has at most.
-pub const MOST_CPUS: f64 = crate::cpus::MAX_CPU as f64;
+/// Upper bound of plausible rates in Gb/s, a thousand times the fastest links.
+pub const MAX_GBPS: f64 = 1e6;
+/// One bit per second in Gb/s. Lower rates count as no traffic.
+pub const MIN_GBPS: f64 = 1e-9;
+/// Upper bound of the CPUs used by the remote end.
+pub const MAX_CPUS: f64 = crate::cpus::MAX_CPU as f64;
 
-/// What a load measured.
+/// Result of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Rate {
-    /// 10^9 bits a second that arrived, [`LEAST_GBPS`] to [`MOST_GBPS`].
+    /// Rate of received data in 10^9 bits per second, from [`MIN_GBPS`] to [`MAX_GBPS`].
     pub gbps: f64,
-    /// Segments sent again, where TCP's sender says so.
+    /// Retransmitted TCP segments, if the sender reports them.
     pub retransmits: Option<u64>,
-    /// Part of the datagrams that were lost, 0 to 1.
+    /// Fraction of lost datagrams, 0 to 1.
     pub lost: Option<f64>,
-    /// Parts of one CPU that the far end used, 0 to [`MOST_CPUS`].
+    /// CPUs used by the remote end, 0 to [`MAX_CPUS`].
     pub remote_cpu: Option<f64>,
 }
 
-/// Why a load's words give no rate.
+/// Why the output of a load contains no rate.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum LoadError {
     /// iperf3 reported an error.
     #[error("iperf3: {}", harmless(.0))]
     Iperf(String),
-    /// There is no rate in what was printed.
-    #[error("no rate in what the load printed: {}", harmless(.0))]
+    /// The output contains no rate.
+    #[error("the load printed no rate: {}", harmless(.0))]
     NoRate(String),
-    /// It says a rate of zero, or one below a bit a second.
-    #[error("the load says that nothing arrived: its rate is 0, or below a bit a second")]
+    /// The rate is zero, or below one bit per second.
+    #[error("the load received nothing: its rate is 0 or below one bit per second")]
     Nothing,
-    /// It ended before anything could be counted.
+    /// The load ended before the counters were read.
     #[error(
-        "the load ended after {ran:.1} s of {wanted} s, before all was counted: it must last as long as a run; `{{seconds}}` in its command stands for that"
+        "the load ended after {ran:.1} s of {wanted} s, before the measurement was complete: it must last \
+            as long as a run; use `{{seconds}}` in its command for that time"
     )]
     Short {
-        /// How long it ran, s.
+        /// Its duration in seconds.
         ran: f64,
-        /// How long a run is, s.
+        /// The duration of a run in seconds.
         wanted: f64,
     },
 }
 
 impl LoadError {
-    /// Whether the far end is only not ready yet, in iperf3's words.
+    /// Returns whether iperf3's server is only busy with another client.
     pub fn is_busy(&self) -> bool {
         matches!(self, Self::Iperf(words) if words.contains("server is busy"))
     }
 }
 
 impl Load {
-    /// The program and its arguments for a run of `seconds`.
+    /// Program and arguments for a run of `seconds`.
     pub fn words(&self, seconds: u32) -> Vec<String> {
         match self {
             Self::Command(words) => {
@@ -107,16 +108,16 @@ impl Load {
         }
     }
 
-    /// The rate in what the load printed.
+    /// Parses the rate from the load's output.
     ///
     /// # Errors
-    /// If there is none, or the load says that it failed.
+    /// If there is none, or the load reports a failure.
     pub fn rate(&self, printed: &str) -> Result<Rate, LoadError> {
         let rate = match self {
             Self::Iperf(iperf) => iperf_rate(printed, iperf.udp),
             Self::Command(_) => command_rate(printed),
         }?;
-        if rate.gbps >= LEAST_GBPS { Ok(rate) } else { Err(LoadError::Nothing) }
+        if rate.gbps >= MIN_GBPS { Ok(rate) } else { Err(LoadError::Nothing) }
     }
 }
 
@@ -134,7 +135,7 @@ fn iperf_rate(printed: &str, udp: bool) -> Result<Rate, LoadError> {
     let lost = end["sum"]["lost_percent"].as_f64().map(|percent| percent / 100.0);
     let received = end["sum_received"]["bits_per_second"].as_f64();
     let bits = match (udp, received) {
-        // Some versions say of UDP only what was sent and what part was lost.
+        // For UDP, some versions report only the sent rate and the loss.
         (true, None | Some(0.0)) => {
             end["sum"]["bits_per_second"].as_f64().map(|all| all * (1.0 - lost.unwrap_or(0.0)))
         }
@@ -146,13 +147,13 @@ fn iperf_rate(printed: &str, udp: bool) -> Result<Rate, LoadError> {
         gbps: gbps.ok_or_else(|| LoadError::NoRate(shortened(printed)))?,
         retransmits: end["sum_sent"]["retransmits"].as_u64(),
         lost: lost.filter(|lost| udp && (0.0..=1.0).contains(lost)),
-        remote_cpu: remote.filter(|cpus| (0.0..=MOST_CPUS).contains(cpus)),
+        remote_cpu: remote.filter(|cpus| (0.0..=MAX_CPUS).contains(cpus)),
     })
 }
 
-/// Whether a load can have so many Gb/s: what no file of results would take back is none.
+/// Returns whether a rate is plausible. The parser of result files rejects others.
 fn is_rate(gbps: &f64) -> bool {
-    (0.0..=MOST_GBPS).contains(gbps)
+    (0.0..=MAX_GBPS).contains(gbps)
 }
 
 fn command_rate(printed: &str) -> Result<Rate, LoadError> {
@@ -161,7 +162,7 @@ fn command_rate(printed: &str) -> Result<Rate, LoadError> {
     Ok(Rate { gbps, ..Rate::default() })
 }
 
-/// The last rate of a line in Gb/s; a line that is one bare number is one.
+/// The last rate on a line in Gb/s. A line with a bare number counts as Gb/s.
 fn line_rate(line: &str) -> Option<f64> {
     let words: Vec<&str> = line.split_whitespace().collect();
     if let [only] = words[..]
@@ -174,7 +175,7 @@ fn line_rate(line: &str) -> Option<f64> {
     numbered.filter_map(rate).find(is_rate)
 }
 
-/// What "Mbit/s", "GB/s", "Gbits/sec", "Gbps" is in Gb/s.
+/// Factor that converts a unit such as "Mbit/s", "GB/s", "Gbits/sec" or "Gbps" to Gb/s.
 fn unit(word: &str) -> Option<f64> {
     let word = word.trim_end_matches([',', ';', '.', ')']);
     let scales = [("Ki", 1024.0 / 1e9), ("Mi", 1_048_576.0 / 1e9), ("Gi", 1_073_741_824.0 / 1e9)];
@@ -258,10 +259,10 @@ mod tests {
         assert_eq!(rate("[ ID]  500 Mbits/sec  0 receiver\niperf Done.\n"), Ok(0.5));
         assert_eq!(rate("a 2 Gbps b 3 Gbps"), Ok(3.0));
         assert!(rate("12 apples").is_err() && rate("").is_err() && rate("nan").is_err());
-        // The last one counts, also if nothing arrived.
+        // The last rate counts, even if it is zero.
         assert_eq!(rate("5 Gbit/s\n0 Gbit/s"), Err(LoadError::Nothing));
         assert_eq!(rate("5e-324"), Err(LoadError::Nothing));
-        // What could not be read back from the file of results is not written there.
+        // Rates that the result file's parser rejects are never written.
         assert!(rate("1e300").is_err() && rate("2e6 Gbit/s").is_err());
     }
 }

@@ -1,34 +1,35 @@
-//! Which process has a socket open, and under which descriptor: found in /proc, remembered, and looked for again only when it must be.
-//! Not which of its threads reads it: that is `watch`.
+//! Finds the process and descriptor that have a socket open, from /proc. Results are cached and revalidated. `watch`
+//! finds the thread that reads the socket.
+//!
 //! Source: proc(5) (/proc/PID/fd: `socket:[INODE]`).
 
 use crate::host::Host;
 use std::collections::{BTreeSet, HashMap};
 
-/// A process and its descriptor of a socket.
+/// A process with its descriptor of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Owner {
-    /// The process.
+pub struct SocketOwner {
+    /// Process ID.
     pub process: u32,
-    /// The descriptor.
+    /// Descriptor.
     pub descriptor: u32,
 }
 
-/// Looks after which a socket that nobody was found to have is looked for again: it may be the kernel's, or another container's.
-const PATIENCE: u32 = 10;
-/// Processes whose descriptors are read in one look, at most: the rest follows in the next ones.
-const MOST_PROCESSES: usize = 4096;
+/// Number of lookups after which an unfound socket is searched again. It may belong to the kernel or another container.
+const RETRY_AFTER_LOOKUPS: u32 = 10;
+/// Maximum number of processes searched in one lookup. The others follow in later lookups.
+const MAX_PROCESSES: usize = 4096;
 
-/// What is known of owners.
+/// Cache of socket owners.
 #[derive(Default)]
-pub struct Owners {
-    known: HashMap<u32, Owner>,
+pub struct SocketOwners {
+    known: HashMap<u32, SocketOwner>,
     absent: HashMap<u32, u32>,
 }
 
-impl Owners {
-    /// The owners of these sockets, as far as they are found.
-    pub fn of(&mut self, host: &dyn Host, inodes: &[u32]) -> HashMap<u32, Owner> {
+impl SocketOwners {
+    /// Returns the owners of these sockets, as far as they are found.
+    pub fn of(&mut self, host: &dyn Host, inodes: &[u32]) -> HashMap<u32, SocketOwner> {
         let wanted: BTreeSet<u32> = inodes.iter().copied().filter(|inode| *inode != 0).collect();
         self.absent.retain(|inode, looks| {
             *looks -= 1;
@@ -40,9 +41,9 @@ impl Owners {
         };
         let mut missing: BTreeSet<u32> =
             wanted.iter().copied().filter(|inode| is_missing(self, inode)).collect();
-        // Who has one connection often opens the next.
+        // A process with one connection often opens the next one too.
         let familiar: BTreeSet<u32> = self.known.values().map(|owner| owner.process).collect();
-        // A list of all processes is costly, and mostly nobody is missing.
+        // Listing all processes is costly and usually unnecessary.
         let others: Vec<u32> = match missing.is_empty() {
             true => Vec::new(),
             false => {
@@ -50,14 +51,14 @@ impl Owners {
                 all.filter(|process| !familiar.contains(process)).collect()
             }
         };
-        // The youngest have the newest connections.
-        for process in familiar.into_iter().chain(others.into_iter().rev()).take(MOST_PROCESSES) {
+        // The youngest processes have the newest connections.
+        for process in familiar.into_iter().chain(others.into_iter().rev()).take(MAX_PROCESSES) {
             if missing.is_empty() {
                 break;
             }
             self.search(host, process, &mut missing);
         }
-        self.absent.extend(missing.into_iter().map(|inode| (inode, PATIENCE)));
+        self.absent.extend(missing.into_iter().map(|inode| (inode, RETRY_AFTER_LOOKUPS)));
         self.known.clone()
     }
 
@@ -68,7 +69,7 @@ impl Owners {
             if let (Some(inode), Ok(descriptor)) = (inode, name.parse())
                 && missing.remove(&inode)
             {
-                self.known.insert(inode, Owner { process, descriptor });
+                self.known.insert(inode, SocketOwner { process, descriptor });
                 if missing.is_empty() {
                     return;
                 }
@@ -77,7 +78,7 @@ impl Owners {
     }
 }
 
-fn still_has(host: &dyn Host, owner: Owner, of: u32) -> bool {
+fn still_has(host: &dyn Host, owner: SocketOwner, of: u32) -> bool {
     let link = host.link(&format!("proc/{}/fd/{}", owner.process, owner.descriptor));
     link.and_then(|to| inode(&to)) == Some(of)
 }
@@ -99,20 +100,20 @@ mod tests {
             ("proc/9/fd/5", "-> socket:[101]"),
             ("proc/self/fd/5", "-> socket:[101]"),
         ]);
-        let mut owners = Owners::default();
+        let mut owners = SocketOwners::default();
         let found = owners.of(&host, &[100, 101, 102, 0]);
         assert_eq!(
             (found[&100], found[&101]),
-            (Owner { process: 7, descriptor: 3 }, Owner { process: 9, descriptor: 5 })
+            (SocketOwner { process: 7, descriptor: 3 }, SocketOwner { process: 9, descriptor: 5 })
         );
         assert_eq!(found.len(), 2);
-        // The descriptor was passed on to another process.
+        // The descriptor was passed to another process.
         host.remove("proc/7/fd/3");
         host.put("proc/8/fd/6", "-> socket:[100]");
-        assert_eq!(owners.of(&host, &[100, 101, 102])[&100], Owner { process: 8, descriptor: 6 });
+        assert_eq!(owners.of(&host, &[100, 101, 102])[&100], SocketOwner { process: 8, descriptor: 6 });
         host.put("proc/8/fd/7", "-> socket:[102]");
-        let looks = (1..=PATIENCE + 1).find(|_| owners.of(&host, &[100, 102]).contains_key(&102));
-        assert_eq!(looks, Some(PATIENCE - 1));
+        let looks = (1..=RETRY_AFTER_LOOKUPS + 1).find(|_| owners.of(&host, &[100, 102]).contains_key(&102));
+        assert_eq!(looks, Some(RETRY_AFTER_LOOKUPS - 1));
         assert!(owners.of(&host, &[]).is_empty());
     }
 }

@@ -1,6 +1,7 @@
-//! The bytes of a packet that an interface takes, from the least to the most.
-//! Not what they are now: that is `interface`.
-//! Source: rtnetlink(7); Linux include/uapi/linux/if_link.h (IFLA_MIN_MTU, IFLA_MAX_MTU, 4.19), net/core/dev.c (dev_validate_mtu).
+//! MTU range of an interface.
+//!
+//! Source: rtnetlink(7); Linux include/uapi/linux/if_link.h (IFLA_MIN_MTU, IFLA_MAX_MTU, 4.19), net/core/dev.c
+//! (dev_validate_mtu).
 
 use netlink_packet_core::{NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::RouteNetlinkMessage;
@@ -9,10 +10,10 @@ use netlink_sys::{Socket, protocols::NETLINK_ROUTE};
 use std::io;
 use std::ops::RangeInclusive;
 
-/// Asks the kernel, in the network namespace of the calling thread.
+/// Queries the kernel, in the network namespace of the calling thread.
 ///
 /// # Errors
-/// What it said; `Unsupported` from one that does not tell.
+/// The kernel's error; `Unsupported` if it does not report a range.
 pub fn range(interface: &str) -> io::Result<RangeInclusive<u64>> {
     let netlink = Socket::new(NETLINK_ROUTE)?;
     netlink.send(&request(interface), 0)?;
@@ -52,7 +53,7 @@ fn of_answer(answer: &[u8]) -> io::Result<RangeInclusive<u64>> {
             _ => {}
         }
     }
-    // No most is written as 0.
+    // A maximum of 0 means no limit.
     let (least, most) = least.zip(most).ok_or(io::ErrorKind::Unsupported)?;
     Ok(u64::from(least)..=u64::from(if most == 0 { u32::MAX } else { most }))
 }

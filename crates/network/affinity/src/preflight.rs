@@ -1,8 +1,10 @@
-//! What is to be known and mended before a sweep, so that its runs can be compared: each finding with what to do about it.
-//! Not the mending: nothing is changed here.
-//! Source: Hanford et al. 2014 check the set-up before each sweep; Linux Documentation/networking/scaling.rst; perf_event_open(2).
+//! Checks a host before a sweep for conditions that would prevent it or distort its results. Each finding comes with
+//! advice. Changes nothing.
+//!
+//! Source: Hanford et al. 2014 check the setup before each sweep; Linux Documentation/networking/scaling.rst;
+//! perf_event_open(2).
 
-mod means;
+mod prerequisites;
 
 use crate::counters::{Hardware, Reading};
 use crate::cpus::CpuSet;
@@ -13,26 +15,26 @@ use crate::setting::{Interface, Setting};
 use crate::steering::Steering;
 use serde::Serialize;
 
-/// How much a finding matters.
+/// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Weight {
-    /// As it should be.
+    /// No problem.
     Good,
-    /// Good to know: something is missing or unusual, and the rest works.
+    /// Worth knowing; does not affect the results.
     Note,
-    /// Runs will be disturbed or not comparable.
+    /// Results will be disturbed or not comparable.
     Disturbs,
-    /// There can be no sweep.
+    /// A sweep is impossible.
     Prevents,
 }
 
-/// One thing that was looked at.
+/// Result of one check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// What was looked at.
+    /// What was checked.
     pub subject: &'static str,
-    /// How much it matters.
+    /// Severity.
     pub weight: Weight,
     /// What was found.
     pub found: String,
@@ -40,12 +42,12 @@ pub struct Finding {
     pub advice: Option<String>,
 }
 
-/// Programs that move interrupts on their own.
+/// Programs that change interrupt affinity.
 const MOVERS: [&str; 3] = ["irqbalance", "tuned", "irqd"];
-/// Parts of the host's CPUs that other load may take.
-const MOST_LOAD: f64 = 0.1;
-/// Steal that spoils runs.
-const MOST_STEAL: f64 = 0.01;
+/// Acceptable load by other programs, as a fraction of all CPUs.
+const MAX_LOAD: f64 = 0.1;
+/// Acceptable steal time, as a fraction.
+const MAX_STEAL: f64 = 0.01;
 
 struct Findings(Vec<Finding>);
 
@@ -65,7 +67,8 @@ impl Findings {
     }
 }
 
-/// Looks at everything, at one interface or, if none is named, only at the host. `idle` is an interval in which no load of ours ran.
+/// Checks the host and, if given, one interface. `idle` is a pair of readings around an interval without load from this
+/// program.
 pub fn check(
     host: &dyn Host,
     interface: Option<&Interface>,
@@ -80,8 +83,8 @@ pub fn check(
     scheduler(host, &mut findings);
     if let Some((before, after)) = idle {
         load(before, after, &mut findings);
-        // Of a recorded tree nobody asks what this system allows.
-        means::look(host, &mut findings);
+        // For a recorded tree, the capabilities of this system are irrelevant.
+        prerequisites::look(host, &mut findings);
     }
     counters(host, &mut findings);
     if let Some(name) = interface {
@@ -89,7 +92,7 @@ pub fn check(
             Some(nic) => {
                 look_at(host, &nic, &mut findings);
                 if idle.is_some() {
-                    means::steering(host, &nic, &mut findings);
+                    prerequisites::steering(host, &nic, &mut findings);
                 }
             }
             None => findings.bad(
@@ -106,24 +109,25 @@ pub fn check(
     findings.0
 }
 
-/// Nothing but trouble is told: elsewhere it goes without saying.
+/// Reports only problems.
 fn namespace(host: &dyn Host, findings: &mut Findings) {
-    if let Some(what) = host.strange_sys() {
+    if let Some(what) = host.foreign_sysfs() {
         findings.bad(
             "namespace",
             Weight::Prevents,
-            format!("the /sys that is mounted here is of another network namespace: {what}"),
-            "enter the namespace with `ip netns exec NAME`, or mount its own /sys before: `mount -t sysfs sysfs /sys` in a mount namespace (unshare --mount)",
+            format!("the mounted /sys belongs to another network namespace: {what}"),
+            "enter the namespace with `ip netns exec NAME`, or mount its own /sys first: `mount -t sysfs \
+                sysfs /sys` in a mount namespace (unshare --mount)",
         );
     }
 }
 
 fn rights(findings: &mut Findings) {
     if rustix::process::geteuid().is_root() {
-        return findings.good("rights", "root: settings can be changed and put back");
+        return findings.good("rights", "root: settings can be changed and restored");
     }
     let advice =
-        "run it with sudo; without, `report` and `advise` from a file of results, and this check, still work";
+        "run it with sudo; without it, `report`, `advise` from a results file, and this check still work";
     findings.bad(
         "rights",
         Weight::Prevents,
@@ -135,7 +139,7 @@ fn rights(findings: &mut Findings) {
 fn processors(host: &dyn Host, findings: &mut Findings) {
     let places = host.places();
     if places.is_empty() {
-        return findings.bad("CPUs", Weight::Prevents, "/sys names no CPU", "mount sysfs on /sys");
+        return findings.bad("CPUs", Weight::Prevents, "/sys lists no CPU", "mount sysfs on /sys");
     }
     let count = |of: fn(&longma_topology::CpuPlace) -> u32| {
         places.iter().map(of).collect::<std::collections::BTreeSet<_>>().len()
@@ -144,7 +148,8 @@ fn processors(host: &dyn Host, findings: &mut Findings) {
     let sockets = plural(count(|place| place.socket), "socket");
     let found = format!("{} on {sockets}", plural(places.len(), "CPU"));
     if places.len() < 3 {
-        let advice = "the sender of --lab shares a CPU with the pair: mechanics and ranking show, the published classes do not";
+        let advice = "the sender of --lab shares a CPU with the pair: the sweep shows mechanisms and a \
+            ranking, but not the published classes";
         findings.bad("CPUs", Weight::Note, found, advice);
     } else {
         findings.good("CPUs", found);
@@ -152,7 +157,7 @@ fn processors(host: &dyn Host, findings: &mut Findings) {
     if let Ok(offline) = host.read("sys/devices/system/cpu/offline")
         && offline.parse::<CpuSet>().is_ok_and(|cpus| !cpus.is_empty())
     {
-        let advice = "they are left out of all pairs; nothing else changes";
+        let advice = "they are excluded from all pairs; nothing else changes";
         findings.bad("offline CPUs", Weight::Note, format!("CPUs {offline} are offline"), advice);
     }
     let allowed = allowed(host);
@@ -162,7 +167,8 @@ fn processors(host: &dyn Host, findings: &mut Findings) {
         .filter(|cpu| allowed.as_ref().is_some_and(|set| !set.contains(*cpu)))
         .collect();
     if !outside.is_empty() {
-        let advice = "applications cannot be bound there: widen the cpuset (systemd: AllowedCPUs=), or sweep the rest, as is done";
+        let advice = "applications cannot be bound there, so the sweep excludes them; to include them, \
+            widen the cpuset (systemd: AllowedCPUs=)";
         findings.bad(
             "cpuset",
             Weight::Note,
@@ -171,12 +177,13 @@ fn processors(host: &dyn Host, findings: &mut Findings) {
         );
     }
     if places.iter().any(|place| place.last_cache.is_none()) {
-        let advice = "pairs of a socket are taken to share a cache; the measurement does not depend on it";
-        findings.bad("caches", Weight::Note, "the system does not say which CPUs share a cache", advice);
+        let advice =
+            "pairs in one socket are assumed to share a cache; the measurement does not depend on it";
+        findings.bad("caches", Weight::Note, "the system does not report which CPUs share a cache", advice);
     }
 }
 
-/// The CPUs that this process may run on; none if the kernel does not say.
+/// CPUs that this process may run on; `None` if the kernel does not report them.
 pub fn allowed(host: &dyn Host) -> Option<CpuSet> {
     let status = host.read("proc/self/status").ok()?;
     status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")?.trim().parse().ok())
@@ -188,17 +195,18 @@ fn movers(host: &dyn Host, findings: &mut Findings) {
     let names = processes.filter_map(|process| host.read(&format!("proc/{process}/comm")).ok());
     let found: std::collections::BTreeSet<String> =
         names.filter(|name| MOVERS.contains(&name.as_str())).collect();
-    // The first process is always there: who does not see it does not see those of others.
+    // Process 1 always exists. If it is invisible, so are other users' processes.
     if found.is_empty() && host.read("proc/1/comm").is_err() {
-        let advice = "look as root, or where /proc is mounted without hidepid; `systemctl status irqbalance` says it too";
-        let words = "not to be seen: /proc does not show the processes of others";
+        let advice =
+            "check as root or with /proc mounted without hidepid, or use `systemctl status irqbalance`";
+        let words = "unknown: /proc does not show other users' processes";
         return findings.bad("irqbalance", Weight::Note, words, advice);
     }
     if found.is_empty() {
-        return findings.good("irqbalance", "not running: nobody moves interrupts");
+        return findings.good("irqbalance", "not running: interrupts stay where they are");
     }
     for name in found {
-        let advice = format!("systemctl stop {name} for the sweep, and start it again afterwards");
+        let advice = format!("systemctl stop {name} before the sweep, and start it again afterwards");
         findings.bad(
             "irqbalance",
             Weight::Disturbs,
@@ -214,7 +222,7 @@ fn governors(host: &dyn Host, findings: &mut Findings) {
         places.iter().filter_map(|place| Setting::Governor(place.cpu).read(host).ok()).collect();
     let found = all.iter().cloned().collect::<Vec<_>>().join(", ");
     if all.is_empty() {
-        findings.good("governor", "no frequency scaling to be seen here");
+        findings.good("governor", "no frequency scaling is visible");
     } else if all.len() == 1 && all.contains("performance") {
         findings.good("governor", found);
     } else {
@@ -225,11 +233,17 @@ fn governors(host: &dyn Host, findings: &mut Findings) {
 
 fn scheduler(host: &dyn Host, findings: &mut Findings) {
     if host.read("proc/sys/kernel/sched_autogroup_enabled").is_ok_and(|value| value == "1") {
-        let advice = "harmless on an idle host; beside other load: sysctl kernel.sched_autogroup_enabled=0";
-        findings.bad("autogroup", Weight::Note, "sessions share the CPUs before programs do", advice);
+        let advice = "harmless on an idle host; with other load: sysctl kernel.sched_autogroup_enabled=0";
+        findings.bad(
+            "autogroup",
+            Weight::Note,
+            "the scheduler shares the CPUs among sessions first, then \
+            among programs",
+            advice,
+        );
     }
     if host.read("proc/sys/net/core/rps_sock_flow_entries").is_ok_and(|value| value != "0") {
-        let advice = "the sweep switches it off for the interface's queues and puts it back";
+        let advice = "the sweep switches it off for the interface's queues and restores it";
         findings.bad("RFS", Weight::Note, "flows follow their applications", advice);
     }
 }
@@ -237,31 +251,26 @@ fn scheduler(host: &dyn Host, findings: &mut Findings) {
 fn load(before: &Reading, after: &Reading, findings: &mut Findings) {
     let counts = before.until(after);
     if counts.cpus.is_empty() {
-        let advice = "mount proc on /proc: without it other load is not seen, and costs are not counted";
-        return findings.bad(
-            "other load",
-            Weight::Disturbs,
-            "not to be seen: /proc/stat says nothing",
-            advice,
-        );
+        let advice = "mount proc on /proc: without it the sweep cannot detect other load or count costs";
+        return findings.bad("other load", Weight::Disturbs, "unknown: /proc/stat is not readable", advice);
     }
     let cpus = counts.cpus.len().max(1) as f64;
     let busy = counts.cpus.values().map(|shares| shares.busy()).sum::<f64>() / cpus;
     let steal = counts.cpus.values().map(|shares| shares.steal).sum::<f64>() / cpus;
     let percent = |share: f64| format!("{:.0} %", share * 100.0);
-    if busy > MOST_LOAD {
-        let advice = "stop it, or bind it to CPUs that are not swept; repeats and medians help only against short load";
+    if busy > MAX_LOAD {
+        let advice = "stop it, or bind it to CPUs outside the sweep; repeats and medians help only against short bursts";
         findings.bad(
             "other load",
             Weight::Disturbs,
-            format!("{} of the CPUs are busy without us", percent(busy)),
+            format!("{} of the CPU time is used by other programs", percent(busy)),
             advice,
         );
     } else {
-        findings.good("other load", format!("{} of the CPUs", percent(busy)));
+        findings.good("other load", format!("{} of the CPU time", percent(busy)));
     }
-    if steal > MOST_STEAL {
-        let advice = "other guests take CPU time: sweep on hardware of your own, or later";
+    if steal > MAX_STEAL {
+        let advice = "other guests take CPU time: sweep later, or on dedicated hardware";
         findings.bad(
             "steal",
             Weight::Disturbs,
@@ -273,7 +282,7 @@ fn load(before: &Reading, after: &Reading, findings: &mut Findings) {
 
 fn counters(host: &dyn Host, findings: &mut Findings) {
     let Some(cpu) = host.places().first().map(|place| place.cpu) else { return };
-    let works = "throughput, softirq time, context switches and interrupts are there without";
+    let works = "throughput, softirq time, context switches and interrupts are measured without it";
     match Hardware::begin(cpu) {
         Ok(_) => findings.good("counters", "hardware counters work"),
         Err(error) => {
@@ -283,19 +292,20 @@ fn counters(host: &dyn Host, findings: &mut Findings) {
                 Some(libc::EACCES | libc::EPERM) => (
                     format!("not allowed (kernel.perf_event_paranoid is {paranoid})"),
                     format!(
-                        "sysctl kernel.perf_event_paranoid=0, or CAP_PERFMON, and no filter (seccomp) against perf_event_open; {works}"
+                        "set sysctl kernel.perf_event_paranoid=0 or grant CAP_PERFMON, and let the \
+                            seccomp filter allow perf_event_open; {works}"
                     ),
                 ),
                 Some(libc::ENOSYS) => (
-                    format!("not to be asked for: {error}"),
+                    format!("not available: {error}"),
                     format!(
-                        "a filter (seccomp), or a kernel without perf events, refuses perf_event_open; {works}"
+                        "a seccomp filter, or a kernel without perf events, refuses perf_event_open; {works}"
                     ),
                 ),
                 _ => (
                     format!("none: {error}"),
                     format!(
-                        "the processor or its hypervisor counts nothing (the guest needs a virtual PMU); {works}"
+                        "the processor or its hypervisor has no counters (a guest needs a virtual PMU); {works}"
                     ),
                 ),
             };
@@ -304,7 +314,7 @@ fn counters(host: &dyn Host, findings: &mut Findings) {
     }
 }
 
-/// Which transmit queue a CPU sends through (XPS): by CPU, or by the receive queue that a flow comes in by.
+/// How CPUs are mapped to transmit queues (XPS): by CPU, or by the flow's receive queue.
 fn transmission(host: &dyn Host, nic: &Nic, findings: &mut Findings) {
     let queue = |number: &u32| {
         let cpus = Setting::Xps { interface: nic.name.clone(), queue: *number }.read(host).ok();
@@ -331,17 +341,17 @@ fn look_at(host: &dyn Host, nic: &Nic, findings: &mut Findings) {
             "link",
             Weight::Prevents,
             format!("{name} is {}", nic.state),
-            format!("ip link set {name} up, and the cable"),
+            format!("ip link set {name} up, and check the cable"),
         );
     }
     match nic.node {
-        Some(node) => findings.good("NUMA node", format!("{name} hangs on node {node}")),
+        Some(node) => findings.good("NUMA node", format!("{name} is attached to node {node}")),
         None if host.places().iter().any(|place| place.node > 0) => {
-            let advice = "the sweep finds it out: flows are fastest on its own socket";
+            let advice = "the sweep finds it: flows are fastest on the interface's own socket";
             findings.bad(
                 "NUMA node",
                 Weight::Note,
-                format!("the system does not say where {name} hangs"),
+                format!("the system does not report the node of {name}"),
                 advice,
             );
         }
@@ -351,8 +361,9 @@ fn look_at(host: &dyn Host, nic: &Nic, findings: &mut Findings) {
     match Steering::of(nic) {
         Ok(steering @ Steering::Interrupts { .. }) => findings.good("steering", steering.to_string()),
         Ok(steering) => {
-            let advice = "a flow's protocol work is moved, not its interrupts: costs are those of RPS";
-            findings.bad("steering", Weight::Note, format!("no interrupts of its own; {steering}"), advice);
+            let advice = "the sweep moves a flow's protocol processing, not its interrupts, so the costs \
+                include those of RPS";
+            findings.bad("steering", Weight::Note, format!("it has no interrupts; {steering}"), advice);
         }
         Err(error) => findings.bad(
             "steering",
@@ -363,7 +374,7 @@ fn look_at(host: &dyn Host, nic: &Nic, findings: &mut Findings) {
     }
     if nic.mtu.is_some_and(|mtu| mtu < 9000) && nic.speed_mbps.is_some_and(|speed| speed >= 10_000) {
         let advice =
-            format!("ip link set {name} mtu 9000, if all of the path takes it: fewer packets a Gbit");
+            format!("ip link set {name} mtu 9000, if the whole path supports it: fewer packets per Gbit");
         findings.bad("MTU", Weight::Note, format!("{} bytes", nic.mtu.unwrap_or(0)), advice);
     } else if let Some(mtu) = nic.mtu {
         findings.good("MTU", format!("{mtu} bytes"));
@@ -378,7 +389,7 @@ fn driver(host: &dyn Host, nic: &Nic, findings: &mut Findings) {
         [(DriverFact::Gro, "gro", "GRO"), (DriverFact::RxChecksum, "rx", "receive checksums")]
     {
         if fact(offload) == Some(0) {
-            let advice = format!("ethtool -K {name} {flag} on, unless that is what is studied");
+            let advice = format!("ethtool -K {name} {flag} on, unless the sweep studies it");
             findings.bad("offloads", Weight::Note, format!("{what} off"), advice);
         }
     }
@@ -387,7 +398,7 @@ fn driver(host: &dyn Host, nic: &Nic, findings: &mut Findings) {
             let advice = format!("ethtool -G {name} rx {most}, if packets are dropped (ethtool -S {name})");
             findings.bad("ring", Weight::Note, format!("{ring} of {most} receive descriptors"), advice);
         } else {
-            findings.good("ring", format!("{ring} receive descriptors, the most"));
+            findings.good("ring", format!("{ring} receive descriptors, the maximum"));
         }
     }
     if let Some(channels) = fact(DriverFact::Channels).filter(|channels| *channels > 0) {
@@ -441,16 +452,16 @@ mod tests {
         for (subject, weight, words) in [
             ("irqbalance", Weight::Disturbs, "systemctl stop irqbalance"),
             ("governor", Weight::Disturbs, "performance"),
-            ("offline CPUs", Weight::Note, "left out"),
+            ("offline CPUs", Weight::Note, "excluded"),
             ("cpuset", Weight::Note, "AllowedCPUs"),
-            ("caches", Weight::Note, "taken to share"),
-            ("RFS", Weight::Note, "puts it back"),
+            ("caches", Weight::Note, "assumed to share"),
+            ("RFS", Weight::Note, "restores it"),
             ("MTU", Weight::Note, "mtu 9000"),
             ("link", Weight::Prevents, "ip link set eth0 up"),
             ("steering", Weight::Prevents, "--lab"),
             ("ring", Weight::Note, "rx 4096"),
             ("offloads", Weight::Note, "gro on"),
-            ("NUMA node", Weight::Note, "sweep finds it out"),
+            ("NUMA node", Weight::Note, "sweep finds it"),
         ] {
             let finding = of(&findings, subject);
             assert_eq!(finding.weight, weight, "{finding:?}");

@@ -1,6 +1,7 @@
-//! What this crate may change on a host, each thing by name: nothing else is ever written.
-//! Not when, nor how it is undone: that is `journal`.
-//! Source: Linux Documentation/core-api/irq/irq-affinity.rst, networking/scaling.rst (RPS, RFS, XPS), ABI/testing/sysfs-class-net.
+//! The settings of a host that this crate may change. It writes nothing else. `journal` records and restores them.
+//!
+//! Source: Linux Documentation/core-api/irq/irq-affinity.rst, networking/scaling.rst (RPS, RFS, XPS),
+//! ABI/testing/sysfs-class-net.
 
 use crate::cpus::CpuSet;
 use crate::ethtool::DriverFact;
@@ -14,71 +15,71 @@ use std::io;
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Setting {
-    /// The CPUs that an interrupt may go to, as a list.
+    /// Affinity of an interrupt, as a CPU list.
     Irq(u32),
-    /// The CPUs that a receive queue's packets are spread over (RPS), as a mask.
+    /// CPUs that process a receive queue's packets (RPS), as a mask.
     Rps {
         /// The interface.
         interface: Interface,
-        /// The queue's number.
+        /// Number of the queue.
         queue: u32,
     },
-    /// Entries of a receive queue's flow table (RFS).
+    /// Number of entries in a receive queue's flow table (RFS).
     QueueFlows {
         /// The interface.
         interface: Interface,
-        /// The queue's number.
+        /// Number of the queue.
         queue: u32,
     },
-    /// The CPUs that send through a transmit queue (XPS), as a mask.
+    /// CPUs that send through a transmit queue (XPS), as a mask.
     Xps {
         /// The interface.
         interface: Interface,
-        /// The queue's number.
+        /// Number of the queue.
         queue: u32,
     },
-    /// The CPUs that a thread may run on, as a list.
+    /// Affinity of a thread, as a CPU list.
     Thread {
-        /// Its process.
+        /// Process ID.
         process: u32,
-        /// Its number.
+        /// Thread ID.
         thread: u32,
-        /// When it began, in ticks since the boot: its number may be another's later.
+        /// Start time in ticks since boot. It detects a reused thread ID.
         started: u64,
     },
-    /// Entries of the host's flow table (RFS).
+    /// Number of entries in the host's flow table (RFS).
     HostFlows,
-    /// Bytes of a packet of an interface.
+    /// MTU of an interface in bytes.
     Mtu(Interface),
-    /// Whether threads see to an interface's queues instead of softirq: 0 or 1.
+    /// Whether threads instead of softirqs poll an interface's queues (threaded NAPI): 0 or 1.
     Threaded(Interface),
-    /// Microseconds that a read looks for packets itself.
+    /// Microseconds of busy polling in a read.
     BusyRead,
-    /// Microseconds that poll and select look for packets themselves.
+    /// Microseconds of busy polling in poll and select.
     BusyPoll,
-    /// The governor of a CPU's frequency.
+    /// Frequency governor of a CPU.
     Governor(u32),
-    /// An offload, ring or delay of a driver.
+    /// A driver's offload, ring size or interrupt delay.
     Driver {
         /// The interface.
         interface: Interface,
-        /// Which.
+        /// The property.
         fact: DriverFact,
     },
 }
 
-/// The name of a network interface, fit to be part of a path.
+/// Name of a network interface, valid as a path component.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Interface(String);
 
-/// Why a text is no name of an interface.
+/// A text that is not a valid interface name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{}` is no name of a network interface", longma_topology::harmless(.0))]
+#[error("`{}` is not a valid name of a network interface", longma_topology::harmless(.0))]
 pub struct InterfaceError(String);
 
 impl Interface {
-    /// The name as it is.
+    /// The name.
     pub fn name(&self) -> &str {
         &self.0
     }
@@ -87,7 +88,7 @@ impl Interface {
 impl TryFrom<String> for Interface {
     type Error = InterfaceError;
     fn try_from(name: String) -> Result<Self, InterfaceError> {
-        // The kernel's own rule, dev_valid_name.
+        // The kernel's rule, dev_valid_name.
         let wrong = |letter: char| letter == '/' || letter == ':' || letter.is_whitespace() || letter == '\0';
         let is_name = !name.is_empty() && name.len() < libc::IFNAMSIZ && name != "." && name != "..";
         if is_name && !name.contains(wrong) { Ok(Self(name)) } else { Err(InterfaceError(name)) }
@@ -114,7 +115,7 @@ impl fmt::Display for Interface {
 }
 
 impl Setting {
-    /// The file that holds it, below the root; none for what a driver holds.
+    /// Path of its file, relative to the root; `None` for driver and thread settings.
     pub fn path(&self) -> Option<String> {
         let queue = |interface: &Interface, kind: &str, queue: &u32, file: &str| {
             Some(format!("sys/class/net/{interface}/queues/{kind}-{queue}/{file}"))
@@ -134,7 +135,7 @@ impl Setting {
         }
     }
 
-    /// The interface that it is of, if it is of one.
+    /// The interface that it belongs to, if any.
     pub fn interface(&self) -> Option<&Interface> {
         match self {
             Self::Rps { interface, .. }
@@ -152,7 +153,7 @@ impl Setting {
         }
     }
 
-    /// The same of an interface that has another name now.
+    /// The same setting of an interface with a new name.
     pub fn renamed(&self, name: &Interface) -> Self {
         let mut setting = self.clone();
         match &mut setting {
@@ -167,7 +168,7 @@ impl Setting {
         setting
     }
 
-    /// The file or folder that stands for it, below the root: who changes it keeps that. None for a thread.
+    /// The file or directory to lock while the setting is changed, relative to the root. `None` for a thread.
     pub fn keeper(&self) -> Option<String> {
         match (self.interface(), self) {
             (Some(interface), _) => Some(format!("sys/class/net/{interface}")),
@@ -176,8 +177,10 @@ impl Setting {
         }
     }
 
-    /// The device that an interrupt is of, and which of its interrupts it is, in the kernel's words; none where it does not say, and of other
-    /// settings. Its number is given to another once it is freed. Source: Linux Documentation/ABI/testing/sysfs-kernel-irq (chip_name, hwirq).
+    /// Device and hardware line of an interrupt, as the kernel reports them. They detect a reused interrupt number.
+    /// `None` if not reported, and for other settings.
+    ///
+    /// Source: Linux Documentation/ABI/testing/sysfs-kernel-irq (chip_name, hwirq).
     pub fn source(&self, host: &dyn Host) -> Option<String> {
         let Self::Irq(number) = self else { return None };
         let file = |name: &str| host.read(&format!("sys/kernel/irq/{number}/{name}")).ok();
@@ -185,7 +188,7 @@ impl Setting {
         (both.len() > 1).then_some(both)
     }
 
-    /// The thread's number, if it is the one that was meant.
+    /// Returns the thread ID if it still belongs to the same thread.
     fn thread(host: &dyn Host, process: u32, thread: u32, started: u64) -> io::Result<u32> {
         match threads::stat(host, process, thread) {
             Some(stat) if stat.started == started => Ok(thread),
@@ -193,10 +196,10 @@ impl Setting {
         }
     }
 
-    /// What it is now.
+    /// Reads its present value.
     ///
     /// # Errors
-    /// What the system said.
+    /// The error of the operating system.
     pub fn read(&self, host: &dyn Host) -> io::Result<String> {
         match (self, self.path()) {
             (Self::Driver { interface, fact }, _) => Ok(host.driver(interface.name(), *fact)?.to_string()),
@@ -207,10 +210,10 @@ impl Setting {
         }
     }
 
-    /// Makes it `value`.
+    /// Writes a value.
     ///
     /// # Errors
-    /// What the system said.
+    /// The error of the operating system.
     pub fn write(&self, host: &dyn Host, value: &str) -> io::Result<()> {
         match (self, self.path()) {
             (Self::Driver { interface, fact }, _) => {
@@ -225,7 +228,7 @@ impl Setting {
         }
     }
 
-    /// Whether two texts mean the same to the kernel: it writes masks back with other zeroes.
+    /// Returns whether two texts mean the same value. The kernel prints masks with a different number of leading zeros.
     pub fn means_same(&self, one: &str, other: &str) -> bool {
         let (one, other) = (one.trim(), other.trim());
         let both = |parse: fn(&str) -> Option<CpuSet>| match (parse(one), parse(other)) {

@@ -1,6 +1,7 @@
-//! The established TCP connections of a network namespace with the bytes they have carried, and the addresses of its interfaces.
-//! Not whose they are: that is `owners`.
-//! Source: sock_diag(7); Linux include/uapi/linux/tcp.h (struct tcp_info); proc(5) (/proc/net/tcp) for kernels without sock_diag.
+//! Established TCP connections of a network namespace with the bytes transferred, and the addresses of its interfaces.
+//!
+//! Source: sock_diag(7); Linux include/uapi/linux/tcp.h (struct tcp_info); proc(5) (/proc/net/tcp) for kernels without
+//! sock_diag.
 
 use netlink_packet_core::{NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload};
 use netlink_packet_sock_diag::SockDiagMessage;
@@ -14,28 +15,28 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 /// An established TCP connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Socket {
-    /// Its address here.
+    /// Local address.
     pub local: SocketAddr,
-    /// Its address there.
+    /// Remote address.
     pub remote: SocketAddr,
-    /// The number that descriptors of it name; 0 once nobody has it open.
+    /// Inode number, to which descriptors refer; 0 if no process has it open.
     pub inode: u32,
-    /// Bytes received; none where the kernel does not tell.
+    /// Bytes received; `None` if the kernel does not report them.
     pub received: Option<u64>,
-    /// Bytes sent and acknowledged; none where the kernel does not tell.
+    /// Bytes sent and acknowledged; `None` if the kernel does not report them.
     pub sent: Option<u64>,
 }
 
-/// What is received at once: the kernel fills at most 32 KiB a call for a dump.
+/// Size of the receive buffer. The kernel fills at most 32 KiB per call during a dump.
 const BUFFER: usize = 64 << 10;
-/// Where `tcpi_bytes_acked` and `tcpi_bytes_received` begin in the structure.
+/// Offsets of `tcpi_bytes_acked` and `tcpi_bytes_received` in `struct tcp_info`.
 const ACKED: usize = 120;
 const RECEIVED: usize = 128;
 
-/// Asks the kernel, by netlink.
+/// Queries the kernel by netlink.
 ///
 /// # Errors
-/// What it said.
+/// The kernel's error.
 pub fn dump() -> io::Result<Vec<Socket>> {
     let mut netlink = Netlink::new(NETLINK_SOCK_DIAG)?;
     netlink.bind_auto()?;
@@ -65,7 +66,7 @@ fn ask(netlink: &Netlink, family: u8, socket_id: SocketId) -> io::Result<()> {
     netlink.send(&bytes, 0).map(drop)
 }
 
-/// Receives some connections; whether there are more.
+/// Receives some connections. Returns whether there are more.
 fn receive(netlink: &Netlink, sockets: &mut Vec<Socket>) -> io::Result<bool> {
     let mut buffer = Vec::with_capacity(BUFFER);
     netlink.recv(&mut buffer, 0)?;
@@ -83,11 +84,11 @@ fn receive(netlink: &Netlink, sockets: &mut Vec<Socket>) -> io::Result<bool> {
             }
             _ => {}
         }
-        // Messages begin at multiples of four bytes.
+        // Messages are aligned to four bytes.
         let length = (message.header.length as usize).next_multiple_of(4).max(4);
         rest = rest.get(length..).unwrap_or_default();
     }
-    // A receive of nothing would be asked for again for ever.
+    // Stop on an empty message, to avoid an endless loop.
     Ok(!buffer.is_empty())
 }
 
@@ -97,7 +98,7 @@ fn of_response(response: &InetResponse) -> Socket {
         Nla::TcpInfo(bytes) => Some(bytes.as_slice()),
         _ => None,
     });
-    // An older kernel's structure is shorter.
+    // The structure is shorter on older kernels.
     let number = |at: usize| Some(u64::from_ne_bytes(info?.get(at..at + 8)?.try_into().ok()?));
     Socket {
         local: SocketAddr::new(id.source_address.to_canonical(), id.source_port),
@@ -108,7 +109,7 @@ fn of_response(response: &InetResponse) -> Socket {
     }
 }
 
-/// The connections as /proc/net/tcp and tcp6 have them: without bytes.
+/// Reads the connections from /proc/net/tcp and tcp6, which do not report bytes.
 pub fn from_proc(read: impl Fn(&str) -> io::Result<String>) -> Vec<Socket> {
     let tables = ["proc/net/tcp", "proc/net/tcp6"].map(|path| read(path).unwrap_or_default());
     tables.iter().flat_map(|table| table.lines().skip(1)).filter_map(of_line).collect()
@@ -121,7 +122,7 @@ fn of_line(line: &str) -> Option<Socket> {
     Some(Socket { local, remote, inode: words.get(9)?.parse().ok()?, received: None, sent: None })
 }
 
-/// An address of the table: words of 32 bits in hexadecimal, each as the host's memory has it.
+/// Parses an address: hexadecimal 32-bit words in host byte order.
 fn address(text: &str) -> Option<SocketAddr> {
     let (address, port) = text.split_once(':')?;
     let word = |at: usize| Some(u32::from_str_radix(address.get(at..at + 8)?, 16).ok()?.to_ne_bytes());
@@ -138,7 +139,7 @@ fn address(text: &str) -> Option<SocketAddr> {
     Some(SocketAddr::new(address, u16::from_str_radix(port, 16).ok()?))
 }
 
-/// The addresses of an interface; none if the system does not say.
+/// Addresses of an interface; empty if the system does not report any.
 pub fn addresses(interface: &str) -> Vec<IpAddr> {
     let all = nix::ifaddrs::getifaddrs().into_iter().flatten();
     let of_interface = all.filter(|one| one.interface_name == interface);
@@ -181,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_of_connections_is_read_and_what_is_none_left_out() {
+    fn a_table_of_connections_is_parsed_and_other_lines_are_ignored() {
         let host = FakeHost::with(&[
             (
                 "proc/net/tcp",

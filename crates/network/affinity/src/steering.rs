@@ -1,6 +1,8 @@
-//! Which settings send a flow's interrupts and protocol work to one CPU: interrupt affinity where the NIC has interrupts, RPS where not.
-//! Not who writes them: that is `journal`.
-//! Source: Linux Documentation/networking/scaling.rst; Hanford et al. 2014 set every receive queue's interrupt to one core.
+//! The settings that direct a flow's interrupts and protocol processing to one CPU: interrupt affinity if the NIC has
+//! interrupts, otherwise RPS.
+//!
+//! Source: Linux Documentation/networking/scaling.rst; Hanford et al. 2014 direct the interrupts of all receive queues
+//! to one core.
 
 use crate::cpus::CpuSet;
 use crate::interface::Nic;
@@ -13,34 +15,34 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Steering {
-    /// All its receive interrupts go to the flow's CPU.
+    /// By the affinity of all receive interrupts.
     Interrupts {
         /// The interface.
         interface: Interface,
-        /// The interrupts.
+        /// Numbers of the interrupts.
         irqs: Vec<u32>,
-        /// Its receive queues, whose RPS is off meanwhile.
+        /// Receive queues, whose RPS is turned off.
         queues: Vec<u32>,
     },
-    /// Its packets are handed on to the flow's CPU in software.
+    /// By RPS: the kernel forwards packets to the flow's CPU in software.
     Rps {
         /// The interface.
         interface: Interface,
-        /// Its receive queues.
+        /// Numbers of the receive queues.
         queues: Vec<u32>,
     },
 }
 
-/// Why an interface's flows cannot be steered.
+/// An interface whose flows cannot be steered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0} has neither interrupts nor receive queues whose packets could be sent to a chosen CPU")]
+#[error("{0} has neither interrupts nor receive queues, so its packets cannot be steered to a CPU")]
 pub struct NoSteering(Interface);
 
 impl Steering {
-    /// The best way that an interface has: interrupts, or else RPS.
+    /// The best method for an interface: interrupts if possible, otherwise RPS.
     ///
     /// # Errors
-    /// If it has neither.
+    /// If it has neither interrupts nor receive queues.
     pub fn of(nic: &Nic) -> Result<Self, NoSteering> {
         let irqs: Vec<u32> = nic.irqs.iter().filter(|irq| irq.cpus.is_some()).map(|irq| irq.number).collect();
         match irqs.is_empty() {
@@ -51,7 +53,7 @@ impl Steering {
         }
     }
 
-    /// RPS, also where there are interrupts: managed ones refuse to be moved.
+    /// RPS even if there are interrupts. The affinity of managed interrupts cannot be changed.
     ///
     /// # Errors
     /// If the interface has no receive queue.
@@ -62,14 +64,14 @@ impl Steering {
         Ok(Self::Rps { interface: nic.name.clone(), queues: nic.rx_queues.clone() })
     }
 
-    /// The settings that send the flows to `cpu`, each with its value.
+    /// The settings and values that direct the flows to `cpu`.
     pub fn towards(&self, cpu: u32) -> Vec<(Setting, String)> {
         let only = CpuSet::one(cpu);
         let rps = |interface: &Interface, queues: &[u32], mask: String| -> Vec<(Setting, String)> {
             let setting = |queue: &u32| Setting::Rps { interface: interface.clone(), queue: *queue };
             queues.iter().map(|queue| (setting(queue), mask.clone())).collect()
         };
-        // RFS would send packets to the application's CPU instead.
+        // RFS would direct packets to the application's CPU instead.
         let flows = |interface: &Interface, queues: &[u32]| -> Vec<(Setting, String)> {
             let setting = |queue: &u32| Setting::QueueFlows { interface: interface.clone(), queue: *queue };
             queues.iter().map(|queue| (setting(queue), "0".into())).collect()
@@ -86,10 +88,10 @@ impl Steering {
         }
     }
 
-    /// Sends the flows to `cpu`.
+    /// Directs the flows to `cpu`.
     ///
     /// # Errors
-    /// As [`Journal::set`]; a kernel without a flow table is no error.
+    /// As for [`Journal::set`]. A kernel without a flow table is not an error.
     pub fn apply(&self, journal: &mut Journal<'_>, cpu: u32) -> Result<(), JournalError> {
         for (setting, value) in self.towards(cpu) {
             match journal.set(&setting, &value) {

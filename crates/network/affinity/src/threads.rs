@@ -1,37 +1,38 @@
-//! A process's threads: where each last ran, how long in all, which descriptor it waits for, which CPUs are open to it.
-//! Not what they are bound to (`host`), nor what for.
-//! Source: proc(5) (/proc/PID/task/TID/stat, /proc/PID/syscall), cgroups(7), cpuset.cpus.effective of Linux Documentation/admin-guide/cgroup-v2.rst.
+//! Threads of a process: the last CPU, CPU time, the descriptor each one waits for, and the CPUs of its cpuset.
+//!
+//! Source: proc(5) (/proc/PID/task/TID/stat, /proc/PID/syscall), cgroups(7), cpuset.cpus.effective in Linux
+//! Documentation/admin-guide/cgroup-v2.rst.
 
 use crate::cpus::CpuSet;
 use crate::host::Host;
 
-/// What the kernel says of a thread.
+/// Statistics of a thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stat {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Ticks that it has run.
+    /// CPU time in ticks.
     pub ticks: u64,
-    /// When it began, in ticks since the boot.
+    /// Start time in ticks since boot.
     pub started: u64,
-    /// The CPU that it last ran on.
+    /// CPU that it last ran on.
     pub cpu: u32,
 }
 
-/// System calls that read from or write to the descriptor which is their first argument.
+/// System calls whose first argument is the descriptor to read from or write to.
 #[cfg(target_arch = "x86_64")]
 const TRANSFERS: [u64; 10] = [0, 1, 19, 20, 40, 44, 45, 46, 47, 275];
-/// As the generic table of Linux numbers them (AArch64, RISC-V, LoongArch).
+/// Numbers of the generic system call table (AArch64, RISC-V, LoongArch).
 #[cfg(not(target_arch = "x86_64"))]
 const TRANSFERS: [u64; 10] = [63, 64, 65, 66, 71, 206, 207, 211, 212, 76];
 
-/// Reads about a thread; none once it has ended.
+/// Reads the statistics of a thread; `None` if it has ended.
 pub fn stat(host: &dyn Host, process: u32, thread: u32) -> Option<Stat> {
     let text = host.read(&format!("proc/{process}/task/{thread}/stat")).ok()?;
-    // The name may have spaces and brackets of its own.
+    // The name may contain spaces and parentheses.
     let (head, rest) = text.rsplit_once(')')?;
     let fields: Vec<&str> = rest.split_whitespace().collect();
-    // The first field behind the name is the third of the manual page.
+    // The first field after the name is field 3 in proc(5).
     let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
     Some(Stat {
         name: head.split_once('(')?.1.into(),
@@ -41,7 +42,7 @@ pub fn stat(host: &dyn Host, process: u32, thread: u32) -> Option<Stat> {
     })
 }
 
-/// The threads of a process, lowest first; none once it has ended.
+/// Threads of a process in ascending order; empty if it has ended.
 pub fn of_process(host: &dyn Host, process: u32) -> Vec<u32> {
     let mut threads: Vec<u32> =
         host.names(&format!("proc/{process}/task")).iter().filter_map(|name| name.parse().ok()).collect();
@@ -49,7 +50,7 @@ pub fn of_process(host: &dyn Host, process: u32) -> Vec<u32> {
     threads
 }
 
-/// The children of a process, if the kernel lists them.
+/// Children of a process, if the kernel lists them.
 pub fn children(host: &dyn Host, process: u32) -> Vec<u32> {
     let of_thread =
         |thread: u32| host.read(&format!("proc/{process}/task/{thread}/children")).unwrap_or_default();
@@ -57,7 +58,7 @@ pub fn children(host: &dyn Host, process: u32) -> Vec<u32> {
     all.split_whitespace().filter_map(|child| child.parse().ok()).collect()
 }
 
-/// The descriptor that a thread waits to read from or write to.
+/// The descriptor that a thread is blocked on in a read or write.
 pub fn waits_for(host: &dyn Host, process: u32, thread: u32) -> Option<u32> {
     let text = host.read(&format!("proc/{process}/task/{thread}/syscall")).ok()?;
     let mut words = text.split_whitespace();
@@ -66,7 +67,7 @@ pub fn waits_for(host: &dyn Host, process: u32, thread: u32) -> Option<u32> {
     TRANSFERS.contains(&call).then(|| u32::try_from(descriptor).ok()).flatten()
 }
 
-/// The CPUs that the process's cpuset opens to it, of `online`; all of those where no cpuset is to be seen.
+/// The CPUs of `online` that the process's cpuset allows; all of them if no cpuset is visible.
 pub fn open_to(host: &dyn Host, process: u32, online: &CpuSet) -> CpuSet {
     let groups = host.read(&format!("proc/{process}/cgroup")).unwrap_or_default();
     let path_of = |line: &str| {
@@ -81,7 +82,7 @@ pub fn open_to(host: &dyn Host, process: u32, online: &CpuSet) -> CpuSet {
         }
     };
     for (base, path, file) in groups.lines().filter_map(path_of) {
-        // A group without the controller has its parent's CPUs.
+        // A group without the controller uses its parent's CPUs.
         let mut path = path.trim_end_matches('/');
         loop {
             if let Ok(text) = host.read(&format!("{base}{path}/{file}"))

@@ -1,6 +1,8 @@
-//! What a sweep varies besides the pair: offloads, rings, delays and packet sizes of the interface, and how packets are handed on.
-//! Not how a setting is written or put back: those are `setting` and `journal`.
-//! Source: ethtool(8); Linux Documentation/networking/scaling.rst (RFS, XPS), networking/napi.rst (threads, busy polling).
+//! Parameters that a sweep varies in addition to the pair: offloads, ring sizes, delays and MTU of the interface, and
+//! packet steering.
+//!
+//! Source: ethtool(8); Linux Documentation/networking/scaling.rst (RFS, XPS), networking/napi.rst (threads, busy
+//! polling).
 
 mod idle;
 
@@ -16,53 +18,53 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-/// Bytes of a packet that no interface goes beyond: the kernel has them as a signed number (net/core/dev.c, dev_validate_mtu).
-pub const MOST_MTU: u64 = i32::MAX as u64;
+/// Maximum MTU of any interface. The kernel stores it in a signed integer (net/core/dev.c, dev_validate_mtu).
+pub const MAX_MTU: u64 = i32::MAX as u64;
 
-/// Something that is varied, by the name that it has on the command line.
+/// A parameter, by its name on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Knob {
     /// Generic receive offload: 0 or 1.
     Gro,
-    /// Large receive offload in the NIC: 0 or 1.
+    /// Large receive offload in hardware: 0 or 1.
     Lro,
-    /// TCP segmentation in the NIC: 0 or 1.
+    /// TCP segmentation offload in hardware: 0 or 1.
     Tso,
     /// Generic segmentation offload: 0 or 1.
     Gso,
-    /// Descriptors of a receive ring.
+    /// Number of descriptors in a receive ring.
     RxRing,
-    /// Microseconds that a receive interrupt may be held back.
+    /// Microseconds that a receive interrupt may be delayed.
     RxUsecs,
-    /// Bytes of a packet.
+    /// MTU in bytes.
     Mtu,
-    /// Whether the interface's queues are seen to by threads instead of softirq: 0 or 1.
+    /// Whether threads instead of softirqs poll the interface's queues (threaded NAPI): 0 or 1.
     Threaded,
-    /// Microseconds that a program's read or poll looks for packets itself, for the whole host.
+    /// Microseconds of busy polling in a read or poll, for the whole host.
     BusyPoll,
-    /// Entries of the host's flow table (RFS); each receive queue gets its part of them. For the whole host.
+    /// Number of entries in the host's flow table (RFS), divided among the receive queues. For the whole host.
     Rfs,
-    /// The CPUs that send through each transmit queue (XPS), as a mask.
+    /// CPUs that send through each transmit queue (XPS), as a mask.
     Xps,
 }
 
-/// A value of everything that is varied.
+/// A value for each varied parameter.
 pub type Variant = BTreeMap<Knob, u64>;
 
-/// One knob and the values that it takes, the usual one first.
+/// A parameter and its values, the default first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Variation {
-    /// What is varied.
+    /// The parameter.
     pub knob: Knob,
-    /// Its values.
+    /// The values.
     pub values: Vec<u64>,
 }
 
-/// A text that names no variation.
+/// A text that is not a valid variation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{}` is no NAME=VALUE,VALUE... with whole numbers, for xps with masks of CPUs (hexadecimal) such as ff; names: {}",
+    "`{}` is not NAME=VALUE,VALUE... with whole numbers (for xps: hexadecimal CPU masks such as ff); names: {}",
     longma_topology::harmless(text),
     names()
 )]
@@ -75,7 +77,7 @@ fn names() -> String {
 }
 
 impl Knob {
-    /// Every knob.
+    /// All parameters.
     pub const ALL: [Knob; 11] = [
         Self::Gro,
         Self::Lro,
@@ -90,7 +92,7 @@ impl Knob {
         Self::Xps,
     ];
 
-    /// Its name, unit included where it has one.
+    /// Name, with the unit if it has one.
     fn word(self) -> &'static str {
         match self {
             Self::Gro => "gro",
@@ -107,19 +109,19 @@ impl Knob {
         }
     }
 
-    /// Whether it is on or off, and takes 0 and 1 only.
+    /// Returns whether it is on or off and only takes 0 and 1.
     fn is_switch(self) -> bool {
         matches!(self, Self::Gro | Self::Lro | Self::Tso | Self::Gso | Self::Threaded)
     }
 
-    /// The values that it can have on any interface, in its own unit: no kernel takes others.
+    /// The range that any kernel accepts, in the parameter's own unit.
     pub fn range(self) -> RangeInclusive<u64> {
         let signed = i32::MAX as u64;
         match self {
             _ if self.is_switch() => 0..=1,
             Self::RxRing => 1..=u64::from(u32::MAX),
             Self::RxUsecs => 0..=u64::from(u32::MAX),
-            Self::Mtu => 1..=MOST_MTU,
+            Self::Mtu => 1..=MAX_MTU,
             Self::BusyPoll => 0..=signed,
             // net/core/sysctl_net_core.c, rps_sock_flow_sysctl.
             Self::Rfs => 0..=1 << 29,
@@ -127,28 +129,28 @@ impl Knob {
         }
     }
 
-    /// Whether it is the whole host's and not the interface's.
+    /// Returns whether it applies to the whole host instead of the interface.
     pub fn is_of_host(self) -> bool {
         matches!(self, Self::BusyPoll | Self::Rfs)
     }
 
-    /// A value as it is written: a mask in hexadecimal, as the kernel has it.
+    /// Formats a value. A mask is hexadecimal, as in the kernel's files.
     pub fn shown(self, value: u64) -> String {
         if self == Self::Xps { format!("{value:x}") } else { value.to_string() }
     }
 
-    /// What [`Knob::shown`] writes; a mask may have 0x before it.
+    /// Parses what [`Knob::shown`] writes. A mask may start with 0x.
     fn value(self, text: &str) -> Option<u64> {
         if self != Self::Xps {
             return text.parse().ok();
         }
         let digits = text.strip_prefix("0x").unwrap_or(text);
-        // A sign is no digit of a mask.
+        // from_str_radix accepts a sign, which a mask must not have.
         let is_mask = digits.chars().all(|digit| digit.is_ascii_hexdigit());
         u64::from_str_radix(digits, 16).ok().filter(|_| is_mask)
     }
 
-    /// The settings that give it `value` on `nic`, each with its text.
+    /// The settings and texts that give it `value` on `nic`.
     pub fn settings(self, nic: &Nic, value: u64) -> Vec<(Setting, String)> {
         let interface = || -> Interface { nic.name.clone() };
         let driver = |fact| vec![(Setting::Driver { interface: interface(), fact }, value.to_string())];
@@ -213,7 +215,7 @@ impl FromStr for Variation {
     }
 }
 
-/// Every combination, that of the first values first; one without any knob if nothing is varied.
+/// All combinations, the one of the first values first. One empty variant if there are no variations.
 pub fn variants(variations: &[Variation]) -> Vec<Variant> {
     variations.iter().fold(vec![Variant::new()], |variants, variation| {
         let with = |variant: &Variant, value: u64| {
@@ -228,25 +230,25 @@ pub fn variants(variations: &[Variation]) -> Vec<Variant> {
     })
 }
 
-/// The first value that `nic` cannot be given, with what it can, as far as the host tells before it is tried.
+/// Describes the first value that exceeds the limits of `nic`, as far as the host reports them.
 pub fn beyond(host: &dyn Host, nic: &Nic, variants: &[Variant]) -> Option<String> {
     let name = &nic.name;
     let is_beyond = |(knob, value): (&Knob, &u64)| match knob {
         Knob::Mtu => {
             let sizes = host.packet_sizes(name.name()).ok().filter(|sizes| !sizes.contains(value))?;
             let (least, most) = (sizes.start(), sizes.end());
-            Some(format!("{knob}={value}: {name} takes packets of {least} to {most} bytes"))
+            Some(format!("{knob}={value}: {name} accepts packets of {least} to {most} bytes"))
         }
         Knob::RxRing => {
             let most = host.driver(name.name(), DriverFact::RxRingMost).ok().filter(|most| value > most)?;
-            Some(format!("{knob}={value}: a receive ring of {name} has {most} descriptors at most"))
+            Some(format!("{knob}={value}: a receive ring of {name} has at most {most} descriptors"))
         }
         _ => None,
     };
     variants.iter().flatten().find_map(is_beyond)
 }
 
-/// A variant for people: `gro=0 mtu=1500`.
+/// Formats a variant: `gro=0 mtu=1500`.
 pub fn words(variant: &Variant) -> String {
     variant.iter().map(|(knob, value)| format!("{knob}={}", knob.shown(*value))).collect::<Vec<_>>().join(" ")
 }
@@ -290,7 +292,7 @@ mod tests {
         let mut host = FakeHost::with(&[("sys/class/net/eth1/mtu", "1500")]);
         let nic = interface::read(&host, &"eth1".parse().unwrap()).unwrap();
         let said = |host: &FakeHost, text: &str| beyond(host, &nic, &variants(&[text.parse().unwrap()]));
-        assert_eq!(said(&host, "mtu=1500,99999"), None, "nothing is told");
+        assert_eq!(said(&host, "mtu=1500,99999"), None, "no remark");
         host.packet_sizes = Some(68..=9600);
         host.put_driver("eth1", DriverFact::RxRingMost, 4096);
         assert_eq!(said(&host, "mtu=68,9600"), None);

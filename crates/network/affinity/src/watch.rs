@@ -1,15 +1,17 @@
-//! What a host does with its flows over a moment: connections and their rates, whose threads they are, queues and their CPUs, load.
-//! Not what should be otherwise: that is `tune`.
-//! Source: sock_diag(7), proc(5); Linux Documentation/core-api/irq/irq-affinity.rst (effective_affinity, affinity_hint), networking/scaling.rst.
+//! Observes the flows of a host over an interval: connections and their rates, the threads that use them, queues and
+//! their CPUs, and the load. `tune` decides what to change.
+//!
+//! Source: sock_diag(7), proc(5); Linux Documentation/core-api/irq/irq-affinity.rst (effective_affinity,
+//! affinity_hint), networking/scaling.rst.
 
 use crate::counters::{CpuShares, Reading};
 use crate::cpus::CpuSet;
 use crate::host::Host;
 use crate::interface::{self, Nic};
-use crate::owners::{Owner, Owners};
+use crate::owners::{SocketOwner, SocketOwners};
+use crate::rss_table::RssTable;
 use crate::setting::{Interface, Setting};
 use crate::sockets::{self, Socket};
-use crate::spread::Spread;
 use crate::threads;
 use longma_topology::CpuPlace;
 use serde::Serialize;
@@ -19,127 +21,127 @@ use std::time::Instant;
 
 mod queues;
 
-/// Flows whose threads are looked for: those with most bytes.
-pub const MOST_FLOWS: usize = 64;
-/// A flow with less than this is none that cores matter for, bytes a second.
+/// Number of flows whose threads are looked up: those with the highest rates.
+pub const MAX_FLOWS: usize = 64;
+/// Rate in bytes per second below which a flow is ignored.
 const BUSY: f64 = 125_000.0;
-/// Threads of a process that are asked what they wait for.
-const MOST_THREADS: usize = 256;
-/// The part of a process's time that its only busy thread takes.
+/// Maximum number of threads per process whose system call is read.
+const MAX_THREADS: usize = 256;
+/// Fraction of a process's CPU time above which one thread counts as its only busy thread.
 const NEARLY_ALL: f64 = 0.9;
-/// Ticks a second of the times in /proc, on every architecture that Linux has today (USER_HZ).
+/// Ticks per second in /proc (USER_HZ), the same on all architectures.
 const TICKS: f64 = 100.0;
 
-/// What was seen.
+/// Result of an observation.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Observation {
-    /// The CPUs that are online.
+    /// Topology of the online CPUs.
     #[serde(skip)]
     pub places: Vec<CpuPlace>,
-    /// Length of the moment, seconds.
+    /// Length of the interval in seconds.
     pub seconds: f64,
-    /// How each CPU spent it.
+    /// How each CPU spent its time.
     pub cpus: BTreeMap<u32, CpuShares>,
-    /// The queues of the interfaces.
+    /// Queues of the interfaces.
     pub queues: Vec<Queue>,
-    /// The busiest flows, most bytes first.
+    /// The busiest flows, highest rate first.
     pub flows: Vec<Flow>,
-    /// Their threads.
+    /// Threads of the flows.
     pub threads: Vec<Thread>,
-    /// All established connections of the interfaces.
+    /// Number of established connections of the interfaces.
     pub connections: usize,
-    /// What could not be seen, and what to do about it.
+    /// What could not be observed, with advice.
     pub missing: Vec<String>,
 }
 
-/// A queue of an interface: its interrupt, or its packets where they are handed on in software.
+/// A queue of an interface: its interrupt, or its packets if they are steered in software.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Queue {
     /// Its interface.
     pub interface: Interface,
-    /// The NUMA node of that; none if unknown.
+    /// NUMA node of the interface; `None` if unknown.
     pub node: Option<u32>,
-    /// What steers it.
+    /// The setting that steers it.
     pub setting: Setting,
-    /// What people call it.
+    /// Display name.
     pub name: String,
-    /// Its number among the interface's receive queues; none if its interrupt's name does not say.
+    /// Number of the receive queue; `None` if the interrupt's name does not contain it.
     pub number: Option<u32>,
-    /// The CPU that does its work; none if that is wherever packets arrive.
+    /// CPU that processes it; `None` if that depends on where packets arrive.
     pub cpu: Option<u32>,
-    /// Interrupts a second; none where it has none.
+    /// Interrupts per second; `None` if it has no interrupt.
     pub interrupts: Option<f64>,
-    /// Parts of a CPU that its work takes.
+    /// Load in CPUs.
     pub load: f64,
-    /// Why somebody else has a say in where it goes; none if nobody has.
+    /// Why it must not be steered, if another program or the kernel controls it.
     pub taken: Option<String>,
 }
 
 /// A busy connection.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Flow {
-    /// Its address here.
+    /// Local address.
     pub local: SocketAddr,
-    /// Its address there.
+    /// Remote address.
     pub remote: SocketAddr,
-    /// The interface that it comes by.
+    /// Interface that it arrives on.
     pub interface: Interface,
-    /// The receive queue that it comes by, as the driver hashes it; none where that is not known.
+    /// Receive queue by the driver's RSS hash; `None` if unknown.
     pub queue: Option<u32>,
-    /// Bytes a second that arrive; none where the kernel does not tell.
+    /// Received bytes per second; `None` if the kernel does not report them.
     pub received: Option<f64>,
-    /// Bytes a second that leave; none where the kernel does not tell.
+    /// Sent bytes per second; `None` if the kernel does not report them.
     pub sent: Option<f64>,
-    /// The index of its thread; none if that was not found.
+    /// Index of its thread; `None` if it was not found.
     pub thread: Option<usize>,
 }
 
-/// A thread with flows.
+/// A thread that uses flows.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Thread {
-    /// Its process.
+    /// Process ID.
     pub process: u32,
-    /// Its number.
+    /// Thread ID.
     pub thread: u32,
-    /// When it began, in ticks since the boot.
+    /// Start time in ticks since boot.
     pub started: u64,
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// The names of all threads of its process, and its program's file.
+    /// Names of all threads of its process and of the program's file.
     pub names: BTreeSet<String>,
-    /// The CPU that it last ran on.
+    /// CPU that it last ran on.
     pub cpu: u32,
-    /// Parts of a CPU that it takes.
+    /// Load in CPUs.
     pub load: f64,
-    /// The CPUs that it may run on.
+    /// Its CPU affinity.
     pub bound: CpuSet,
-    /// The CPUs that its cpuset opens to it.
+    /// CPUs allowed by its cpuset.
     pub open: CpuSet,
 }
 
 impl Flow {
-    /// Bytes a second in both directions.
+    /// Bytes per second in both directions.
     pub fn bytes(&self) -> f64 {
         self.received.unwrap_or(0.0) + self.sent.unwrap_or(0.0)
     }
 }
 
 impl Thread {
-    /// What binds it.
+    /// The setting of its affinity.
     pub fn setting(&self) -> Setting {
         Setting::Thread { process: self.process, thread: self.thread, started: self.started }
     }
 }
 
-/// Looks again and again, and remembers what rates are made of.
+/// Makes repeated observations and keeps the counters that rates are computed from.
 pub struct Watch {
     interfaces: Vec<Interface>,
-    owners: Owners,
-    last: Option<Last>,
+    owners: SocketOwners,
+    last: Option<PreviousReading>,
     ticks: HashMap<(u32, u32, u64), u64>,
 }
 
-struct Last {
+struct PreviousReading {
     at: Instant,
     reading: Reading,
     bytes: HashMap<(SocketAddr, SocketAddr), (Option<u64>, Option<u64>)>,
@@ -147,24 +149,24 @@ struct Last {
 }
 
 impl Watch {
-    /// Watches these interfaces.
+    /// Creates a watch for these interfaces.
     pub fn new(interfaces: Vec<Interface>) -> Self {
-        Self { interfaces, owners: Owners::default(), last: None, ticks: HashMap::new() }
+        Self { interfaces, owners: SocketOwners::default(), last: None, ticks: HashMap::new() }
     }
 
-    /// What happened since the last look: the first one has no rates.
+    /// Observes the interval since the last call. The first observation has no rates.
     pub fn look(&mut self, host: &dyn Host) -> Observation {
         let mut missing = Vec::new();
         let nics: Vec<Nic> = self.interfaces.iter().filter_map(|name| interface::read(host, name)).collect();
         for name in self.interfaces.iter().filter(|name| nics.iter().all(|nic| nic.name != **name)) {
-            missing.push(format!("there is no interface {name}: its flows are not seen until it appears"));
+            missing.push(format!("there is no interface {name}: its flows are unknown until it appears"));
         }
         let (at, reading) = (Instant::now(), Reading::now(host));
         let connections = connections(host, &nics, &mut missing);
         let bytes = |(socket, _): &(Socket, Interface)| {
             ((socket.local, socket.remote), (socket.received, socket.sent))
         };
-        let now = Last {
+        let now = PreviousReading {
             at,
             reading,
             bytes: connections.iter().map(bytes).collect(),
@@ -181,15 +183,15 @@ impl Watch {
         let before = self.last.as_ref().map(|last| &last.interrupts);
         seen.queues = queues::of(host, &nics, before.zip(Some(&now.interrupts)), &seen, &mut missing);
         let online: CpuSet = places.iter().map(|place| place.cpu).collect();
-        let spreads: HashMap<&Interface, Spread> = nics
+        let spreads: HashMap<&Interface, RssTable> = nics
             .iter()
             .filter(|nic| nic.rx_queues.len() > 1)
-            .filter_map(|nic| Some((&nic.name, host.spread(nic.name.name()).ok()?)))
+            .filter_map(|nic| Some((&nic.name, host.rss_table(nic.name.name()).ok()?)))
             .collect();
         let mut busy = self.busy(&connections, at);
         for (_, flow) in &mut busy {
-            let spread = spreads.get(&flow.interface);
-            flow.queue = spread.and_then(|spread| spread.queue_of(flow.local, flow.remote));
+            let rss_table = spreads.get(&flow.interface);
+            flow.queue = rss_table.and_then(|rss_table| rss_table.queue_of(flow.local, flow.remote));
         }
         self.threads(host, &busy, &online, &mut seen, &mut missing);
         (seen.places, seen.missing) = (places, missing);
@@ -197,12 +199,12 @@ impl Watch {
         seen
     }
 
-    /// The busiest connections with their rates; none at the first look.
+    /// The busiest connections with their rates; empty at the first observation.
     fn busy(&self, connections: &[(Socket, Interface)], at: Instant) -> Vec<(Socket, Flow)> {
         let Some(last) = &self.last else { return Vec::new() };
         let seconds = at.duration_since(last.at).as_secs_f64().max(1e-3);
         let rate = |(socket, interface): &(Socket, Interface)| {
-            // One that was not there before has carried all of its bytes since.
+            // A new connection has transferred all its bytes in this interval.
             let (received, sent) =
                 last.bytes.get(&(socket.local, socket.remote)).copied().unwrap_or((Some(0), Some(0)));
             let grown = |before: Option<u64>, after: Option<u64>| {
@@ -217,7 +219,7 @@ impl Watch {
                 sent: grown(sent, socket.sent),
                 thread: None,
             };
-            // Where the kernel does not tell, every flow may be a busy one.
+            // If the kernel reports no bytes, treat every flow as busy.
             let is_busy = flow.bytes() >= BUSY || (socket.received.is_none() && socket.sent.is_none());
             is_busy.then(|| (socket.clone(), flow))
         };
@@ -225,7 +227,7 @@ impl Watch {
         busy.sort_by(|(_, one), (_, other)| {
             other.bytes().total_cmp(&one.bytes()).then(one.local.cmp(&other.local))
         });
-        busy.truncate(MOST_FLOWS);
+        busy.truncate(MAX_FLOWS);
         busy
     }
 
@@ -240,14 +242,15 @@ impl Watch {
     ) {
         let inodes: Vec<u32> = busy.iter().map(|(socket, _)| socket.inode).collect();
         let owners = self.owners.of(host, &inodes);
-        let mut teams: BTreeMap<u32, Team> = BTreeMap::new();
+        let mut teams: BTreeMap<u32, ProcessThreads> = BTreeMap::new();
         let (mut unowned, mut unread) = (0, 0);
         for (socket, flow) in busy {
             let mut flow = flow.clone();
             match owners.get(&socket.inode) {
                 None => unowned += 1,
                 Some(owner) => {
-                    let team = teams.entry(owner.process).or_insert_with(|| Team::of(host, owner.process));
+                    let team =
+                        teams.entry(owner.process).or_insert_with(|| ProcessThreads::of(host, owner.process));
                     match team.reader(host, *owner, &self.ticks) {
                         Some(thread) => flow.thread = self.thread(host, (team, thread), online, seen),
                         None => unread += 1,
@@ -263,22 +266,28 @@ impl Watch {
             stats.map(|(process, thread, stat)| ((process, thread, stat.started), stat.ticks)).collect();
         if unowned > 0 {
             let why = if rustix::process::geteuid().is_root() {
-                "another container's or the kernel's"
+                "they belong to another container or to the kernel"
             } else {
-                "other users': run it as root"
+                "they belong to other users: run it as root"
             };
-            missing.push(format!("the processes of {unowned} busy flows are not found ({why}): their queues are watched, they are not moved"));
+            missing.push(format!(
+                "the processes of {unowned} busy flows were not found ({why}): their \
+                queues are watched, but the processes are not moved"
+            ));
         }
         if unread > 0 {
-            missing.push(format!("which of its process's threads has a flow is not known of {unread} busy flows: these threads are left alone"));
+            missing.push(format!(
+                "for {unread} busy flows, the thread that reads the flow is unknown: the \
+                threads of these processes are left alone"
+            ));
         }
     }
 
-    /// The index of a thread among those that were seen.
+    /// Index of a thread in the observation. Adds it if necessary.
     fn thread(
         &self,
         host: &dyn Host,
-        (team, thread): (&Team, u32),
+        (team, thread): (&ProcessThreads, u32),
         online: &CpuSet,
         seen: &mut Observation,
     ) -> Option<usize> {
@@ -304,34 +313,34 @@ impl Watch {
     }
 }
 
-/// The threads of a process that has busy flows.
-struct Team {
+/// Threads of a process with busy flows.
+struct ProcessThreads {
     process: u32,
     stats: Vec<(u32, threads::Stat)>,
     waiting: Option<HashMap<u32, u32>>,
 }
 
-impl Team {
+impl ProcessThreads {
     fn of(host: &dyn Host, process: u32) -> Self {
-        let all = threads::of_process(host, process).into_iter().take(MOST_THREADS);
+        let all = threads::of_process(host, process).into_iter().take(MAX_THREADS);
         let stats = all.filter_map(|thread| Some((thread, threads::stat(host, process, thread)?)));
         Self { process, stats: stats.collect(), waiting: None }
     }
 
-    /// What its threads and its program are called.
+    /// Names of its threads and its program.
     fn names(&self, host: &dyn Host) -> BTreeSet<String> {
         let program = host.link(&format!("proc/{}/exe", self.process));
-        // A program whose file was replaced has this behind its name.
+        // The kernel appends this if the program's file was replaced.
         let program = program.map(|path| path.trim_end_matches(" (deleted)").to_string());
         let file = program.and_then(|path| path.rsplit('/').next().map(String::from));
         self.stats.iter().map(|(_, stat)| stat.name.clone()).chain(file).collect()
     }
 
-    /// The thread that has a flow: the only one, the one that waits for it, or the only busy one.
+    /// The thread that uses a flow: the only one, the one blocked on its descriptor, or the only busy one.
     fn reader(
         &mut self,
         host: &dyn Host,
-        owner: Owner,
+        owner: SocketOwner,
         before: &HashMap<(u32, u32, u64), u64>,
     ) -> Option<u32> {
         if let [(only, _)] = self.stats[..] {
@@ -358,18 +367,19 @@ impl Team {
     }
 }
 
-/// The connections whose address here is one of an interface's.
+/// Connections whose local address belongs to one of the interfaces.
 fn connections(host: &dyn Host, nics: &[Nic], missing: &mut Vec<String>) -> Vec<(Socket, Interface)> {
     let all = host.sockets().unwrap_or_else(|error| {
-        let advice = "load inet_diag and tcp_diag (modprobe); flows are known from /proc/net/tcp, and every one counts the same";
-        missing.push(format!("the kernel does not tell how many bytes flows carry ({error}): {advice}"));
+        let advice = "load inet_diag and tcp_diag (modprobe); flows are known from /proc/net/tcp, and \
+            every one counts the same";
+        missing.push(format!("the kernel does not report the bytes of flows ({error}): {advice}"));
         sockets::from_proc(|path| host.read(path))
     });
     let mut by_address = HashMap::new();
     for nic in nics {
         let addresses = host.addresses(nic.name.name());
         if addresses.is_empty() {
-            missing.push(format!("{} has no address: no flow is known to come by it", nic.name));
+            missing.push(format!("{} has no address: its flows cannot be identified", nic.name));
         }
         by_address.extend(addresses.into_iter().map(|address| (address, nic.name.clone())));
     }

@@ -1,6 +1,9 @@
-//! What `tune` plans, beside what the real irqbalance chooses, on hosts drawn at random, by the model's measure.
-//! irqbalance runs in a mount namespace of its own, with a made-up tree bound over all that it reads and writes: never on this host's.
-//! `LONGMA_IRQBALANCE` names the program (`irqbalance` in PATH without it), `LONGMA_IRQBALANCE_HOSTS` how many hosts (12).
+//! Compares the plans of `tune` with the choices of the real irqbalance on random hosts, by the cost model.
+//!
+//! irqbalance runs in its own mount namespace, with simulated files bound over everything it reads and writes, so it
+//! never changes this host. `LONGMA_IRQBALANCE` names the program (default `irqbalance` in PATH), and
+//! `LONGMA_IRQBALANCE_HOSTS` the number of hosts (default 12).
+//!
 //! Source: irqbalance 1.9, cputree.c, classify.c and procinterrupts.c for what it reads.
 
 #[path = "irqbalance/tree.rs"]
@@ -16,10 +19,10 @@ use proptest::test_runner::TestRunner;
 use std::process::Command;
 use tree::Recorded;
 
-/// Hosts that are looked at at once: irqbalance mostly sleeps.
+/// Number of hosts evaluated in parallel. irqbalance sleeps most of the time.
 const AT_ONCE: usize = 8;
 
-/// The program, if it can be run here; what is missing is told.
+/// The program, if it can be run here. Otherwise prints what is missing.
 fn irqbalance() -> Option<String> {
     let program = std::env::var("LONGMA_IRQBALANCE").unwrap_or("irqbalance".into());
     let works = |name: &str, words: &[&str]| Command::new(name).args(words).output().is_ok();
@@ -33,7 +36,7 @@ fn irqbalance() -> Option<String> {
     can.then_some(program)
 }
 
-/// A NIC with some queues, each with an interrupt and flows of one or two threads; queues and threads are wherever they happen to be.
+/// A NIC with several queues, each with an interrupt and the flows of one or two threads, placed at random.
 fn drawn() -> impl Strategy<Value = (Model, Placing, u32)> {
     let shape = (2u32..=8, 1u32..=2, 1u32..=6, 1u32..=2);
     let flows = proptest::collection::vec((any::<u32>(), any::<u32>(), 0.1..0.7f64, 0.1..0.8f64), 1..=6);
@@ -65,7 +68,7 @@ fn drawn() -> impl Strategy<Value = (Model, Placing, u32)> {
     })
 }
 
-/// What each placing costs: at the start, as planned, and with the queues where irqbalance sends them.
+/// Costs of the original placement, of the planned one, and of the one with irqbalance's choice for the queues.
 fn compared(program: &str, (model, from, node): &(Model, Placing, u32)) -> [f64; 3] {
     let tree = Recorded::new(model, from, *node);
     let chosen = tree.balanced(program);
@@ -78,7 +81,7 @@ fn compared(program: &str, (model, from, node): &(Model, Placing, u32)) -> [f64;
 }
 
 #[test]
-fn what_is_planned_is_never_worse_than_its_start_and_mostly_better_than_what_irqbalance_chooses() {
+fn plans_never_worsen_and_mostly_beat_irqbalance() {
     let Some(program) = irqbalance() else { return };
     let hosts = std::env::var("LONGMA_IRQBALANCE_HOSTS").map_or(12, |count| count.parse().unwrap());
     let mut runner = TestRunner::deterministic();

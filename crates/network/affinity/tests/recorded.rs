@@ -1,10 +1,10 @@
-//! A host of two sockets as a recorded tree: what is read of it, what is advised, what is missing.
+//! Tests on the recorded tree of a two-socket host: what is read, recommended and reported as missing.
 
 use longma_affinity::advice::candidates;
 use longma_affinity::host::{Host, Tree};
 use longma_affinity::interface;
 use longma_affinity::journal::Journal;
-use longma_affinity::places::{Class, Pair, all_pairs};
+use longma_affinity::pairs::{Class, Pair, all_pairs};
 use longma_affinity::preflight::{Weight, check};
 use longma_affinity::steering::Steering;
 use std::path::Path;
@@ -15,7 +15,8 @@ fn put(root: &Path, path: &str, text: &str) {
     std::fs::write(path, text).unwrap();
 }
 
-/// Eight CPUs in two sockets, CPU 7 offline; a 40 Gb/s NIC on the second with two receive queues, each with an interrupt.
+/// Eight CPUs in two sockets, CPU 7 offline. A 40 Gb/s NIC on the second socket with two receive queues, each with an
+/// interrupt.
 fn host() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path();
@@ -90,7 +91,7 @@ fn steering_is_written_into_the_tree_and_taken_back() {
 }
 
 #[test]
-fn what_the_host_lacks_is_said_and_does_not_prevent_a_sweep() {
+fn missing_host_features_are_reported_and_do_not_prevent_a_sweep() {
     let folder = host();
     let findings = check(&Tree::recorded(folder.path()), Some(&"eth2".parse().unwrap()), None);
     let weight = |subject: &str| {
@@ -102,6 +103,6 @@ fn what_the_host_lacks_is_said_and_does_not_prevent_a_sweep() {
     assert_eq!(weight("steering"), Some(Weight::Good));
     assert_eq!(weight("NUMA node"), Some(Weight::Good));
     let prevents = findings.iter().filter(|finding| finding.weight == Weight::Prevents);
-    // Whether this test runs as root is not the tree's matter.
+    // Whether the test runs as root does not depend on the tree.
     assert!(prevents.into_iter().all(|finding| finding.subject == "rights"), "{findings:?}");
 }

@@ -1,11 +1,13 @@
-//! The hash by which a NIC spreads connections over its receive queues.
-//! Not the key, nor the table of queues: those are the driver's.
+//! The Toeplitz hash that NICs use to distribute connections over receive queues (RSS). The driver supplies the key and
+//! the indirection table.
+//!
 //! Source: Microsoft, "RSS hashing functions" (Toeplitz) and "Verifying the RSS hash calculation".
 
 use std::net::{IpAddr, SocketAddr};
 
-/// The hash of what comes `from` a peer `to` an address here, with ports or without; none between addresses of different families, or if the
-/// key is too short: it has four bytes more than what is hashed, 16 for IPv4 and 40 for IPv6.
+/// Hash of packets that arrive `from` a peer `to` a local address, with or without ports. `None` if the addresses
+/// belong to different families, or if the key is shorter than the input plus four bytes (with ports: 16 bytes for IPv4
+/// and 40 for IPv6).
 pub fn of_connection(key: &[u8], from: SocketAddr, to: SocketAddr, has_ports: bool) -> Option<u32> {
     let mut input = Vec::with_capacity(36);
     match (from.ip(), to.ip()) {
@@ -19,7 +21,8 @@ pub fn of_connection(key: &[u8], from: SocketAddr, to: SocketAddr, has_ports: bo
     toeplitz(key, &input)
 }
 
-/// The Toeplitz hash: for each one of the input's bits the 32 bits of the key that begin there. None if the key is too short.
+/// The Toeplitz hash: the exclusive or of the 32-bit windows of the key that start at the positions of the input's one
+/// bits. `None` if the key is too short.
 pub fn toeplitz(key: &[u8], input: &[u8]) -> Option<u32> {
     let mut hash = 0;
     for (number, byte) in input.iter().enumerate() {
@@ -32,7 +35,7 @@ pub fn toeplitz(key: &[u8], input: &[u8]) -> Option<u32> {
     Some(hash)
 }
 
-/// The README's example is a test.
+/// Compiles and runs the README's example as a doctest.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
@@ -41,14 +44,14 @@ struct Readme;
 mod tests {
     use super::*;
 
-    /// The key of "Verifying the RSS hash calculation".
+    /// The key from "Verifying the RSS hash calculation".
     const KEY: [u8; 40] = [
         0x6d, 0x5a, 0x56, 0xda, 0x25, 0x5b, 0x0e, 0xc2, 0x41, 0x67, 0x25, 0x3d, 0x43, 0xa3, 0x8f, 0xb0, 0xd0,
         0xca, 0x2b, 0xcb, 0xae, 0x7b, 0x30, 0xb4, 0x77, 0xcb, 0x2d, 0xa3, 0x80, 0x30, 0xf2, 0x0c, 0x6a, 0x42,
         0xb7, 0x3b, 0xbe, 0xac, 0x01, 0xfa,
     ];
 
-    /// The same document's tables: destination, source, hash of the addresses, hash with the ports.
+    /// Test vectors from the same document: destination, source, hash of the addresses, hash including the ports.
     const PUBLISHED: [(&str, &str, u32, u32); 8] = [
         ("161.142.100.80:1766", "66.9.149.187:2794", 0x323e_8fc2, 0x51cc_c178),
         ("65.69.140.83:4739", "199.92.111.2:14230", 0xd718_262a, 0xc626_b0ea),

@@ -1,5 +1,6 @@
-//! What a service's certificate says of itself, told at the start and not when clients refuse it.
-//! Not whether it is to be trusted: that is for clients (rustls).
+//! Checks the service's certificate at startup, so that the operator sees problems before clients reject it. Clients
+//! check trust (rustls).
+//!
 //! Source: RFC 5280, 4.1.2.5 (validity), 4.2.1.6 (names), 4.2.1.9 (certification authorities).
 
 use rustls::pki_types::CertificateDer;
@@ -7,27 +8,28 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{SystemTime, UNIX_EPOCH};
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
-/// A certificate that ends sooner is told of.
-const SOON_S: i64 = 14 * 24 * 3600;
+/// Warn about certificates that expire within two weeks.
+const EXPIRY_WARNING_S: i64 = 14 * 24 * 3600;
 
-/// What a certificate says.
+/// Result of the check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Said {
+pub(crate) struct CertificateInfo {
     names: Vec<String>,
     addresses: Vec<IpAddr>,
-    /// Whether the file holds who vouches for it, or it does itself.
+    /// Whether the file contains the whole chain, or the certificate is self-signed.
     pub is_whole: bool,
-    /// What clients will not like, each a sentence.
+    /// Problems that clients will have with it, one sentence each.
     pub warnings: Vec<String>,
 }
 
-impl Said {
-    /// The name by which a client has to know the service that listens at this address.
+impl CertificateInfo {
+    /// The host name that clients must use to reach the service at this address; `None` if the certificate covers the
+    /// address itself.
     pub fn name_at(&self, address: IpAddr) -> Option<String> {
         if self.addresses.contains(&address) {
             return None;
         }
-        // Any host's name will do for one that is good for all of a domain.
+        // A wildcard certificate is valid for any host name in the domain.
         let named = self.names.first().map(|name| name.replacen('*', "placement", 1));
         named.or_else(|| {
             self.addresses.first().map(|ip| match ip {
@@ -43,52 +45,53 @@ fn address(bytes: &[u8]) -> Option<IpAddr> {
     four.or_else(|_| <[u8; 16]>::try_from(bytes).map(|b| IpAddr::from(Ipv6Addr::from(b)))).ok()
 }
 
-fn warn_of_time(said: &mut Said, certificate: &X509Certificate<'_>) {
+fn warn_of_time(info: &mut CertificateInfo, certificate: &X509Certificate<'_>) {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs() as i64);
     let (from, to) = (certificate.validity().not_before, certificate.validity().not_after);
     if to.timestamp() < now {
-        said.warnings.push(format!("it is expired since {to}, and clients refuse it: renew it"));
-    } else if to.timestamp() < now + SOON_S {
-        said.warnings.push(format!("it expires at {to}: renew it, and start the service anew"));
+        info.warnings.push(format!("it expired at {to}, so clients reject it: renew it"));
+    } else if to.timestamp() < now + EXPIRY_WARNING_S {
+        info.warnings.push(format!("it expires at {to}: renew it and restart the service"));
     }
     if from.timestamp() > now {
-        said.warnings
-            .push(format!("it begins at {from}, and clients refuse it until then: is the clock right?"));
+        info.warnings
+            .push(format!("it is not valid before {from}, so clients reject it until then: check the clock"));
     }
 }
 
-/// What the first certificate of a chain says.
+/// Checks the first certificate of a chain.
 ///
 /// # Errors
-/// If no client would take it whenever it asks, with what to do.
-pub(crate) fn said(chain: &[CertificateDer<'_>]) -> Result<Said, String> {
-    let first = chain.first().ok_or("there is no certificate in it (PEM: BEGIN CERTIFICATE)")?;
+/// If no client would ever accept it; the message says what to do.
+pub(crate) fn inspect(chain: &[CertificateDer<'_>]) -> Result<CertificateInfo, String> {
+    let first = chain.first().ok_or("it contains no certificate (PEM: BEGIN CERTIFICATE)")?;
     let (_, certificate) =
         X509Certificate::from_der(first).map_err(|error| format!("it cannot be read: {error}"))?;
     if certificate.is_ca() {
-        let why = "it is a certification authority's (CA:TRUE), which clients do not take for a service's: \
-            make one with `openssl req -x509 ... -addext basicConstraints=critical,CA:FALSE`, or have this one sign one";
+        let why = "it is a certification authority's certificate (CA:TRUE), which clients reject for a \
+            service: create one with `openssl req -x509 ... -addext basicConstraints=critical,CA:FALSE`, \
+            or one signed by this authority";
         return Err(why.into());
     }
-    let mut said = Said::default();
+    let mut info = CertificateInfo::default();
     let names = certificate.subject_alternative_name().ok().flatten();
     for name in names.iter().flat_map(|names| &names.value.general_names) {
         match name {
-            GeneralName::DNSName(name) => said.names.push((*name).to_string()),
-            GeneralName::IPAddress(bytes) => said.addresses.extend(address(bytes)),
+            GeneralName::DNSName(name) => info.names.push((*name).to_string()),
+            GeneralName::IPAddress(bytes) => info.addresses.extend(address(bytes)),
             _ => {}
         }
     }
-    if said.names.is_empty() && said.addresses.is_empty() {
-        let why = "it names no host (subjectAltName), and clients refuse it: make one with \
-            `openssl req -x509 ... -addext subjectAltName=DNS:HOST`";
-        said.warnings.push(why.into());
+    if info.names.is_empty() && info.addresses.is_empty() {
+        let why = "it names no host (subjectAltName), so clients reject it: create one with `openssl req \
+            -x509 ... -addext subjectAltName=DNS:HOST`";
+        info.warnings.push(why.into());
     }
-    warn_of_time(&mut said, &certificate);
+    warn_of_time(&mut info, &certificate);
     let issuer = certificate.issuer().as_raw();
     let is_whole = |der: &CertificateDer<'_>| {
         X509Certificate::from_der(der).is_ok_and(|(_, one)| one.subject().as_raw() == issuer)
     };
-    said.is_whole = chain.iter().any(is_whole);
-    Ok(said)
+    info.is_whole = chain.iter().any(is_whole);
+    Ok(info)
 }

@@ -1,8 +1,8 @@
-//! A client of the API, for the command and for agents.
-//! Not what is asked: whoever calls names path and types.
-//! Source: the service's own OpenAPI document.
+//! HTTP client for the service's API, used by the command and by agents.
+//!
+//! Source: the service's OpenAPI document.
 
-use crate::home::Access;
+use crate::data_dir::Access;
 use crate::wire::{Problem, Watched, plain};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -17,45 +17,45 @@ use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 use ureq::unversioned::resolver::{ResolvedSocketAddrs, Resolver};
 use ureq::unversioned::transport::{DefaultConnector, NextTimeout};
 
-/// An answer comes after so long; a move of a large virtual machine is what takes longest.
-const PATIENCE: Duration = Duration::from_secs(90);
-/// Longest answer that is read.
-const LONGEST: u64 = 64 << 20;
+/// Timeout for an answer. Moving a large virtual machine takes longest.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(90);
+/// Maximum size of an answer in bytes.
+const MAX_ANSWER_BYTES: u64 = 64 << 20;
 
-/// Why there is no answer, or not the one that was asked for.
+/// Why a request failed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ClientError {
-    /// The service refuses.
-    #[error("{}", said(.0))]
+    /// The service rejected the request.
+    #[error("{}", message_of(.0))]
     Refused(Problem),
-    /// It cannot be reached.
+    /// The service is unreachable.
     #[error("{url} cannot be reached: {why}")]
     Unreachable {
-        /// Its address.
+        /// URL of the service.
         url: String,
-        /// Why.
+        /// Reason.
         why: String,
     },
-    /// What answers cannot show that it is the service that was meant.
-    #[error("{url} answers, and is not trusted: {why}")]
+    /// The server did not prove that it is the intended service.
+    #[error("{url} answers but is not trusted: {why}")]
     Untrusted {
-        /// Its address.
+        /// URL of the service.
         url: String,
-        /// Why, and what to do.
+        /// Reason, and what to do.
         why: String,
     },
-    /// What answers is something else.
-    #[error("{url} answers what no placement service does: {why}")]
-    Strange {
-        /// Its address.
+    /// The server is not a placement service.
+    #[error("the server at {url} is not a placement service: {why}")]
+    Unexpected {
+        /// URL of the service.
         url: String,
-        /// What is wrong.
+        /// What is unexpected in its answer.
         why: String,
     },
 }
 
-fn said(problem: &Problem) -> String {
-    // It repeats what was asked for, and must not order the terminal that it is shown on.
+fn message_of(problem: &Problem) -> String {
+    // The text echoes user input, so strip terminal control sequences.
     let mut text = plain(&format!("{} ({} {})", problem.detail, problem.status, problem.title));
     for field in &problem.fields {
         text += "\n  ";
@@ -64,11 +64,11 @@ fn said(problem: &Problem) -> String {
     text
 }
 
-/// Leads every name to one address.
+/// A resolver that maps every name to one address.
 #[derive(Debug)]
-struct At(SocketAddr);
+struct FixedResolver(SocketAddr);
 
-impl Resolver for At {
+impl Resolver for FixedResolver {
     fn resolve(&self, _: &Uri, _: &Config, _: NextTimeout) -> Result<ResolvedSocketAddrs, ureq::Error> {
         let mut found = self.empty();
         found.push(self.0);
@@ -76,7 +76,7 @@ impl Resolver for At {
     }
 }
 
-/// All certificates of a file: a service's own, those that vouch for it, or both.
+/// Reads all certificates of a file: the service's own, its issuers', or both.
 fn certificates(file: &Path) -> Result<Vec<Certificate<'static>>, String> {
     let pem = std::fs::read(file).map_err(|e| e.to_string())?;
     let mut found = Vec::new();
@@ -88,8 +88,8 @@ fn certificates(file: &Path) -> Result<Vec<Certificate<'static>>, String> {
     if found.is_empty() { Err("it holds no certificate (PEM: BEGIN CERTIFICATE)".into()) } else { Ok(found) }
 }
 
-/// Why TLS was not agreed on, if that is what failed, and what to do.
-fn distrust(error: &ureq::Error) -> Option<String> {
+/// If TLS caused the failure, returns why and what to do.
+fn tls_failure(error: &ureq::Error) -> Option<String> {
     use rustls::CertificateError as Wrong;
     let error = match error {
         ureq::Error::Rustls(error) => error,
@@ -99,24 +99,24 @@ fn distrust(error: &ureq::Error) -> Option<String> {
     let advice = match error {
         rustls::Error::InvalidCertificate(wrong) => match wrong {
             Wrong::UnknownIssuer => {
-                "nobody who is trusted here vouches for its certificate: --certificate names a file with that certificate, or with \
-                 who vouches for it"
+                "no trusted authority signed its certificate: pass that certificate or its issuer's with --certificate"
             }
             Wrong::Expired | Wrong::ExpiredContext { .. } => {
-                "its certificate is expired: renew it and start the service anew"
+                "its certificate has expired: renew it and restart the service"
             }
             Wrong::NotValidYet | Wrong::NotValidYetContext { .. } => {
-                "its certificate is not valid yet: is the clock right here, and there?"
+                "its certificate is not valid yet: check the clocks of this machine and of the service"
             }
             Wrong::NotValidForName | Wrong::NotValidForNameContext { .. } => {
-                "its certificate is for another name: use the name that it has"
+                "its certificate is for another name: use a name in the certificate"
             }
-            _ => {
-                "its certificate is not one for a service: the service says at its start what is wrong with it"
-            }
+            _ => "its certificate is not valid for a service: see the service's log for the reason",
         },
-        rustls::Error::InvalidMessage(_) => "it does not speak TLS: is its address http:// and not https://?",
-        _ => "TLS could not be agreed on",
+        rustls::Error::InvalidMessage(_) => {
+            "it does not speak TLS: does its address begin with http:// \
+            rather than https://?"
+        }
+        _ => "the TLS handshake failed",
     };
     Some(plain(&format!("{advice} ({error})")))
 }
@@ -127,24 +127,24 @@ pub struct Client {
     agent: Agent,
     url: String,
     authorization: String,
-    /// Which machine's agent asks.
+    /// Identity of the machine, if the client belongs to an agent.
     machine: Option<String>,
 }
 
-/// The header in which an agent says which machine it is on.
-pub(crate) const MACHINE: &str = "longma-machine";
+/// HTTP header with the identity of the agent's machine.
+pub(crate) const MACHINE_HEADER: &str = "longma-machine";
 
-/// A name as a part of a path.
+/// Percent-encodes a name for use as a path segment.
 pub fn part(name: &str) -> String {
     let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.' | b'~');
     let coded = |b: u8| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") };
     let text: String = name.bytes().map(coded).collect();
-    // Dots alone would be another folder to whoever tidies paths.
+    // A segment of only dots would be normalized away as a relative path.
     if matches!(&*text, "." | "..") { text.replace('.', "%2E") } else { text }
 }
 
 impl Client {
-    /// A client that reaches a service so.
+    /// Creates a client.
     ///
     /// # Errors
     /// If the certificate cannot be read.
@@ -159,7 +159,7 @@ impl Client {
             tls = tls.root_certs(RootCerts::new_with_certs(&certificates(file).map_err(why)?));
         } else if url.starts_with("https:") {
             let found = rustls_native_certs::load_native_certs().certs;
-            // A system without any: those that came with this program.
+            // If the system has no root certificates, use those built into this program.
             if !found.is_empty() {
                 let found: Vec<_> = found.iter().map(|der| Certificate::from_der(der).to_owned()).collect();
                 tls = tls.root_certs(RootCerts::new_with_certs(&found));
@@ -170,18 +170,18 @@ impl Client {
             .proxy(None)
             .max_redirects(0)
             .timeout_connect(Some(Duration::from_secs(10)))
-            .timeout_global(Some(PATIENCE))
+            .timeout_global(Some(ANSWER_TIMEOUT))
             .tls_config(tls.build())
             .build();
         let authorization = format!("Bearer {}", access.token);
         let agent = match access.address {
-            Some(address) => Agent::with_parts(config, DefaultConnector::default(), At(address)),
+            Some(address) => Agent::with_parts(config, DefaultConnector::default(), FixedResolver(address)),
             None => config.into(),
         };
         Ok(Self { agent, url, authorization, machine: None })
     }
 
-    /// The same client for the agent of a machine that is known by `machine`, letters and digits.
+    /// Makes this the client of the agent on `machine`, which is reduced to its first 64 alphanumeric characters.
     pub fn of_machine(self, machine: &str) -> Self {
         Self {
             machine: Some(machine.chars().filter(|c| c.is_ascii_alphanumeric()).take(64).collect()),
@@ -189,20 +189,20 @@ impl Client {
         }
     }
 
-    /// Whether it says which machine's agent it is of.
+    /// Returns whether the client belongs to an agent.
     pub(crate) fn is_of_a_machine(&self) -> bool {
         self.machine.is_some()
     }
 
     fn unreachable(&self, error: &ureq::Error) -> ClientError {
-        if let Some(why) = distrust(error) {
+        if let Some(why) = tls_failure(error) {
             return ClientError::Untrusted { url: self.url.clone(), why };
         }
         ClientError::Unreachable { url: self.url.clone(), why: plain(&error.to_string()) }
     }
 
     fn strange(&self, why: impl ToString) -> ClientError {
-        ClientError::Strange { url: self.url.clone(), why: plain(&why.to_string()) }
+        ClientError::Unexpected { url: self.url.clone(), why: plain(&why.to_string()) }
     }
 
     fn send(
@@ -220,7 +220,7 @@ impl Client {
             request = request.header("idempotency-key", key);
         }
         if let Some(machine) = &self.machine {
-            request = request.header(MACHINE, machine);
+            request = request.header(MACHINE_HEADER, machine);
         }
         let answered = match body {
             Some(body) => {
@@ -231,8 +231,12 @@ impl Client {
         };
         let mut answer = answered.map_err(|e| self.unreachable(&e))?;
         let status = answer.status();
-        let bytes =
-            answer.body_mut().with_config().limit(LONGEST).read_to_vec().map_err(|e| self.unreachable(&e))?;
+        let bytes = answer
+            .body_mut()
+            .with_config()
+            .limit(MAX_ANSWER_BYTES)
+            .read_to_vec()
+            .map_err(|e| self.unreachable(&e))?;
         if status.is_success() {
             return Ok(bytes);
         }
@@ -243,7 +247,7 @@ impl Client {
     }
 
     fn json<T: DeserializeOwned>(&self, bytes: &[u8]) -> Result<T, ClientError> {
-        // An answer without a body is `null`.
+        // An empty body means `null`.
         let bytes = if bytes.is_empty() { b"null" } else { bytes };
         serde_json::from_slice(bytes).map_err(|e| self.strange(e))
     }
@@ -252,26 +256,26 @@ impl Client {
         serde_json::to_vec(body).map(Some).map_err(|e| self.strange(e))
     }
 
-    /// Asks for something.
+    /// Sends a GET request.
     ///
     /// # Errors
-    /// If the service refuses, or cannot be reached, or is none.
+    /// If the service rejects the request, is unreachable, or is not a placement service.
     pub fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
         self.json(&self.send(Method::GET, path, None, None)?)
     }
 
-    /// The same, as it was sent.
+    /// Sends a GET request and returns the body as text.
     ///
     /// # Errors
-    /// As [`Client::get`].
+    /// As for [`Client::get`].
     pub fn get_text(&self, path: &str) -> Result<String, ClientError> {
         String::from_utf8(self.send(Method::GET, path, None, None)?).map_err(|e| self.strange(e))
     }
 
-    /// Sends something; with the same `key` again it is done once.
+    /// Sends a POST request. With an idempotency `key`, repeating the request has no further effect.
     ///
     /// # Errors
-    /// As [`Client::get`].
+    /// As for [`Client::get`].
     pub fn post<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -282,27 +286,28 @@ impl Client {
         self.json(&self.send(Method::POST, path, key, body)?)
     }
 
-    /// Sets something.
+    /// Sends a PUT request.
     ///
     /// # Errors
-    /// As [`Client::get`].
+    /// As for [`Client::get`].
     pub fn put(&self, path: &str, body: &impl Serialize) -> Result<(), ClientError> {
         let body = self.body(body)?;
         self.send(Method::PUT, path, None, body).map(drop)
     }
 
-    /// Deletes something.
+    /// Sends a DELETE request.
     ///
     /// # Errors
-    /// As [`Client::get`].
+    /// As for [`Client::get`].
     pub fn delete<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
         self.json(&self.send(Method::DELETE, path, None, None)?)
     }
 
-    /// Calls `seen` with each event after number `after`, or from now on, until it says false or the service ends.
+    /// Calls `seen` with each event after number `after`, or with new events only if it is `None`. Returns when `seen`
+    /// returns false or the service ends.
     ///
     /// # Errors
-    /// As [`Client::get`].
+    /// As for [`Client::get`].
     pub fn watch(
         &self,
         after: Option<i64>,
@@ -319,13 +324,13 @@ impl Client {
         let reader = answer.into_body().into_reader();
         if !status.is_success() {
             let mut text = Vec::new();
-            // What cannot be read is no problem's text, and is told as strange below.
-            let _ = reader.take(LONGEST).read_to_end(&mut text);
+            // If reading fails, the body is not a valid problem and is reported as `Unexpected` below.
+            let _ = reader.take(MAX_ANSWER_BYTES).read_to_end(&mut text);
             return Err(serde_json::from_slice(&text)
                 .map_or_else(|_| self.strange(format!("status {status}")), ClientError::Refused));
         }
         for line in BufReader::new(reader).lines() {
-            // The service has ended, or the connection was cut.
+            // The service has ended, or the connection was lost.
             let Ok(line) = line else { return Ok(()) };
             if let Some(data) = line.strip_prefix("data:") {
                 let event = serde_json::from_str(data.trim_start()).map_err(|e| self.strange(e))?;

@@ -1,5 +1,6 @@
-//! Placement of virtual machines as a service: an API over the scheduler and its store, agents on the hosts, a client.
-//! Not the decisions (`longma-placement`), and not the command: nothing here prints.
+//! VM placement as a service: an HTTP API over the scheduler and its store, host agents, and a client.
+//! `longma-placement` makes the decisions. Nothing in this crate prints.
+//!
 //! Source: RFC 9110 (HTTP), 9457 (problem details), 6750 (bearer tokens); the HTML standard for server-sent events.
 
 pub mod access;
@@ -7,29 +8,28 @@ pub mod agent;
 mod api;
 mod certificate;
 pub mod client;
-mod decider;
-mod desk;
-mod home;
+mod connection_limit;
+mod data_dir;
 pub mod libvirt;
 mod listen;
-mod lost;
 mod metrics;
-mod refusal;
-mod seats;
+mod placement_worker;
+mod problem;
 mod serve;
 mod signals;
+mod state;
 pub mod wire;
 
 pub use agent::AllInOne;
 pub use api::{key_given_twice, openapi};
 pub use client::Client;
-pub use home::{Access, default_home};
+pub use data_dir::{Access, default_data_dir};
 pub use serve::{Options, ServeError, serve};
 
-/// Where a service's own words go: one line each, for an operator.
+/// Receives the service's log messages, one line each.
 pub type Log = std::sync::Arc<dyn Fn(&str) + Send + Sync>;
 
-/// The README's example is a test.
+/// Compiles and runs the README's example as a doctest.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -1,13 +1,13 @@
-//! Connections: accepted, encrypted, served, and closed when they are slow, too many, or the service ends.
-//! Not what is answered (`api`).
+//! Accepts, encrypts and serves connections. Closes them on timeouts, when there are too many, and at shutdown.
+//!
 //! Source: RFC 9112 (HTTP/1.1), RFC 8446 (TLS 1.3).
 
 use crate::Log;
-use crate::agent::ENDING;
+use crate::agent::SHUTDOWN_TIMEOUT;
 use crate::api::Peer;
-use crate::certificate::{self, Said};
-use crate::refusal::Refusal;
-use crate::seats::{Answer, Seat, Seats};
+use crate::certificate::{self, CertificateInfo};
+use crate::connection_limit::{Answer, ConnectionLimit, ConnectionPermit};
+use crate::problem::HttpProblem;
 use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderName, HeaderValue, Request, Response};
@@ -34,41 +34,42 @@ use tokio::sync::watch;
 use tokio::time::{Instant, Sleep};
 use tokio_rustls::TlsAcceptor;
 
-/// Connections at once; for more of them, idle ones are closed.
-const MOST: usize = 1024;
-/// Files that a service has open beside them, at most: its database, its children's pipes.
+/// Maximum number of connections. Idle ones are closed to admit new ones.
+const MAX_CONNECTIONS: usize = 1024;
+/// Upper bound of other open files: the database, pipes of child processes.
 const OTHER_FILES: u64 = 1024;
-/// TLS must be agreed on after so long, ...
-const HANDSHAKE: Duration = Duration::from_secs(10);
-/// ... the header of a request be here, also that of the next on the same connection, ...
-const HEADER: Duration = Duration::from_secs(10);
-/// ... and what is sent be taken.
-const WRITING: Duration = Duration::from_secs(20);
-/// A header may not be longer.
-const HEADER_BYTES: usize = 32 << 10;
+/// Timeout of the TLS handshake.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Timeout for a request's header, also for the next request on the same connection.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+/// Timeout for the peer to accept data.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(20);
+/// Maximum size of a header in bytes.
+const MAX_HEADER_BYTES: usize = 32 << 10;
 
-/// A stream that fails when nobody takes what is written.
-struct Impatient<S> {
+/// A stream that fails when the peer does not accept data for too long.
+struct WriteTimeout<S> {
     stream: S,
-    seat: Arc<Seat>,
+    permit: Arc<ConnectionPermit>,
     since: Option<Pin<Box<Sleep>>>,
 }
 
-impl<S: Unpin> Impatient<S> {
+impl<S: Unpin> WriteTimeout<S> {
     fn watch<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
-        self.seat.set_sending(written.is_pending());
+        self.permit.set_sending(written.is_pending());
         if written.is_ready() {
             self.since = None;
             return written;
         }
-        let since =
-            self.since.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(Instant::now() + WRITING)));
+        let since = self
+            .since
+            .get_or_insert_with(|| Box::pin(tokio::time::sleep_until(Instant::now() + WRITE_TIMEOUT)));
         ready!(since.as_mut().poll(cx));
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Impatient<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for WriteTimeout<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -78,7 +79,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Impatient<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Impatient<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for WriteTimeout<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
         self.watch(cx, written)
@@ -95,13 +96,13 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Impatient<S> {
     }
 }
 
-/// Reads a certificate chain and its key; also what the certificate says of itself.
-pub(crate) fn tls(certificate: &Path, key: &Path) -> Result<(TlsAcceptor, Said), String> {
+/// Reads a certificate chain and its key, and checks the certificate.
+pub(crate) fn tls(certificate: &Path, key: &Path) -> Result<(TlsAcceptor, CertificateInfo), String> {
     let said = |path: &Path, error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
     let chain: Result<Vec<_>, _> =
         CertificateDer::pem_file_iter(certificate).map_err(|e| said(certificate, &e))?.collect();
     let chain = chain.map_err(|e| said(certificate, &e))?;
-    let told = certificate::said(&chain).map_err(|e| said(certificate, &e))?;
+    let told = certificate::inspect(&chain).map_err(|e| said(certificate, &e))?;
     let key = PrivateKeyDer::from_pem_file(key).map_err(|e| said(key, &e))?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = rustls::ServerConfig::builder_with_provider(provider)
@@ -113,7 +114,7 @@ pub(crate) fn tls(certificate: &Path, key: &Path) -> Result<(TlsAcceptor, Said),
     Ok((TlsAcceptor::from(Arc::new(config)), told))
 }
 
-/// Serves until `stopping`, then ends what is under way.
+/// Serves until `stopping`, then finishes the requests in progress.
 pub(crate) async fn listen(
     listener: TcpListener,
     tls: Option<TlsAcceptor>,
@@ -121,7 +122,7 @@ pub(crate) async fn listen(
     mut stopping: watch::Receiver<bool>,
     log: &Log,
 ) {
-    let seats = Seats::new(MOST);
+    let limit = ConnectionLimit::new(MAX_CONNECTIONS);
     allow_files();
     let graceful = GracefulShutdown::new();
     loop {
@@ -133,54 +134,56 @@ pub(crate) async fn listen(
             Ok(connection) => connection,
             Err(error) => {
                 log(&format!("cannot accept a connection: {error}"));
-                // Too many open files, as a rule: they become fewer.
-                seats.make_room();
+                // Usually too many open files. Closing idle connections releases some.
+                limit.evict_idle();
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             }
         };
-        let seat = tokio::select! {
+        let permit = tokio::select! {
             _ = stopping.wait_for(|s| *s) => break,
-            seat = seats.take(peer.ip()) => Arc::new(seat),
+            permit = limit.take(peer.ip()) => Arc::new(permit),
         };
-        // Small answers should not wait for more.
+        // Do not delay small answers (Nagle's algorithm).
         let _ = stream.set_nodelay(true);
         let (router, tls, watcher) = (router.clone(), tls.clone(), graceful.watcher());
         tokio::spawn(async move {
             let served = async {
                 match tls {
-                    None => serve(stream, peer, router, watcher, &seat).await,
+                    None => serve(stream, peer, router, watcher, &permit).await,
                     Some(tls) => {
-                        if let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, tls.accept(stream)).await {
-                            serve(stream, peer, router, watcher, &seat).await;
+                        if let Ok(Ok(stream)) =
+                            tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await
+                        {
+                            serve(stream, peer, router, watcher, &permit).await;
                         }
                     }
                 }
             };
             tokio::select! {
                 () = served => {}
-                () = seat.closed() => {}
+                () = permit.closed() => {}
             }
         });
     }
     drop(listener);
-    if tokio::time::timeout(ENDING, graceful.shutdown()).await.is_err() {
-        log("some requests were not answered in time and are cut off");
+    if tokio::time::timeout(SHUTDOWN_TIMEOUT, graceful.shutdown()).await.is_err() {
+        log("some requests were not answered in time and were cut off");
     }
 }
 
-/// Lets the process have as many files open as its connections need, if it may.
+/// Raises the limit of open files to what the connections need, as far as permitted.
 fn allow_files() {
-    let wanted = MOST as u64 + OTHER_FILES;
+    let wanted = MAX_CONNECTIONS as u64 + OTHER_FILES;
     let now = getrlimit(Resource::Nofile);
     if now.current.is_some_and(|current| current < wanted) {
         let current = Some(now.maximum.map_or(wanted, |most| most.min(wanted)));
-        // With fewer, connections are refused before there are so many; that is told then.
+        // If this fails, connections are refused earlier, and that is logged.
         let _ = setrlimit(Resource::Nofile, Rlimit { current, ..now });
     }
 }
 
-/// Bytes of a request's header as it is sent, without spaces that need not be there.
+/// Size of a request's header on the wire, without optional whitespace.
 fn header_bytes(request: &Request<Incoming>) -> usize {
     let line = request.method().as_str().len() + request.uri().to_string().len() + " HTTP/1.1\r\n ".len();
     let field =
@@ -188,45 +191,50 @@ fn header_bytes(request: &Request<Incoming>) -> usize {
     line + request.headers().iter().map(field).sum::<usize>() + "\r\n".len()
 }
 
-/// An answer, and its connection is idle when it is sent; an error if the connection is to close.
+/// Answers a request. The connection becomes idle when the answer is sent. An error closes the connection.
 async fn answer(
     mut request: Request<Incoming>,
     peer: SocketAddr,
     router: TowerToHyperService<Router>,
-    seat: Arc<Seat>,
+    permit: Arc<ConnectionPermit>,
 ) -> Result<Response<Answer<Body>>, Infallible> {
-    if header_bytes(&request) > HEADER_BYTES {
-        // hyper's own limit is one of its buffer, which may take up more at once.
-        let detail = format!("the header is longer than {HEADER_BYTES} bytes");
-        let refused = Refusal::new(431, "header too long", detail).into_response();
-        return Ok(refused.map(|body| Answer::new(body, seat)));
+    if header_bytes(&request) > MAX_HEADER_BYTES {
+        // hyper limits its read buffer, which may exceed this limit in one read.
+        let detail = format!("the header is longer than {MAX_HEADER_BYTES} bytes");
+        let refused = HttpProblem::new(431, "header too long", detail).into_response();
+        return Ok(refused.map(|body| Answer::new(body, permit)));
     }
     request.extensions_mut().insert(Peer(peer));
     let answered = hyper::service::Service::call(&router, request).await;
-    answered.map(|response| response.map(|body| Answer::new(body, seat)))
+    answered.map(|response| response.map(|body| Answer::new(body, permit)))
 }
 
-async fn serve<S>(stream: S, peer: SocketAddr, router: Router, watcher: Watcher, seat: &Arc<Seat>)
-where
+async fn serve<S>(
+    stream: S,
+    peer: SocketAddr,
+    router: Router,
+    watcher: Watcher,
+    permit: &Arc<ConnectionPermit>,
+) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let stream = Impatient { stream, seat: seat.clone(), since: None };
+    let stream = WriteTimeout { stream, permit: permit.clone(), since: None };
     let router = TowerToHyperService::new(router);
-    let seat = seat.clone();
+    let permit = permit.clone();
     let service = hyper::service::service_fn(move |request: Request<Incoming>| {
-        let (router, seat, kept) = (router.clone(), seat.clone(), seat.is_kept());
+        let (router, permit, kept) = (router.clone(), permit.clone(), permit.begin_request());
         async move {
             match kept {
-                true => answer(request, peer, router, seat).await.map_err(|never| match never {}),
+                true => answer(request, peer, router, permit).await.map_err(|never| match never {}),
                 false => Err(io::Error::from(io::ErrorKind::ConnectionAborted)),
             }
         }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEADER)
-        .max_buf_size(HEADER_BYTES)
+        .header_read_timeout(HEADER_TIMEOUT)
+        .max_buf_size(MAX_HEADER_BYTES)
         .serve_connection(TokioIo::new(stream), service);
-    // A connection that fails is the peer's matter: nothing is half done, as requests are carried out whole.
+    // A failed connection affects only its peer: a request either runs to completion or not at all.
     let _ = watcher.watch(connection).await;
 }

@@ -1,6 +1,4 @@
-//! Counters for Prometheus.
-//! Not alarms: those are the monitor's.
-//! Source: the OpenMetrics text format, as prometheus-client writes it.
+//! Metrics for Prometheus, in the OpenMetrics text format.
 
 use longma_placement::Store;
 use longma_placement::inventory::HostStatus;
@@ -13,64 +11,64 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Answered {
+struct RequestLabels {
     method: String,
     status: u16,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct By {
+struct KindLabel {
     what: &'static str,
 }
 
-/// All counters.
+/// All metrics.
 pub(crate) struct Metrics {
     registry: Registry,
-    requests: Family<Answered, Counter>,
+    requests: Family<RequestLabels, Counter>,
     seconds: Histogram,
     placed: Counter,
-    vms: Family<By, Gauge>,
-    hosts: Family<By, Gauge>,
+    vms: Family<KindLabel, Gauge>,
+    hosts: Family<KindLabel, Gauge>,
     alarms: Gauge,
 }
 
 impl Metrics {
     pub fn new() -> Self {
         let mut registry = Registry::with_prefix("longma_placement");
-        // From 100 us on, doubled 16 times.
+        // 16 buckets from 100 us, each twice the previous one.
         let seconds = Histogram::new(exponential_buckets(1e-4, 2.0, 16));
-        let requests = Family::<Answered, Counter>::default();
+        let requests = Family::<RequestLabels, Counter>::default();
         let (placed, alarms) = (Counter::default(), Gauge::default());
-        let (vms, hosts) = (Family::<By, Gauge>::default(), Family::<By, Gauge>::default());
+        let (vms, hosts) = (Family::<KindLabel, Gauge>::default(), Family::<KindLabel, Gauge>::default());
         registry.register("requests", "Requests answered", requests.clone());
         registry.register("request_seconds", "Time from a request to its answer", seconds.clone());
         registry.register("placed", "Virtual machines placed", placed.clone());
         registry.register("vms", "Virtual machines by state", vms.clone());
         registry.register("hosts", "Hosts by status", hosts.clone());
-        registry.register("alarms", "Alarms that stand", alarms.clone());
+        registry.register("alarms", "Active alarms", alarms.clone());
         Self { registry, requests, seconds, placed, vms, hosts, alarms }
     }
 
     /// Counts an answer.
     pub fn answered(&self, method: &axum::http::Method, status: u16, seconds: f64) {
-        // Anybody can invent methods; they are one row.
+        // Clients can invent methods, so all unknown ones share a label.
         let known = ["GET", "POST", "PUT", "DELETE"].contains(&method.as_str());
         let method = if known { method.as_str() } else { "other" }.to_string();
-        self.requests.get_or_create(&Answered { method, status }).inc();
+        self.requests.get_or_create(&RequestLabels { method, status }).inc();
         self.seconds.observe(seconds);
     }
 
-    /// Counts a virtual machine that was placed.
+    /// Counts a placed virtual machine.
     pub fn placed(&self) {
         self.placed.inc();
     }
 
-    /// All of them, with what the store says now.
+    /// Encodes all metrics, with the store's present counts.
     pub fn text(&self, store: &dyn Store) -> Result<String, StoreError> {
         let counts = store.counts()?;
         self.vms.clear();
         for (state, count) in counts.vms {
-            self.vms.get_or_create(&By { what: state.name() }).set(count as i64);
+            self.vms.get_or_create(&KindLabel { what: state.name() }).set(count as i64);
         }
         self.hosts.clear();
         for (status, count) in counts.hosts {
@@ -79,7 +77,7 @@ impl Metrics {
                 HostStatus::Draining => "draining",
                 HostStatus::Down => "down",
             };
-            self.hosts.get_or_create(&By { what }).inc_by(count as i64);
+            self.hosts.get_or_create(&KindLabel { what }).inc_by(count as i64);
         }
         self.alarms.set(counts.alarms as i64);
         let mut text = String::new();

@@ -1,12 +1,12 @@
-//! A service from its start to its end: the folder, the database, the first token, the address, the agents of one machine.
-//! Not the requests (`api`).
+//! Startup and shutdown of the service: data directory, database, first token, listening address, and the agents that
+//! run in this process.
 
 use crate::access::{digest, new_token};
-use crate::agent::{Agent, AllInOne, ENDING};
-use crate::certificate::Said;
-use crate::decider::Decider;
-use crate::desk::{Desk, SILENCE};
-use crate::home::{Access, Home};
+use crate::agent::{Agent, AllInOne, SHUTDOWN_TIMEOUT};
+use crate::certificate::CertificateInfo;
+use crate::data_dir::{Access, DataDir};
+use crate::placement_worker::PlacementWorker;
+use crate::state::{SILENCE_TIMEOUT, ServiceState};
 use crate::{Log, api, listen, signals};
 use longma_placement::allocator::AllocateError;
 use longma_placement::store::{StoreError, Token};
@@ -17,84 +17,87 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::net::TcpListener;
 
-/// How often the store is looked at for what other processes did.
-const LOOKING: Duration = Duration::from_millis(200);
-/// How often silent agents are looked for.
-const LISTENING: Duration = Duration::from_secs(5);
+/// Interval at which the store is checked for changes by other processes.
+const STORE_CHECK_INTERVAL: Duration = Duration::from_millis(200);
+/// Interval at which silent agents are detected.
+const SILENCE_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// How often it is tried to say how the service is reached.
-const TELLING: Duration = Duration::from_secs(2);
+/// Interval between attempts to write the access file.
+const ACCESS_RETRY_INTERVAL: Duration = Duration::from_secs(2);
 
-/// What a service needs.
+/// Options of a service.
 pub struct Options {
-    /// The folder that it keeps everything in.
-    pub home: PathBuf,
-    /// URL of a PostgreSQL database that it may share with other services; without one it is a SQLite file in its folder.
+    /// Data directory.
+    pub data_dir: PathBuf,
+    /// URL of a PostgreSQL database, which other services may share. `None` uses a SQLite file in the data directory.
     pub database: Option<String>,
-    /// Where it listens; port 0 takes a free one.
+    /// Listening address; port 0 picks a free one.
     pub address: SocketAddr,
-    /// Files with the certificate chain and its key (PEM).
+    /// PEM files with the certificate chain and its key.
     pub tls: Option<(PathBuf, PathBuf)>,
-    /// Whether it may listen to other machines without TLS.
+    /// Whether it may listen on other than loopback addresses without TLS.
     pub plain: bool,
-    /// Folder with a folder of images for each tenant.
+    /// Directory with one subdirectory of disk images per tenant.
     pub images: PathBuf,
-    /// How hosts and nodes are chosen.
+    /// Scheduling policy.
     pub policy: Policy,
     /// Hosts whose agents run in this process.
     pub hosts: Vec<AllInOne>,
-    /// Where its words go.
+    /// Receives log messages.
     pub log: Log,
 }
 
-/// Why a service does not begin.
+/// Why a service cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// Its folder.
-    #[error("the folder {0}: {1}")]
-    Home(PathBuf, std::io::Error),
-    /// Its database.
+    /// The data directory.
+    #[error("the directory {0}: {1}")]
+    DataDir(PathBuf, std::io::Error),
+    /// The database.
     #[error("the database: {0}")]
     Database(String),
-    /// Its address.
+    /// The listening address.
     #[error("cannot listen on {0}: {1}")]
     Address(SocketAddr, std::io::Error),
-    /// Tokens would go over the wire for all to read.
+    /// Tokens would cross the network unencrypted.
     #[error(
-        "{0} can be reached from other machines, and tokens would be sent in the clear: give --tls-cert and --tls-key, or --plain if something else encrypts"
+        "{0} is reachable from other machines, so tokens would be sent unencrypted: give --tls-cert and \
+            --tls-key, or --plain if another layer encrypts the traffic"
     )]
     Clear(SocketAddr),
-    /// Its ratio of over-commit is another one than its hosts have.
+    /// Its overcommit ratio differs from that of the registered hosts.
     #[error("--overcommit {0}: {1}")]
     Ratio(u32, String),
-    /// Its certificate.
+    /// The TLS certificate or key.
     #[error("TLS: {0}")]
     Tls(String),
-    /// The system.
+    /// The operating system.
     #[error("{0}")]
     System(String),
 }
 
-/// Serves until SIGTERM or SIGINT. `ready` is told the address and the folder when requests are answered.
+/// Runs the service until SIGTERM or SIGINT. Calls `ready` with the URL and the data directory when it accepts
+/// requests.
 ///
 /// # Errors
-/// If it cannot begin.
+/// If it cannot start.
 pub fn serve(options: Options, ready: impl FnOnce(&str, &Path)) -> Result<(), ServeError> {
-    let home = Home::hold(&options.home).map_err(|e| ServeError::Home(options.home.clone(), e))?;
+    let data_dir =
+        DataDir::hold(&options.data_dir).map_err(|e| ServeError::DataDir(options.data_dir.clone(), e))?;
     let wrong = |e: &dyn std::fmt::Display| ServeError::Database(e.to_string());
-    // Held longer than the store.
+    // Must outlive the store.
     let file = match &options.database {
         Some(_) => None,
-        None => Some(home.hold_database().map_err(|e| wrong(&e))?),
+        None => Some(data_dir.lock_database().map_err(|e| wrong(&e))?),
     };
     let url = options.database.as_deref().unwrap_or_default();
     let opened = file.as_ref().map_or_else(|| SqlStore::connect(url), |file| SqlStore::open_file(&file.path));
-    // Held to the end: the last to close PostgreSQL's connections must not be a task.
+    // Kept until the end, so that no async task is the last owner, which closes the PostgreSQL connections.
     let store: Arc<dyn Store> = Arc::new(opened.map_err(|e| wrong(&e))?);
     let shared = options.database.is_some();
     let percent = options.policy.overcommit_percent;
     let before = ratio_before(&*store, percent, shared)?;
-    let token = own_token(&*store, &home.folder, shared).map_err(|e| wrong(&e))?;
+    let token = own_token(&*store, &data_dir.folder, shared).map_err(|e| wrong(&e))?;
     let tls = options.tls.as_ref().map(|(certificate, key)| listen::tls(certificate, key)).transpose();
     let tls = tls.map_err(ServeError::Tls)?;
     if tls.is_none() && !options.address.ip().is_loopback() && !options.plain {
@@ -106,27 +109,36 @@ pub fn serve(options: Options, ready: impl FnOnce(&str, &Path)) -> Result<(), Se
     let allocator = allocator.map_err(|error| match (error, before) {
         (AllocateError::Inventory(error), Some(before)) if before > percent => ServeError::Ratio(
             percent,
-            format!("less than what is promised already: {error}; start with --overcommit {before}, and move or stop virtual machines first"),
+            format!(
+                "existing reservations exceed it: {error}; start with --overcommit {before}, then \
+                move or stop virtual machines"
+            ),
         ),
         (error, _) => wrong(&error),
     })?;
     let system = |e: std::io::Error| ServeError::System(e.to_string());
-    let decider = Decider::start(allocator, options.log.clone()).map_err(system)?;
-    let desk =
-        Desk::new(store.clone(), decider, options.log.clone(), options.images.clone(), percent, shared);
-    let desk = Arc::new(desk.map_err(|e| wrong(&e))?);
+    let worker = PlacementWorker::start(allocator, options.log.clone()).map_err(system)?;
+    let state = ServiceState::new(
+        store.clone(),
+        worker,
+        options.log.clone(),
+        options.images.clone(),
+        percent,
+        shared,
+    );
+    let state = Arc::new(state.map_err(|e| wrong(&e))?);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .max_blocking_threads(64)
         .build()
         .map_err(system)?;
-    let ended = runtime.block_on(run(desk, options, &home, token, tls, ready));
+    let ended = runtime.block_on(run(state, options, &data_dir, token, tls, ready));
     runtime.shutdown_timeout(Duration::from_secs(1));
     ended
 }
 
-/// The ratio that hosts of the database have and this service does not. Services of one database must have the same, since each reckons with it what
-/// all of them have promised.
+/// Returns the overcommit ratio that the registered hosts have, if it differs from this service's. Services that share
+/// a database must use the same ratio, because each one checks all reservations against it.
 fn ratio_before(store: &dyn Store, percent: u32, shared: bool) -> Result<Option<u32>, ServeError> {
     let wrong = |e: StoreError| ServeError::Database(e.to_string());
     let Some(before) = store.ratios().map_err(wrong)?.into_iter().rfind(|ratio| *ratio != percent) else {
@@ -134,31 +146,32 @@ fn ratio_before(store: &dyn Store, percent: u32, shared: bool) -> Result<Option<
     };
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |d| d.as_secs() as i64);
     let heard = store.seen().map_err(wrong)?.into_iter().map(|(_, at)| at).max();
-    if shared && heard.is_some_and(|at| now.saturating_sub(at) < SILENCE.as_secs() as i64) {
+    if shared && heard.is_some_and(|at| now.saturating_sub(at) < SILENCE_TIMEOUT.as_secs() as i64) {
         let what = format!(
-            "other services are at work on this database with {before}: start with --overcommit {before}, or stop them all first and wait {} s",
-            SILENCE.as_secs()
+            "other services use this database with {before}: start with --overcommit {before}, or stop \
+                them all and wait {} s",
+            SILENCE_TIMEOUT.as_secs()
         );
         return Err(ServeError::Ratio(percent, what));
     }
     Ok(Some(before))
 }
 
-/// The token of the folder's user: the one that it has if it is still good, else a new one.
-fn own_token(store: &dyn Store, home: &Path, shared: bool) -> Result<String, String> {
+/// The local user's token: the existing one if it is still valid, otherwise a new one.
+fn own_token(store: &dyn Store, data_dir: &Path, shared: bool) -> Result<String, String> {
     let known = store.tokens().map_err(|e| e.to_string())?;
-    let kept = Access::read(home).ok().map(|a| a.token);
+    let kept = Access::read(data_dir).ok().map(|a| a.token);
     if let Some(token) = kept.filter(|t| known.iter().any(|k| k.digest == digest(t))) {
         return Ok(token);
     }
     let token = new_token().map_err(|e| e.to_string())?;
-    // Whose file was lost gets a new one, and the lost one is worth nothing any more.
+    // If the file was lost, a new token replaces the old one.
     let name = match shared {
         false => "local-admin".to_string(),
-        // Each service's folder has its own.
+        // Each service's data directory has its own token.
         true => {
             let node = rustix::system::uname();
-            let place = format!("{} {}", node.nodename().to_string_lossy(), home.display());
+            let place = format!("{} {}", node.nodename().to_string_lossy(), data_dir.display());
             format!("local-admin-{}", &digest(&place)[..12])
         }
     };
@@ -168,31 +181,34 @@ fn own_token(store: &dyn Store, home: &Path, shared: bool) -> Result<String, Str
     Ok(token)
 }
 
-/// How the clients of this machine reach what listens at this address.
-fn access(address: SocketAddr, token: String, certificate: Option<&Said>, options: &Options) -> Access {
-    // What listens to all addresses is at the loopback one too.
+/// Access data for clients on this machine.
+fn access(
+    address: SocketAddr,
+    token: String,
+    certificate: Option<&CertificateInfo>,
+    options: &Options,
+) -> Access {
+    // A service that listens on all addresses is reachable on the loopback address.
     let ip = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
         IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
         ip => ip,
     };
     let at = SocketAddr::new(ip, address.port());
-    let Some(said) = certificate else {
+    let Some(info) = certificate else {
         return Access { url: format!("http://{at}"), address: None, token, certificate: None };
     };
     let mut trusted = None;
-    if said.is_whole {
+    if info.is_whole {
         let file = options.tls.as_ref().map(|tls| &tls.0);
         trusted = file.map(|file| std::path::absolute(file).unwrap_or_else(|_| file.clone()));
     } else {
-        (options.log)(
-            "the certificate's file does not hold who vouches for it: clients have to know that by themselves",
-        );
+        (options.log)("the certificate file lacks the issuer's certificate: clients must have it already");
     }
     let log = &options.log;
-    said.warnings.iter().for_each(|warning| log(&format!("the certificate: {warning}")));
-    match said.name_at(ip) {
-        // The certificate is checked against the name, and the name need not lead here.
+    info.warnings.iter().for_each(|warning| log(&format!("the certificate: {warning}")));
+    match info.name_at(ip) {
+        // The certificate is checked against the name, which need not resolve to this machine.
         Some(name) => {
             let url = format!("https://{name}:{}", at.port());
             Access { url, address: Some(at), token, certificate: trusted }
@@ -201,92 +217,99 @@ fn access(address: SocketAddr, token: String, certificate: Option<&Said>, option
     }
 }
 
-/// Writes down how the service is reached. Where there is no room for that now it serves all the same, and it is tried again.
-fn tell(access: Access, home: PathBuf, log: Log) -> Result<Option<tokio::task::JoinHandle<()>>, ServeError> {
+/// Writes the access file. If the disk is full, the service starts anyway and retries in the background.
+fn write_access_file(
+    access: Access,
+    data_dir: PathBuf,
+    log: Log,
+) -> Result<Option<tokio::task::JoinHandle<()>>, ServeError> {
     let full = |error: &std::io::Error| {
         matches!(error.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)
     };
-    let file = Access::file(&home).display().to_string();
-    match access.write(&home) {
+    let file = Access::file(&data_dir).display().to_string();
+    match access.write(&data_dir) {
         Ok(()) => return Ok(None),
         Err(error) if full(&error) => log(&format!(
-            "{file}: {error}: clients on this machine do not find the service, which serves {}, until there is room: \
-             make some, or name the address (--server) and a token (--token-file)",
+            "{file}: {error}: clients on this machine cannot find the service at {}: free some space, or \
+                pass the address (--server) and a token (--token-file)",
             access.url
         )),
-        Err(error) => return Err(ServeError::Home(home, error)),
+        Err(error) => return Err(ServeError::DataDir(data_dir, error)),
     }
     Ok(Some(tokio::spawn(async move {
-        while access.write(&home).is_err() {
-            tokio::time::sleep(TELLING).await;
+        while access.write(&data_dir).is_err() {
+            tokio::time::sleep(ACCESS_RETRY_INTERVAL).await;
         }
-        log(&format!("{file} says how the service is reached"));
+        log(&format!("{file} is written: clients on this machine can find the service"));
     })))
 }
 
 async fn run(
-    desk: Arc<Desk>,
+    state: Arc<ServiceState>,
     options: Options,
-    home: &Home,
+    data_dir: &DataDir,
     token: String,
-    tls: Option<(tokio_rustls::TlsAcceptor, Said)>,
+    tls: Option<(tokio_rustls::TlsAcceptor, CertificateInfo)>,
     ready: impl FnOnce(&str, &Path),
 ) -> Result<(), ServeError> {
     let listener =
         TcpListener::bind(options.address).await.map_err(|e| ServeError::Address(options.address, e))?;
     let address = listener.local_addr().map_err(|e| ServeError::Address(options.address, e))?;
     let access = access(address, token, tls.as_ref().map(|t| &t.1), &options);
-    let telling = tell(access.clone(), home.folder.clone(), options.log.clone())?;
+    let telling = write_access_file(access.clone(), data_dir.folder.clone(), options.log.clone())?;
 
     let mut agents = Vec::new();
     for host in options.hosts {
-        let agent = Agent::beside(desk.clone(), tokio::runtime::Handle::current(), host);
+        let agent = Agent::in_process(state.clone(), tokio::runtime::Handle::current(), host);
         let thread = std::thread::Builder::new().name("placement-agent".into()).spawn(move || agent.run());
         agents.push(thread.map_err(|e| ServeError::System(e.to_string()))?);
     }
-    let looking = tokio::spawn(look(desk.clone()));
-    let signals = tokio::spawn(until_signalled(desk.clone()));
-    ready(&access.url, &home.folder);
+    let looking = tokio::spawn(watch_store(state.clone()));
+    let signals = tokio::spawn(until_signalled(state.clone()));
+    ready(&access.url, &data_dir.folder);
     let tls = tls.map(|t| t.0);
-    listen::listen(listener, tls, api::router(desk.clone()), desk.stopping.subscribe(), &options.log).await;
+    listen::listen(listener, tls, api::router(state.clone()), state.stopping.subscribe(), &options.log).await;
     looking.abort();
     telling.inspect(tokio::task::JoinHandle::abort);
     signals.abort();
-    // What an agent has begun it ends: a few calls of the hypervisor. It gives up by itself what lasts.
+    // An agent finishes what it has begun, which is a few hypervisor calls. It aborts long ones by itself.
     let ended = tokio::task::spawn_blocking(move || agents.into_iter().all(|agent| agent.join().is_ok()));
     if !matches!(ended.await, Ok(true)) {
-        (options.log)("an agent failed inside");
+        (options.log)("an agent panicked");
     }
     Ok(())
 }
 
-/// Ends the service when it is told to.
-async fn until_signalled(desk: Arc<Desk>) {
+/// Starts the shutdown on a signal.
+async fn until_signalled(state: Arc<ServiceState>) {
     match signals::ended().await {
         Ok(()) => {
-            (desk.log)("ending");
-            desk.ending.begin(ENDING);
-            desk.stopping.send_replace(true);
+            (state.log)("ending");
+            state.ending.begin(SHUTDOWN_TIMEOUT);
+            state.stopping.send_replace(true);
         }
-        Err(error) => (desk.log)(&format!("signals end the service at once, which loses nothing: {error}")),
+        Err(error) => (state.log)(&format!(
+            "cannot handle signals, so they end the service at once, which \
+            loses no data: {error}"
+        )),
     }
 }
 
-/// Looks at the store now and then: events for watchers, silent agents.
-async fn look(desk: Arc<Desk>) {
+/// Periodically checks the store for new events and for silent agents.
+async fn watch_store(state: Arc<ServiceState>) {
     let mut listened = tokio::time::Instant::now();
     loop {
-        tokio::time::sleep(LOOKING).await;
-        let listen = listened.elapsed() > LISTENING;
+        tokio::time::sleep(STORE_CHECK_INTERVAL).await;
+        let listen = listened.elapsed() > SILENCE_CHECK_INTERVAL;
         if listen {
             listened = tokio::time::Instant::now();
         }
-        // A failure is in the log already, and the next look may succeed.
-        let _ = desk
+        // A failure is already logged, and the next check may succeed.
+        let _ = state
             .with(move |d| {
-                d.look_for_the_database();
-                d.look_for_events()?;
-                if listen { d.look_for_silence() } else { Ok(()) }
+                d.check_database_file();
+                d.read_events()?;
+                if listen { d.detect_silent_agents() } else { Ok(()) }
             })
             .await;
     }

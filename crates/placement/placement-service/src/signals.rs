@@ -1,5 +1,5 @@
-//! The signals that end a service or an agent.
-//! Not what is done then.
+//! Signals that end a service or an agent.
+//!
 //! Source: signal(7).
 
 /// Waits for SIGTERM or SIGINT.

@@ -1,5 +1,5 @@
-//! What goes over the wire beside the library's own types: bodies of requests and answers.
-//! Not how they are carried (`api`, `client`).
+//! Request and response bodies of the API that are not types of `longma-placement`.
+//!
 //! Source: RFC 9457 for problems.
 
 use longma_placement::audit::Finding;
@@ -13,16 +13,16 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use utoipa::ToSchema;
 
-/// Why a request was not carried out.
+/// Why a request failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Problem {
-    /// The status of the answer.
+    /// HTTP status.
     pub status: u16,
-    /// What kind of problem it is, in a few words.
+    /// Kind of problem, in a few words.
     pub title: String,
-    /// What is wrong here, and what to do.
+    /// What is wrong, and what to do.
     pub detail: String,
-    /// Fields of the body that are wrong.
+    /// Invalid fields of the body.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fields: Vec<Invalid>,
 }
@@ -30,30 +30,30 @@ pub struct Problem {
 /// A page of virtual machines.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct VmPage {
-    /// By rising number.
+    /// In ascending order of their IDs.
     pub items: Vec<Vm>,
-    /// What to ask for as `after` to get the next page; none if this is the last.
+    /// Value of `after` for the next page; `None` on the last page.
     pub next: Option<VmId>,
 }
 
-/// A host as users see it.
+/// A host as shown to users.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct HostView {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Whether it takes virtual machines.
+    /// Whether it accepts virtual machines.
     pub status: HostStatus,
-    /// Seconds since its agent was last heard of; none if it was not since the service began.
+    /// Seconds since its agent last reported; `None` if it has not reported since the service started.
     pub heard_s: Option<u64>,
-    /// Virtual machines on it.
+    /// Number of virtual machines on it.
     pub vms: u32,
-    /// How much of each node is promised, and its load.
+    /// Reservations and load of each node.
     pub nodes: Vec<NodeUse>,
     /// Relative distances between the nodes.
     pub distances: Vec<Vec<u32>>,
-    /// Domains that somebody else made there.
+    /// Domains on it that do not belong to this service.
     pub foreign: Vec<String>,
-    /// What its agent could not do last.
+    /// Problems in its agent's last report.
     pub problems: Vec<String>,
 }
 
@@ -62,95 +62,95 @@ pub struct HostView {
 pub struct Drained {
     /// The host.
     pub host: HostView,
-    /// Virtual machines that are still on it: they stay until they are deleted.
+    /// Virtual machines that are still on it. They stay until they are deleted.
     pub left: Vec<Vm>,
 }
 
-/// Where a virtual machine should move to.
+/// Where to move a virtual machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Rebind {
-    /// Nodes of its host that it may use; empty for any that it is not on.
+    /// Allowed nodes of its host; empty for any that it is not on.
     #[serde(default)]
     pub nodes: Vec<u32>,
 }
 
-/// The size that a stopped virtual machine should have; what is left out stays.
+/// New size of a stopped virtual machine. Omitted fields keep their value.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Resize {
-    /// Virtual CPUs.
+    /// Number of virtual CPUs.
     pub vcpus: Option<u32>,
-    /// Memory, MiB.
+    /// Memory in MiB.
     pub memory_mib: Option<u64>,
 }
 
-/// What an audit found on a host.
+/// Audit of one host.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Audited {
-    /// The host.
+    /// Name of the host.
     pub host: String,
-    /// Seconds since its agent looked; none if it has not looked since the service began.
+    /// Seconds since its agent's last audit; `None` if there was none since the service started.
     pub age_s: Option<u64>,
-    /// What is not as intended.
+    /// Differences from the intended state.
     pub findings: Vec<Finding>,
-    /// What could not be done.
+    /// Problems of its agent.
     pub problems: Vec<String>,
-    /// Domains of others, which are left alone.
+    /// Domains that do not belong to this service. They are left alone.
     pub foreign: Vec<String>,
 }
 
-/// All of an audit.
+/// A complete audit.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Audit {
-    /// Host by host.
+    /// Audit of each host.
     pub hosts: Vec<Audited>,
-    /// Contradictions inside the database; none is as it should be.
+    /// Inconsistencies in the database; empty if there are none.
     pub database: Vec<String>,
 }
 
-/// A move that would mend a host.
+/// A move that would reduce fragmentation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct PlannedMove {
-    /// The virtual machine.
+    /// ID of the virtual machine.
     pub vm: VmId,
     /// Its tenant.
     pub tenant: String,
     /// Its name.
     pub name: String,
-    /// Nodes it is on.
+    /// Nodes that it is on.
     pub from: Vec<u32>,
-    /// Nodes it would be on.
+    /// Nodes that it would be on.
     pub to: Vec<u32>,
 }
 
-/// How much of a host's free memory is in pieces, and which moves would mend it.
+/// Fragmentation of a host's free memory, and moves that would reduce it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Defragmentation {
-    /// The host.
+    /// Name of the host.
     pub host: String,
-    /// Part of its free memory that virtual machines of common sizes could not use, 0 to 1: now, ...
+    /// Fraction of its free memory that virtual machines of common sizes cannot use, 0 to 1.
     pub score_before: f64,
-    /// ... and after the moves.
+    /// The same after the moves.
     pub score_after: f64,
-    /// The moves in their order. They are a plan: nothing was moved.
+    /// The moves in order. They are only planned.
     pub moves: Vec<PlannedMove>,
 }
 
-/// A token that is wanted.
+/// A token to create.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewToken {
-    /// Its name, unique.
+    /// Unique name.
     pub name: String,
     /// `admin`, `operator`, `tenant` or `agent`.
     pub role: String,
-    /// The tenant of a tenant's token, the host of an agent's; none for the others.
+    /// The tenant of a tenant's token or the host of an agent's token; `None` for other roles.
     #[serde(default)]
     pub scope: Option<String>,
 }
 
-/// A token as it was made: the only time that it is shown.
+/// A new token. It is shown only once.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct MadeToken {
     /// Its name.
@@ -159,151 +159,152 @@ pub struct MadeToken {
     pub token: String,
 }
 
-/// A token as it is kept.
+/// A token as shown later.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TokenView {
     /// Its name.
     pub name: String,
-    /// What its bearer may do.
+    /// Role of its bearer.
     pub role: String,
-    /// The tenant or the host that it is for.
+    /// The tenant or host that it is restricted to.
     pub scope: Option<String>,
-    /// Seconds since 1970.
+    /// Creation time in seconds since 1970.
     pub created_at: i64,
 }
 
-/// A move that an agent is to make.
+/// A move for an agent to make.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Order {
-    /// Its number, for the answer.
+    /// Number of the order, repeated in the result.
     pub number: u64,
-    /// The virtual machine.
+    /// ID of the virtual machine.
     pub vm: VmId,
-    /// Where it is to lie.
+    /// New placement.
     pub target: Placement,
 }
 
-/// What became of an order.
+/// Result of an order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct OrderDone {
-    /// Its number.
+    /// Number of the order.
     pub number: u64,
-    /// Why it was not carried out; none if it was.
+    /// Why it was not carried out; `None` if it was.
     pub problem: Option<String>,
 }
 
-/// What an agent says of its host.
+/// An agent's report about its host.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AgentReport {
-    /// Load of the host's nodes, in their order; empty if not measured.
+    /// Load of the host's nodes in order; empty if not measured.
     #[serde(default)]
     pub load: Vec<NodeLoad>,
-    /// CPUs' time that each virtual machine uses, where that is known.
+    /// CPU usage of each virtual machine in CPUs, where known.
     #[serde(default)]
     pub vm_cpus: BTreeMap<VmId, f64>,
-    /// What is not as intended; none if it was not looked at.
+    /// Differences from the intended state; `None` if no audit was made.
     #[serde(default)]
     pub findings: Option<Vec<Finding>>,
-    /// What could not be done.
+    /// Changes that failed.
     #[serde(default)]
     pub problems: Vec<String>,
-    /// Domains of others.
+    /// Domains that do not belong to this service.
     #[serde(default)]
     pub foreign: Vec<String>,
-    /// Orders that were carried out or not.
+    /// Results of orders.
     #[serde(default)]
     pub done: Vec<OrderDone>,
-    /// The generation that the agent knows: the answer comes when there is a later one, ...
+    /// Generation known to the agent. The answer is delayed until there is a newer one or `wait_ms` has passed.
     #[serde(default)]
     pub generation: u64,
-    /// ... or after so many milliseconds, at most 5000.
+    /// Maximum delay in milliseconds, at most 5000.
     #[serde(default)]
     pub wait_ms: u64,
-    /// It only says that the agent is there and at work, which may take minutes: nothing else of it counts, and no order is handed out.
+    /// Only signals that the agent is alive and busy, possibly for minutes. Other fields are ignored, and no orders are
+    /// handed out.
     #[serde(default)]
     pub at_work: bool,
 }
 
-/// The same, and no book.
+/// Strips control characters and limits the length.
 pub(crate) fn plain(text: &str) -> String {
-    harmless(&text.chars().take(MOST_CHARACTERS).collect::<String>())
+    harmless(&text.chars().take(MAX_TEXT_CHARS).collect::<String>())
 }
 
-/// Characters of a text of another machine.
-const MOST_CHARACTERS: usize = 2000;
-/// Texts of a kind in one report.
-const MOST_TEXTS: usize = 1000;
+/// Maximum number of characters of a text from another machine.
+const MAX_TEXT_CHARS: usize = 2000;
+/// Maximum number of texts of one kind in a report.
+const MAX_TEXTS: usize = 1000;
 
 impl AgentReport {
-    /// Cuts its texts to what people can be shown.
+    /// Makes the report's texts safe to show, and limits their number and length.
     pub(crate) fn make_plain(&mut self) {
         let findings = self.findings.iter_mut().flatten();
         let of_findings = findings.flat_map(|f| [&mut f.domain, &mut f.intended, &mut f.actual]);
         let others = self.problems.iter_mut().chain(&mut self.foreign);
         let orders = self.done.iter_mut().filter_map(|done| done.problem.as_mut());
         of_findings.chain(others).chain(orders).for_each(|text| *text = plain(text));
-        self.problems.truncate(MOST_TEXTS);
-        self.foreign.truncate(MOST_TEXTS);
-        self.findings.iter_mut().for_each(|findings| findings.truncate(MOST_TEXTS));
+        self.problems.truncate(MAX_TEXTS);
+        self.foreign.truncate(MAX_TEXTS);
+        self.findings.iter_mut().for_each(|findings| findings.truncate(MAX_TEXTS));
     }
 }
 
-/// What an agent is to do.
+/// Work for an agent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AgentOrders {
-    /// Grows whenever something is to be done on the host.
+    /// Increases whenever there is new work for the host.
     pub generation: u64,
-    /// Moves to be made.
+    /// Moves to make.
     pub orders: Vec<Order>,
 }
 
-/// A change of the store that an agent makes; of its own host's virtual machines only.
+/// A change that an agent makes in the store, for virtual machines of its host only.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum AgentChange {
-    /// Describes the host.
+    /// Registers the host or updates its description.
     Describe(Host),
-    /// From one state to the next.
+    /// Changes a virtual machine's state.
     Transition {
-        /// The virtual machine.
+        /// ID of the virtual machine.
         vm: VmId,
-        /// The state it is in.
+        /// Present state.
         from: VmState,
-        /// The next.
+        /// Next state.
         to: VmState,
-        /// What went wrong.
+        /// Problem to record.
         problem: Option<String>,
     },
-    /// A move begins.
+    /// Begins a move.
     BeginMove {
-        /// The virtual machine.
+        /// ID of the virtual machine.
         vm: VmId,
-        /// Where to.
+        /// New placement.
         target: Placement,
     },
-    /// A move ends.
+    /// Ends a move.
     EndMove {
-        /// The virtual machine.
+        /// ID of the virtual machine.
         vm: VmId,
-        /// Whether it arrived.
+        /// Whether the move succeeded.
         arrived: bool,
     },
 }
 
-/// Lists of what has no pages.
+/// A list of alarms.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Alarms {
-    /// The newest first.
+    /// Newest first.
     pub items: Vec<Alarm>,
 }
 
 /// A page of hosts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Hosts {
-    /// By name.
+    /// In the order of their names.
     pub items: Vec<HostView>,
-    /// What to ask for as `after` to get the next page; none if this is the last.
+    /// Value of `after` for the next page; `None` on the last page.
     #[serde(default)]
     pub next: Option<String>,
 }
@@ -311,16 +312,16 @@ pub struct Hosts {
 /// All tokens.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Tokens {
-    /// By name.
+    /// In the order of their names.
     pub items: Vec<TokenView>,
 }
 
 /// All tenants.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Tenants {
-    /// By name.
+    /// In the order of their names.
     pub items: Vec<TenantUse>,
 }
 
-/// What a watcher is sent.
+/// An event sent to watchers.
 pub type Watched = Event;

@@ -1,6 +1,8 @@
-//! A scheduler with a store: decides in memory, reserves durably, and decides anew where somebody else was first.
-//! Not a service: an API server calls it, several processes may have one each on the same store.
-//! Source: Hadary et al., "Protean" (OSDI 2020): several agents on one inventory, conflicts found at commit and tried again.
+//! Combines a scheduler with a store: decides in memory, reserves durably, and retries if another allocator took the
+//! resources first. Several processes may each run an allocator on one store.
+//!
+//! Source: Hadary et al., "Protean" (OSDI 2020): several agents on one inventory, with conflicts detected at commit and
+//! retried.
 
 use crate::inventory::{HostStatus, TakeError};
 use crate::placement::Placement;
@@ -14,33 +16,35 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Decisions for one request before it is given up: each found its host taken meanwhile.
-const ATTEMPTS: u32 = 16;
+/// Maximum number of decisions for one request. Each but the last failed because another allocator had taken its
+/// resources.
+const MAX_ATTEMPTS: u32 = 16;
 
-/// So long it keeps to a part of the hosts after somebody else was first.
-const CROWDED: Duration = Duration::from_secs(600);
+/// How long an allocator restricts itself to a subset of the hosts after a conflict.
+const PARTITION_PERIOD: Duration = Duration::from_secs(600);
 
-/// Hosts or virtual machines that are read at once.
-const PAGE: usize = 1000;
+/// Number of hosts or virtual machines read per query.
+const PAGE_SIZE: usize = 1000;
 
 /// Why a request was not placed.
 #[derive(Debug, thiserror::Error)]
 pub enum AllocateError {
-    /// It is wrong, or fits nowhere.
+    /// The request is invalid or fits on no host.
     #[error(transparent)]
     NoPlacement(#[from] NoPlacement),
-    /// The store refused.
+    /// The store failed or rejected the reservation.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// What the store has contradicts itself.
+    /// The contents of the store are inconsistent.
     #[error(transparent)]
     Inventory(#[from] TakeError),
 }
 
-/// A reservation under way. Dropping it leaves what it holds in memory held: finish it.
+/// A reservation in progress. Pass it to [`Allocator::finish`]: if it is dropped, the resources stay reserved in
+/// memory.
 #[derive(Debug)]
 #[must_use]
-pub struct Begun {
+pub struct PendingReservation {
     token: u64,
     request: Request,
     key: Option<String>,
@@ -48,52 +52,53 @@ pub struct Begun {
     pending: Pending<Reserved>,
 }
 
-impl Begun {
-    /// Where it will lie if nobody was first.
+impl PendingReservation {
+    /// The placement, if no other allocator takes the resources first.
     pub fn placement(&self) -> &Placement {
         &self.placement
     }
 
-    /// Whether the store has answered: then [`Allocator::finish`] does not wait for the first answer.
+    /// Returns whether the store has answered. If so, [`Allocator::finish`] does not block on this reservation.
     pub fn is_answered(&self) -> bool {
         self.pending.is_answered()
     }
 }
 
-/// What is held in memory for a reservation that the store has not answered yet.
+/// Resources reserved in memory while the store has not answered yet.
 struct InFlight {
     tenant: String,
     name: String,
     placement: Placement,
-    /// False if a reload showed that somebody else has it.
+    /// False if a reload showed that another allocator owns the resources.
     held: bool,
 }
 
-/// Decides and reserves.
+/// Places requests and reserves their resources.
 pub struct Allocator {
     scheduler: Scheduler,
     store: Arc<dyn Store>,
     origin: i64,
-    /// The last event that was followed.
-    followed: i64,
+    /// ID of the last store event that was applied.
+    last_event: i64,
     in_flight: BTreeMap<u64, InFlight>,
     tokens: u64,
     conflicts: u64,
-    /// When somebody else was first last, if it keeps to a part of the hosts since.
-    crowded: Option<Instant>,
+    /// When the last conflict happened, while the allocator is restricted to a subset of the hosts.
+    partitioned_since: Option<Instant>,
 }
 
 impl Allocator {
-    /// An allocator that knows all that `store` has. `seed` should differ between allocators of one store.
+    /// Creates an allocator with the current contents of `store`. `seed` should differ between the allocators of one
+    /// store.
     ///
     /// # Errors
-    /// If the store fails, or promises something twice.
+    /// If the store fails, or has reserved a resource twice.
     pub fn open(store: Arc<dyn Store>, policy: Policy, seed: u64) -> Result<Self, AllocateError> {
         let mut scheduler = Scheduler::new(policy, seed);
-        let (_, followed) = store.news(i64::MAX, 0)?;
+        let (_, last_event) = store.changes_since(i64::MAX, 0)?;
         let mut name = String::new();
         loop {
-            let page = store.hosts_after(&name, PAGE)?;
+            let page = store.hosts_after(&name, PAGE_SIZE)?;
             for stored in &page {
                 let put = scheduler.put_host(&stored.host);
                 put.map_err(|e| TakeError { host: e.host, problem: e.problem })?;
@@ -102,7 +107,7 @@ impl Allocator {
             let Some(last) = page.last() else { break };
             name.clone_from(&last.host.name);
         }
-        let mut query = VmQuery { limit: PAGE, ..VmQuery::default() };
+        let mut query = VmQuery { limit: PAGE_SIZE, ..VmQuery::default() };
         loop {
             let page = store.vms(&query)?;
             for placement in page.iter().flat_map(|vm| vm.placement.iter().chain(&vm.target)) {
@@ -111,42 +116,47 @@ impl Allocator {
             let Some(last) = page.last() else { break };
             query.after = last.id;
         }
-        // Never 0, which is nobody's.
+        // 0 means "no origin".
         let origin = (seed as i64) | 1;
         Ok(Self {
             scheduler,
             store,
             origin,
-            followed,
+            last_event,
             in_flight: BTreeMap::new(),
             tokens: 0,
             conflicts: 0,
-            crowded: None,
+            partitioned_since: None,
         })
     }
 
-    /// The scheduler: loads are told to it, and it explains.
+    /// The scheduler, to report loads and to explain decisions.
     pub fn scheduler(&mut self) -> &mut Scheduler {
         &mut self.scheduler
     }
 
-    /// Decisions since it was opened that found their place taken by others and were made anew.
+    /// Number of decisions that had to be repeated because another allocator took the resources.
     pub fn conflicts(&self) -> u64 {
         self.conflicts
     }
 
-    /// Decides and starts to reserve. Others can be begun before it is finished; they become durable together.
+    /// Decides on a placement and starts to reserve it. The caller may begin more reservations before it finishes this
+    /// one; the store commits them together.
     ///
     /// # Errors
-    /// If the request is wrong or fits nowhere, also by the latest word of the store.
-    pub fn begin(&mut self, request: &Request, key: Option<&str>) -> Result<Begun, AllocateError> {
-        if self.crowded.is_some_and(|at| at.elapsed() > CROWDED) {
-            self.crowded = None;
-            self.scheduler.keep_to_no_part();
+    /// If the request is invalid, or fits on no host even after the store's latest changes.
+    pub fn begin(
+        &mut self,
+        request: &Request,
+        key: Option<&str>,
+    ) -> Result<PendingReservation, AllocateError> {
+        if self.partitioned_since.is_some_and(|at| at.elapsed() > PARTITION_PERIOD) {
+            self.partitioned_since = None;
+            self.scheduler.use_all_hosts();
         }
         let placement = match self.scheduler.place(request) {
-            // Somebody else may have deleted something.
-            Err(NoPlacement::NoFit { .. }) if self.follow()? > 0 => self.scheduler.place(request)?,
+            // Another allocator may have deleted a virtual machine.
+            Err(NoPlacement::NoFit { .. }) if self.apply_changes()? > 0 => self.scheduler.place(request)?,
             decided => decided?,
         };
         let reservation = Reservation {
@@ -161,22 +171,22 @@ impl Allocator {
         let in_flight = InFlight { tenant, name, placement: placement.clone(), held: true };
         self.in_flight.insert(self.tokens, in_flight);
         let key = key.map(str::to_string);
-        Ok(Begun { token: self.tokens, request: request.clone(), key, placement, pending })
+        Ok(PendingReservation { token: self.tokens, request: request.clone(), key, placement, pending })
     }
 
-    /// Waits until a reservation is durable; decides anew if somebody was first.
+    /// Waits until a reservation is durable. If another allocator was faster, decides again.
     ///
     /// # Errors
-    /// If it fits nowhere any more, or the store refuses for another reason than that.
-    pub fn finish(&mut self, begun: Begun) -> Result<Reserved, AllocateError> {
+    /// If the request no longer fits on any host, or the store fails for another reason than a conflict.
+    pub fn finish(&mut self, begun: PendingReservation) -> Result<Reserved, AllocateError> {
         let mut begun = begun;
         for attempt in 1.. {
-            let Begun { token, request, key, placement, pending } = begun;
+            let PendingReservation { token, request, key, placement, pending } = begun;
             let answer = pending.wait();
             let held = self.in_flight.remove(&token).is_some_and(|f| f.held);
             if matches!(&answer, Ok(reserved) if !reserved.replayed) {
                 if !held {
-                    // A reload between the commit and this answer took it from memory.
+                    // A reload between the commit and this answer dropped it from memory.
                     self.reload(&placement.host)?;
                 }
                 return Ok(answer?);
@@ -185,19 +195,19 @@ impl Allocator {
                 self.scheduler.give(&placement)?;
             }
             match answer {
-                Err(StoreError::Conflict { host, .. }) if attempt < ATTEMPTS => {
+                Err(StoreError::Conflict { host, .. }) if attempt < MAX_ATTEMPTS => {
                     self.conflicts += 1;
-                    self.crowded = Some(Instant::now());
-                    self.scheduler.keep_to_a_part();
+                    self.partitioned_since = Some(Instant::now());
+                    self.scheduler.use_one_partition();
                     self.reload(&host)?;
-                    // Its groups' members may be on hosts that it did not decide on.
-                    self.follow()?;
+                    // Members of its groups may be on hosts that this decision did not consider.
+                    self.apply_changes()?;
                 }
                 answer => return Ok(answer?),
             }
             begun = match self.begin(&request, key.as_deref()) {
                 Ok(begun) => begun,
-                Err(refused) => return self.answered_before(&request, key.as_deref(), refused),
+                Err(refused) => return self.earlier_answer(&request, key.as_deref(), refused),
             };
         }
         unreachable!("the last attempt returns")
@@ -206,20 +216,20 @@ impl Allocator {
     /// Decides, reserves and waits.
     ///
     /// # Errors
-    /// As [`Allocator::begin`] and [`Allocator::finish`].
+    /// As for [`Allocator::begin`] and [`Allocator::finish`].
     pub fn place(&mut self, request: &Request, key: Option<&str>) -> Result<Reserved, AllocateError> {
         match self.begin(request, key) {
             Ok(begun) => self.finish(begun),
-            Err(refused) => self.answered_before(request, key, refused),
+            Err(refused) => self.earlier_answer(request, key, refused),
         }
     }
 
-    /// A request that cannot be begun may have been placed with its key before, and taken the last room itself. Ask when what was begun before
-    /// it is finished.
+    /// Looks up an earlier answer to a request that cannot be begun: the request may have been placed under the same
+    /// key and have taken the last free resources itself. Call it after all earlier reservations are finished.
     ///
     /// # Errors
-    /// `refused` if the key is new; or if it was used for another request.
-    pub fn answered_before(
+    /// `refused` if the key is new; a store error if the key belongs to another request.
+    pub fn earlier_answer(
         &self,
         request: &Request,
         key: Option<&str>,
@@ -229,10 +239,10 @@ impl Allocator {
         self.store.answered(request, key)?.ok_or(refused)
     }
 
-    /// Gives a stopped virtual machine another size, at the best place of its host, its own among them.
+    /// Resizes a stopped virtual machine. It stays on its host and moves to the best place there.
     ///
     /// # Errors
-    /// If the request is wrong, its host has no room for it, or the store refuses.
+    /// If the request is invalid, the host has too few free resources, or the store fails.
     pub fn resize(&mut self, id: VmId, request: &Request) -> Result<Vm, AllocateError> {
         request.check().map_err(NoPlacement::Invalid)?;
         for attempt in 1.. {
@@ -246,15 +256,15 @@ impl Allocator {
             if status != HostStatus::Up {
                 let what = match status {
                     HostStatus::Down => {
-                        "its agent is silent, or it is not as it is described: nothing is placed there anew"
+                        "its agent is silent, or the host does not match its description: it accepts no virtual machines"
                     }
-                    _ => "it is draining: nothing is placed there anew",
+                    _ => "it is draining: it accepts no virtual machines",
                 };
                 let what = what.into();
                 return Err(StoreError::Conflict { host, what }.into());
             }
             self.reload(&host)?;
-            // Its own place counts as free while it is decided.
+            // The old resources count as free during the decision.
             self.scheduler.give(&old)?;
             let nodes = self.nodes_of(&host);
             let decided = self.scheduler.decide_on(request, &host, &nodes, None);
@@ -263,11 +273,12 @@ impl Allocator {
             let Some(placement) = decided else {
                 let vm = Vm { placement: Some(old), ..vm };
                 let why = forbidden.map(|place| forbidding_group(&*self.store, &vm, &place)).transpose()?;
-                let what = why.flatten().unwrap_or_else(|| "it has no room for the new size".into());
+                let what =
+                    why.flatten().unwrap_or_else(|| "it has too few free resources for the new size".into());
                 return Err(StoreError::Conflict { host, what }.into());
             };
             match self.store.resize(id, request, &placement) {
-                Err(StoreError::Conflict { .. }) if attempt < ATTEMPTS => {}
+                Err(StoreError::Conflict { .. }) if attempt < MAX_ATTEMPTS => {}
                 answer => {
                     self.reload(&host)?;
                     return Ok(answer?);
@@ -282,28 +293,28 @@ impl Allocator {
         usage.map_or(Vec::new(), |usage| usage.nodes.iter().map(|node| node.node).collect())
     }
 
-    /// Takes in what others changed; on how many hosts.
+    /// Applies changes that others made in the store. Returns the number of hosts that changed.
     ///
     /// # Errors
     /// If the store fails.
-    pub fn follow(&mut self) -> Result<usize, AllocateError> {
-        let (hosts, last) = self.store.news(self.followed, self.origin)?;
-        self.followed = last;
-        for (host, vms) in self.store.promised_on(&hosts)? {
-            self.take_in(&host, &vms)?;
+    pub fn apply_changes(&mut self) -> Result<usize, AllocateError> {
+        let (hosts, last) = self.store.changes_since(self.last_event, self.origin)?;
+        self.last_event = last;
+        for (host, vms) in self.store.reservations_on(&hosts)? {
+            self.apply_host(&host, &vms)?;
         }
         Ok(hosts.len())
     }
 
-    /// Makes memory say of one host what the store says, and what is under way there.
+    /// Rebuilds the reservations of one host from the store and from the reservations in progress.
     fn reload(&mut self, host: &str) -> Result<(), AllocateError> {
-        for (host, vms) in self.store.promised_on(&[host.to_string()])? {
-            self.take_in(&host, &vms)?;
+        for (host, vms) in self.store.reservations_on(&[host.to_string()])? {
+            self.apply_host(&host, &vms)?;
         }
         Ok(())
     }
 
-    fn take_in(&mut self, stored: &StoredHost, vms: &[Vm]) -> Result<(), AllocateError> {
+    fn apply_host(&mut self, stored: &StoredHost, vms: &[Vm]) -> Result<(), AllocateError> {
         let host = stored.host.name.as_str();
         self.scheduler.put_host(&stored.host).map_err(|e| TakeError { host: e.host, problem: e.problem })?;
         self.scheduler.set_status(host, stored.status);
@@ -311,7 +322,7 @@ impl Allocator {
         self.scheduler.reload_host(host, places)?;
         for flight in self.in_flight.values_mut().filter(|f| f.placement.host == host) {
             let is = |vm: &Vm| vm.request.tenant == flight.tenant && vm.request.name == flight.name;
-            // What is durable already is among the placements.
+            // A reservation that is already durable is part of `vms`.
             flight.held = vms.iter().any(is) || self.scheduler.take(&flight.placement).is_ok();
         }
         Ok(())

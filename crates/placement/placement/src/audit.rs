@@ -1,62 +1,62 @@
-//! Intended against actual: where each virtual machine's threads and memory should be, and where they are.
-//! Not what is done about it (`reconcile`).
+//! Compares the intended CPU affinity and memory binding of each virtual machine with the observed state. `reconcile`
+//! corrects the differences.
 
 use crate::cpus::CpuSet;
 use crate::host::Host;
-use crate::hypervisor::{Actual, BY_HAND, Hypervisor, HypervisorError, Pins, domain_name};
+use crate::hypervisor::{Actual, Hypervisor, HypervisorError, PAUSED_BY_USER, Pins, domain_name};
 use crate::placement::Placement;
 use crate::request::{CpuPolicy, EmulatorPolicy, MemoryPolicy};
 use crate::store::{Intent, Store, StoreError, Vm, VmId, VmQuery, VmState};
 use serde::{Deserialize, Serialize};
 
-/// Something that is not as intended.
+/// A difference between the intended and the observed state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Finding {
-    /// The virtual machine; none for a domain that should not be there.
+    /// ID of the virtual machine; `None` for a domain that should not exist.
     pub vm: Option<VmId>,
-    /// Its domain.
+    /// Name of the domain.
     pub domain: String,
-    /// What differs.
+    /// Which property differs.
     pub what: What,
-    /// What is intended, for people.
+    /// Intended value, as human-readable text.
     pub intended: String,
-    /// What is, for people.
+    /// Observed value, as human-readable text.
     pub actual: String,
 }
 
-/// What differs.
+/// A property that differs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum What {
-    /// The CPUs of a virtual CPU.
+    /// Affinity of the given virtual CPU.
     VcpuPin(u32),
-    /// The virtual CPUs that it has.
+    /// The set of plugged-in virtual CPUs.
     Vcpus,
-    /// The CPUs of a thread for input and output.
+    /// Affinity of the given I/O thread.
     IoThreadPin(u32),
-    /// The memory that it was made with.
+    /// Memory size that the domain was defined with.
     Size,
-    /// The CPUs of the emulator's threads.
+    /// Affinity of the emulator threads.
     EmulatorPin,
-    /// The nodes that memory may come from.
+    /// Nodes that memory may be allocated from.
     Bound,
-    /// Memory that lies where it should not.
+    /// Memory on a node that the placement does not use.
     Memory,
-    /// A domain that should run does not, or is missing.
+    /// A domain that should run is stopped or missing.
     NotRunning,
-    /// A domain that runs and stands still.
+    /// A running domain is paused.
     Paused,
-    /// A domain that is forgotten when it ends.
+    /// The domain is transient: it disappears when it stops.
     Transient,
-    /// A domain that gets less CPU time than it should.
+    /// A CPU limit is set on the domain.
     Slowed,
-    /// A domain of a virtual machine that should not be here.
+    /// The domain belongs to a virtual machine that should not be on this host.
     Orphan,
 }
 
-/// CPUs of a host that are no virtual machine's own, given all that lies there.
+/// CPUs of a host that are not dedicated to any of `vms`.
 fn common(host: &Host, vms: &[Vm]) -> CpuSet {
     let all: CpuSet = host.nodes.iter().flat_map(|n| n.cpus().iter().collect::<Vec<_>>()).collect();
     let places = vms.iter().flat_map(|vm| vm.placement.iter().chain(&vm.target));
@@ -64,7 +64,7 @@ fn common(host: &Host, vms: &[Vm]) -> CpuSet {
     all.difference(&own).difference(&host.gone)
 }
 
-/// Where the threads of a virtual machine at `placement` should run, given all virtual machines of the host.
+/// The intended thread affinity for `placement`. `vms` are all virtual machines of the host.
 pub fn intended_pins(host: &Host, vms: &[Vm], placement: &Placement) -> Pins {
     let common = common(host, vms);
     let guests = common.difference(&host.reserved);
@@ -90,17 +90,17 @@ pub fn intended_pins(host: &Host, vms: &[Vm], placement: &Placement) -> Pins {
     Pins { vcpus, emulator }
 }
 
-/// Where the threads of a virtual machine should run, also those that it should not have.
+/// Intended affinity of a domain's threads, including surplus threads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Intended {
-    /// Threads that it should have.
+    /// Affinity of the threads that the domain should have.
     pub pins: Pins,
-    /// Virtual CPUs that nobody asked for: nobody's own CPUs, or this virtual machine's where there are no others.
+    /// Affinity of surplus virtual CPUs: shared CPUs, or the virtual machine's own CPUs if the host has no shared ones.
     pub spare: CpuSet,
 }
 
 impl Intended {
-    /// What is intended at `placement`, given all virtual machines of the host.
+    /// Computes the intended affinity for `placement`. `vms` are all virtual machines of the host.
     pub fn at(host: &Host, vms: &[Vm], placement: &Placement) -> Self {
         let pins = intended_pins(host, vms, placement);
         let shared = common(host, vms).difference(&host.reserved);
@@ -112,18 +112,19 @@ impl Intended {
         Self { pins, spare }
     }
 
-    /// The CPUs of a virtual CPU, whether it should be there or not.
+    /// Intended affinity of a virtual CPU, even a surplus one.
     pub fn of_vcpu(&self, vcpu: u32) -> &CpuSet {
         self.pins.vcpus.get(vcpu as usize).unwrap_or(&self.spare)
     }
 }
 
-/// Memory of a placement, on all nodes.
+/// Total memory of a placement on all nodes.
 fn size_mib(placement: &Placement) -> u64 {
     placement.tally().memory.values().sum()
 }
 
-/// What of a running domain is not where `placement` and `intended` want it. Virtual CPUs that are missing have no place (`conditions`).
+/// Lists the differences in affinity and memory binding of a running domain. Virtual CPUs that are missing are reported
+/// by [`conditions`].
 pub fn differences(vm: VmId, placement: &Placement, intended: &Intended, actual: &Actual) -> Vec<Finding> {
     let mut found = Vec::new();
     let mut note = |what, intended: String, actual: String| {
@@ -149,7 +150,7 @@ pub fn differences(vm: VmId, placement: &Placement, intended: &Intended, actual:
         note(What::Bound, format!("{:?}", placement.bound), format!("{bound:?}"));
     }
     let tally = placement.tally();
-    // Memory that nobody asked for lies somewhere too; what is found of it is its size.
+    // If the domain has another memory size than planned, report the size and not the location of the surplus.
     let resized = actual.size_mib.is_some_and(|mib| mib != size_mib(placement));
     let misplaced = actual.memory_mib.iter().filter(|(node, mib)| {
         let planned: u64 = tally.memory.iter().filter(|(k, _)| k.0 == **node).map(|(_, mib)| mib).sum();
@@ -168,8 +169,8 @@ pub fn differences(vm: VmId, placement: &Placement, intended: &Intended, actual:
     found
 }
 
-/// What of a running domain somebody changed beside its place: paused, undefined, slowed, with other virtual CPUs or memory. What is to be
-/// done by people is behind a colon.
+/// Lists other changes made to a running domain from outside: paused, undefined, CPU limited, different virtual CPUs or
+/// memory. If an operator has to act, the instruction follows a colon in the `intended` text.
 pub fn conditions(vm: VmId, placement: &Placement, actual: &Actual) -> Vec<Finding> {
     let domain = domain_name(vm);
     let mut found = Vec::new();
@@ -178,21 +179,25 @@ pub fn conditions(vm: VmId, placement: &Placement, actual: &Actual) -> Vec<Findi
     };
     if let Some(why) = &actual.paused {
         let advice = match &**why {
-            BY_HAND => String::new(),
-            _ => format!(": mend what paused it, then: virsh resume {domain}"),
+            PAUSED_BY_USER => String::new(),
+            _ => format!(": remove the cause of the pause, then: virsh resume {domain}"),
         };
         note(What::Paused, format!("running{advice}"), format!("paused ({why})"));
     }
     if actual.transient {
-        note(What::Transient, "kept when it ends".into(), "forgotten when it ends (undefined)".into());
+        note(
+            What::Transient,
+            "persistent".into(),
+            "transient (undefined): libvirt forgets it when it stops".into(),
+        );
     }
-    if !actual.slowed.is_empty() {
-        let slowed: Vec<String> =
-            actual.slowed.iter().map(|(name, value)| format!("{name} {value}")).collect();
-        note(What::Slowed, "the CPU time of its place".into(), slowed.join(", "));
+    if !actual.cpu_limits.is_empty() {
+        let cpu_limits: Vec<String> =
+            actual.cpu_limits.iter().map(|(name, value)| format!("{name} {value}")).collect();
+        note(What::Slowed, "without a limit of its CPU time".into(), cpu_limits.join(", "));
     }
     let again = format!(
-        ": what it cannot get while it runs it gets by longma placement stop {vm}, longma placement start {vm}"
+        ": if this cannot change while it runs: longma placement stop {vm}, longma placement start {vm}"
     );
     let (wanted, has) = ((0..placement.vcpus()).collect::<CpuSet>(), actual.vcpus());
     if has != wanted {
@@ -205,10 +210,11 @@ pub fn conditions(vm: VmId, placement: &Placement, actual: &Actual) -> Vec<Findi
     found
 }
 
-/// Compares all of a host. A virtual machine that is moving is left out: it is about to change.
+/// Compares all domains of a host with the store. Skips virtual machines that are being moved, because their state is
+/// in transition.
 ///
 /// # Errors
-/// If the store or the hypervisor cannot be asked.
+/// If the store or the hypervisor fails.
 pub fn audit(
     store: &dyn Store,
     hypervisor: &mut dyn Hypervisor,
@@ -237,10 +243,10 @@ pub fn audit(
             }
         }
     }
-    // Somebody wants it to run, and it does not: whoever asked is told why, and who looks after the host as well.
+    // Report a failed virtual machine that should run to the operator too, not only to its owner.
     for vm in vms.iter().filter(|vm| vm.state == VmState::Failed && vm.intent == Intent::Run) {
         let (domain, intended) = (domain_name(vm.id), "running".to_string());
-        let actual = format!("failed: {}", vm.problem.as_deref().unwrap_or("without a word"));
+        let actual = format!("failed: {}", vm.problem.as_deref().unwrap_or("no reason is recorded"));
         found.push(Finding { vm: Some(vm.id), domain, what: What::NotRunning, intended, actual });
     }
     for (listed, _) in all {
@@ -250,14 +256,14 @@ pub fn audit(
         };
         if vm.is_some_and(|id| !vms.iter().any(|vm| is_own(id, vm))) {
             let (intended, actual) =
-                ("no domain".to_string(), "a domain that says it is this virtual machine's".to_string());
+                ("no domain".to_string(), "a domain labelled as this virtual machine".to_string());
             found.push(Finding { vm, domain, what: What::Orphan, intended, actual });
         }
     }
     Ok(found)
 }
 
-/// Why a host could not be compared.
+/// Why a host could not be audited.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AuditError {
     /// The store failed.

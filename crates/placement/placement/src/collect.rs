@@ -1,17 +1,18 @@
-//! A host's nodes, CPUs, memory, huge pages, distances and devices, and its load, read from sysfs and procfs under any root.
-//! Not guessed: what cannot be read or contradicts itself is an error with its file.
-//! Source: Linux Documentation/ABI/stable/sysfs-devices-node, sysfs-devices-system-cpu, testing/sysfs-kernel-mm-hugepages,
-//! testing/sysfs-bus-pci; proc_stat(5).
+//! Reads a host's topology, memory, huge pages, distances, devices and load from sysfs and procfs below any root
+//! directory. A file that is unreadable or inconsistent is an error that names the file.
+//!
+//! Source: Linux Documentation/ABI/stable/sysfs-devices-node, sysfs-devices-system-cpu,
+//! testing/sysfs-kernel-mm-hugepages, testing/sysfs-bus-pci; proc_stat(5).
 
 use crate::cpus::CpuSet;
 use crate::host::{Device, DeviceKind, Host, HostError, Node, NodeLoad, Pool};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// More of a file is not read: sysfs and procfs files of a host are far shorter.
-const MOST_BYTES: u64 = 4 << 20;
-/// Devices that are listed at most.
-const MOST_DEVICES: usize = 256;
+/// Maximum number of bytes read from a file. The sysfs and procfs files used here are far shorter.
+const MAX_FILE_BYTES: u64 = 4 << 20;
+/// Maximum number of devices listed.
+const MAX_DEVICES: usize = 256;
 
 /// Why a host could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -19,20 +20,20 @@ pub enum CollectError {
     /// A file cannot be read.
     #[error("cannot read {path}: {error}")]
     Read {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system says.
+        /// Error of the operating system.
         error: std::io::Error,
     },
-    /// A file does not hold what it should.
+    /// A file has unexpected content.
     #[error("{path}: {problem}")]
     Content {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// What is wrong.
         problem: String,
     },
-    /// What was read does not hold together.
+    /// The host's description is inconsistent.
     #[error(transparent)]
     Host(#[from] HostError),
 }
@@ -41,11 +42,11 @@ fn read(path: &Path) -> Result<String, CollectError> {
     use std::io::Read;
     let error = |error| CollectError::Read { path: path.into(), error };
     let mut text = Vec::new();
-    std::fs::File::open(path).map_err(error)?.take(MOST_BYTES).read_to_end(&mut text).map_err(error)?;
+    std::fs::File::open(path).map_err(error)?.take(MAX_FILE_BYTES).read_to_end(&mut text).map_err(error)?;
     Ok(String::from_utf8_lossy(&text).trim().to_string())
 }
 
-/// A file that need not be there.
+/// Reads a file; `None` if it does not exist.
 fn read_if_there(path: &Path) -> Result<Option<String>, CollectError> {
     match read(path) {
         Ok(text) => Ok(Some(text)),
@@ -62,7 +63,7 @@ fn cpu_list(path: &Path) -> Result<CpuSet, CollectError> {
     read(path)?.parse().map_err(|e: crate::cpus::CpuListError| content(path, e.to_string()))
 }
 
-/// Names in a folder, sorted; none if there is no such folder.
+/// Names of the entries of a directory, sorted; empty if it does not exist.
 fn names(folder: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let mut names: Vec<String> = entries.filter_map(|e| e.file_name().into_string().ok()).collect();
@@ -70,7 +71,7 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-/// Numbers of a node's meminfo in KiB by name.
+/// Parses a node's meminfo file into values by name. Sizes are in KiB.
 fn meminfo(path: &Path) -> Result<BTreeMap<String, u64>, CollectError> {
     let text = read(path)?;
     // "Node 0 MemTotal:       32657492 kB"; HugePages_ lines have no unit.
@@ -96,10 +97,11 @@ fn node_folders(root: &Path) -> Result<Vec<(u32, PathBuf)>, CollectError> {
     }
 }
 
-/// Reads the host whose `sys` and `proc` are under `root`: "/" for this one, or a recorded tree. CPUs that are offline are left out.
+/// Reads the host from `sys` and `proc` below `root`: "/" for the running system, or a recorded tree. Offline CPUs are
+/// left out.
 ///
 /// # Errors
-/// With the file that is missing, unreadable or wrong.
+/// If a file is missing, unreadable or malformed; the error names it.
 pub fn collect(root: &Path, name: &str) -> Result<Host, CollectError> {
     let folders = node_folders(root)?;
     let online = cpu_list(&root.join("sys/devices/system/cpu/online"))?;
@@ -112,7 +114,7 @@ pub fn collect(root: &Path, name: &str) -> Result<Host, CollectError> {
         let path = folder.join("distance");
         let row: Option<Vec<u32>> = read(&path)?.split_whitespace().map(|d| d.parse().ok()).collect();
         distances.push(row.filter(|r| r.len() == folders.len()).ok_or_else(|| {
-            content(&path, format!("should hold {} numbers, one for each node", folders.len()))
+            content(&path, format!("expected {} numbers, one for each node", folders.len()))
         })?);
     }
     let known: Vec<u32> = nodes.iter().map(|n| n.id).collect();
@@ -123,7 +125,7 @@ pub fn collect(root: &Path, name: &str) -> Result<Host, CollectError> {
     Ok(host)
 }
 
-/// The cores of a node's CPUs.
+/// Groups a node's CPUs by core.
 fn cores(root: &Path, cpus: &CpuSet) -> Result<Vec<CpuSet>, CollectError> {
     let mut cores: Vec<CpuSet> = Vec::new();
     let mut left = cpus.clone();
@@ -132,7 +134,7 @@ fn cores(root: &Path, cpus: &CpuSet) -> Result<Vec<CpuSet>, CollectError> {
             continue;
         }
         let folder = root.join(format!("sys/devices/system/cpu/cpu{cpu}/topology"));
-        // The newer name first; neither in some containers.
+        // Linux 5.2 renamed this file. Some containers have neither.
         let siblings = match read_if_there(&folder.join("core_cpus_list"))? {
             Some(text) => Some((text, "core_cpus_list")),
             None => read_if_there(&folder.join("thread_siblings_list"))?.map(|t| (t, "thread_siblings_list")),
@@ -143,7 +145,7 @@ fn cores(root: &Path, cpus: &CpuSet) -> Result<Vec<CpuSet>, CollectError> {
                 .map_err(|e: crate::cpus::CpuListError| content(&folder.join(file), e.to_string()))?,
             None => [cpu].into_iter().collect(),
         };
-        // Siblings that are offline or on another node (virtual machines invent such) are none.
+        // Ignore siblings that are offline or on another node. Some virtual machines report such siblings.
         let mut core: CpuSet = siblings.iter().filter(|c| left.contains(*c)).collect();
         core.insert(cpu);
         left = left.difference(&core);
@@ -152,33 +154,35 @@ fn cores(root: &Path, cpus: &CpuSet) -> Result<Vec<CpuSet>, CollectError> {
     Ok(cores)
 }
 
-/// A node's memory: ordinary pages, then huge pages by size.
+/// A node's memory: ordinary pages first, then huge pages by size.
 fn memory(root: &Path, folder: &Path) -> Result<Vec<Pool>, CollectError> {
     let path = folder.join("meminfo");
-    let total_kib = *meminfo(&path)?.get("MemTotal").ok_or_else(|| content(&path, "has no line MemTotal"))?;
+    let total_kib = *meminfo(&path)?.get("MemTotal").ok_or_else(|| content(&path, "has no MemTotal line"))?;
     let mut pools = Vec::new();
     for size in names(&folder.join("hugepages")) {
         let path = folder.join("hugepages").join(&size);
         let kib = size.strip_prefix("hugepages-").and_then(|s| s.strip_suffix("kB")?.parse::<u32>().ok());
         let kib =
-            kib.filter(|k| k.is_power_of_two()).ok_or_else(|| content(&path, "is no size of huge pages"))?;
+            kib.filter(|k| k.is_power_of_two()).ok_or_else(|| content(&path, "is not a huge page size"))?;
         let file = path.join("nr_hugepages");
-        let pages: u64 = read(&file)?.parse().map_err(|_| content(&file, "is no number"))?;
+        let pages: u64 = read(&file)?.parse().map_err(|_| content(&file, "is not a number"))?;
         let mib = pages.checked_mul(kib.into()).ok_or_else(|| content(&file, "is too large"))? >> 10;
         pools.push(Pool { page_kib: kib, mib });
     }
     pools.sort_by_key(|p| p.page_kib);
     let huge: u64 = pools.iter().map(|p| p.mib << 10).sum();
     let left = total_kib.checked_sub(huge);
-    let left =
-        left.ok_or_else(|| content(&path, format!("{huge} KiB in huge pages of {total_kib} KiB in all")))?;
+    let left = left.ok_or_else(|| {
+        content(&path, format!("huge pages take {huge} KiB, more than the total of {total_kib} KiB"))
+    })?;
     let page_kib = page_kib(root)?;
     pools.retain(|p| p.mib > 0 && p.page_kib != page_kib);
     pools.insert(0, Pool { page_kib, mib: left >> 10 });
     Ok(pools)
 }
 
-/// Size of an ordinary page: from a process's own maps, which say so on every architecture; 4 KiB if there is none in the tree.
+/// Size of an ordinary page, read from a process's smaps, which reports it on every architecture. 4 KiB if the tree has
+/// no smaps file.
 fn page_kib(root: &Path) -> Result<u32, CollectError> {
     let path = root.join("proc/self/smaps");
     let Some(text) = read_if_there(&path)? else { return Ok(4) };
@@ -187,26 +191,26 @@ fn page_kib(root: &Path) -> Result<u32, CollectError> {
     Ok(kib.filter(|k| k.is_power_of_two()).unwrap_or(4))
 }
 
-/// Network interfaces and accelerators on the PCI bus, by their addresses.
+/// Network interfaces and accelerators on the PCI bus, named by their addresses.
 fn devices(root: &Path, nodes: &[u32]) -> Result<Vec<Device>, CollectError> {
     let base = root.join("sys/bus/pci/devices");
     let mut devices = Vec::new();
     for address in names(&base) {
         let folder = base.join(&address);
         let Some(class) = read_if_there(&folder.join("class"))? else { continue };
-        // Base class 02: network; 03: display; 12: processing accelerators.
+        // PCI base classes: 02 network, 03 display, 12 processing accelerator.
         let kind = match class.get(..4) {
             Some("0x02") => DeviceKind::Nic,
             Some("0x03" | "0x12") => DeviceKind::Gpu,
             _ => continue,
         };
-        // A virtual function is a slot of its physical one.
-        if devices.len() == MOST_DEVICES || folder.join("physfn").exists() {
+        // A virtual function counts as a slot of its physical function.
+        if devices.len() == MAX_DEVICES || folder.join("physfn").exists() {
             continue;
         }
         let number = |file: &str| -> Result<Option<i64>, CollectError> {
             let path = folder.join(file);
-            let parse = |text: String| text.parse().map_err(|_| content(&path, "is no number"));
+            let parse = |text: String| text.parse().map_err(|_| content(&path, "is not a number"));
             read_if_there(&path)?.map(parse).transpose()
         };
         let node = number("numa_node")?.and_then(|n| u32::try_from(n).ok()).filter(|n| nodes.contains(n));
@@ -216,19 +220,19 @@ fn devices(root: &Path, nodes: &[u32]) -> Result<Vec<Device>, CollectError> {
     Ok(devices)
 }
 
-/// Counters of a host at one time: two of them make a load.
+/// Cumulative counters of a host. The load is computed from the difference of two samples.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Counters {
-    /// Busy and all ticks of each CPU.
+    /// Busy and total ticks of each CPU.
     cpus: BTreeMap<u32, (u64, u64)>,
-    /// Used and all KiB of each node, in the order of the nodes.
+    /// Used and total KiB of each node, in the order of the nodes.
     memory: Vec<(u64, u64)>,
 }
 
-/// Reads the counters of the host under `root`.
+/// Reads the counters of the host below `root`.
 ///
 /// # Errors
-/// With the file that is missing, unreadable or wrong.
+/// If a file is missing, unreadable or malformed; the error names it.
 pub fn counters(root: &Path) -> Result<Counters, CollectError> {
     let path = root.join("proc/stat");
     let mut cpus = BTreeMap::new();
@@ -237,10 +241,11 @@ pub fn counters(root: &Path) -> Result<Counters, CollectError> {
         let Some(cpu) = words.next().and_then(|w| w.strip_prefix("cpu")).and_then(|n| n.parse().ok()) else {
             continue;
         };
-        // user nice system idle iowait irq softirq steal; guest time is in user already.
+        // Columns: user nice system idle iowait irq softirq steal. Guest time is already included in user.
         let ticks: Option<Vec<u64>> = words.take(8).map(|w| w.parse().ok()).collect();
-        let ticks =
-            ticks.filter(|t| t.len() >= 4).ok_or_else(|| content(&path, format!("cpu{cpu} has no ticks")))?;
+        let ticks = ticks
+            .filter(|t| t.len() >= 4)
+            .ok_or_else(|| content(&path, format!("cpu{cpu} has no tick counts")))?;
         let all = ticks.iter().fold(0u64, |sum, t| sum.saturating_add(*t));
         let idle = ticks[3].saturating_add(ticks.get(4).copied().unwrap_or(0));
         cpus.insert(cpu, (all.saturating_sub(idle), all));
@@ -249,7 +254,7 @@ pub fn counters(root: &Path) -> Result<Counters, CollectError> {
     for (_, folder) in node_folders(root)? {
         let numbers = meminfo(&folder.join("meminfo"))?;
         let number = |name: &str| numbers.get(name).copied().unwrap_or(0);
-        // What the page cache holds can be had.
+        // The page cache is reclaimable, except for shared memory.
         let free = number("MemFree").saturating_add(number("FilePages")).saturating_sub(number("Shmem"));
         memory.push((number("MemTotal").saturating_sub(free), number("MemTotal")));
     }
@@ -257,7 +262,7 @@ pub fn counters(root: &Path) -> Result<Counters, CollectError> {
 }
 
 impl Counters {
-    /// The load of `host`'s nodes between `earlier` and these counters. A CPU that was offline in between counts for nothing.
+    /// Load of `host`'s nodes between `earlier` and these counters. CPUs without counters in both samples are ignored.
     pub fn load_since(&self, earlier: &Counters, host: &Host) -> Vec<NodeLoad> {
         let part = |used: u64, all: u64| {
             if all == 0 { 0.0 } else { (used as f64 / all as f64).clamp(0.0, 1.0) as f32 }
@@ -285,7 +290,7 @@ mod tests {
         std::fs::write(path, text).unwrap();
     }
 
-    /// Two nodes, numbered 0 and 8 as on POWER, of two cores with two threads; CPU 7 is offline.
+    /// A tree with two nodes, numbered 0 and 8 as on POWER, each with two cores of two threads. CPU 7 is offline.
     fn tree() -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path();
@@ -341,7 +346,7 @@ mod tests {
         let folder = tree();
         let host = collect(folder.path(), "power").unwrap();
         let before = counters(folder.path()).unwrap();
-        // Of node 0 a quarter of the time busy; its idle ticks go on too.
+        // CPUs of node 0 are busy a quarter of the time.
         put(folder.path(), "proc/stat", &stat(250).replace(" 750 ", " 1750 "));
         let load = counters(folder.path()).unwrap().load_since(&before, &host);
         assert!((load[0].cpu - 0.25).abs() < 0.001 && load[1].cpu == 0.0, "{load:?}");
@@ -349,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_with_its_file() {
+    fn errors_name_the_file() {
         let said = |path: &str, text: &str| {
             let folder = tree();
             put(folder.path(), path, text);
@@ -361,9 +366,9 @@ mod tests {
         assert!(said(&format!("{node}/meminfo"), "x").contains("MemTotal"));
         assert!(
             said(&format!("{node}/hugepages/hugepages-2048kB/nr_hugepages"), "999999")
-                .contains("huge pages of")
+                .contains("huge pages take")
         );
-        assert!(said(&format!("{node}/cpulist"), "0-3").contains("CPU 0 is named twice"));
+        assert!(said(&format!("{node}/cpulist"), "0-3").contains("CPU 0 is listed twice"));
         assert!(said("sys/bus/pci/devices/0000:01:00.0/numa_node", "x").contains("numa_node"));
         let empty = tempfile::tempdir().unwrap();
         assert!(collect(empty.path(), "x").unwrap_err().to_string().contains("is sysfs mounted"));

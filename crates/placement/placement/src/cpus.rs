@@ -1,35 +1,35 @@
-//! A set of CPUs, written as Linux writes it: "0-3,8".
-//! Not a mask of one node: scheduling uses the node's own order of CPUs (`shape`).
-//! Source: Linux Documentation/admin-guide/cputopology.rst, the list format.
+//! A set of CPU numbers, parsed and printed in Linux's list format: "0-3,8".
+//!
+//! Source: Linux Documentation/admin-guide/cputopology.rst.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::str::FromStr;
 
-/// CPUs a list may name: more than Linux supports, so a list that names more is broken.
+/// Exclusive upper bound of CPU numbers. It is higher than Linux supports, so a list that exceeds it is corrupt.
 pub const MAX_CPU: u32 = 8192;
 
 /// A set of CPU numbers below [`MAX_CPU`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CpuSet {
-    /// Without zero words at the end, so that equal sets are equal values.
+    /// Has no trailing zero words, so equal sets compare equal.
     words: Vec<u64>,
 }
 
-/// Why a text is no list of CPUs.
+/// A text that is not a valid CPU list.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is no list of CPUs such as 0-3,8 with numbers below {MAX_CPU}")]
+#[error("`{text}` is not a CPU list such as 0-3,8 with numbers below {MAX_CPU}")]
 pub struct CpuListError {
     text: String,
 }
 
 impl CpuSet {
-    /// No CPU.
+    /// Creates an empty set.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds `cpu`; whether it was new.
+    /// Adds `cpu`. Returns whether it was absent.
     ///
     /// # Panics
     /// If `cpu` is not below [`MAX_CPU`].
@@ -45,7 +45,7 @@ impl CpuSet {
         new
     }
 
-    /// Takes `cpu` out; whether it was in.
+    /// Removes `cpu`. Returns whether it was present.
     pub fn remove(&mut self, cpu: u32) -> bool {
         let was = self.contains(cpu);
         if was {
@@ -55,29 +55,29 @@ impl CpuSet {
         was
     }
 
-    /// Whether `cpu` is in.
+    /// Returns whether the set contains `cpu`.
     pub fn contains(&self, cpu: u32) -> bool {
         self.words.get(cpu as usize / 64).is_some_and(|w| w >> (cpu % 64) & 1 == 1)
     }
 
-    /// How many CPUs are in.
+    /// Number of CPUs in the set.
     pub fn len(&self) -> usize {
         self.words.iter().map(|w| w.count_ones() as usize).sum()
     }
 
-    /// Whether no CPU is in.
+    /// Returns whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.words.is_empty()
     }
 
-    /// The CPUs, lowest first.
+    /// Iterates over the CPUs in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         self.words.iter().enumerate().flat_map(|(index, &word)| {
             (0..64).filter(move |bit| word >> bit & 1 == 1).map(move |bit| index as u32 * 64 + bit)
         })
     }
 
-    /// What is in this set and not in `other`.
+    /// The CPUs that are in this set but not in `other`.
     pub fn difference(&self, other: &Self) -> Self {
         let mut rest = self.clone();
         for (mine, theirs) in rest.words.iter_mut().zip(&other.words) {
@@ -87,7 +87,7 @@ impl CpuSet {
         rest
     }
 
-    /// Whether a CPU is in both.
+    /// Returns whether the two sets have a CPU in common.
     pub fn intersects(&self, other: &Self) -> bool {
         self.words.iter().zip(&other.words).any(|(a, b)| a & b != 0)
     }

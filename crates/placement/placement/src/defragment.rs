@@ -1,6 +1,7 @@
-//! How much of what is free is in pieces too small to be used, and which moves between nodes of a host would mend it.
-//! Not the moves themselves: the plan is a dry run.
-//! Source: the idea of measuring fragmentation by the sizes that are asked for is that of Weng et al., "Beware of Fragmentation:
+//! Measures memory fragmentation: how much free memory is in pieces that no commonly requested size fits. Plans moves
+//! between the nodes of a host that reduce it; the plan is a dry run.
+//!
+//! Source: measuring fragmentation against the requested sizes follows Weng et al., "Beware of Fragmentation:
 //! Scheduling GPU-Sharing Workloads with Fragmentation Gradient Descent" (USENIX ATC 2023).
 
 use crate::inventory::{HostUse, Inventory};
@@ -10,16 +11,16 @@ use crate::scheduler::Scheduler;
 use crate::store::{Vm, VmId, VmState};
 use serde::{Deserialize, Serialize};
 
-/// A size that is commonly asked for.
+/// A common size of a virtual machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Size {
-    /// Virtual CPUs.
+    /// Number of virtual CPUs.
     pub vcpus: u32,
-    /// Memory, MiB.
+    /// Memory in MiB.
     pub mib: u64,
 }
 
-/// Sizes when nothing is known of what is asked for: 4 GiB for each virtual CPU.
+/// Default sizes: 4 GiB per virtual CPU.
 pub const COMMON_SIZES: [Size; 4] = [
     Size { vcpus: 2, mib: 8192 },
     Size { vcpus: 4, mib: 16384 },
@@ -27,7 +28,8 @@ pub const COMMON_SIZES: [Size; 4] = [
     Size { vcpus: 16, mib: 65536 },
 ];
 
-/// Free memory, and how much of it virtual machines of a size could use, each on one node.
+/// Returns the host's free memory, and the part that virtual machines of this size could use. Each must fit on one
+/// node.
 fn usable(usage: &HostUse, size: Size, percent: u32) -> (u64, u64) {
     usage.nodes.iter().fold((0, 0), |(free, usable), node| {
         let cpus = ((node.cpus - node.exclusive) * percent / 100).saturating_sub(node.shared);
@@ -37,7 +39,8 @@ fn usable(usage: &HostUse, size: Size, percent: u32) -> (u64, u64) {
     })
 }
 
-/// Part of the free memory of these hosts that virtual machines of these sizes could not use, 0 to 1: the mean over the sizes.
+/// Fraction of the hosts' free memory that is unusable for virtual machines of the given sizes, from 0 to 1, averaged
+/// over the sizes.
 pub fn score<'a>(hosts: impl IntoIterator<Item = &'a HostUse> + Clone, sizes: &[Size], percent: u32) -> f64 {
     let lost = |size: &Size| {
         let each = hosts.clone().into_iter().map(|h| usable(h, *size, percent));
@@ -47,24 +50,25 @@ pub fn score<'a>(hosts: impl IntoIterator<Item = &'a HostUse> + Clone, sizes: &[
     sizes.iter().map(lost).sum::<f64>() / sizes.len().max(1) as f64
 }
 
-/// The score of all hosts of an inventory.
+/// Fragmentation score of all hosts of an inventory.
 pub fn inventory_score(inventory: &Inventory, sizes: &[Size], percent: u32) -> f64 {
     let usage: Vec<HostUse> = inventory.names().filter_map(|name| inventory.usage(name)).collect();
     score(&usage, sizes, percent)
 }
 
-/// Moves that would mend a host, in their order.
+/// A sequence of moves that reduces fragmentation of a host.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
-    /// The virtual machines and where they should lie.
+    /// Virtual machines and their new placements, in order.
     pub moves: Vec<(VmId, Placement)>,
-    /// The score before and after.
+    /// Score before and after the moves.
     pub score: (f64, f64),
 }
 
-/// Looks for up to `most` moves between the nodes of `host`, each the one that mends most; those with CPUs of their own are not moved, nor
-/// those that do not run, which nobody can move.
-/// Each target is free while the virtual machine is still where it was, so the moves can be made live.
+/// Plans up to `most` moves between the nodes of `host`, greedily by the largest reduction of the score. Virtual
+/// machines with exclusive CPUs and those that are not running are not moved.
+///
+/// Each target is free while the virtual machine still occupies its old place, so every move can be made live.
 pub fn plan(scheduler: &Scheduler, host: &str, vms: &[Vm], sizes: &[Size], most: usize) -> Plan {
     let percent = scheduler.policy().overcommit_percent;
     let mut scheduler = scheduler.clone();
@@ -120,7 +124,7 @@ mod tests {
     use crate::store::Intent;
     use longma_topology::Machine;
 
-    /// One on each node of host h; they shun each other's nodes if they are to be `apart`.
+    /// One virtual machine on each node of host h. If `apart`, they are in an anti-affinity group by node.
     fn scattered(apart: bool) -> (Scheduler, Vec<Vm>) {
         let host = Host::of_machine(&Machine::open("hygon-8node").unwrap(), "h").unwrap();
         let mut scheduler = Scheduler::new(Policy::default(), 1);

@@ -1,6 +1,6 @@
-//! A hypervisor in memory for tests: it fails, and its caller dies, at any call; its domains die and are changed by hand. A file can keep its
-//! domains, so that they outlive whoever drives them, as libvirt's do.
-//! Not a model of time: the modelled host is.
+//! An in-memory hypervisor for tests. It injects failures and crashes of the caller at any call, and lets tests change
+//! or remove domains behind the caller's back. It can persist its domains to a file, so that they survive a restart of
+//! the caller as libvirt's do.
 
 use crate::cpus::CpuSet;
 use crate::hypervisor::{Actual, Domain, Hypervisor, HypervisorError, Listed};
@@ -10,26 +10,26 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What goes wrong at a call that changes something.
+/// A failure to inject at a mutating call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The call is refused; the next ones are not.
+    /// This call is rejected; later calls succeed.
     Refuse,
-    /// The caller dies before the call is done: no call is answered until [`FakeHypervisor::recover`].
+    /// The caller crashes before the call takes effect. All calls fail until [`FakeHypervisor::recover`].
     CrashBefore,
-    /// The caller dies after the call is done.
+    /// The caller crashes after the call takes effect.
     CrashAfter,
-    /// Somebody takes the domain away just before the call is done.
+    /// The domain is removed just before the call.
     TakeAway,
 }
 
-/// Domains by name, each with where its virtual nodes' memory lies.
+/// Domains by name, each with the memory shares of its virtual nodes.
 type Domains = BTreeMap<String, (Actual, Vec<Vec<Share>>)>;
 
 #[derive(Debug, Default)]
 struct State {
     domains: Domains,
-    /// What keeps them.
+    /// File that the domains are persisted to.
     file: Option<PathBuf>,
     calls: u64,
     fault: Option<(u64, Fault)>,
@@ -37,34 +37,34 @@ struct State {
 }
 
 impl State {
-    /// Whoever is killed here leaves the file as it was or as it is to be.
+    /// Replaces the file atomically, so a kill leaves either the old or the new version.
     fn keep(&self) -> Result<(), String> {
         let Some(file) = &self.file else { return Ok(()) };
         let written = || {
-            let beside = file.with_extension("new");
-            std::fs::write(&beside, serde_json::to_vec(&self.domains)?)?;
-            std::fs::rename(&beside, file)
+            let temporary = file.with_extension("new");
+            std::fs::write(&temporary, serde_json::to_vec(&self.domains)?)?;
+            std::fs::rename(&temporary, file)
         };
         written().map_err(|error| format!("{} cannot be written: {error}", file.display()))
     }
 }
 
-/// A hypervisor in memory. Clones are the same one.
+/// An in-memory hypervisor. Clones share their state.
 #[derive(Clone, Debug, Default)]
 pub struct FakeHypervisor {
     state: Arc<Mutex<State>>,
 }
 
 impl FakeHypervisor {
-    /// One without domains.
+    /// Creates a hypervisor without domains.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// One whose domains are in a file too: those that are there are its.
+    /// Creates a hypervisor that loads its domains from `file` and persists them there.
     ///
     /// # Errors
-    /// If the file cannot be read or holds no domains.
+    /// If the file cannot be read or parsed.
     pub fn kept_in(file: &Path) -> io::Result<Self> {
         let domains = match std::fs::read(file) {
             Ok(bytes) => serde_json::from_slice(&bytes)?,
@@ -79,30 +79,31 @@ impl FakeHypervisor {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Calls that would change something, so far.
+    /// Number of mutating calls so far.
     pub fn calls(&self) -> u64 {
         self.state().calls
     }
 
-    /// Lets the call after `calls` more of them go wrong.
+    /// Injects `fault` at a future mutating call, after `calls` more of them.
     pub fn fail_after(&self, calls: u64, fault: Fault) {
         let mut state = self.state();
         state.fault = Some((state.calls + calls, fault));
     }
 
-    /// The caller lives again, and nothing goes wrong any more. Domains are as they were.
+    /// Ends a simulated crash and cancels a pending fault. Domains keep their state.
     pub fn recover(&self) {
         let mut state = self.state();
         state.away = false;
         state.fault = None;
     }
 
-    /// All domains as they are.
+    /// All domains with their state.
     pub fn domains(&self) -> BTreeMap<String, Actual> {
         self.state().domains.iter().map(|(name, d)| (name.clone(), d.0.clone())).collect()
     }
 
-    /// Changes a domain behind everybody's back, or takes it away; whether it was there.
+    /// Changes a domain without a hypervisor call, or removes it if `change` returns false. Returns whether the domain
+    /// existed.
     pub fn tamper(&self, name: &str, change: impl FnOnce(&mut Actual) -> bool) -> bool {
         let mut state = self.state();
         let Some((actual, _)) = state.domains.get_mut(name) else { return false };
@@ -112,7 +113,7 @@ impl FakeHypervisor {
         true
     }
 
-    /// Adds a domain that somebody else made.
+    /// Adds a domain that belongs to no virtual machine.
     pub fn add_foreign(&self, name: &str) {
         let foreign = Actual { running: true, ..Actual::default() };
         self.state().domains.insert(name.into(), (foreign, Vec::new()));
@@ -126,24 +127,24 @@ impl FakeHypervisor {
     ) -> Result<T, HypervisorError> {
         let mut state = self.state();
         if state.away {
-            return Err(HypervisorError::Away("the caller is dead".into()));
+            return Err(HypervisorError::Unreachable("the caller has crashed".into()));
         }
         let refused = |why: String| HypervisorError::Refused { what: format!("{what} {name}"), why };
         let number = state.calls;
         state.calls += 1;
         let fault = state.fault.filter(|f| f.0 == number).map(|f| f.1);
         match fault {
-            Some(Fault::Refuse) => return Err(refused("it was told to".into())),
+            Some(Fault::Refuse) => return Err(refused("an injected failure".into())),
             Some(Fault::CrashBefore) => {
                 state.away = true;
-                return Err(HypervisorError::Away("the caller died".into()));
+                return Err(HypervisorError::Unreachable("the caller crashed".into()));
             }
             Some(Fault::CrashAfter) => state.away = true,
             Some(Fault::TakeAway) => drop(state.domains.remove(name)),
             None => {}
         }
         let done = change(&mut state.domains).and_then(|done| state.keep().map(|()| done)).map_err(refused);
-        if state.away { Err(HypervisorError::Away("the caller died".into())) } else { done }
+        if state.away { Err(HypervisorError::Unreachable("the caller crashed".into())) } else { done }
     }
 
     fn change_running(
@@ -153,9 +154,9 @@ impl FakeHypervisor {
         change: impl FnOnce(&mut Actual, &mut Vec<Vec<Share>>) -> Result<(), String>,
     ) -> Result<(), HypervisorError> {
         self.change(what, name, |domains| {
-            let (actual, shares) = domains.get_mut(name).ok_or("there is none")?;
+            let (actual, shares) = domains.get_mut(name).ok_or("the domain does not exist")?;
             if !actual.running {
-                return Err("it does not run".into());
+                return Err("the domain is not running".into());
             }
             change(actual, shares)?;
             actual.memory_mib.clear();
@@ -171,7 +172,7 @@ impl Hypervisor for FakeHypervisor {
     fn list(&mut self) -> Result<Vec<Listed>, HypervisorError> {
         let state = self.state();
         if state.away {
-            return Err(HypervisorError::Away("the caller is dead".into()));
+            return Err(HypervisorError::Unreachable("the caller has crashed".into()));
         }
         let listed = |(name, (actual, _)): (&String, &(Actual, Vec<Vec<Share>>))| Listed {
             name: name.clone(),
@@ -185,7 +186,7 @@ impl Hypervisor for FakeHypervisor {
     fn inspect(&mut self, name: &str) -> Result<Option<Actual>, HypervisorError> {
         let state = self.state();
         match state.away {
-            true => Err(HypervisorError::Away("the caller is dead".into())),
+            true => Err(HypervisorError::Unreachable("the caller has crashed".into())),
             false => Ok(state.domains.get(name).map(|d| d.0.clone())),
         }
     }
@@ -194,10 +195,12 @@ impl Hypervisor for FakeHypervisor {
         self.change("define", &domain.name, |domains| {
             let created_at = Some(domain.created_at);
             if domains.get(&domain.name).is_some_and(|d| d.0.is_of_other_than(&domain.database, created_at)) {
-                return Err("another database's, or a lost virtual machine, has a domain of this name".into());
+                return Err(
+                    "a domain of this name belongs to another database or to a lost virtual machine".into()
+                );
             }
             if domains.get(&domain.name).is_some_and(|d| d.0.running) {
-                return Err("it runs".into());
+                return Err("the domain is running".into());
             }
             let actual = Actual {
                 vm: Some(domain.vm),
@@ -216,7 +219,7 @@ impl Hypervisor for FakeHypervisor {
 
     fn start(&mut self, name: &str) -> Result<(), HypervisorError> {
         self.change("start", name, |domains| {
-            domains.get_mut(name).ok_or("there is none")?.0.running = true;
+            domains.get_mut(name).ok_or("the domain does not exist")?.0.running = true;
             Ok(())
         })?;
         self.change_running("allocate memory of", name, |_, _| Ok(()))
@@ -229,7 +232,7 @@ impl Hypervisor for FakeHypervisor {
             }
             if let Some((actual, _)) = domains.get_mut(name) {
                 (actual.running, actual.paused) = (false, None);
-                actual.slowed.clear();
+                actual.cpu_limits.clear();
                 actual.memory_mib.clear();
             }
             Ok(())
@@ -239,7 +242,7 @@ impl Hypervisor for FakeHypervisor {
     fn undefine(&mut self, name: &str) -> Result<(), HypervisorError> {
         self.change("undefine", name, |domains| {
             if domains.get(name).is_some_and(|d| d.0.running) {
-                return Err("it runs".into());
+                return Err("the domain is running".into());
             }
             domains.remove(name);
             Ok(())
@@ -260,9 +263,9 @@ impl Hypervisor for FakeHypervisor {
         })
     }
 
-    fn unslow(&mut self, name: &str) -> Result<(), HypervisorError> {
+    fn remove_cpu_limits(&mut self, name: &str) -> Result<(), HypervisorError> {
         self.change_running("give CPU time to", name, |actual, _| {
-            actual.slowed.clear();
+            actual.cpu_limits.clear();
             Ok(())
         })
     }
@@ -270,7 +273,7 @@ impl Hypervisor for FakeHypervisor {
     fn pin_vcpu(&mut self, name: &str, vcpu: u32, cpus: &CpuSet) -> Result<(), HypervisorError> {
         self.change_running("pin a virtual CPU of", name, |actual, _| {
             *actual.pins.vcpus.get_mut(vcpu as usize).ok_or("it has no such virtual CPU")? = cpus.clone();
-            actual.strayed.remove(&vcpu);
+            actual.misplaced_vcpus.remove(&vcpu);
             Ok(())
         })
     }
@@ -279,7 +282,7 @@ impl Hypervisor for FakeHypervisor {
         self.change_running("give virtual CPUs to", name, |actual, _| {
             let most = actual.pins.vcpus.len() as u32;
             if count > most {
-                return Err(format!("it can have {most}"));
+                return Err(format!("its maximum is {most}"));
             }
             actual.offline = (count..most).collect();
             Ok(())
@@ -287,8 +290,8 @@ impl Hypervisor for FakeHypervisor {
     }
 
     fn pin_io_thread(&mut self, name: &str, thread: u32, cpus: &CpuSet) -> Result<(), HypervisorError> {
-        self.change_running("pin a thread for input and output of", name, |actual, _| {
-            *actual.io_threads.get_mut(&thread).ok_or("it has no such thread")? = cpus.clone();
+        self.change_running("pin an I/O thread of", name, |actual, _| {
+            *actual.io_threads.get_mut(&thread).ok_or("it has no such I/O thread")? = cpus.clone();
             Ok(())
         })
     }
@@ -310,7 +313,7 @@ impl Hypervisor for FakeHypervisor {
     fn move_memory(&mut self, name: &str, cell: usize, to: &[Share]) -> Result<(), HypervisorError> {
         self.change_running("move the memory of", name, |actual, shares| {
             if to.iter().any(|share| !actual.bound.contains(&share.node)) {
-                return Err("a node is outside its bound".into());
+                return Err("a node is outside its memory binding".into());
             }
             *shares.get_mut(cell).ok_or("it has no such virtual node")? = to.to_vec();
             Ok(())

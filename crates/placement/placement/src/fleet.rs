@@ -1,20 +1,23 @@
-//! Hosts and virtual machines to measure with.
-//! Not a trace: sizes and lifetimes are drawn from the distributions below, and not for secrets: the stream is its seed's.
-//! Source: sizes and lifetimes after the "Azure 2019" bars and curves of the notebook "Azure 2019 Public Dataset V2 - Trace Analysis"
-//! (github.com/Azure/AzurePublicDataset), read off its figures; what they do not say (memory for each CPU, policies) is assumed.
-//! Numbers are SplitMix64's (Steele, Lea, Flood, OOPSLA 2014).
+//! Synthetic hosts and virtual machines for benchmarks, drawn from the distributions below. The random stream is
+//! reproducible and not cryptographically secure.
+//!
+//! Source: sizes and lifetimes are read off the "Azure 2019" charts of the notebook "Azure 2019 Public Dataset V2 -
+//! Trace Analysis" (github.com/Azure/AzurePublicDataset). What the charts do not show (memory per CPU, policies) is
+//! assumed. The generator is SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
 
 use crate::host::{Host, HostError, Node, Pool};
 use crate::request::{CpuPolicy, MemoryPolicy, Request};
 use longma_topology::Machine;
 
-/// Virtual CPUs and how many of a thousand virtual machines have so many: up to 2 58 %, to 4 23 %, to 8 12 %, to 12 0.5 %, to 24 6 %, more
-/// 0.5 %.
+/// Number of virtual CPUs and its weight per thousand virtual machines: 58 % have up to 2, 23 % up to 4, 12 % up to 8,
+/// 0.5 % up to 12, 6 % up to 24, and 0.5 % more.
 const VCPUS: [(u32, u32); 8] = [(1, 180), (2, 400), (4, 230), (8, 120), (12, 5), (16, 35), (24, 25), (32, 5)];
-/// GiB for each virtual CPU, and how many of a thousand: assumed, so that 4 to 8 GiB is the commonest memory, as in the figure.
+/// GiB per virtual CPU and its weight per thousand. Assumed such that 4 to 8 GiB is the most common memory size, as in
+/// the chart.
 const GIB_A_VCPU: [(u64, u32); 3] = [(2, 300), (4, 450), (8, 250)];
-/// Hours and the part of virtual machines that live no longer; between them the logarithm of the lifetime is uniform. The figure begins
-/// at one hour and ends at 100; 5 minutes is the trace's step and 90 days the longest that the packing trace of 2020 keeps.
+/// Cumulative distribution of lifetimes: hours, and the fraction of virtual machines that live no longer. Between two
+/// points the logarithm of the lifetime is uniform. The chart covers 1 to 100 hours; 5 minutes is the step of the
+/// trace, and 90 days is the longest lifetime in the packing trace of 2020.
 const LIFETIMES: [(f64, f64); 8] = [
     (1.0 / 12.0, 0.0),
     (1.0, 0.65),
@@ -26,12 +29,12 @@ const LIFETIMES: [(f64, f64); 8] = [
     (2160.0, 1.0),
 ];
 
-/// A stream of random numbers, the same on every machine.
+/// A random number generator with the same output on every machine.
 #[derive(Clone, Debug)]
-pub struct Chance(u64);
+pub struct Rng(u64);
 
-impl Chance {
-    /// The stream of `seed`.
+impl Rng {
+    /// Creates a generator with the given seed.
     pub const fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -43,12 +46,12 @@ impl Chance {
         z ^ (z >> 31)
     }
 
-    /// A number from 0 to `end`, which it never is; `end` must not be 0.
+    /// A number in `0..end`. `end` must not be 0.
     pub fn below(&mut self, end: usize) -> usize {
         ((u128::from(self.number()) * end as u128) >> 64) as usize
     }
 
-    /// A number from 0 to 1, which it never is.
+    /// A number in `0.0..1.0`.
     pub fn fraction(&mut self) -> f64 {
         (self.number() >> 11) as f64 / (1u64 << 53) as f64
     }
@@ -65,10 +68,11 @@ impl Chance {
     }
 }
 
-/// Half the hosts are like `eight`, a machine of small nodes; half have two large ones. All keep their first core for themselves.
+/// Creates `count` hosts. Half are copies of `eight`, a machine with small nodes; the other half have two large nodes.
+/// Each host reserves its first core.
 ///
 /// # Errors
-/// If the machine is no host.
+/// If `eight` does not describe a host.
 pub fn hosts(eight: &Machine, count: usize) -> Result<Vec<Host>, HostError> {
     let small = Host::of_machine(eight, "h")?.with_first_core_reserved();
     let large = dual_socket().with_first_core_reserved();
@@ -79,7 +83,7 @@ pub fn hosts(eight: &Machine, count: usize) -> Result<Vec<Host>, HostError> {
     Ok((0..count).map(host).collect())
 }
 
-/// Two sockets of 32 cores with two threads and 256 GiB each: a common server.
+/// A common server: two sockets, each with 32 cores, two threads per core and 256 GiB.
 fn dual_socket() -> Host {
     let core = |core: u32| [core, core + 64].into_iter().collect();
     let node = |id: u32| Node {
@@ -97,8 +101,9 @@ fn dual_socket() -> Host {
     }
 }
 
-/// A virtual machine: of ten, five range, four exclusive and one without binding; of five, three strict and two preferred (assumed).
-pub fn request(chance: &mut Chance, name: &str) -> Request {
+/// Draws a request. CPU policy: 50 % range, 40 % exclusive, 10 % none. Memory policy: 60 % strict, 40 % preferred. Both
+/// are assumed.
+pub fn request(chance: &mut Rng, name: &str) -> Request {
     let vcpus = chance.one_of(&VCPUS);
     let mib = u64::from(vcpus) * chance.one_of(&GIB_A_VCPU) * 1024;
     let cpu = chance.one_of(&[(CpuPolicy::Range, 5), (CpuPolicy::Exclusive, 4), (CpuPolicy::None, 1)]);
@@ -107,8 +112,8 @@ pub fn request(chance: &mut Chance, name: &str) -> Request {
     Request { cpu, memory, ..Request::new(name, vcpus, mib) }
 }
 
-/// How long it lives, hours.
-pub fn lifetime_hours(chance: &mut Chance) -> f64 {
+/// Draws a lifetime in hours.
+pub fn lifetime_hours(chance: &mut Rng) -> f64 {
     let at = chance.fraction();
     let mut pairs = LIFETIMES.windows(2);
     let piece = pairs.find(|pair| at < pair[1].1).unwrap_or(&LIFETIMES[6..8]);
@@ -121,8 +126,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_drawn_has_the_distribution_that_the_tables_say_and_is_the_same_for_a_seed() {
-        let mut chance = Chance::new(7);
+    fn samples_follow_the_tables_and_are_reproducible() {
+        let mut chance = Rng::new(7);
         let drawn: Vec<Request> = (0..20_000).map(|_| request(&mut chance, "v")).collect();
         let part = |of: &dyn Fn(&Request) -> bool| drawn.iter().filter(|r| of(r)).count() as f64 / 20_000.0;
         assert!((part(&|r| r.vcpus <= 2) - 0.58).abs() < 0.02);
@@ -132,6 +137,6 @@ mod tests {
         assert!(hours.iter().all(|h| (1.0 / 12.0..=2160.0).contains(h)));
         let short = hours.iter().filter(|h| **h < 1.0).count() as f64 / 20_000.0;
         assert!((short - 0.65).abs() < 0.02, "{short}");
-        assert_eq!(request(&mut Chance::new(1), "v"), request(&mut Chance::new(1), "v"));
+        assert_eq!(request(&mut Rng::new(1), "v"), request(&mut Rng::new(1), "v"));
     }
 }

@@ -1,39 +1,42 @@
-//! A host: its NUMA nodes with CPUs, memory and huge pages, the distances between them, its devices, and its load.
-//! Not what is promised on it (`inventory`), nor how it is read (`collect`).
-//! Source: Linux Documentation/ABI/stable/sysfs-devices-node; ACPI 6.5, 5.2.17 (SLIT) for distances.
+//! Description of a host: NUMA nodes with their CPUs, memory and huge pages, distances, devices, and load. `collect`
+//! reads it from a running system.
+//!
+//! Source: Linux Documentation/ABI/stable/sysfs-devices-node; ACPI 6.5, section 5.2.17 (SLIT), for the distances.
 
 use crate::cpus::CpuSet;
 use longma_topology::Machine;
 use serde::{Deserialize, Serialize};
 
-/// NUMA nodes a host may have.
+/// Maximum number of NUMA nodes of a host.
 pub const MAX_NODES: usize = 64;
-/// CPUs a node may have.
+/// Maximum number of CPUs of a node.
 pub const MAX_NODE_CPUS: usize = 512;
-/// Sizes of pages a node may have.
+/// Maximum number of page sizes of a node.
 pub const MAX_POOLS: usize = 4;
-/// Memory of one page size that a node may have, MiB: 2 PiB.
+/// Maximum memory of one page size on a node, MiB: 2 PiB.
 pub const MAX_POOL_MIB: u64 = 1 << 31;
 
-/// A host as it was found.
+/// Hardware of a host.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Host {
-    /// Its name, unique in a database.
+    /// Name, unique within a database.
     pub name: String,
-    /// Its NUMA nodes, by rising number.
+    /// NUMA nodes in ascending order of their numbers.
     pub nodes: Vec<Node>,
-    /// Relative distances in the order of `nodes`: row = CPUs' node, column = memory's node, 10 = local.
+    /// Relative distances in the order of `nodes`: the row is the CPU's node, the column the memory's node; 10 is
+    /// local.
     pub distances: Vec<Vec<u32>>,
     /// Devices that a request can ask for.
     #[serde(default)]
     pub devices: Vec<Device>,
-    /// CPUs that the host keeps for itself: no virtual CPU runs there.
+    /// CPUs reserved for the host. No virtual CPU runs on them.
     #[serde(default)]
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub reserved: CpuSet,
-    /// CPUs that are gone and stand here for those whose own they are: nobody new gets one.
+    /// CPUs that are offline or removed but still dedicated to a virtual machine. They stay in the description until
+    /// that machine is deleted or moved, and are not allocated again.
     #[serde(default, skip_serializing_if = "CpuSet::is_empty")]
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub gone: CpuSet,
@@ -44,12 +47,12 @@ pub struct Host {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Node {
-    /// The system's number.
+    /// The operating system's node number.
     pub id: u32,
-    /// Its cores, each the set of its hardware threads. Empty for a node of memory only.
+    /// Cores, each a set of hardware threads. Empty for a node that has only memory.
     #[cfg_attr(feature = "openapi", schema(value_type = Vec<String>))]
     pub cores: Vec<CpuSet>,
-    /// Its memory by size of page; the first entry is the ordinary pages, without what is set aside as huge pages.
+    /// Memory by page size. The first entry holds the ordinary pages, excluding memory set aside as huge pages.
     pub memory: Vec<Pool>,
 }
 
@@ -58,13 +61,13 @@ pub struct Node {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Pool {
-    /// Size of a page in KiB: 4, 16, 64, 2048, 1048576.
+    /// Page size in KiB: 4, 16, 64, 2048, 1048576.
     pub page_kib: u32,
-    /// How much memory there is in such pages, MiB.
+    /// Amount of memory in pages of this size, MiB.
     pub mib: u64,
 }
 
-/// What kind of device it is.
+/// Kind of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
@@ -75,63 +78,65 @@ pub enum DeviceKind {
     Gpu,
 }
 
-/// A device that virtual machines can be given.
+/// A device that can be assigned to virtual machines.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Device {
-    /// Its name on the host: "eth0", or a PCI address.
+    /// Name on the host: "eth0", or a PCI address.
     pub name: String,
-    /// Its kind.
+    /// Kind of device.
     pub kind: DeviceKind,
-    /// Number of the NUMA node it hangs on; none if the system does not say.
+    /// Number of the NUMA node that the device is attached to; `None` if the system does not report one.
     pub node: Option<u32>,
-    /// How many virtual machines it serves at once: 1, or its number of virtual functions.
+    /// Number of virtual machines that can use it at once: 1, or its number of virtual functions.
     pub slots: u32,
 }
 
-/// How busy a node is.
+/// Load of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct NodeLoad {
-    /// Part of the CPUs' time that is used, 0 to 1.
+    /// Fraction of CPU time in use, 0 to 1.
     pub cpu: f32,
-    /// Part of the memory in use, 0 to 1.
+    /// Fraction of memory in use, 0 to 1.
     pub memory: f32,
 }
 
-/// Why a description of a host is not taken.
+/// An invalid description of a host.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("host {host}: {problem}")]
 pub struct HostError {
-    /// The host's name.
+    /// Name of the host.
     pub host: String,
-    /// What is wrong, and where.
+    /// Which field is wrong, and why.
     pub problem: String,
 }
 
 impl Node {
-    /// All CPUs of its cores.
+    /// All CPUs of the node's cores.
     pub fn cpus(&self) -> CpuSet {
         self.cores.iter().flat_map(CpuSet::iter).collect()
     }
 }
 
 impl Host {
-    /// Makes the first core of the first node with CPUs the host's own, as most operators do.
+    /// Reserves the first core of the first node that has CPUs for the host, as most operators do.
     pub fn with_first_core_reserved(mut self) -> Self {
         let first = self.nodes.iter().find_map(|n| n.cores.first());
         self.reserved = first.cloned().unwrap_or_default();
         self
     }
 
-    /// The first host of a machine file. CPUs are numbered as Linux does on most servers: first threads first.
+    /// Builds a host from the first host of a machine file. CPUs are numbered as on most Linux servers: the first
+    /// threads of all cores come first.
     ///
     /// # Errors
-    /// If the file states no memory for a node, or no host.
+    /// If the file describes no host, or omits the memory of a node.
     pub fn of_machine(machine: &Machine, name: &str) -> Result<Self, HostError> {
         let error = |problem: &str| HostError { host: name.into(), problem: problem.into() };
-        let layout = machine.layout().hosts.first().ok_or_else(|| error("the machine file has no host"))?;
+        let layout =
+            machine.layout().hosts.first().ok_or_else(|| error("the machine file has no `host` section"))?;
         let part = &machine.hosts[layout.of];
         let total = layout.cores.len() as u32;
         let threads =
@@ -139,7 +144,7 @@ impl Host {
         let mut nodes = Vec::new();
         for (id, node) in layout.nodes.iter().enumerate() {
             let thread = |core: usize| (0..threads(core)).map(move |t| core as u32 + t * total).collect();
-            let bytes = node.memory_bytes.ok_or_else(|| error(&format!("node {id} states no memory")))?;
+            let bytes = node.memory_bytes.ok_or_else(|| error(&format!("node {id} has no memory size")))?;
             let memory = vec![Pool { page_kib: 4, mib: bytes >> 20 }];
             nodes.push(Node {
                 id: id as u32,
@@ -151,7 +156,7 @@ impl Host {
         let slit = distances.and_then(|d| d.slit.as_ref()).map(|m| m.rows.clone());
         let latency = || {
             let rows = distances?.latency.as_ref()?.rows.iter().enumerate();
-            // The kernel's scale: 10 is local.
+            // Scales latencies to the kernel's distances, where 10 is local.
             let scaled = |at: usize, row: &Vec<longma_topology::units::Time>| {
                 let local = row[at].ps().max(1);
                 row.iter().map(|t| (t.ps() * 10 / local).max(10) as u32).collect()
@@ -177,43 +182,43 @@ impl Host {
         self.nodes.iter().flat_map(|n| &n.cores).map(CpuSet::len).sum()
     }
 
-    /// Whether the description holds together.
+    /// Checks that the description is consistent.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first inconsistency found.
     pub fn check(&self) -> Result<(), HostError> {
         let fail = |problem: String| Err(HostError { host: self.name.clone(), problem });
         if let Some(problem) = crate::name::name_problem(&self.name) {
             return fail(format!("name: {problem}"));
         }
         if self.nodes.is_empty() || self.nodes.len() > MAX_NODES {
-            return fail(format!("nodes: {}; there must be 1 to {MAX_NODES}", self.nodes.len()));
+            return fail(format!("nodes: {} entries; expected 1 to {MAX_NODES}", self.nodes.len()));
         }
         let mut seen = CpuSet::new();
         for (at, node) in self.nodes.iter().enumerate() {
             if at > 0 && self.nodes[at - 1].id >= node.id {
-                return fail(format!("nodes[{at}].id: numbers must rise"));
+                return fail(format!("nodes[{at}].id: node numbers must be in ascending order"));
             }
             let cpus: usize = node.cores.iter().map(CpuSet::len).sum();
             if cpus > MAX_NODE_CPUS {
-                return fail(format!("nodes[{at}].cores: {cpus} CPUs; at most {MAX_NODE_CPUS}"));
+                return fail(format!("nodes[{at}].cores: {cpus} CPUs; a node has at most {MAX_NODE_CPUS}"));
             }
             for core in &node.cores {
                 match core.iter().find(|cpu| !seen.insert(*cpu)) {
-                    Some(cpu) => return fail(format!("nodes[{at}].cores: CPU {cpu} is named twice")),
+                    Some(cpu) => return fail(format!("nodes[{at}].cores: CPU {cpu} is listed twice")),
                     None if core.is_empty() => {
-                        return fail(format!("nodes[{at}].cores: a core without CPUs"));
+                        return fail(format!("nodes[{at}].cores: a core has no CPUs"));
                     }
                     None => {}
                 }
             }
             if node.memory.is_empty() || node.memory.len() > MAX_POOLS {
-                return fail(format!("nodes[{at}].memory: there must be 1 to {MAX_POOLS} sizes of pages"));
+                return fail(format!("nodes[{at}].memory: expected 1 to {MAX_POOLS} page sizes"));
             }
             for (p, pool) in node.memory.iter().enumerate() {
                 let twice = node.memory[..p].iter().any(|q| q.page_kib == pool.page_kib);
                 if pool.mib >= MAX_POOL_MIB || !pool.page_kib.is_power_of_two() || twice {
-                    return fail(format!("nodes[{at}].memory[{p}]: size of page or amount of memory"));
+                    return fail(format!("nodes[{at}].memory[{p}]: invalid page size or amount of memory"));
                 }
             }
         }
@@ -222,18 +227,18 @@ impl Host {
         let plausible = |(i, r): (usize, &Vec<u32>)| r[i] == 10 && r.iter().all(|d| (10..=255).contains(d));
         if !square || !self.distances.iter().enumerate().all(plausible) {
             return fail(format!(
-                "distances: there must be {n} rows of {n} from 10 to 255, 10 on the diagonal"
+                "distances: expected {n} rows of {n} values from 10 to 255, with 10 on the diagonal"
             ));
         }
         if let Some(cpu) = self.reserved.iter().find(|c| !seen.contains(*c)) {
-            return fail(format!("reserved: CPU {cpu} is on no node"));
+            return fail(format!("reserved: CPU {cpu} does not belong to any node"));
         }
         for (at, device) in self.devices.iter().enumerate() {
             let node = device.node.is_none_or(|id| self.nodes.iter().any(|n| n.id == id));
             let twice = self.devices[..at].iter().any(|d| d.name == device.name);
             if !node || twice || device.name.is_empty() || device.name.len() > 64 {
                 return fail(format!(
-                    "devices[{at}]: its node does not exist, or its name is taken or no name"
+                    "devices[{at}]: its node does not exist, or its name is invalid or used twice"
                 ));
             }
         }
@@ -241,7 +246,7 @@ impl Host {
     }
 }
 
-/// Distances of `nodes` nodes of which nothing is known: 10 to itself, 20 to the others, as Linux assumes.
+/// Distances of `nodes` nodes if none are known: 10 to itself and 20 to the others, as in Linux.
 pub fn uniform_distances(nodes: usize) -> Vec<Vec<u32>> {
     (0..nodes).map(|i| (0..nodes).map(|j| if i == j { 10 } else { 20 }).collect()).collect()
 }

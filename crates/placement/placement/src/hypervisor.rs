@@ -1,7 +1,8 @@
-//! What drives virtual machines on one host: the boundary to libvirt, to a modelled host, and to the fake one of the tests.
-//! Not when it is called (`reconcile`).
-//! Source: libvirt's domain XML (cputune, numatune) and virDomainPinVcpu, virDomainPinEmulator, virDomainSetNumaParameters;
-//! migrate_pages(2) for memory that is moved live.
+//! The interface to the hypervisor of one host. Implementations drive libvirt, a modelled host, and the fake hypervisor
+//! of the tests; `reconcile` calls it.
+//!
+//! Source: libvirt's domain XML (cputune, numatune), virDomainPinVcpu, virDomainPinEmulator and
+//! virDomainSetNumaParameters; migrate_pages(2) for memory that is moved live.
 
 use crate::cpus::CpuSet;
 use crate::placement::{Placement, Share};
@@ -12,137 +13,142 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// Why a hypervisor did not do what it was asked for.
+/// Why a hypervisor call failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HypervisorError {
-    /// It cannot be reached; whether the last call was done is not known. Try again later.
+    /// The hypervisor is unreachable, and the outcome of the last call is unknown. Retry later.
     #[error("the hypervisor cannot be reached: {0}")]
-    Away(String),
-    /// It refused this call and can be asked others.
+    Unreachable(String),
+    /// The hypervisor rejected this call. Other calls may succeed.
     #[error("the hypervisor refused to {what}: {why}")]
     Refused {
-        /// The call.
+        /// What the call was to do.
         what: String,
-        /// Its reason.
+        /// The hypervisor's reason.
         why: String,
     },
 }
 
-/// When whoever drives a hypervisor is to have ended: a call that lasts longer is given up. Clones are the same one.
+/// A deadline for hypervisor calls, set when the agent begins to shut down. Calls that run past it are aborted. Clones
+/// share one deadline.
 #[derive(Clone, Debug, Default)]
-pub struct Ending(Arc<OnceLock<Instant>>);
+pub struct ShutdownDeadline(Arc<OnceLock<Instant>>);
 
-impl Ending {
-    /// All is to have ended after so long. Who says it first counts.
+impl ShutdownDeadline {
+    /// Sets the deadline to `within` from now. Later calls have no effect.
     pub fn begin(&self, within: Duration) {
-        // Without a clock that goes so far it is over at once.
+        // If the clock cannot represent the deadline, it expires at once.
         let now = Instant::now();
         let _ = self.0.set(now.checked_add(within).unwrap_or(now));
     }
 
-    /// Whether it has begun.
-    pub fn has_begun(&self) -> bool {
+    /// Returns whether a deadline is set.
+    pub fn is_set(&self) -> bool {
         self.0.get().is_some()
     }
 
-    /// Whether its time is over.
-    pub fn is_over(&self) -> bool {
+    /// Returns whether the deadline has passed.
+    pub fn has_passed(&self) -> bool {
         self.0.get().is_some_and(|until| Instant::now() >= *until)
     }
 }
 
-/// A domain to be made.
+/// A domain to define.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Domain {
-    /// Its name on the host: [`domain_name`].
+    /// Domain name on the host, as returned by [`domain_name`].
     pub name: String,
-    /// The virtual machine that it is; the hypervisor keeps it with the domain, ...
+    /// ID of the virtual machine. The hypervisor stores it with the domain.
     pub vm: VmId,
-    /// ... the database that gave it this number: others may give the same, ...
+    /// Identity of the database that assigned the ID. Other databases may assign the same ID.
     pub database: String,
-    /// ... and when that did, in seconds since 1970: it gives it again if it is set back to an earlier time.
+    /// When the database assigned the ID, in seconds since 1970. A database restored from a backup may assign the same
+    /// ID again.
     pub created_at: i64,
-    /// What was asked for.
+    /// The request.
     pub request: Request,
-    /// Its virtual nodes and their memory.
+    /// Its placement: virtual nodes and their memory.
     pub placement: Placement,
-    /// Where its threads run.
+    /// CPU affinity of its threads.
     pub pins: Pins,
 }
 
-/// Where the threads of a domain run.
+/// CPU affinity of a domain's threads.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pins {
-    /// The CPUs of each virtual CPU.
+    /// Allowed CPUs of each virtual CPU.
     pub vcpus: Vec<CpuSet>,
-    /// The CPUs of the emulator's threads.
+    /// Allowed CPUs of the emulator threads.
     pub emulator: CpuSet,
 }
 
-/// A domain as it is.
+/// The observed state of a domain.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Actual {
-    /// The virtual machine that it says it is; none for a domain of others.
+    /// ID of the virtual machine stored with the domain; `None` if Longma did not create the domain.
     pub vm: Option<VmId>,
-    /// The database that it says its virtual machine is of; none for one of others, or that was made before databases had identities.
+    /// Database stored with the domain; `None` if Longma did not create the domain or created it before databases had
+    /// identities.
     #[serde(default)]
     pub database: Option<String>,
-    /// When that virtual machine was asked for; none if the domain does not say.
+    /// Creation time of the virtual machine stored with the domain; `None` if it is missing.
     #[serde(default)]
     pub created_at: Option<i64>,
-    /// Whether it runs.
+    /// Whether the domain is running.
     pub running: bool,
-    /// Where its threads run, as the hypervisor says.
+    /// CPU affinity as the hypervisor reports it.
     pub pins: Pins,
-    /// Where the kernel lets threads of virtual CPUs run, of those that are elsewhere than the hypervisor says: somebody moved them behind its back.
+    /// Affinity that the kernel reports for virtual CPU threads where it differs from `pins`: another program changed
+    /// it without the hypervisor.
     #[serde(default)]
-    pub strayed: BTreeMap<u32, CpuSet>,
-    /// Virtual CPUs that it could be given and does not have: they have no thread, whatever their pins say.
+    pub misplaced_vcpus: BTreeMap<u32, CpuSet>,
+    /// Virtual CPUs that are below the maximum but not plugged in. They have no thread, even if `pins` lists them.
     #[serde(default)]
     pub offline: CpuSet,
-    /// Where its threads for input and output may run, by their numbers; empty if anywhere.
+    /// Allowed CPUs of each I/O thread by its number; an empty set means any CPU.
     #[serde(default)]
     pub io_threads: BTreeMap<u32, CpuSet>,
-    /// Memory that it was made with, in MiB; none if the hypervisor does not say.
+    /// Memory that the domain was defined with, MiB; `None` if the hypervisor does not report it.
     #[serde(default)]
     pub size_mib: Option<u64>,
-    /// Nodes that its memory may come from.
+    /// Nodes that its memory is bound to.
     pub bound: Vec<u32>,
-    /// Memory that it has, in MiB by node; empty when it does not run.
+    /// Resident memory in MiB by node; empty if the domain is not running.
     pub memory_mib: BTreeMap<u32, u64>,
-    /// Why it stands still, if it does though it runs; [`BY_HAND`] if somebody paused it.
+    /// Why the running domain is paused, if it is; [`PAUSED_BY_USER`] if a user paused it.
     #[serde(default)]
     pub paused: Option<String>,
-    /// Whether it is forgotten when it ends: somebody undefined it.
+    /// Whether the domain disappears when it stops, because a user undefined it while it ran.
     #[serde(default)]
     pub transient: bool,
-    /// What keeps it from the CPU time that it should have, by the hypervisor's names.
+    /// CPU limits set on the domain, by the hypervisor's parameter names.
     #[serde(default)]
-    pub slowed: BTreeMap<String, i64>,
+    pub cpu_limits: BTreeMap<String, i64>,
 }
 
-/// Why a domain is paused that somebody paused.
-pub const BY_HAND: &str = "user";
+/// Reason of a pause that a user requested.
+pub const PAUSED_BY_USER: &str = "user";
 
 impl Actual {
-    /// Whether it says that it is of another database than this one, or of a virtual machine that was asked for at another time.
+    /// Returns whether the domain belongs to another database than `database`, or to a virtual machine with another
+    /// creation time.
     pub fn is_of_other_than(&self, database: &str, created_at: Option<i64>) -> bool {
         let of_other = self.database.as_deref().is_some_and(|own| own != database);
         of_other || matches!((self.created_at, created_at), (Some(own), Some(at)) if own != at)
     }
 
-    /// The virtual CPUs that it has, by their numbers.
+    /// Numbers of the virtual CPUs that are plugged in.
     pub fn vcpus(&self) -> CpuSet {
         (0..self.pins.vcpus.len() as u32).filter(|vcpu| !self.offline.contains(*vcpu)).collect()
     }
 
-    /// Where a virtual CPU that it has may run; empty if anywhere.
+    /// Effective affinity of a plugged-in virtual CPU; an empty set means any CPU.
     pub fn vcpu_cpus(&self, vcpu: u32) -> Option<&CpuSet> {
         let pinned = self.pins.vcpus.get(vcpu as usize).filter(|_| !self.offline.contains(vcpu))?;
-        Some(self.strayed.get(&vcpu).unwrap_or(pinned))
+        Some(self.misplaced_vcpus.get(&vcpu).unwrap_or(pinned))
     }
 
-    /// Whether a thread of it may run on one of these CPUs. One that is not pinned may run on any.
+    /// Returns whether any thread of the domain may run on one of `cpus`. A thread that is not pinned may run anywhere.
     pub fn may_run_on(&self, cpus: &CpuSet) -> bool {
         let vcpus = self.vcpus();
         let guest = vcpus.iter().filter_map(|vcpu| self.vcpu_cpus(vcpu)).chain(self.io_threads.values());
@@ -151,56 +157,56 @@ impl Actual {
     }
 }
 
-/// A domain in a hypervisor's list.
+/// An entry of the hypervisor's domain list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listed {
-    /// Its name.
+    /// Domain name.
     pub name: String,
-    /// The virtual machine that it says it is; none for a domain of others.
+    /// ID of the virtual machine, as in [`Actual`].
     pub vm: Option<VmId>,
-    /// The database that it says its virtual machine is of, as in [`Actual`].
+    /// Database, as in [`Actual`].
     pub database: Option<String>,
-    /// When it says that this was asked for, as in [`Actual`].
+    /// Creation time, as in [`Actual`].
     pub created_at: Option<i64>,
 }
 
 impl Listed {
-    /// The virtual machine of this database that it says it is.
+    /// ID of the virtual machine if the domain may belong to `database`.
     pub fn vm_in(&self, database: &str) -> Option<VmId> {
         self.vm.filter(|_| self.database.as_deref().is_none_or(|own| own == database))
     }
 }
 
-/// The name of a virtual machine's domain.
+/// Domain name of a virtual machine.
 pub fn domain_name(vm: VmId) -> String {
     format!("longma-{vm}")
 }
 
-/// One host's hypervisor. Every call may be made again: what is so already is no error.
+/// Hypervisor of one host. Every call is idempotent: a call whose effect already holds succeeds.
 pub trait Hypervisor: Send {
-    /// Gives up what lasts beyond this ending, and refuses what is asked after it as [`HypervisorError::Away`]. One whose calls cannot last
-    /// need not heed it.
-    fn heed(&mut self, ending: &Ending) {
+    /// Sets the deadline for all later calls. Calls that run past it are aborted, and calls made after it fail with
+    /// [`HypervisorError::Unreachable`]. An implementation whose calls cannot block may ignore it.
+    fn set_shutdown_deadline(&mut self, ending: &ShutdownDeadline) {
         let _ = ending;
     }
 
-    /// All domains, running or not, and the virtual machines that they say they are.
+    /// Lists all domains, running or not, with the virtual machines they belong to.
     ///
     /// # Errors
-    /// If it cannot be reached.
+    /// If the hypervisor is unreachable.
     fn list(&mut self) -> Result<Vec<Listed>, HypervisorError>;
 
-    /// A domain as it is; none if there is none of this name.
+    /// Reads the state of a domain; `None` if no domain has this name.
     ///
     /// # Errors
-    /// If it cannot be reached.
+    /// If the hypervisor is unreachable.
     fn inspect(&mut self, name: &str) -> Result<Option<Actual>, HypervisorError>;
 
-    /// All domains, and as they are those that say they are virtual machines: what [`Hypervisor::list`] and [`Hypervisor::inspect`] say, by fewer
-    /// calls where a call takes long.
+    /// Lists all domains, with the state of those that belong to virtual machines. Equivalent to [`Hypervisor::list`]
+    /// and [`Hypervisor::inspect`], but an implementation with slow calls can batch them.
     ///
     /// # Errors
-    /// If it cannot be reached.
+    /// If the hypervisor is unreachable.
     fn survey(&mut self) -> Result<Vec<(Listed, Option<Actual>)>, HypervisorError> {
         let mut all = Vec::new();
         for listed in self.list()? {
@@ -210,105 +216,110 @@ pub trait Hypervisor: Send {
         Ok(all)
     }
 
-    /// CPU time that a running domain's virtual CPUs have used, in seconds; none if the hypervisor does not say.
+    /// CPU time used by a running domain's virtual CPUs, in seconds; `None` if the hypervisor does not report it.
     ///
     /// # Errors
-    /// If it cannot be reached.
+    /// If the hypervisor is unreachable.
     fn cpu_seconds(&mut self, name: &str) -> Result<Option<f64>, HypervisorError> {
         let _ = name;
         Ok(None)
     }
 
-    /// Makes a domain that does not run, or replaces one that does not run.
+    /// Defines a domain without starting it, or redefines one that is stopped.
     ///
     /// # Errors
-    /// If it cannot be reached or refuses, as where somebody else or another database has a domain of this name.
+    /// If the hypervisor is unreachable or refuses, for example because the name belongs to a domain that another user
+    /// or database created.
     fn define(&mut self, domain: &Domain) -> Result<(), HypervisorError>;
 
     /// Starts a domain.
     ///
     /// # Errors
-    /// If it cannot be reached or refuses: without memory, without its image.
+    /// If the hypervisor is unreachable or refuses, for example because memory or the disk image is missing.
     fn start(&mut self, name: &str) -> Result<(), HypervisorError>;
 
-    /// Stops a domain at once; it stays defined. No domain is no error.
+    /// Stops a domain immediately; it stays defined. A missing domain is not an error.
     ///
     /// # Errors
-    /// If it cannot be reached or refuses.
+    /// If the hypervisor is unreachable or refuses.
     fn stop(&mut self, name: &str) -> Result<(), HypervisorError>;
 
-    /// Forgets a domain that does not run. No domain is no error.
+    /// Deletes the definition of a stopped domain. A missing domain is not an error.
     ///
     /// # Errors
-    /// If it cannot be reached or refuses.
+    /// If the hypervisor is unreachable or refuses.
     fn undefine(&mut self, name: &str) -> Result<(), HypervisorError>;
 
-    /// Lets a domain go on that is paused.
+    /// Resumes a paused domain.
     ///
     /// # Errors
-    /// If it cannot be reached or refuses.
+    /// If the hypervisor is unreachable or refuses.
     fn resume(&mut self, name: &str) -> Result<(), HypervisorError> {
         let _ = name;
         Ok(())
     }
 
-    /// Makes a running domain one that is not forgotten when it ends.
+    /// Makes a running transient domain persistent.
     ///
     /// # Errors
-    /// If it cannot be reached or refuses.
+    /// If the hypervisor is unreachable or refuses.
     fn persist(&mut self, domain: &Domain) -> Result<(), HypervisorError> {
         let _ = domain;
         Ok(())
     }
 
-    /// Takes away what keeps a running domain from CPU time.
+    /// Removes the CPU limits of a running domain.
     ///
     /// # Errors
-    /// If it cannot be reached or refuses.
-    fn unslow(&mut self, name: &str) -> Result<(), HypervisorError> {
+    /// If the hypervisor is unreachable or refuses.
+    fn remove_cpu_limits(&mut self, name: &str) -> Result<(), HypervisorError> {
         let _ = name;
         Ok(())
     }
 
-    /// Says where a virtual CPU of a running domain runs.
+    /// Sets the affinity of a virtual CPU of a running domain.
     ///
     /// # Errors
-    /// If it cannot be reached or refuses.
+    /// If the hypervisor is unreachable or refuses.
     fn pin_vcpu(&mut self, name: &str, vcpu: u32, cpus: &CpuSet) -> Result<(), HypervisorError>;
 
-    /// Gives a running domain so many virtual CPUs. To have fewer, its guest has to let them go.
+    /// Sets the number of virtual CPUs of a running domain. To reduce the number, the guest must cooperate.
     ///
     /// # Errors
-    /// If it cannot be reached or refuses: it can have only so many, or the guest does not let them go.
+    /// If the hypervisor is unreachable or refuses: `count` exceeds the domain's maximum, or the guest does not release
+    /// a virtual CPU.
     fn set_vcpus(&mut self, name: &str, count: u32) -> Result<(), HypervisorError> {
         let what = format!("give {count} virtual CPUs to {name}");
-        Err(HypervisorError::Refused { what, why: "this hypervisor cannot while it runs".into() })
+        Err(HypervisorError::Refused {
+            what,
+            why: "this hypervisor cannot change it while the domain runs".into(),
+        })
     }
 
-    /// Says where a thread for input and output of a running domain runs.
+    /// Sets the affinity of an I/O thread of a running domain.
     ///
     /// # Errors
-    /// If it cannot be reached or refuses.
+    /// If the hypervisor is unreachable or refuses.
     fn pin_io_thread(&mut self, name: &str, thread: u32, cpus: &CpuSet) -> Result<(), HypervisorError> {
         let _ = (name, thread, cpus);
         Ok(())
     }
 
-    /// Says where the emulator's threads of a running domain run, but those for input and output.
+    /// Sets the affinity of a running domain's emulator threads, except I/O threads.
     ///
     /// # Errors
-    /// If it cannot be reached or refuses.
+    /// If the hypervisor is unreachable or refuses.
     fn pin_emulator(&mut self, name: &str, cpus: &CpuSet) -> Result<(), HypervisorError>;
 
-    /// Says which nodes a running domain's memory may come from.
+    /// Sets the nodes that a running domain allocates memory from.
     ///
     /// # Errors
-    /// If it cannot be reached or refuses.
+    /// If the hypervisor is unreachable or refuses.
     fn bind_memory(&mut self, name: &str, nodes: &[u32]) -> Result<(), HypervisorError>;
 
-    /// Moves the memory of one virtual node of a running domain to where `shares` say.
+    /// Moves the memory of one virtual node of a running domain to the nodes in `shares`.
     ///
     /// # Errors
-    /// If it cannot be reached or refuses: there may be no room.
+    /// If the hypervisor is unreachable or refuses, for example because a node has too little free memory.
     fn move_memory(&mut self, name: &str, cell: usize, shares: &[Share]) -> Result<(), HypervisorError>;
 }

@@ -1,5 +1,5 @@
-//! What is promised on each host, in memory: taken and given back by whole placements, and never more than there is.
-//! Not who decides (`scheduler`), nor what survives a crash (`store`).
+//! In-memory record of what is reserved on each host. A placement is taken or given back as a whole, and a host is
+//! never oversubscribed. `store` holds the durable copy.
 
 use crate::host::{Host, HostError, MAX_POOLS, NodeLoad};
 use crate::placement::Placement;
@@ -8,46 +8,48 @@ use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// Whether a host takes virtual machines.
+/// Whether a host accepts new virtual machines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum HostStatus {
-    /// It does.
+    /// The host accepts them.
     #[default]
     Up,
-    /// It keeps those that it has.
+    /// The host keeps its virtual machines but accepts no new ones.
     Draining,
-    /// Its agent has not been heard of.
+    /// The host's agent has stopped reporting.
     Down,
 }
 
-/// Why a placement cannot be taken: somebody else has what it needs, or it does not fit the host's description.
+/// A placement that cannot be reserved or released: its resources are taken, or it does not match the host's
+/// description.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("host {host}: {problem}")]
 pub struct TakeError {
-    /// The host.
+    /// Name of the host.
     pub host: String,
-    /// What is in the way, with numbers.
+    /// What is in conflict, with numbers.
     pub problem: String,
 }
 
-/// One node's promises.
+/// Reservations on one node.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct NodeState {
-    /// CPUs that are the host's or some virtual machine's own.
+    /// CPUs reserved for the host, dedicated to a virtual machine, or gone.
     pub taken: Bits,
     pub free_cpus: u16,
-    /// Cores none of whose threads is taken.
+    /// Cores with no taken thread.
     pub free_cores: u16,
-    /// Virtual CPUs on the rest.
+    /// Virtual CPUs that share the remaining CPUs.
     pub shared: u32,
     pub used_mib: [u32; MAX_POOLS],
-    /// In steps of 1/32, so that small changes of load change nothing.
+    /// CPU and memory load in steps of 1/32. The coarse steps keep small fluctuations from invalidating cached
+    /// decisions.
     pub load: [u8; 2],
 }
 
-/// Steps that load is kept in.
+/// Number of load steps.
 pub(crate) const LOAD_STEPS: f32 = 32.0;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -56,67 +58,68 @@ pub(crate) struct HostState {
     pub shape: Arc<Shape>,
     pub status: HostStatus,
     pub nodes: Box<[NodeState]>,
-    /// Used slots of each device.
+    /// Slots in use of each device.
     pub devices: Box<[u16]>,
     pub vms: u32,
-    /// Memberships of these in groups.
+    /// Group memberships of these virtual machines.
     pub members: u32,
-    pub room: Room,
+    pub room: FreeCapacity,
 }
 
-/// The most that is free on any node, kept beside the nodes: most hosts that cannot take a large request are told by it alone.
+/// The largest free amounts on any node, cached so that most hosts that are too full for a large request are rejected
+/// without a look at their nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Room {
+pub(crate) struct FreeCapacity {
     pub node_cpus: u16,
-    /// Ordinary pages.
+    /// Largest free memory of a node in ordinary pages, MiB.
     pub node_mib: u32,
-    /// Ordinary pages of all nodes.
+    /// Free memory of all nodes in ordinary pages, MiB.
     pub host_mib: u64,
 }
 
-/// A member of a group: its host and nodes.
+/// A group member: its host's index and a bit mask of its nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Member {
     pub host: u32,
     pub nodes: u64,
 }
 
-/// All hosts with what is promised on them.
+/// All hosts with their reservations.
 #[derive(Clone, Debug)]
 pub struct Inventory {
     pub(crate) hosts: Vec<HostState>,
     by_name: FxHashMap<Arc<str>, u32>,
     shapes: FxHashMap<u64, Vec<Arc<Shape>>>,
     pub(crate) groups: FxHashMap<String, Vec<Member>>,
-    /// Virtual CPUs of the policies range and none on a hundred free CPUs.
+    /// Shared virtual CPUs (policies `range` and `none`) allowed per hundred free CPUs.
     pub(crate) overcommit_percent: u32,
 }
 
-/// How much of a host is promised.
+/// Reservations on a host.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct HostUse {
-    /// Virtual machines.
+    /// Number of virtual machines.
     pub vms: u32,
-    /// Each node's use.
+    /// Reservations of each node.
     pub nodes: Vec<NodeUse>,
 }
 
-/// How much of a node is promised.
+/// Reservations on a node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct NodeUse {
-    /// The system's number.
+    /// The operating system's node number.
     pub node: u32,
-    /// CPUs that virtual machines may have.
+    /// CPUs available to virtual machines.
     pub cpus: u32,
-    /// Of these, some virtual machine's own.
+    /// CPUs of these that are dedicated to a virtual machine.
     pub exclusive: u32,
-    /// Virtual CPUs on the rest.
+    /// Virtual CPUs that share the rest.
     pub shared: u32,
-    /// Size of page in KiB, memory in MiB, of it promised.
+    /// For each page size: the size in KiB, the total in MiB, and the reserved part in MiB.
     pub memory: Vec<(u32, u64, u64)>,
-    /// Its load as last reported, in steps of 1/32.
+    /// Last reported load, rounded to steps of 1/32.
     pub load: NodeLoad,
 }
 
@@ -127,7 +130,7 @@ impl NodeState {
         Self { taken, free_cpus, free_cores, shared: 0, used_mib: [0; MAX_POOLS], load: [0; 2] }
     }
 
-    /// Virtual CPUs that the CPUs left after `exclusive` more are taken may carry.
+    /// Number of shared virtual CPUs that the node may carry after `exclusive` more CPUs are dedicated.
     pub fn capacity(&self, exclusive: u32, percent: u32) -> u32 {
         u32::from(self.free_cpus).saturating_sub(exclusive) * percent / 100
     }
@@ -137,14 +140,14 @@ impl HostState {
     fn new(name: Arc<str>, shape: Arc<Shape>) -> Self {
         let nodes = shape.nodes.iter().map(NodeState::new).collect();
         let devices = vec![0; shape.devices.len()].into();
-        let (status, room) = (HostStatus::Up, Room::default());
+        let (status, room) = (HostStatus::Up, FreeCapacity::default());
         let mut host = Self { name, nodes, devices, shape, status, vms: 0, members: 0, room };
-        host.look_for_room();
+        host.update_free_capacity();
         host
     }
 
-    fn look_for_room(&mut self) {
-        let mut room = Room::default();
+    fn update_free_capacity(&mut self) {
+        let mut room = FreeCapacity::default();
         for (shape, state) in self.shape.nodes.iter().zip(&*self.nodes) {
             let mib = shape.pools[0].mib - u64::from(state.used_mib[0]);
             room.node_cpus = room.node_cpus.max(state.free_cpus);
@@ -154,7 +157,7 @@ impl HostState {
         self.room = room;
     }
 
-    /// CPUs of the whole host that are not the virtual machines' own.
+    /// CPUs of the whole host that are not dedicated to a virtual machine.
     pub fn common_cpus(&self) -> u32 {
         let free: u32 = self.nodes.iter().map(|n| u32::from(n.free_cpus)).sum();
         let reserved = |n: &crate::shape::NodeShape| n.cpus.len() as u32 - u32::from(n.usable);
@@ -163,7 +166,8 @@ impl HostState {
 }
 
 impl Inventory {
-    /// An inventory without hosts. `overcommit_percent` virtual CPUs of the policies range and none share a hundred CPUs.
+    /// Creates an inventory without hosts. It allows `overcommit_percent` shared virtual CPUs (policies `range` and
+    /// `none`) per hundred CPUs.
     pub fn new(overcommit_percent: u32) -> Self {
         Self {
             hosts: Vec::new(),
@@ -179,12 +183,12 @@ impl Inventory {
         self.hosts.len()
     }
 
-    /// Whether there is no host.
+    /// Returns whether the inventory has no hosts.
     pub fn is_empty(&self) -> bool {
         self.hosts.is_empty()
     }
 
-    /// Names of the hosts in the order they came.
+    /// Names of the hosts in insertion order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.hosts.iter().map(|h| &*h.name)
     }
@@ -193,10 +197,11 @@ impl Inventory {
         self.by_name.get(name).map(|i| *i as usize)
     }
 
-    /// Adds a host, or describes one anew and empties it: then what is placed there must be taken again.
+    /// Adds a host, or replaces its description. Replacing drops the host's reservations: the caller must take its
+    /// placements again.
     ///
     /// # Errors
-    /// If the description does not hold together.
+    /// If the description is inconsistent.
     pub fn put_host(&mut self, host: &Host) -> Result<usize, HostError> {
         host.check()?;
         let shape = Shape::of(host);
@@ -219,14 +224,14 @@ impl Inventory {
         Ok(self.hosts.len() - 1)
     }
 
-    /// Forgets everything promised on a host, so that it can be taken again from a store.
+    /// Drops all reservations of a host, so that the caller can take them again from a store.
     pub fn empty_host(&mut self, name: &str) -> Option<usize> {
         let at = self.find(name)?;
         self.forget_all(at, self.hosts[at].shape.clone());
         Some(at)
     }
 
-    /// Forgets everything promised on a host; its status and, while it has as many nodes as before, their load stay.
+    /// Drops all reservations of a host. Keeps its status and, if the number of nodes is unchanged, their load.
     fn forget_all(&mut self, at: usize, shape: Arc<Shape>) {
         self.forget_members(at);
         let old = &self.hosts[at];
@@ -250,7 +255,7 @@ impl Inventory {
         });
     }
 
-    /// How much of a host is promised.
+    /// Returns what is reserved on a host.
     pub fn usage(&self, name: &str) -> Option<HostUse> {
         let host = &self.hosts[self.find(name)?];
         let node = |(shape, state): (&crate::shape::NodeShape, &NodeState)| {
@@ -271,13 +276,14 @@ impl Inventory {
         Some(HostUse { vms: host.vms, nodes })
     }
 
-    /// Keeps the load of a host's nodes; whether it changed by a step.
+    /// Records the load of a host's nodes. Returns whether any stored value changed.
     pub(crate) fn set_load(&mut self, at: usize, loads: &[NodeLoad]) -> bool {
         let mut changed = false;
         for (node, load) in self.hosts[at].nodes.iter_mut().zip(loads) {
             for (kept, new) in node.load.iter_mut().zip([load.cpu, load.memory]) {
                 let new = if new.is_finite() { new.clamp(0.0, 1.0) * LOAD_STEPS } else { 0.0 };
-                // Three quarters of a step either way change nothing: load that wavers at a step's edge is no change.
+                // Hysteresis: a change of less than three quarters of a step is ignored, so a load at the edge of a
+                // step does not flap.
                 if (new - f32::from(*kept)).abs() > 0.75 {
                     *kept = new.round() as u8;
                     changed = true;
@@ -287,17 +293,17 @@ impl Inventory {
         changed
     }
 
-    /// The member of its groups that a placement makes; none if its host is unknown.
+    /// Returns the group member that a placement represents, or `None` if its host is unknown.
     pub(crate) fn member(&self, placement: &Placement) -> Option<Member> {
         let at = self.find(&placement.host)?;
         let nodes = placement.cells.iter().filter_map(|c| self.hosts[at].shape.node(c.node));
         Some(Member { host: at as u32, nodes: nodes.fold(0, |mask, n| mask | 1 << n) })
     }
 
-    /// Takes what `placement` needs, all of it or nothing. Returns the host's place.
+    /// Reserves everything that `placement` needs, or nothing. Returns the host's index.
     ///
     /// # Errors
-    /// If the host is unknown or anything is taken already.
+    /// If the host is unknown or a resource is already taken.
     pub fn take(&mut self, placement: &Placement) -> Result<usize, TakeError> {
         let fail = |problem: String| TakeError { host: placement.host.clone(), problem };
         let at = self.find(&placement.host).ok_or_else(|| fail("is not known".into()))?;
@@ -310,7 +316,7 @@ impl Inventory {
         apply(&mut host, placement, percent).map_err(fail)?;
         host.vms += 1;
         host.members += placement.groups.len() as u32;
-        host.look_for_room();
+        host.update_free_capacity();
         self.hosts[at] = host;
         for group in &placement.groups {
             let members = self.groups.entry(group.clone()).or_default();
@@ -319,10 +325,10 @@ impl Inventory {
         Ok(at)
     }
 
-    /// Gives back what `placement` took. Returns the host's place.
+    /// Releases what `placement` reserved. Returns the host's index.
     ///
     /// # Errors
-    /// If it was not taken; then nothing is given back.
+    /// If it was not reserved; then nothing is released.
     pub fn give(&mut self, placement: &Placement) -> Result<usize, TakeError> {
         let fail = |problem: String| TakeError { host: placement.host.clone(), problem };
         let at = self.find(&placement.host).ok_or_else(|| fail("is not known".into()))?;
@@ -330,7 +336,7 @@ impl Inventory {
         withdraw(&mut host, placement).map_err(fail)?;
         host.vms = host.vms.saturating_sub(1);
         host.members = host.members.saturating_sub(placement.groups.len() as u32);
-        host.look_for_room();
+        host.update_free_capacity();
         self.hosts[at] = host;
         let member = self.member(placement);
         for group in &placement.groups {
@@ -365,7 +371,7 @@ fn apply(host: &mut HostState, placement: &Placement, percent: u32) -> Result<()
     for (node, cpu) in tally.exclusive {
         let (n, at) = cpu_place(&shape, node, cpu)?;
         if shape.nodes[n].gone.get(at) {
-            // Nobody's to take or to give, but for the one who had it.
+            // A gone CPU stays counted as taken until its owner is deleted, so it is neither taken nor released here.
             continue;
         }
         if host.nodes[n].taken.get(at) {
@@ -387,7 +393,10 @@ fn apply(host: &mut HostState, placement: &Placement, percent: u32) -> Result<()
         let (state, id) = (&host.nodes[n], shape.nodes[n].id);
         let capacity = state.capacity(0, percent);
         if state.shared > capacity {
-            return Err(format!("node {id} would carry {} virtual CPUs; at most {capacity}", state.shared));
+            return Err(format!(
+                "node {id} would carry {} virtual CPUs; its capacity is {capacity}",
+                state.shared
+            ));
         }
     }
     for ((node, page_kib), mib) in tally.memory {
@@ -445,7 +454,7 @@ fn withdraw(host: &mut HostState, placement: &Placement) -> Result<(), String> {
         let n = shape.node(node).ok_or_else(|| format!("no node {node}"))?;
         let pool = shape.nodes[n].pools.iter().position(|p| p.page_kib == page_kib);
         let used = pool.and_then(|p| u64::from(host.nodes[n].used_mib[p]).checked_sub(mib).map(|u| (p, u)));
-        let (pool, used) = used.ok_or_else(|| format!("node {node} does not hold {mib} MiB of it"))?;
+        let (pool, used) = used.ok_or_else(|| format!("node {node} does not hold {mib} MiB for it"))?;
         host.nodes[n].used_mib[pool] = used as u32;
     }
     for (name, count) in tally.devices {

@@ -1,5 +1,8 @@
-//! Virtual machines on NUMA hosts: from request to pinned, local memory, kept so.
-//! Not a hypervisor and not a service: those stand on this crate's traits. Nothing here prints.
+//! NUMA-aware placement of virtual machines: schedules requests onto hosts, reserves the CPUs and memory in a store,
+//! and keeps the hypervisors in line with it.
+//!
+//! Hypervisors and services are implemented on top of this crate's traits. Nothing in this crate prints.
+//!
 //! Source: He Mujun et al., "Virtual machine memory access optimisation on NUMA" (High Technology Letters 2021).
 
 pub mod allocator;
@@ -12,7 +15,7 @@ pub mod fleet;
 pub mod host;
 pub mod hypervisor;
 pub mod inventory;
-pub mod lost;
+pub mod lost_resources;
 pub mod monitor;
 pub mod name;
 pub mod placement;
@@ -35,7 +38,7 @@ pub use scheduler::{Policy, Scheduler};
 pub use store::SqlStore;
 pub use store::Store;
 
-/// The README's example is a test.
+/// Compiles and runs the README's example as a doctest.
 #[cfg(all(doctest, feature = "databases"))]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -1,5 +1,4 @@
-//! Thresholds with hysteresis: an alarm is raised when a value stays high and cleared when it stays low, and wavers in between.
-//! Not where values come from, nor where alarms are kept (`store`).
+//! Threshold alarms with hysteresis: an alarm is raised when a value stays high and cleared when it stays low.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -7,31 +6,31 @@ use std::collections::BTreeMap;
 /// When an alarm is raised and cleared.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Threshold {
-    /// Raised when the value is at least this, ...
+    /// The alarm is raised when the value is at least this.
     pub raise: f64,
-    /// ... cleared when it is at most this, ...
+    /// The alarm is cleared when the value is at most this.
     pub clear: f64,
-    /// ... each for so many samples in a row, at least 1.
+    /// Number of consecutive samples required for either, at least 1.
     pub samples: u32,
 }
 
-/// What became of an alarm.
+/// A change of an alarm's state.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Change {
-    /// It was raised at this value.
+    /// The alarm was raised at this value.
     Raised(f64),
-    /// It was cleared.
+    /// The alarm was cleared.
     Cleared,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Watched {
     standing: bool,
-    /// Samples in a row that speak for the other state.
+    /// Number of consecutive samples that call for the other state.
     streak: u32,
 }
 
-/// Watches the values of one kind by host and node.
+/// Monitors one kind of value by host and node.
 #[derive(Clone, Debug)]
 pub struct Monitor {
     threshold: Threshold,
@@ -39,18 +38,18 @@ pub struct Monitor {
 }
 
 impl Monitor {
-    /// Watches with this threshold. Where `clear` is above `raise`, `raise` stands for both.
+    /// Creates a monitor. A `clear` above `raise` is lowered to `raise`.
     pub fn new(threshold: Threshold) -> Self {
         let clear = threshold.clear.min(threshold.raise);
         Self { threshold: Threshold { clear, ..threshold }, watched: BTreeMap::new() }
     }
 
-    /// Says that an alarm stands already: what a store has after a restart.
+    /// Marks an alarm as already raised, to restore the state of the store after a restart.
     pub fn resume(&mut self, host: &str, node: u32) {
         self.watched.insert((host.into(), node), Watched { standing: true, streak: 0 });
     }
 
-    /// Takes in a sample. One that is no number counts for nothing.
+    /// Evaluates a sample. NaN resets the count of consecutive samples.
     pub fn sample(&mut self, host: &str, node: u32, value: f64) -> Option<Change> {
         let watched = self.watched.entry((host.into(), node)).or_default();
         let other = match watched.standing {

@@ -1,7 +1,7 @@
-//! What may be the name of a host, a virtual machine, a tenant, a group or a token.
-//! Not whether it is taken: the store knows that.
+//! Syntax of the names of hosts, virtual machines, tenants, groups and tokens. The store checks that a name is unique.
 
-/// Why `name` is no name; none if it is one. Names go into file names, XML and commands, so they are narrow.
+/// Returns what is wrong with `name`, or `None` if it is valid. The syntax is narrow because names appear in file
+/// names, XML and command lines.
 pub fn name_problem(name: &str) -> Option<String> {
     let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     match name {
@@ -10,7 +10,7 @@ pub fn name_problem(name: &str) -> Option<String> {
         _ if !name.starts_with(|c: char| c.is_ascii_alphanumeric()) => {
             Some("must begin with a letter or a digit".into())
         }
-        _ if !name.chars().all(good) => Some("may hold letters, digits, `-`, `_` and `.` only".into()),
+        _ if !name.chars().all(good) => Some("may contain only letters, digits, `-`, `_` and `.`".into()),
         _ => None,
     }
 }

@@ -1,33 +1,32 @@
-//! Where a virtual machine lies: its host, and for each virtual node the physical node, the CPUs and the memory.
-//! Not how it is made so: that is the hypervisor's (`hypervisor`, `reconcile`).
+//! The placement of a virtual machine: its host, and the physical node, CPUs and memory of each virtual node.
 
 use crate::host::Host;
 use crate::request::{CpuPolicy, EmulatorPolicy, MemoryPolicy};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Where one virtual machine lies. Nodes are named by the system's numbers.
+/// Placement of one virtual machine. Nodes are identified by the operating system's numbers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Placement {
-    /// The host.
+    /// Name of the host.
     pub host: String,
-    /// Binding of CPUs.
+    /// CPU binding policy.
     pub cpu: CpuPolicy,
-    /// Binding of memory.
+    /// Memory binding policy.
     pub memory: MemoryPolicy,
-    /// Place of the emulator's threads.
+    /// Placement of the emulator threads.
     pub emulator: EmulatorPolicy,
-    /// The emulator's own CPU, on the node of the first cell; with [`EmulatorPolicy::Isolated`] only.
+    /// Dedicated CPU of the emulator, on the first cell's node. Only with [`EmulatorPolicy::Isolated`].
     pub emulator_cpu: Option<u32>,
-    /// The virtual nodes, in order.
+    /// Virtual nodes in order.
     pub cells: Vec<Cell>,
-    /// Nodes that the memory may lie on: the cells' own, and with preferred memory those it may borrow from.
+    /// Nodes that memory may come from: those of the cells and, with the policy `preferred`, those it may borrow from.
     pub bound: Vec<u32>,
-    /// Devices it was given, by name.
+    /// Names of assigned devices.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub devices: Vec<String>,
-    /// Groups it is in, as "tenant/group".
+    /// Groups it belongs to, as "tenant/group".
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<String>,
 }
@@ -36,17 +35,17 @@ pub struct Placement {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Cell {
-    /// The physical node.
+    /// Number of the physical node.
     pub node: u32,
-    /// How many virtual CPUs it has. They are numbered through the cells.
+    /// Number of virtual CPUs. They are numbered consecutively across the cells.
     pub vcpus: u32,
-    /// With exclusive CPUs, the CPU of each virtual CPU.
+    /// With exclusive CPUs, the dedicated CPU of each virtual CPU.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cpus: Vec<u32>,
-    /// CPUs that must stay idle beside them.
+    /// Sibling CPUs that must stay idle.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub idle: Vec<u32>,
-    /// Its memory; the first share is on its own node if any is.
+    /// Memory of the cell. If any of it is local, that is the first share.
     pub memory: Vec<Share>,
 }
 
@@ -54,29 +53,29 @@ pub struct Cell {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Share {
-    /// The physical node.
+    /// Number of the physical node.
     pub node: u32,
-    /// Size of its pages in KiB.
+    /// Page size in KiB.
     pub page_kib: u32,
-    /// How much, MiB.
+    /// Amount in MiB.
     pub mib: u64,
 }
 
-/// What a placement takes from its host, added up: what reservations, releases and checks all go by.
+/// Resources that a placement uses, summed up. Reservations, releases and checks are all based on it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// CPUs that nobody else may have, with their node.
+    /// CPUs that no other placement may use, as (node, CPU).
     pub exclusive: Vec<(u32, u32)>,
-    /// Virtual CPUs on shared CPUs by node.
+    /// Virtual CPUs on shared CPUs, by node.
     pub shared: BTreeMap<u32, u32>,
-    /// Memory in MiB by node and size of page in KiB.
+    /// Memory in MiB by (node, page size in KiB).
     pub memory: BTreeMap<(u32, u32), u64>,
-    /// Devices by name.
+    /// Slots of each device, by name.
     pub devices: BTreeMap<String, u32>,
 }
 
 impl Placement {
-    /// What it takes, added up.
+    /// Sums up the resources of the placement.
     pub fn tally(&self) -> Tally {
         let mut tally = Tally::default();
         for cell in &self.cells {
@@ -97,9 +96,9 @@ impl Placement {
         tally
     }
 
-    /// What keeps this from being where the virtual machine at `other` may move on its host, if anything: it takes as much as there, of what
-    /// the host has. Whether that is free is the store's to say.
-    pub fn unlike(&self, other: &Self, host: &Host) -> Option<String> {
+    /// Returns why a virtual machine cannot move on its host from `other` to this placement, or `None` if the two use
+    /// equal amounts of existing resources. The store checks whether those resources are free.
+    pub fn mismatch(&self, other: &Self, host: &Host) -> Option<String> {
         let pages = |placement: &Self| {
             let mut by_size = BTreeMap::<u32, u64>::new();
             for ((_, page_kib), mib) in placement.tally().memory {
@@ -114,25 +113,25 @@ impl Placement {
         let exclusive = self.cpu == CpuPolicy::Exclusive;
         let nodes = self.cells.iter().flat_map(|c| c.memory.iter().map(|s| s.node).chain([c.node]));
         let wrong = [
-            (kind(self) != kind(other), "its policies are not those that were asked for"),
+            (kind(self) != kind(other), "its policies differ"),
             (
                 self.cells.len() != other.cells.len() || self.vcpus() != other.vcpus(),
-                "it has not as many virtual nodes and CPUs",
+                "its number of virtual nodes or virtual CPUs differs",
             ),
-            (pages(self) != pages(other), "it has not as much memory of each size of page"),
-            (self.devices != other.devices, "its devices are others"),
-            (self.groups != other.groups, "its groups are others"),
+            (pages(self) != pages(other), "its amount of memory of some page size differs"),
+            (self.devices != other.devices, "its devices differ"),
+            (self.groups != other.groups, "its groups differ"),
             (
                 exclusive && self.cells.iter().any(|c| c.cpus.len() != c.vcpus as usize),
-                "not every virtual CPU has a CPU of its own",
+                "not every virtual CPU has a dedicated CPU",
             ),
             (
                 tally.exclusive.iter().any(|(node, cpu)| !has(*node, *cpu)),
-                "a CPU of its own is not on its node",
+                "a dedicated CPU is not on the virtual node's host node",
             ),
             (
                 nodes.chain(self.bound.iter().copied()).any(|node| cpus_of(node).is_none()),
-                "a node of it is not there",
+                "it uses a node that the host does not have",
             ),
         ];
         wrong.into_iter().find(|(is_wrong, _)| *is_wrong).map(|(_, what)| what.to_string())
@@ -143,7 +142,7 @@ impl Placement {
         self.cells.iter().map(|c| c.vcpus).sum()
     }
 
-    /// Memory in MiB, and how much of it is not on its cell's own node.
+    /// Total memory in MiB, and the part of it that is not on its cell's own node.
     pub fn memory_mib(&self) -> (u64, u64) {
         let shares = || self.cells.iter().flat_map(|c| c.memory.iter().map(move |s| (c.node, s)));
         let remote = shares().filter(|(node, share)| *node != share.node).map(|(_, s)| s.mib).sum();

@@ -1,47 +1,49 @@
-//! Drives a host's hypervisor to what the store intends, from wherever it is: after a crash between any two steps as after none.
-//! Not a loop: an agent calls it when something changed, and now and then.
+//! Brings a host's hypervisor to the state that the store intends, whatever its present state. A crash between any two
+//! steps is safe. An agent calls [`reconcile`] after changes and periodically.
 
 use crate::audit::{self, AuditError, Finding, Intended, What, conditions, differences};
 use crate::cpus::CpuSet;
 use crate::host::Host;
-use crate::hypervisor::{Actual, BY_HAND, Domain, Hypervisor, HypervisorError, Listed, domain_name};
+use crate::hypervisor::{Actual, Domain, Hypervisor, HypervisorError, Listed, PAUSED_BY_USER, domain_name};
 use crate::placement::Placement;
 use crate::store::{Intent, Store, Vm, VmId, VmQuery, VmState};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What was done.
+/// The result of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Virtual machines that were changed, and how, for people.
+    /// Changes that were made, as human-readable text.
     pub done: Vec<String>,
-    /// What could not be done; it is noted with the virtual machine too.
+    /// Changes that failed. Each is also recorded with its virtual machine.
     pub problems: Vec<String>,
-    /// Domains of others, which are left alone.
+    /// Domains that do not belong to this database. They are left alone.
     pub foreign: Vec<String>,
 }
 
-/// One host's store, hypervisor and description.
+/// State of one run for one host.
 struct Agent<'a> {
     store: &'a dyn Store,
     hypervisor: &'a mut dyn Hypervisor,
     host: &'a Host,
-    /// The store's identity.
+    /// Identity of the store's database.
     database: String,
-    /// When each of the host's virtual machines was asked for.
+    /// Creation time of each of the host's virtual machines.
     created: BTreeMap<VmId, i64>,
-    /// All domains at the beginning: one by one they would be asked for again and again.
+    /// All domains at the start of the run, to avoid repeated queries.
     seen: BTreeMap<String, (Listed, Option<Actual>)>,
-    /// Domains that were changed since; these are asked for anew.
+    /// Domains changed during the run. They must be queried again.
     touched: BTreeSet<String>,
-    /// Virtual machines whose number of virtual CPUs was set: a guest that does not let one go is not asked twice, each takes seconds.
+    /// Virtual machines whose number of virtual CPUs was already set in this run. A guest that does not release a
+    /// virtual CPU blocks the call for seconds, so it is tried only once.
     counted: BTreeSet<VmId>,
     report: Report,
 }
 
-/// Makes the host as the store intends. What a hypervisor refuses is noted and the rest goes on.
+/// Brings the host to the state that the store intends. If the hypervisor rejects a change, records that and continues
+/// with the others.
 ///
 /// # Errors
-/// If the store or the hypervisor cannot be reached; then call it again later.
+/// If the store or the hypervisor is unreachable; retry later.
 pub fn reconcile(
     store: &dyn Store,
     hypervisor: &mut dyn Hypervisor,
@@ -50,25 +52,26 @@ pub fn reconcile(
     let mut agent = Agent::new(store, hypervisor, host)?;
     let vms = agent.vms()?;
     agent.remove_orphans(&vms)?;
-    // Who runs gives way first: then nobody is on a CPU that becomes another's own.
+    // Repin running virtual machines first, so that they leave CPUs that are about to be dedicated to another one.
     for vm in vms.iter().filter(|vm| matches!(vm.state, VmState::Moving | VmState::Running)) {
-        agent.keep(vm)?;
+        agent.correct(vm)?;
     }
     for vm in agent.vms()? {
-        agent.drive(&vm)?;
+        agent.advance(&vm)?;
     }
-    // What was freed on the way may be shared again.
+    // Repin again: CPUs released above may now be shared.
     for vm in agent.vms()?.iter().filter(|vm| vm.state == VmState::Running) {
-        agent.keep(vm)?;
+        agent.correct(vm)?;
     }
     Ok(agent.report)
 }
 
-/// Moves a running virtual machine to other nodes of its host, live. What fails is undone; what can be neither done nor undone now stays
-/// marked as moving, with both places reserved, and [`reconcile`] undoes it.
+/// Moves a running virtual machine live to other nodes of its host. If a step is rejected, undoes the move. If the undo
+/// fails too, the virtual machine stays in the state `Moving` with both places reserved, and [`reconcile`] undoes the
+/// move later.
 ///
 /// # Errors
-/// If the target is taken, or the store or the hypervisor cannot be reached.
+/// If the target is taken, or the store or the hypervisor is unreachable.
 pub fn move_vm(
     store: &dyn Store,
     hypervisor: &mut dyn Hypervisor,
@@ -78,13 +81,13 @@ pub fn move_vm(
 ) -> Result<Report, AuditError> {
     let mut agent = Agent::new(store, hypervisor, host)?;
     let vm = agent.store.begin_move(id, target)?;
-    // Those who share CPUs that the target takes for itself give way first.
+    // First repin the virtual machines that share CPUs which the target dedicates.
     for other in agent.vms()?.iter().filter(|o| o.id != id && o.state == VmState::Running) {
-        agent.keep(other)?;
+        agent.correct(other)?;
     }
-    let applied = match agent.in_the_way(id, target)? {
+    let applied = match agent.occupant(id, target)? {
         None => agent.apply(id, target),
-        Some(why) => Err(HypervisorError::Refused { what: "clear its CPUs".into(), why }),
+        Some(why) => Err(HypervisorError::Refused { what: "free its CPUs".into(), why }),
     };
     match applied {
         Ok(()) => {
@@ -95,14 +98,14 @@ pub fn move_vm(
             agent
                 .report
                 .problems
-                .push(format!("the hypervisor refused to {what}: {why}; the move is undone"));
-            agent.keep(&vm)?;
+                .push(format!("the hypervisor refused to {what}: {why}; the move was undone"));
+            agent.correct(&vm)?;
         }
         Err(away) => return Err(away.into()),
     }
-    // What was given back may be shared again, by itself too.
+    // CPUs that the move released may now be shared, also by the moved virtual machine.
     for other in agent.vms()?.iter().filter(|o| o.state == VmState::Running) {
-        agent.keep(other)?;
+        agent.correct(other)?;
     }
     Ok(agent.report)
 }
@@ -128,7 +131,8 @@ impl Agent<'_> {
         Ok(vms)
     }
 
-    /// Whether a domain is of another database's virtual machine, or of one of this number that this database has lost.
+    /// Returns whether a domain belongs to another database, or to a virtual machine with the same ID that this
+    /// database has lost.
     fn is_of_other(&self, actual: &Actual) -> bool {
         let created_at = actual.vm.and_then(|id| self.created.get(&id)).copied();
         actual.is_of_other_than(&self.database, created_at)
@@ -140,21 +144,25 @@ impl Agent<'_> {
             let (ours, said, domain) = (listed.vm_in(&self.database), listed.created_at, listed.name);
             match ours {
                 None if listed.vm.is_none() => self.report.foreign.push(domain),
-                None => self.leave_alone(domain, "is of another database's virtual machine"),
+                None => self.leave_alone(domain, "is labelled with another database"),
                 Some(id) if domain != domain_name(id) => {
                     self.leave_alone(
                         domain,
-                        &format!("says under another name that it is virtual machine {id}"),
+                        &format!("is labelled as virtual machine {id} but has another name"),
                     );
                 }
                 Some(id) if vms.iter().any(|vm| vm.id == id && said.is_none_or(|at| at == vm.created_at)) => {
                 }
-                Some(id) if !self.store.has_made(id, said)? => {
-                    self.leave_alone(domain, "is of no virtual machine that was ever made here, or of one that the database has lost");
+                Some(id) if !self.store.has_created(id, said)? => {
+                    self.leave_alone(
+                        domain,
+                        "is labelled as a virtual machine that was never created \
+                        here or that the database has lost",
+                    );
                 }
                 Some(id) => {
                     let removed = self.remove(&domain);
-                    if self.noted(id, removed)? {
+                    if self.is_done(id, removed)? {
                         self.report.done.push(format!("domain {domain} removed"));
                     }
                 }
@@ -164,13 +172,11 @@ impl Agent<'_> {
     }
 
     fn leave_alone(&mut self, domain: String, why: &str) {
-        self.report
-            .problems
-            .push(format!("domain {domain} {why}: it is not this service's, and is left alone"));
+        self.report.problems.push(format!("domain {domain} {why}: this service leaves it alone"));
         self.report.foreign.push(domain);
     }
 
-    /// A virtual machine's domain as it is, whatever its database.
+    /// State of a virtual machine's domain, whichever database it belongs to.
     fn inspect_any(&mut self, domain: &str) -> Result<Option<Actual>, HypervisorError> {
         let found = match self.touched.contains(domain) {
             true => self.hypervisor.inspect(domain)?,
@@ -179,20 +185,20 @@ impl Agent<'_> {
         Ok(found.filter(|actual| actual.vm.is_some()))
     }
 
-    /// A domain as it is; none if there is none of this name but somebody else's or another database's.
+    /// State of a domain of this database; `None` if no domain has this name or it belongs to another owner.
     fn inspect(&mut self, domain: &str) -> Result<Option<Actual>, HypervisorError> {
         let found = self.inspect_any(domain)?;
         let is_named_so = |actual: &Actual| actual.vm.is_some_and(|id| domain_name(id) == domain);
         Ok(found.filter(|actual| is_named_so(actual) && !self.is_of_other(actual)))
     }
 
-    /// A domain is about to be changed.
+    /// Marks a domain as changed.
     fn touch(&mut self, domain: &str) {
         self.touched.insert(domain.into());
     }
 
-    /// Whether it was done; a refusal is noted, anything else ends the run.
-    fn noted(&mut self, id: VmId, done: Result<(), HypervisorError>) -> Result<bool, AuditError> {
+    /// Returns whether a change succeeded. Records a rejected change; passes on any other error.
+    fn is_done(&mut self, id: VmId, done: Result<(), HypervisorError>) -> Result<bool, AuditError> {
         match done {
             Ok(()) => Ok(true),
             Err(error @ HypervisorError::Refused { .. }) => {
@@ -212,7 +218,7 @@ impl Agent<'_> {
         self.hypervisor.undefine(domain)
     }
 
-    fn halt(&mut self, domain: &str) -> Result<(), HypervisorError> {
+    fn stop_domain(&mut self, domain: &str) -> Result<(), HypervisorError> {
         if self.inspect(domain)?.is_none() {
             return Ok(());
         }
@@ -220,12 +226,13 @@ impl Agent<'_> {
         self.hypervisor.stop(domain)
     }
 
-    /// A running virtual machine as intended: threads and memory where they should be, a move that was not ended undone.
-    fn keep(&mut self, vm: &Vm) -> Result<(), AuditError> {
+    /// Corrects affinity and memory of a running virtual machine and undoes an unfinished move.
+    fn correct(&mut self, vm: &Vm) -> Result<(), AuditError> {
         let (id, Some(placement)) = (vm.id, &vm.placement) else { return Ok(()) };
         let running = self.inspect(&domain_name(id))?.is_some_and(|a| a.running);
         if !running {
-            // It died: nothing of it is anywhere, so a move is as good as undone, and it is made again.
+            // The domain died. It occupies no resources, so an unfinished move can be dropped; the domain is created
+            // again.
             if vm.state == VmState::Moving {
                 self.store.end_move(id, false)?;
             }
@@ -234,47 +241,50 @@ impl Agent<'_> {
                     id,
                     VmState::Running,
                     VmState::Creating,
-                    Some("its domain was gone"),
+                    Some("its domain had disappeared"),
                 )?;
             }
             return Ok(());
         }
         let before = self.report.problems.len();
         let applied = self.apply(id, placement);
-        if self.noted(id, applied)? && vm.state == VmState::Moving {
+        if self.is_done(id, applied)? && vm.state == VmState::Moving {
             self.store.end_move(id, false)?;
-            self.report.done.push(format!("virtual machine {id}: a half-done move was undone"));
+            self.report.done.push(format!("virtual machine {id}: an unfinished move was undone"));
         }
         debug_assert!(self.report.problems.len() <= before + 1);
         if vm.intent == Intent::Run {
-            let righted = self.set_right(vm, placement);
-            self.noted(id, righted)?;
+            let righted = self.revert_changes(vm, placement);
+            self.is_done(id, righted)?;
         }
         Ok(())
     }
 
-    /// Undoes what somebody did to a running domain beside its place. One that is paused for a reason of its own is left so.
-    fn set_right(&mut self, vm: &Vm, placement: &Placement) -> Result<(), HypervisorError> {
+    /// Undoes external changes to a running domain other than affinity and memory. A domain that was not paused by a
+    /// user stays paused.
+    fn revert_changes(&mut self, vm: &Vm, placement: &Placement) -> Result<(), HypervisorError> {
         let name = domain_name(vm.id);
         let Some(actual) = self.inspect(&name)? else { return Ok(()) };
         for finding in conditions(vm.id, placement, &actual) {
-            if self.mend(vm, placement, &finding, &actual)? {
+            if self.revert_change(vm, placement, &finding, &actual)? {
                 let intended = finding.intended.split(':').next().unwrap_or_default();
-                self.report.done.push(format!("domain {name} was {}, and is {intended}", finding.actual));
+                self.report
+                    .done
+                    .push(format!("domain {name} was {} and is {intended} again", finding.actual));
             }
         }
         let actual = self.inspect(&name)?.unwrap_or_default();
         match conditions(vm.id, placement, &actual).first() {
             None => Ok(()),
             Some(left) => Err(HypervisorError::Refused {
-                what: format!("set {name} right"),
-                why: format!("it is {} and not {}", left.actual, left.intended),
+                what: format!("correct {name}"),
+                why: format!("it is {}, expected {}", left.actual, left.intended),
             }),
         }
     }
 
-    /// Undoes one thing that somebody did, if it can be undone while the domain runs; whether it was.
-    fn mend(
+    /// Undoes one external change if that is possible while the domain runs. Returns whether it was undone.
+    fn revert_change(
         &mut self,
         vm: &Vm,
         placement: &Placement,
@@ -283,7 +293,7 @@ impl Agent<'_> {
     ) -> Result<bool, HypervisorError> {
         let name = finding.domain.as_str();
         match finding.what {
-            What::Paused if actual.paused.as_deref() == Some(BY_HAND) => {
+            What::Paused if actual.paused.as_deref() == Some(PAUSED_BY_USER) => {
                 self.touch(name);
                 self.hypervisor.resume(name)?;
             }
@@ -294,12 +304,12 @@ impl Agent<'_> {
             }
             What::Slowed => {
                 self.touch(name);
-                self.hypervisor.unslow(name)?;
+                self.hypervisor.remove_cpu_limits(name)?;
             }
             What::Vcpus if self.counted.insert(vm.id) => {
                 self.touch(name);
                 match self.hypervisor.set_vcpus(name, placement.vcpus()) {
-                    // What is left is told with what to do.
+                    // The caller reports this difference together with instructions.
                     Err(HypervisorError::Refused { .. }) => return Ok(false),
                     done => done?,
                 }
@@ -309,7 +319,7 @@ impl Agent<'_> {
         Ok(true)
     }
 
-    /// A virtual machine as the hypervisor makes it.
+    /// The domain to define for a virtual machine.
     fn domain(&mut self, vm: &Vm, placement: &Placement) -> Result<Domain, HypervisorError> {
         Ok(Domain {
             name: domain_name(vm.id),
@@ -322,14 +332,14 @@ impl Agent<'_> {
         })
     }
 
-    /// Puts a running domain's threads and memory where `placement` says; touches only what differs.
+    /// Applies the affinity and memory binding of `placement` to a running domain. Changes only what differs.
     fn apply(&mut self, id: VmId, placement: &Placement) -> Result<(), HypervisorError> {
         let domain = domain_name(id);
         let intended = self.intended(placement)?;
         let Some(actual) = self.inspect(&domain)? else {
             return Err(HypervisorError::Refused {
                 what: format!("change {domain}"),
-                why: "there is none".into(),
+                why: "the domain does not exist".into(),
             });
         };
         let found = differences(id, placement, &intended, &actual);
@@ -358,18 +368,19 @@ impl Agent<'_> {
             None => Ok(()),
             Some(left) => Err(HypervisorError::Refused {
                 what: format!("change {domain}"),
-                why: format!("{:?} is {} and not {}", left.what, left.actual, left.intended),
+                why: format!("{:?} is {}, expected {}", left.what, left.actual, left.intended),
             }),
         }
     }
 
     fn intended(&mut self, placement: &Placement) -> Result<Intended, HypervisorError> {
-        let vms = self.vms().map_err(|e| HypervisorError::Away(e.to_string()))?;
+        let vms = self.vms().map_err(|e| HypervisorError::Unreachable(e.to_string()))?;
         Ok(Intended::at(self.host, &vms, placement))
     }
 
-    /// Whether a domain still runs on a CPU that `placement` has for itself, and which; then it must not run there yet.
-    fn in_the_way(&mut self, id: VmId, placement: &Placement) -> Result<Option<String>, AuditError> {
+    /// Returns which domain still runs on a CPU that `placement` dedicates. The virtual machine must not run there
+    /// until that domain has left.
+    fn occupant(&mut self, id: VmId, placement: &Placement) -> Result<Option<String>, AuditError> {
         let own: CpuSet = placement.tally().exclusive.into_iter().map(|(_, cpu)| cpu).collect();
         if own.is_empty() {
             return Ok(None);
@@ -381,18 +392,18 @@ impl Agent<'_> {
                 continue;
             }
             if actual.may_run_on(&own) {
-                return Ok(Some(format!("{domain} still runs there")));
+                return Ok(Some(format!("{domain} still runs on them")));
             }
         }
         Ok(None)
     }
 
-    /// The next steps of a virtual machine that is not where its owner wants it.
-    fn drive(&mut self, vm: &Vm) -> Result<(), AuditError> {
+    /// Takes the next steps toward the state that the owner wants.
+    fn advance(&mut self, vm: &Vm) -> Result<(), AuditError> {
         use VmState::*;
         match (vm.state, vm.intent) {
             (Requested | Deleted | Moving, _) | (Running, Intent::Run) | (Stopped, Intent::Stop) => Ok(()),
-            // It is tried again when its owner asks for it.
+            // Retried when the owner asks for it.
             (Failed, Intent::Run) => Ok(()),
             (Reserved | Creating | Stopped, Intent::Run) => self.create(vm),
             (Stopping, intent) => self.stop(vm, intent),
@@ -405,37 +416,37 @@ impl Agent<'_> {
 
     fn create(&mut self, vm: &Vm) -> Result<(), AuditError> {
         let (id, Some(placement)) = (vm.id, &vm.placement) else { return Ok(()) };
-        if let Some(why) = self.in_the_way(id, placement)? {
-            // It waits for the next call.
-            self.report.problems.push(format!("virtual machine {id} is not started: {why}"));
+        if let Some(why) = self.occupant(id, placement)? {
+            // The next run tries again.
+            self.report.problems.push(format!("virtual machine {id} was not started: {why}"));
             return Ok(());
         }
         if self.intended(placement)?.pins.vcpus.iter().any(CpuSet::is_empty) {
-            // A CPU went, and the description that the place was chosen by still had it.
-            let why = "a node of it has no CPU that virtual machines share";
-            self.report.problems.push(format!("virtual machine {id} is not started: {why}"));
+            // A CPU was lost after the scheduler had chosen this place.
+            let why = "one of its nodes has no shared CPU left";
+            self.report.problems.push(format!("virtual machine {id} was not started: {why}"));
             return Ok(());
         }
         if vm.state != VmState::Creating {
             let begun = self.store.transition(id, vm.state, VmState::Creating, None)?;
             if begun.placement != vm.placement {
-                // Its size was changed since it was read; from now on it stays.
+                // The virtual machine was resized after `vm` was read. From the state `Creating` on, its size is fixed.
                 return self.create(&begun);
             }
         }
         match self.make(vm, placement) {
             Ok(true) => {
                 self.store.transition(id, VmState::Creating, VmState::Running, None)?;
-                self.report.done.push(format!("virtual machine {id} runs"));
+                self.report.done.push(format!("virtual machine {id} is running"));
             }
             Ok(false) => {
-                let why = "somebody took its domain away meanwhile; it is started again by the next look";
-                self.report.problems.push(format!("virtual machine {id} is not started: {why}"));
+                let why = "its domain was removed during the start; the next check starts it again";
+                self.report.problems.push(format!("virtual machine {id} was not started: {why}"));
             }
             Err(HypervisorError::Refused { what, why }) => {
                 let problem = format!("the hypervisor refused to {what}: {why}");
                 let removed = self.remove(&domain_name(id));
-                if self.noted(id, removed)? {
+                if self.is_done(id, removed)? {
                     self.store.transition(id, VmState::Creating, VmState::Failed, Some(&problem))?;
                 }
                 self.report.problems.push(format!("virtual machine {id}: {problem}"));
@@ -445,7 +456,7 @@ impl Agent<'_> {
         Ok(())
     }
 
-    /// Makes a domain and starts it; not if somebody took it away in between.
+    /// Defines and starts a domain. Returns false if the domain was removed in between.
     fn make(&mut self, vm: &Vm, placement: &Placement) -> Result<bool, HypervisorError> {
         let name = domain_name(vm.id);
         let mut started = self.inspect(&name)?.is_some_and(|a| a.running);
@@ -471,9 +482,9 @@ impl Agent<'_> {
         let (id, domain) = (vm.id, domain_name(vm.id));
         let done = match intent {
             Intent::Delete => self.remove(&domain),
-            Intent::Run | Intent::Stop => self.halt(&domain),
+            Intent::Run | Intent::Stop => self.stop_domain(&domain),
         };
-        if self.noted(id, done)? {
+        if self.is_done(id, done)? {
             let to = if intent == Intent::Delete { VmState::Deleted } else { VmState::Stopped };
             let vm = self.store.transition(id, VmState::Stopping, to, None)?;
             self.report.done.push(format!("virtual machine {id} {to}"));
@@ -485,11 +496,16 @@ impl Agent<'_> {
     }
 }
 
-/// Whether store and hypervisor agree about a host: nothing differs, and nothing is on its way.
+/// Returns whether the store and the hypervisor agree about a host: no differences, and no virtual machine in
+/// transition.
 ///
 /// # Errors
-/// If either cannot be asked.
-pub fn agrees(store: &dyn Store, hypervisor: &mut dyn Hypervisor, host: &Host) -> Result<bool, AuditError> {
+/// If the store or the hypervisor fails.
+pub fn is_converged(
+    store: &dyn Store,
+    hypervisor: &mut dyn Hypervisor,
+    host: &Host,
+) -> Result<bool, AuditError> {
     let vms = store.vms(&VmQuery { host: Some(host.name.clone()), ..VmQuery::default() })?;
     let at_rest = |vm: &Vm| matches!(vm.state, VmState::Running | VmState::Stopped | VmState::Failed);
     Ok(vms.iter().all(at_rest) && audit::audit(store, hypervisor, host)?.is_empty())

@@ -1,16 +1,17 @@
-//! What a user asks for: a virtual machine, and how it is to lie on a host's nodes.
-//! Not where it goes: that is a `Placement`.
-//! Source: He Mujun et al. (High Technology Letters 2021) for the policies; Nova's and libvirt's documents for the names.
+//! A request for a virtual machine: its size and how its CPUs and memory are to be bound to the host's NUMA nodes.
+//!
+//! Source: He Mujun et al. (High Technology Letters 2021) for the policies; the documentation of OpenStack Nova and
+//! libvirt for the names.
 
 use crate::host::DeviceKind;
 use crate::name::name_problem;
 use serde::{Deserialize, Serialize};
 
-/// Virtual CPUs a request may have.
+/// Maximum number of virtual CPUs of a request.
 pub const MAX_VCPUS: u32 = 1024;
-/// Memory a request may have, MiB: 16 TiB.
+/// Maximum memory of a request in MiB: 16 TiB.
 pub const MAX_MEMORY_MIB: u64 = 16 << 20;
-/// Virtual NUMA nodes a request may have.
+/// Maximum number of virtual NUMA nodes of a request.
 pub const MAX_VIRTUAL_NODES: u32 = 16;
 
 /// How virtual CPUs are bound to a host's CPUs.
@@ -18,26 +19,28 @@ pub const MAX_VIRTUAL_NODES: u32 = 16;
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum CpuPolicy {
-    /// The virtual CPUs of a virtual node run on any CPU of its physical node that is nobody's own.
+    /// The virtual CPUs of a virtual node run on any CPU of its physical node that is not dedicated to another virtual
+    /// machine.
     #[default]
     Range,
-    /// Each virtual CPU has a CPU of its own, on which no other virtual machine runs.
+    /// Each virtual CPU has a dedicated CPU that no other virtual machine uses.
     Exclusive,
-    /// They run on any CPU of the host that is nobody's own. They still count on the nodes that hold their memory.
+    /// Virtual CPUs run on any CPU of the host that is not dedicated. They still count against the nodes that hold the
+    /// memory.
     None,
 }
 
-/// Where memory may lie.
+/// Which nodes may supply the memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum MemoryPolicy {
-    /// Each virtual node's memory on its own physical node, all of it.
+    /// All memory of a virtual node comes from its own physical node.
     #[default]
     Strict,
-    /// Each virtual node's memory on its own physical node as far as there is room, the rest on the nearest nodes.
+    /// Memory of a virtual node comes from its own physical node if possible, and from the nearest nodes otherwise.
     Preferred {
-        /// Farthest node that may be used: 10 is the own node; 255 is any.
+        /// Largest NUMA distance to borrow from: 10 is the local node, 255 any node.
         #[serde(default = "any_distance")]
         #[cfg_attr(feature = "openapi", schema(minimum = 10, maximum = 255))]
         within_distance: u32,
@@ -48,149 +51,151 @@ fn any_distance() -> u32 {
     255
 }
 
-/// How virtual CPUs of their own CPUs use the hardware threads of a core.
+/// How dedicated CPUs are allocated to the hardware threads of cores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum SmtPolicy {
-    /// Whole cores first, single threads if there are no others.
+    /// Prefers whole cores; falls back to single threads.
     #[default]
     Prefer,
-    /// A core for each virtual CPU; its other threads stay idle.
+    /// Uses one thread of each core and leaves its siblings idle.
     Avoid,
-    /// Whole cores only, all threads of which belong to the virtual machine.
+    /// Uses whole cores only; all their threads belong to the virtual machine.
     Require,
 }
 
-/// Where the emulator's own threads run.
+/// Where the emulator threads run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum EmulatorPolicy {
-    /// On any CPU of the host that is no virtual machine's own.
+    /// On any CPU of the host that is not dedicated to a virtual machine.
     #[default]
     Shared,
-    /// On one more CPU of its own, on the first virtual node's physical node. With exclusive CPUs only.
+    /// On one additional dedicated CPU of the first virtual node's physical node. Requires exclusive CPUs.
     Isolated,
-    /// On the CPUs of the virtual CPUs.
+    /// On the same CPUs as the virtual CPUs.
     WithVcpus,
 }
 
-/// Whether members of a group seek or shun each other.
+/// Whether a group member is placed together with the other members or apart from them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Relation {
-    /// Where the others are.
+    /// On the same host or node as the other members.
     Affinity,
-    /// Where none of the others is.
+    /// On a different host or node from every other member.
     AntiAffinity,
 }
 
-/// What a group's members share or do not share.
+/// Scope of a group relation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Level {
-    /// A host.
+    /// The host.
     Host,
-    /// A NUMA node (affinity: of the same host).
+    /// The NUMA node (for affinity: of the same host).
     Node,
 }
 
-/// Membership in a group of virtual machines of one tenant.
+/// Membership in a group of a tenant's virtual machines.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Membership {
-    /// The group's name.
+    /// Name of the group.
     #[cfg_attr(feature = "openapi", schema(pattern = "^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$"))]
     pub group: String,
-    /// What this virtual machine wants of the others, whatever they want of it.
+    /// How this virtual machine relates to the other members. The other members may have a different relation.
     pub relation: Relation,
-    /// Hosts or nodes.
+    /// Whether the relation applies to hosts or to nodes.
     pub level: Level,
 }
 
-/// A device that is wanted.
+/// A requested device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct DeviceNeed {
-    /// Its kind.
+    /// Kind of device.
     pub kind: DeviceKind,
-    /// Whether it must hang on a node that the virtual machine uses; else it is preferred there.
+    /// Whether the device must be attached to a node that the virtual machine uses. If false, such a device is only
+    /// preferred.
     #[serde(default)]
     pub local: bool,
 }
 
-/// What it starts from.
+/// What the virtual machine boots from.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Boot {
-    /// Nothing: firmware only.
+    /// No disk: it runs only the firmware.
     #[default]
     Nothing,
     /// A disk image on the host.
     Disk {
-        /// Absolute path.
+        /// Absolute path on the host.
         path: String,
-        /// Format of the image: "raw" or "qcow2".
+        /// Image format: "raw" or "qcow2".
         format: String,
     },
-    /// The user's own domain XML, into which CPUs, memory and their binding are written.
+    /// Domain XML supplied by the user. The hypervisor fills in CPUs, memory and their binding.
     Template {
-        /// The XML.
+        /// The domain XML.
         xml: String,
     },
 }
 
-/// A virtual machine that is wanted.
+/// A request for a virtual machine.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Request {
-    /// Its name, unique in its tenant while it lives.
+    /// Name, unique among the tenant's live virtual machines.
     #[cfg_attr(feature = "openapi", schema(pattern = "^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$"))]
     pub name: String,
-    /// Whose it is.
+    /// Tenant that owns the virtual machine.
     #[cfg_attr(feature = "openapi", schema(pattern = "^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$"))]
     #[serde(default = "default_tenant")]
     pub tenant: String,
-    /// Virtual CPUs, at least 1.
+    /// Number of virtual CPUs, at least 1.
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 1024))]
     pub vcpus: u32,
     /// Memory in MiB, at least 1.
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 16777216))]
     pub memory_mib: u64,
-    /// Binding of CPUs.
+    /// CPU binding policy.
     #[serde(default)]
     pub cpu: CpuPolicy,
-    /// Binding of memory.
+    /// Memory binding policy.
     #[serde(default)]
     pub memory: MemoryPolicy,
-    /// Size of its huge pages in KiB; none for ordinary pages.
+    /// Huge page size in KiB; `None` for ordinary pages.
     #[cfg_attr(feature = "openapi", schema(minimum = 64, maximum = 16777216))]
     #[serde(default)]
     pub huge_page_kib: Option<u32>,
-    /// Virtual NUMA nodes, each on a physical node of its own; none for as few as will do.
+    /// Number of virtual NUMA nodes, each on a different physical node. `None` lets the scheduler use as few as
+    /// possible.
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 16))]
     #[serde(default)]
     pub virtual_nodes: Option<u32>,
-    /// Place of the emulator's threads.
+    /// Placement of the emulator threads.
     #[serde(default)]
     pub emulator: EmulatorPolicy,
-    /// Use of hardware threads. Other than `prefer` with exclusive CPUs only.
+    /// Use of hardware threads. Values other than `prefer` require exclusive CPUs.
     #[serde(default)]
     pub smt: SmtPolicy,
-    /// Its groups.
+    /// Group memberships.
     #[serde(default)]
     pub groups: Vec<Membership>,
-    /// Its devices.
+    /// Requested devices.
     #[serde(default)]
     pub devices: Vec<DeviceNeed>,
-    /// What it starts from.
+    /// What the virtual machine boots from.
     #[serde(default)]
     pub boot: Boot,
 }
@@ -199,19 +204,19 @@ fn default_tenant() -> String {
     "default".into()
 }
 
-/// A field that is wrong.
+/// An invalid field of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[error("{field}: {problem}")]
 pub struct Invalid {
-    /// The field, as in the JSON body: "groups[1].group".
+    /// Path of the field in the JSON body, for example "groups[1].group".
     pub field: String,
-    /// What is wrong with it and what would be right.
+    /// What is wrong and which values are valid.
     pub problem: String,
 }
 
 impl Request {
-    /// A request with every policy at its default.
+    /// Creates a request with default policies.
     pub fn new(name: &str, vcpus: u32, memory_mib: u64) -> Self {
         Self {
             name: name.into(),
@@ -230,10 +235,10 @@ impl Request {
         }
     }
 
-    /// Checks every field.
+    /// Validates every field.
     ///
     /// # Errors
-    /// All fields that are wrong.
+    /// All invalid fields.
     pub fn check(&self) -> Result<(), Vec<Invalid>> {
         let mut wrong = Vec::new();
         let mut note = |field: String, problem: String| wrong.push(Invalid { field, problem });
@@ -243,43 +248,54 @@ impl Request {
             }
         }
         if self.name.bytes().all(|b| b.is_ascii_digit()) && !self.name.is_empty() {
-            note("name".into(), "is a number, by which another virtual machine goes: add a letter".into());
+            note(
+                "name".into(),
+                "is a number, which would be ambiguous with a virtual machine's id: add a letter".into(),
+            );
         }
         if u64::from(self.virtual_nodes.unwrap_or(1)) > self.memory_mib.max(1) {
-            note("virtual_nodes".into(), "there is not a MiB of memory for each".into());
+            note("virtual_nodes".into(), "each needs at least one MiB of memory".into());
         }
         if !(1..=MAX_VCPUS).contains(&self.vcpus) {
-            note("vcpus".into(), format!("is {}; from 1 to {MAX_VCPUS}", self.vcpus));
+            note("vcpus".into(), format!("is {}; must be from 1 to {MAX_VCPUS}", self.vcpus));
         }
         if !(1..=MAX_MEMORY_MIB).contains(&self.memory_mib) {
-            note("memory_mib".into(), format!("is {}; from 1 to {MAX_MEMORY_MIB}", self.memory_mib));
+            note("memory_mib".into(), format!("is {}; must be from 1 to {MAX_MEMORY_MIB}", self.memory_mib));
         }
         let nodes = self.virtual_nodes.unwrap_or(1);
         if !(1..=MAX_VIRTUAL_NODES).contains(&nodes) || nodes > self.vcpus.max(1) {
-            note("virtual_nodes".into(), format!("is {nodes}; from 1 to {MAX_VIRTUAL_NODES} and to vcpus"));
+            note(
+                "virtual_nodes".into(),
+                format!("is {nodes}; must be from 1 to {MAX_VIRTUAL_NODES} and at most vcpus"),
+            );
         }
         if let Some(kib) = self.huge_page_kib {
             let known = (64..=16 << 20).contains(&kib) && kib.is_power_of_two();
             let whole = (self.memory_mib << 10).is_multiple_of(u64::from(kib) * u64::from(nodes.max(1)));
             if !known {
-                note("huge_page_kib".into(), format!("is {kib}; a power of two from 64 to 16777216"));
+                note("huge_page_kib".into(), format!("is {kib}; must be a power of two from 64 to 16777216"));
             } else if !whole {
-                let problem =
-                    format!("is {}; not whole pages of {kib} KiB for {nodes} nodes", self.memory_mib);
+                let problem = format!(
+                    "is {}; must be whole pages of {kib} KiB on each of {nodes} nodes",
+                    self.memory_mib
+                );
                 note("memory_mib".into(), problem);
             }
         }
         if let MemoryPolicy::Preferred { within_distance } = self.memory
             && !(10..=255).contains(&within_distance)
         {
-            note("memory.preferred.within_distance".into(), format!("is {within_distance}; from 10 to 255"));
+            note(
+                "memory.preferred.within_distance".into(),
+                format!("is {within_distance}; must be from 10 to 255"),
+            );
         }
         if self.cpu != CpuPolicy::Exclusive {
             if self.smt != SmtPolicy::Prefer {
                 note("smt".into(), "needs exclusive CPUs: set cpu to \"exclusive\"".into());
             }
             if self.emulator == EmulatorPolicy::Isolated {
-                note("emulator".into(), "a CPU of its own needs cpu set to \"exclusive\"".into());
+                note("emulator".into(), "a dedicated CPU needs cpu set to \"exclusive\"".into());
             }
         }
         self.check_lists(&mut note);
@@ -295,7 +311,7 @@ impl Request {
             if let Some(problem) = name_problem(&member.group) {
                 note(format!("groups[{at}].group"), problem);
             } else if twice {
-                note(format!("groups[{at}].group"), format!("`{}` is named twice", member.group));
+                note(format!("groups[{at}].group"), format!("`{}` is listed twice", member.group));
             }
         }
         if self.devices.len() > 16 {

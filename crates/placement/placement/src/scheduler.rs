@@ -1,6 +1,8 @@
-//! Picks a host and its NUMA nodes: filters rule out, weighers prefer, rankings are kept so that no decision looks at all hosts.
-//! Not durable: `allocator` puts a decision into a store, which has the last word.
-//! Source: Hadary et al., "Protean" (OSDI 2020) for the separation of rules and mechanism; `placement.md`'s policies from He Mujun et al.
+//! Chooses a host and its NUMA nodes. Filters exclude candidates and weighers score the rest; cached rankings avoid a
+//! scan of all hosts. `allocator` makes a decision durable in a store, which may reject it.
+//!
+//! Source: Hadary et al., "Protean" (OSDI 2020) for the separation of rules and mechanism; He Mujun et al. for the
+//! policies of `placement.md`.
 
 mod assign;
 mod baseline;
@@ -29,32 +31,32 @@ use groups::GroupRules;
 use ranking::Rankings;
 use serde::{Deserialize, Serialize};
 
-/// How hosts and nodes are chosen among those that fit.
+/// How a host and nodes are chosen among the candidates that fit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Strategy {
     /// By the weighers, node by node.
     #[default]
     Numa,
-    /// For comparison: the first host, and on it the first nodes.
+    /// For comparison: the first host, and its first nodes.
     FirstFit,
-    /// For comparison: the host with the least left, and on it the first nodes.
+    /// For comparison: the host with the least free resources, and its first nodes.
     BestFit,
-    /// For comparison: the host with the most left as Nova's CPU and RAM weighers see it, and on it the first nodes.
+    /// For comparison: the host with the most free resources by Nova's CPU and RAM weighers, and its first nodes.
     Spread,
 }
 
-/// What an operator decides.
+/// Scheduling policy set by the operator.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Policy {
-    /// How to choose.
+    /// How to choose among candidates.
     pub strategy: Strategy,
-    /// How much each weigher counts.
+    /// Weight of each weigher.
     pub weights: Weights,
-    /// Virtual CPUs of the policies range and none on a hundred CPUs: 100 is no over-commit.
+    /// Shared virtual CPUs (policies `range` and `none`) per hundred CPUs; 100 means no overcommit.
     pub overcommit_percent: u32,
-    /// Kinds of requests whose ranking of hosts is kept: each takes 18 bytes a host.
+    /// Number of request kinds for which a ranking of the hosts is cached. Each ranking takes 18 bytes per host.
     pub rankings: usize,
 }
 
@@ -69,45 +71,47 @@ impl Default for Policy {
     }
 }
 
-/// Why there is no placement.
+/// Why a request has no placement.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoPlacement {
-    /// The request is wrong.
-    #[error("the request is wrong: {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    /// The request is invalid.
+    #[error("the request is invalid: {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     Invalid(Vec<Invalid>),
-    /// It fits no host now. [`Scheduler::explain`] says why.
-    #[error("it fits none of {hosts} hosts; ask for an explanation to see what is missing where")]
+    /// The request fits on no host at present. [`Scheduler::explain`] gives the reasons.
+    #[error("it fits none of {hosts} hosts; request an explanation to see what each host lacks")]
     NoFit {
-        /// Hosts there are.
+        /// Number of hosts.
         hosts: usize,
     },
 }
 
-/// Picks hosts and nodes. The same calls with the same seed give the same answers.
+/// Chooses hosts and nodes. The same calls with the same seed give the same results.
 #[derive(Clone, Debug)]
 pub struct Scheduler {
     inventory: Inventory,
     policy: Policy,
     rankings: Rankings,
-    /// For the strategies of others only.
+    /// Used only by the comparison strategies.
     fitting: Fitting,
     random: u64,
-    /// The part of the hosts that it keeps to where it can.
+    /// The partition that the scheduler currently prefers.
     part: Option<u64>,
 }
 
-/// Parts that hosts are in, for schedulers that are in each other's way.
-const PARTS: u64 = 16;
-/// With fewer hosts than this a part may have none that fits.
-const FEW: usize = 512;
+/// Number of partitions of the hosts, for schedulers that conflict with each other.
+const PARTITIONS: u64 = 16;
+/// Minimum number of hosts to use partitions. With fewer hosts, a partition may have none that fits.
+const MIN_PARTITIONED_HOSTS: usize = 512;
 
-/// The part that a host is in, by the number of its place: Fibonacci hashing (Knuth, volume 3, 6.4), so that neighbours are in different ones.
+/// Partition of a host by its index: Fibonacci hashing (Knuth, volume 3, section 6.4), so that neighbours fall into
+/// different partitions.
 fn part_of(host: u32) -> u64 {
     u64::from(host).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 60
 }
 
 impl Scheduler {
-    /// A scheduler without hosts. `seed` decides among hosts that are equally good; schedulers of one store should differ in it.
+    /// Creates a scheduler without hosts. `seed` breaks ties between equally good hosts; schedulers of one store should
+    /// use different seeds.
     pub fn new(policy: Policy, seed: u64) -> Self {
         Self {
             inventory: Inventory::new(policy.overcommit_percent),
@@ -119,7 +123,7 @@ impl Scheduler {
         }
     }
 
-    /// Notes that a host changed.
+    /// Invalidates what is cached about a host.
     fn changed(&mut self, host: usize) {
         self.rankings.changed(host);
         if self.policy.strategy != Strategy::Numa {
@@ -127,41 +131,42 @@ impl Scheduler {
         }
     }
 
-    /// Keeps to a part of the hosts that it draws anew, as long as one of them fits: schedulers of one store that pack as well as they can
-    /// all want the same hosts, and what one decides is taken by another one meanwhile.
-    pub fn keep_to_a_part(&mut self) {
-        self.part = (self.inventory.len() >= FEW).then(|| self.next_random() % PARTS);
+    /// Restricts decisions to a randomly drawn partition of the hosts as long as one of them fits. Without it,
+    /// schedulers that share a store all prefer the same hosts and conflict at commit.
+    pub fn use_one_partition(&mut self) {
+        self.part = (self.inventory.len() >= MIN_PARTITIONED_HOSTS).then(|| self.next_random() % PARTITIONS);
     }
 
-    /// Looks at all hosts alike again.
-    pub fn keep_to_no_part(&mut self) {
+    /// Lifts the restriction to a partition.
+    pub fn use_all_hosts(&mut self) {
         self.part = None;
     }
 
-    /// What is promised where.
+    /// The reservations on all hosts.
     pub fn inventory(&self) -> &Inventory {
         &self.inventory
     }
 
-    /// What the operator decided.
+    /// The operator's policy.
     pub fn policy(&self) -> &Policy {
         &self.policy
     }
 
-    /// Adds a host, or describes it anew without anything promised on it.
+    /// Adds a host, or replaces its description and drops its reservations.
     ///
     /// # Errors
-    /// If the description does not hold together.
+    /// If the description is inconsistent.
     pub fn put_host(&mut self, host: &Host) -> Result<(), HostError> {
         let at = self.inventory.put_host(host)?;
         self.changed(at);
         Ok(())
     }
 
-    /// Makes what is promised on a host exactly `placements`: what a store says after a conflict or a restart.
+    /// Replaces the reservations on a host by `placements`, as read from a store after a conflict or a restart.
     ///
     /// # Errors
-    /// If the host is unknown or the placements contradict each other; then the host is down until it is called again.
+    /// If the host is unknown or the placements conflict. In the latter case the host is marked down until the next
+    /// successful call.
     pub fn reload_host<'a>(
         &mut self,
         name: &str,
@@ -179,7 +184,7 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Says whether a host takes virtual machines; false if it is unknown.
+    /// Sets the status of a host. Returns false if the host is unknown.
     pub fn set_status(&mut self, host: &str, status: HostStatus) -> bool {
         let Some(at) = self.inventory.find(host) else { return false };
         if self.inventory.hosts[at].status != status {
@@ -189,7 +194,7 @@ impl Scheduler {
         true
     }
 
-    /// Takes in the load of a host's nodes, in the order of its nodes; false if the host is unknown.
+    /// Updates the load of a host's nodes, given in the order of its nodes. Returns false if the host is unknown.
     pub fn set_load(&mut self, host: &str, loads: &[NodeLoad]) -> bool {
         let Some(at) = self.inventory.find(host) else { return false };
         if self.inventory.set_load(at, loads) {
@@ -198,42 +203,42 @@ impl Scheduler {
         true
     }
 
-    /// Takes what a placement needs.
+    /// Reserves the resources of a placement.
     ///
     /// # Errors
-    /// If any of it is taken; then nothing changes.
+    /// If any of them is taken; then nothing changes.
     pub fn take(&mut self, placement: &Placement) -> Result<(), TakeError> {
         let at = self.inventory.take(placement)?;
         self.changed(at);
         Ok(())
     }
 
-    /// Gives back what a placement took.
+    /// Releases the resources of a placement.
     ///
     /// # Errors
-    /// If it was not taken.
+    /// If they were not reserved.
     pub fn give(&mut self, placement: &Placement) -> Result<(), TakeError> {
         let at = self.inventory.give(placement)?;
         self.changed(at);
         Ok(())
     }
 
-    /// Picks a place for `request` and takes it.
+    /// Chooses a placement for `request` and reserves it.
     ///
     /// # Errors
-    /// If the request is wrong or fits nowhere.
+    /// If the request is invalid or fits on no host.
     pub fn place(&mut self, request: &Request) -> Result<Placement, NoPlacement> {
         let placement = self.decide(request)?;
         let taken = self.take(&placement);
-        // What was decided from the inventory is free in it.
+        // The decision was made from this inventory, so its resources are free.
         debug_assert_eq!(taken, Ok(()));
         taken.map(|()| placement).map_err(|_| NoPlacement::NoFit { hosts: self.inventory.len() })
     }
 
-    /// Picks a place for `request` without taking it.
+    /// Chooses a placement for `request` without reserving it.
     ///
     /// # Errors
-    /// If the request is wrong or fits nowhere.
+    /// If the request is invalid or fits on no host.
     pub fn decide(&mut self, request: &Request) -> Result<Placement, NoPlacement> {
         request.check().map_err(NoPlacement::Invalid)?;
         let demands = Demand::of(request);
@@ -241,8 +246,9 @@ impl Scheduler {
         found.ok_or(NoPlacement::NoFit { hosts: self.inventory.len() })
     }
 
-    /// The best place for `request` on some of the nodes of the host where it lies, without taking it; none if it does not fit there, its groups
-    /// forbid it or it is wrong. `own` are the places that are taken for it already: they are no other member of its groups.
+    /// Returns the best placement for `request` on the given nodes of a host, without reserving it. Returns `None` if
+    /// the request is invalid, does not fit or its groups forbid it. `own` lists the placements already reserved for
+    /// the same virtual machine; they do not count as other group members.
     pub fn decide_on<'a>(
         &self,
         request: &Request,
@@ -250,12 +256,12 @@ impl Scheduler {
         nodes: &[u32],
         own: impl IntoIterator<Item = &'a Placement>,
     ) -> Option<Placement> {
-        let groups = GroupRules::besides(&self.inventory, request, own);
+        let groups = GroupRules::for_resident(&self.inventory, request, own);
         let at = self.inventory.find(host)?;
         self.fit_on(request, at, nodes, groups.nodes(at as u32))
     }
 
-    /// As [`Scheduler::decide_on`] if there were no groups: what that finds and the other does not, groups forbid.
+    /// Like [`Scheduler::decide_on`], but ignores groups. If only this call finds a placement, a group rule forbids it.
     pub fn decide_on_without_groups(
         &self,
         request: &Request,
@@ -286,7 +292,7 @@ impl Scheduler {
 
     fn find(&mut self, request: &Request, demand: &Demand) -> Option<Placement> {
         if self.policy.strategy != Strategy::Numa {
-            return self.find_as_others_do(request, demand);
+            return self.find_baseline(request, demand);
         }
         if let Some(hosts) = GroupRules::of(&self.inventory, request).hosts() {
             return self.best_of(request, demand, hosts.into_iter().map(|h| h as usize));
@@ -311,10 +317,11 @@ impl Scheduler {
             let fit = fit(&rules, state, demand, mask)?;
             assign::assign(state, request, demand, fit.nodes())
         };
-        let own =
-            self.part.and_then(|part| rankings.glance(&kind, random, score, |host| accept(host, Some(part))));
+        let own = self
+            .part
+            .and_then(|part| rankings.pick_known(&kind, random, score, |host| accept(host, Some(part))));
         let found = own.or_else(|| rankings.pick(&kind, random, score, |host| accept(host, None)));
-        // Memory that was rounded up may fit nowhere where the memory itself does.
+        // The ranking rounds memory up. Without a match, search all hosts for the exact amount.
         if found.is_none() && kind.mib != demand.mib {
             self.best_of(request, demand, 0..self.inventory.len())
         } else {
@@ -322,7 +329,7 @@ impl Scheduler {
         }
     }
 
-    /// The best of `hosts`, each looked at.
+    /// Evaluates each of `hosts` and returns the best placement.
     fn best_of(
         &self,
         request: &Request,
@@ -344,7 +351,8 @@ impl Scheduler {
         assign::assign(&self.inventory.hosts[at], request, demand, fit.nodes())
     }
 
-    /// The next number of a splitmix64 sequence (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014).
+    /// Next number of the SplitMix64 generator (Steele, Lea, Flood, "Fast splittable pseudorandom number generators",
+    /// 2014).
     fn next_random(&mut self) -> u64 {
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let z = (self.random ^ (self.random >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,11 +1,12 @@
-//! A host's fixed facts in the form that decisions read: hosts that are alike share one.
-//! Not what is promised on it (`inventory`).
+//! The immutable part of a host (topology, memory sizes, devices) in the layout that the scheduler reads. Identical
+//! hosts share one `Shape`; `inventory` holds what is reserved on each host.
 
 use crate::cpus::CpuSet;
 use crate::host::{Device, Host, MAX_NODE_CPUS, Pool};
 use std::hash::{Hash, Hasher};
 
-/// CPUs of one node by their place in its list, threads of a core side by side.
+/// A set of one node's CPUs, indexed by position in the node's CPU list. Hardware threads of a core are adjacent in
+/// that list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Bits([u64; MAX_NODE_CPUS / 64]);
 
@@ -19,17 +20,17 @@ impl Bits {
         if on { self.0[at / 64] |= bit } else { self.0[at / 64] &= !bit }
     }
 
-    /// How many there are.
+    /// Number of CPUs in the set.
     pub fn count(&self) -> u16 {
         self.0.iter().map(|word| word.count_ones() as u16).sum()
     }
 
-    /// Those that are in either.
+    /// Union of the two sets.
     pub fn or(self, other: Self) -> Self {
         Self(std::array::from_fn(|at| self.0[at] | other.0[at]))
     }
 
-    /// Whether none of `len` CPUs from `start` on is in.
+    /// Returns whether the `len` positions from `start` on are all absent.
     pub fn none_of(&self, start: usize, len: usize) -> bool {
         (start..start + len).all(|at| !self.get(at))
     }
@@ -38,25 +39,25 @@ impl Bits {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct NodeShape {
     pub id: u32,
-    /// The system's numbers of its CPUs, core by core.
+    /// CPU numbers of the operating system, grouped by core.
     pub cpus: Vec<u32>,
-    /// First place in `cpus` and number of threads of each core.
+    /// For each core, the index of its first thread in `cpus` and its number of threads.
     pub cores: Vec<(u16, u16)>,
-    /// The host's own.
+    /// CPUs that the host reserves for itself.
     pub reserved: Bits,
-    /// Gone, and not given to anybody new.
+    /// CPUs that are offline or removed but still reserved by a placement. They are not allocated again.
     pub gone: Bits,
-    /// CPUs that are not the host's own.
+    /// Number of CPUs that are not reserved for the host.
     pub usable: u16,
-    /// Cores none of whose threads is the host's own, or gone.
+    /// Number of cores that have neither a reserved nor a gone thread.
     pub usable_cores: u16,
-    /// Most threads of a core.
+    /// Largest number of threads of any core.
     pub threads: u16,
     pub pools: Vec<Pool>,
 }
 
 impl NodeShape {
-    /// Which of its pools has pages of this size; the first without a size.
+    /// Index of the memory pool with pages of `page_kib`; the first pool if `page_kib` is `None`.
     pub fn pool(&self, page_kib: Option<u32>) -> Option<usize> {
         match page_kib {
             None => Some(0),
@@ -69,10 +70,10 @@ impl NodeShape {
 pub(crate) struct Shape {
     pub nodes: Vec<NodeShape>,
     pub distances: Vec<Vec<u32>>,
-    /// For each node all nodes, itself first, then by distance.
+    /// For each node, the indices of all nodes: the node itself first, then by distance.
     pub near: Vec<Vec<u8>>,
     pub devices: Vec<Device>,
-    /// Place of each device's node.
+    /// For each device, the index of its node.
     pub device_nodes: Vec<Option<u8>>,
 }
 
@@ -90,12 +91,12 @@ impl Shape {
         Self { distances: host.distances.clone(), near, devices: host.devices.clone(), device_nodes, nodes }
     }
 
-    /// Place of the node that the system numbers `id`.
+    /// Index of the node with the operating system's number `id`.
     pub fn node(&self, id: u32) -> Option<usize> {
         self.nodes.iter().position(|n| n.id == id)
     }
 
-    /// A number that is the same for equal shapes.
+    /// A hash that is equal for equal shapes.
     pub fn fingerprint(&self) -> u64 {
         let mut hasher = rustc_hash::FxHasher::default();
         self.hash(&mut hasher);

@@ -1,8 +1,10 @@
-//! What survives a crash: hosts, virtual machines with their states and placements, events and alarms.
-//! Not the decision (`scheduler`); but the last word: what a store has reserved, nobody else gets.
+//! Durable state: hosts, virtual machines with their states and placements, events and alarms. The store has the last
+//! word on a decision: it never reserves a resource twice.
 
 #[cfg(feature = "databases")]
 mod accounts;
+#[cfg(feature = "databases")]
+mod file_identity;
 mod groups;
 #[cfg(feature = "databases")]
 mod jobs;
@@ -22,8 +24,6 @@ mod sqlite;
 mod state;
 #[cfg(feature = "databases")]
 mod tables;
-#[cfg(feature = "databases")]
-mod whereabouts;
 
 pub use groups::forbidding_group;
 pub use pending::Pending;
@@ -37,262 +37,264 @@ use crate::placement::Placement;
 use crate::request::Request;
 use serde::{Deserialize, Serialize};
 
-/// Number of a virtual machine, never used twice.
+/// ID of a virtual machine. IDs are never reused.
 pub type VmId = i64;
 
-/// A host as a store has it.
+/// A host as recorded in a store.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct StoredHost {
-    /// Its description.
+    /// Description of the host.
     pub host: Host,
-    /// Whether it takes virtual machines.
+    /// Whether it accepts virtual machines.
     pub status: HostStatus,
-    /// When its agent was last heard of, seconds since 1970.
+    /// When its agent last reported, in seconds since 1970.
     pub seen_at: i64,
-    /// The machine whose agent speaks for it; none before one does.
+    /// ID of the machine whose agent manages the host; `None` before the first agent registers.
     #[serde(default)]
     pub agent: Option<String>,
 }
 
-/// A virtual machine as a store has it.
+/// A virtual machine as recorded in a store.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Vm {
-    /// Its number.
+    /// Its ID.
     pub id: VmId,
-    /// What was asked for.
+    /// The request.
     pub request: Request,
-    /// How far it is.
+    /// Its state in the life cycle.
     pub state: VmState,
-    /// What its owner wants of it.
+    /// What the owner wants: run, stop or delete.
     pub intent: Intent,
-    /// Where it lies; none until it is reserved and after it is deleted.
+    /// Its placement; `None` before it is reserved and after it is deleted.
     pub placement: Option<Placement>,
-    /// Where it is moving to; both places are reserved meanwhile.
+    /// Target of a move in progress. Both placements are reserved until it ends.
     pub target: Option<Placement>,
-    /// What went wrong last.
+    /// The last problem.
     pub problem: Option<String>,
-    /// Grows with every change.
+    /// Version number, incremented by every change.
     pub version: i64,
-    /// When it was asked for, in seconds since 1970. With its number it is the only one: a database that is set back to an earlier time gives
-    /// a number again.
+    /// Creation time in seconds since 1970. Together with the ID it is unique, even if the database is restored from a
+    /// backup and assigns an ID again.
     #[serde(default)]
     pub created_at: i64,
 }
 
-/// A virtual machine with a place, to be reserved.
+/// A virtual machine with its placement, to be reserved.
 #[derive(Clone, Debug)]
 pub struct Reservation {
-    /// What was asked for.
+    /// The request.
     pub request: Request,
-    /// Where it is to lie.
+    /// The placement to reserve.
     pub placement: Placement,
-    /// The client's key: a second reservation of the tenant with the same key is answered with the first.
+    /// The client's idempotency key. A second reservation of the tenant with the same key returns the result of the
+    /// first.
     pub key: Option<String>,
-    /// Who reserves: a scheduler's own changes are no news to it.
+    /// ID of the scheduler that makes the reservation. A scheduler's own changes are not reported back to it by
+    /// [`Store::changes_since`].
     pub origin: i64,
 }
 
-/// A reservation that is durable.
+/// A durable reservation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reserved {
-    /// The virtual machine's number.
+    /// ID of the virtual machine.
     pub id: VmId,
-    /// Where it lies: elsewhere than asked for if it was `replayed`.
+    /// The reserved placement. If `replayed`, it may differ from the requested one.
     pub placement: Option<Placement>,
-    /// Whether the key was known, and this is the answer that was given then.
+    /// Whether the key was already used, and this is the earlier result.
     pub replayed: bool,
 }
 
-/// What happened.
+/// An event.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Event {
-    /// Grows with time; 0 before it is recorded.
+    /// Ascending number; 0 before the event is recorded.
     pub number: i64,
-    /// Seconds since 1970.
+    /// Time in seconds since 1970.
     pub at: i64,
-    /// The virtual machine it is about.
+    /// The virtual machine concerned.
     pub vm: Option<VmId>,
-    /// The host it is about.
+    /// The host concerned.
     pub host: Option<String>,
-    /// One word: "reserved", "running", "moved".
+    /// Kind as one word: "reserved", "running", "moved".
     pub kind: String,
-    /// For people.
+    /// Human-readable text.
     pub text: String,
 }
 
-/// Something that an operator should know of, until it is cleared.
+/// A condition that an operator should know about until it is cleared.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Alarm {
     /// The host.
     pub host: String,
-    /// The node, if it is about one.
+    /// The node, if the alarm concerns one.
     pub node: Option<u32>,
-    /// One word: "cpu", "memory", "remote-access".
+    /// Kind as one word: "cpu", "memory", "remote-access".
     pub kind: String,
-    /// What was measured when it was raised.
+    /// Value measured when the alarm was raised.
     pub value: f64,
-    /// Seconds since 1970.
+    /// When it was raised, in seconds since 1970.
     pub raised_at: i64,
-    /// Seconds since 1970; none while it stands.
+    /// When it was cleared, in seconds since 1970; `None` while it is active.
     pub cleared_at: Option<i64>,
 }
 
-/// Who may call a service: what is kept of a token, which is not the token.
+/// An access token of a service. The store keeps only a digest of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Token {
-    /// Its name, unique.
+    /// Unique name.
     pub name: String,
-    /// SHA-256 of the token, in hexadecimal digits.
+    /// SHA-256 digest of the token in hexadecimal.
     pub digest: String,
-    /// What its bearer may do: a word of the service's.
+    /// Role of the bearer, as defined by the service.
     pub role: String,
-    /// The tenant or the host that it is for; none for all.
+    /// Tenant or host that the token is restricted to; `None` for no restriction.
     pub scope: Option<String>,
-    /// Seconds since 1970; the store's.
+    /// Creation time by the store's clock, in seconds since 1970.
     pub created_at: i64,
 }
 
-/// The most that a tenant may have; what is none has no bound.
+/// Resource limits of a tenant. `None` means unlimited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Quota {
-    /// Virtual machines.
+    /// Number of virtual machines.
     pub vms: Option<u32>,
-    /// Virtual CPUs of all of them.
+    /// Total number of virtual CPUs.
     pub vcpus: Option<u32>,
-    /// Memory of all of them, MiB; less than 2^63.
+    /// Total memory in MiB, less than 2^63.
     #[cfg_attr(feature = "openapi", schema(maximum = 9223372036854775807_i64))]
     pub memory_mib: Option<u64>,
 }
 
-/// What a tenant has, and the most that it may have.
+/// Resource usage and limits of a tenant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct TenantUse {
-    /// The tenant.
+    /// Name of the tenant.
     pub tenant: String,
-    /// The most that it may have.
+    /// Its limits.
     pub quota: Quota,
-    /// Virtual machines that live.
+    /// Number of live virtual machines.
     pub vms: u32,
-    /// Their virtual CPUs.
+    /// Total number of their virtual CPUs.
     pub vcpus: u32,
-    /// Their memory, MiB.
+    /// Their total memory in MiB.
     pub memory_mib: u64,
 }
 
-/// How many there are.
+/// Number of objects in a store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Virtual machines that live, by state.
+    /// Live virtual machines by state.
     pub vms: Vec<(VmState, u64)>,
     /// Hosts by status.
     pub hosts: Vec<(HostStatus, u64)>,
-    /// Alarms that stand.
+    /// Active alarms.
     pub alarms: u64,
 }
 
-/// Which virtual machines are wanted.
+/// Selects virtual machines.
 #[derive(Clone, Debug, Default)]
 pub struct VmQuery {
-    /// Only of this tenant.
+    /// Only those of this tenant.
     pub tenant: Option<String>,
-    /// Only on this host.
+    /// Only those on this host.
     pub host: Option<String>,
-    /// Also those that are deleted.
+    /// Whether to include deleted ones.
     pub deleted: bool,
-    /// Only those with a higher number: for the next page.
+    /// Only those with a higher ID, for paging.
     pub after: VmId,
-    /// At most so many; 0 is all.
+    /// Maximum number of results; 0 means no limit.
     pub limit: usize,
 }
 
-/// Why a store refuses.
+/// Why a store operation failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
-    /// Somebody else has what the placement needs: look at the host again and decide anew.
-    #[error("host {host} no longer has what was decided on: {what}")]
+    /// A resource of the placement is taken. Reload the host and decide again.
+    #[error("the chosen resources of host {host} are no longer free: {what}")]
     Conflict {
-        /// The host.
+        /// Name of the host.
         host: String,
-        /// What is taken.
+        /// What is in conflict.
         what: String,
     },
-    /// The tenant has a virtual machine of this name.
-    #[error("tenant {tenant} has a virtual machine called {name} already")]
+    /// The tenant already has a virtual machine with this name.
+    #[error("tenant {tenant} already has a virtual machine called {name}")]
     Exists {
-        /// The tenant.
+        /// Name of the tenant.
         tenant: String,
-        /// The name.
+        /// Name of the virtual machine.
         name: String,
     },
-    /// The client's key was used for another request.
+    /// The idempotency key belongs to another request.
     #[error("the idempotency key was used for another request")]
     KeyReused,
-    /// The tenant would have more than it may.
+    /// The tenant would exceed its quota.
     #[error("tenant {tenant} would have {would} {what}; its quota is {most}")]
     Quota {
-        /// The tenant.
+        /// Name of the tenant.
         tenant: String,
-        /// What is counted.
+        /// The limited resource.
         what: &'static str,
-        /// The most.
+        /// The limit.
         most: u64,
-        /// What it would have.
+        /// Usage that the operation would lead to.
         would: u64,
     },
-    /// There is such a thing already.
-    #[error("there is a {what} already")]
+    /// An object with this name already exists.
+    #[error("there is already a {what}")]
     Taken {
-        /// What there is.
+        /// The object.
         what: String,
     },
-    /// There is no such thing.
+    /// An object does not exist.
     #[error("there is no {what}")]
     Unknown {
-        /// What there is not.
+        /// The object.
         what: String,
     },
-    /// The state does not lead there.
+    /// The state machine has no such transition.
     #[error("a virtual machine that is {from} cannot become {to}")]
     NotAllowed {
-        /// Its state.
+        /// Present state.
         from: VmState,
-        /// What was wanted.
+        /// Requested state.
         to: VmState,
     },
-    /// It is in another state; somebody else may have changed it meanwhile.
-    #[error("virtual machine {id} is {found}, and this is for one that is {expected}")]
+    /// The virtual machine is not in the expected state. A concurrent operation may have changed it.
+    #[error("virtual machine {id} is {found}; this needs one that is {expected}")]
     Stale {
-        /// The virtual machine.
+        /// ID of the virtual machine.
         id: VmId,
-        /// State that was expected.
+        /// Expected state.
         expected: VmState,
-        /// State that it has.
+        /// Actual state.
         found: VmState,
     },
-    /// The file is of another version or of another program.
+    /// The file was written by another version or another program.
     #[error("{0}")]
     Format(String),
-    /// Others were in the way again and again; nothing was done.
+    /// Concurrent transactions conflicted repeatedly; nothing was changed.
     #[error("the database is busy: {0}")]
     Busy(String),
-    /// There is no room where the database is; nothing was done.
+    /// The disk is full; nothing was changed.
     #[error("the database is full: {0}")]
     Full(String),
-    /// It cannot be reached now. Nothing was done, unless the connection was lost in the middle of a commit.
+    /// The database is unreachable. Nothing was changed, unless the connection was lost during a commit.
     #[error("the database cannot be reached: {0}")]
-    Away(String),
+    Unreachable(String),
     /// The database failed.
     #[error("the database failed: {0}")]
     Database(String),
-    /// The service that has the database refuses, or cannot be reached: in its own words.
+    /// The service that owns the database refused or is unreachable. The text is its message.
     #[error("{0}")]
     Service(String),
     /// The store was closed.
@@ -300,50 +302,53 @@ pub enum StoreError {
     Closed,
 }
 
-/// What a store does. Every call that changes something has it durable when it returns.
+/// Operations of a store. A call that changes something returns after the change is durable.
 pub trait Store: Send + Sync {
-    /// What tells this database from all others, in letters and digits: drawn when it is made, the same ever after. Domains name it.
+    /// Unique alphanumeric identity of this database. It is generated when the database is created and never changes.
+    /// Domains record it.
     ///
     /// # Errors
     /// If the database fails.
     fn identity(&self) -> Result<String, StoreError>;
 
-    /// Adds a host, or describes it anew.
+    /// Adds a host, or replaces its description.
     ///
     /// # Errors
-    /// [`StoreError::Conflict`] if what is promised on it would no longer fit.
+    /// [`StoreError::Conflict`] if existing reservations would no longer fit.
     fn put_host(&self, host: &Host, overcommit_percent: u32) -> Result<(), StoreError>;
 
-    /// At most `limit` hosts whose names come after this one, by name: all of a hundred thousand at once would take a gigabyte.
+    /// Returns up to `limit` hosts whose names sort after `name`, in order. Paged, because a hundred thousand hosts at
+    /// once would take a gigabyte.
     ///
     /// # Errors
     /// If the database fails.
     fn hosts_after(&self, name: &str, limit: usize) -> Result<Vec<StoredHost>, StoreError>;
 
-    /// When each host's agent was last heard of, by name.
+    /// When each host's agent last reported, by host name.
     ///
     /// # Errors
     /// If the database fails.
     fn seen(&self) -> Result<Vec<(String, i64)>, StoreError>;
 
-    /// Says that the agent of a machine speaks for a host and was heard of now, if nobody else's does, or only that of the machine
-    /// `instead_of`. Whose agent it is afterwards.
+    /// Makes the agent of `machine` responsible for a host and records that it reported. Succeeds if the host has no
+    /// agent, or that of `machine` or `instead_of`. Returns the machine that is responsible afterwards.
     ///
     /// # Errors
     /// If the host is unknown.
     fn claim_host(&self, host: &str, machine: &str, instead_of: Option<&str>) -> Result<String, StoreError>;
 
-    /// One host.
+    /// Returns one host.
     ///
     /// # Errors
-    /// If there is none of this name.
+    /// If the host is unknown.
     fn host(&self, name: &str) -> Result<StoredHost, StoreError>;
 
-    /// What is promised on these hosts: each with the virtual machines that live on it or are moved there. Those that there are not are left out.
+    /// Returns each of these hosts with the virtual machines that are on it or being moved to it. Unknown hosts are
+    /// left out.
     ///
     /// # Errors
     /// If the database fails.
-    fn promised_on(&self, hosts: &[String]) -> Result<Vec<(StoredHost, Vec<Vm>)>, StoreError> {
+    fn reservations_on(&self, hosts: &[String]) -> Result<Vec<(StoredHost, Vec<Vm>)>, StoreError> {
         let mut all = Vec::with_capacity(hosts.len());
         for name in hosts {
             match self.host(name) {
@@ -356,28 +361,28 @@ pub trait Store: Send + Sync {
         Ok(all)
     }
 
-    /// Says whether a host takes virtual machines; `seen` also notes that its agent was heard of now.
+    /// Sets the status of a host. If `seen`, also records that its agent reported.
     ///
     /// # Errors
     /// If the host is unknown.
     fn set_host_status(&self, host: &str, status: HostStatus, seen: bool) -> Result<(), StoreError>;
 
-    /// Adds a virtual machine with its place, if everything it needs is free; the answer comes when it is durable. Reservations that
-    /// wait together become durable together.
+    /// Adds a virtual machine with its placement if all resources are free. The answer arrives when the reservation is
+    /// durable. Reservations that are pending together are committed together.
     fn reserve(&self, reservation: Reservation) -> Pending<Reserved>;
 
-    /// What a request with this idempotency key was answered before; none if it is new.
+    /// Returns the earlier answer to a request with this idempotency key; `None` if the key is new.
     ///
     /// # Errors
-    /// If the key was used for another request, or the database fails.
+    /// If the key belongs to another request, or the database fails.
     fn answered(&self, request: &Request, key: &str) -> Result<Option<Reserved>, StoreError>;
 
-    /// Whether a virtual machine of this number was ever made by this store, at this time if a domain says so: if not, a domain that names
-    /// it is another store's, or one that this store has lost.
+    /// Returns whether this store ever created a virtual machine with this ID (and this creation time, if given). If
+    /// not, a domain that names it belongs to another store, or to a virtual machine that this store has lost.
     ///
     /// # Errors
     /// If the database fails.
-    fn has_made(&self, id: VmId, created_at: Option<i64>) -> Result<bool, StoreError> {
+    fn has_created(&self, id: VmId, created_at: Option<i64>) -> Result<bool, StoreError> {
         match self.vm(id) {
             Ok(vm) => Ok(created_at.is_none_or(|at| at == vm.created_at)),
             Err(StoreError::Unknown { .. }) => Ok(false),
@@ -385,35 +390,36 @@ pub trait Store: Send + Sync {
         }
     }
 
-    /// One virtual machine.
+    /// Returns one virtual machine.
     ///
     /// # Errors
-    /// If there is none.
+    /// If it does not exist.
     fn vm(&self, id: VmId) -> Result<Vm, StoreError>;
 
-    /// The tenant's virtual machine of this name, if one lives.
+    /// Returns the tenant's live virtual machine with this name.
     ///
     /// # Errors
     /// If the database fails.
     fn find_vm(&self, tenant: &str, name: &str) -> Result<Option<Vm>, StoreError>;
 
-    /// Virtual machines by number.
+    /// Returns virtual machines in the order of their IDs.
     ///
     /// # Errors
     /// If the database fails.
     fn vms(&self, query: &VmQuery) -> Result<Vec<Vm>, StoreError>;
 
-    /// Says what the owner wants.
+    /// Records what the owner wants.
     ///
     /// # Errors
-    /// If there is no such virtual machine, or it is deleted.
+    /// If the virtual machine does not exist or is deleted.
     fn set_intent(&self, id: VmId, intent: Intent) -> Result<Vm, StoreError>;
 
-    /// Moves a virtual machine from one state to the next. `problem` replaces what is noted as having gone wrong. On the way to
-    /// [`VmState::Deleted`] its place is given back.
+    /// Changes the state of a virtual machine. `problem` replaces its recorded problem. A transition to
+    /// [`VmState::Deleted`] releases its resources.
     ///
     /// # Errors
-    /// [`StoreError::Stale`] if it is in another state, [`StoreError::NotAllowed`] if there is no such way.
+    /// [`StoreError::Stale`] if it is in another state than `from`, [`StoreError::NotAllowed`] if the state machine has
+    /// no such transition.
     fn transition(
         &self,
         id: VmId,
@@ -422,106 +428,107 @@ pub trait Store: Send + Sync {
         problem: Option<&str>,
     ) -> Result<Vm, StoreError>;
 
-    /// Reserves a second place on the same host for a running virtual machine, and marks it as moving there.
+    /// Reserves a second placement on the same host for a running virtual machine and marks it as moving.
     ///
     /// # Errors
-    /// [`StoreError::Conflict`] if the place is taken or its groups forbid it, [`StoreError::Stale`] if it does not run.
+    /// [`StoreError::Conflict`] if resources are taken or its groups forbid the target, [`StoreError::Stale`] if it is
+    /// not running.
     fn begin_move(&self, id: VmId, target: &Placement) -> Result<Vm, StoreError>;
 
-    /// Gives a stopped virtual machine another size: its request and its place are replaced, its old place is given back.
+    /// Resizes a stopped virtual machine: replaces its request and its placement and releases the old placement.
     ///
     /// # Errors
-    /// [`StoreError::Stale`] if it is not stopped, [`StoreError::Conflict`] if the place is taken, forbidden by its groups or on another host,
-    /// [`StoreError::Quota`] if its tenant would have more than it may.
+    /// [`StoreError::Stale`] if it is not stopped; [`StoreError::Conflict`] if the placement is taken, forbidden by its
+    /// groups or on another host; [`StoreError::Quota`] if its tenant would exceed its quota.
     fn resize(&self, id: VmId, request: &Request, placement: &Placement) -> Result<Vm, StoreError>;
 
-    /// Ends a move: if `arrived`, the target becomes the place; the other one is given back.
+    /// Ends a move and releases the placement that is no longer used: the old one if `arrived`, the target otherwise.
     ///
     /// # Errors
     /// [`StoreError::Stale`] if it is not moving.
     fn end_move(&self, id: VmId, arrived: bool) -> Result<Vm, StoreError>;
 
-    /// Events after a number, oldest first.
+    /// Returns events after the given number, oldest first.
     ///
     /// # Errors
     /// If the database fails.
     fn events(&self, after: i64, limit: usize) -> Result<Vec<Event>, StoreError>;
 
-    /// Records an event; its number and time are the store's.
+    /// Records an event. The store assigns its number and time.
     ///
     /// # Errors
     /// If the database fails.
     fn record(&self, event: &Event) -> Result<(), StoreError>;
 
-    /// Hosts on which others than `origin` changed something after event `after`, and the number of the last event.
+    /// Returns the hosts changed since event `after` by others than `origin`, and the number of the last event.
     ///
     /// # Errors
     /// If the database fails.
-    fn news(&self, after: i64, origin: i64) -> Result<(Vec<String>, i64), StoreError>;
+    fn changes_since(&self, after: i64, origin: i64) -> Result<(Vec<String>, i64), StoreError>;
 
-    /// Raises an alarm, unless it stands; whether it is new.
+    /// Raises an alarm unless it is already active. Returns whether it is new.
     ///
     /// # Errors
     /// If the database fails.
     fn raise_alarm(&self, host: &str, node: Option<u32>, kind: &str, value: f64) -> Result<bool, StoreError>;
 
-    /// Clears an alarm; whether it stood.
+    /// Clears an alarm. Returns whether it was active.
     ///
     /// # Errors
     /// If the database fails.
     fn clear_alarm(&self, host: &str, node: Option<u32>, kind: &str) -> Result<bool, StoreError>;
 
-    /// Alarms, the newest first: those that stand, or all.
+    /// Returns alarms, newest first: only active ones, or all.
     ///
     /// # Errors
     /// If the database fails.
     fn alarms(&self, standing_only: bool, limit: usize) -> Result<Vec<Alarm>, StoreError>;
 
-    /// Keeps a token's digest.
+    /// Stores the digest of a token.
     ///
     /// # Errors
-    /// [`StoreError::Taken`] if there is one of this name.
+    /// [`StoreError::Taken`] if the name is in use.
     fn put_token(&self, token: &Token) -> Result<(), StoreError>;
 
-    /// All tokens by name.
+    /// Returns all tokens in the order of their names.
     ///
     /// # Errors
     /// If the database fails.
     fn tokens(&self) -> Result<Vec<Token>, StoreError>;
 
-    /// Forgets a token; whether there was one.
+    /// Deletes a token. Returns whether it existed.
     ///
     /// # Errors
     /// If the database fails.
     fn remove_token(&self, name: &str) -> Result<bool, StoreError>;
 
-    /// Says how much a tenant may have. What it has already it keeps.
+    /// Sets the quota of a tenant. Existing virtual machines above it are kept.
     ///
     /// # Errors
     /// If the database fails.
     fn set_quota(&self, tenant: &str, quota: &Quota) -> Result<(), StoreError>;
 
-    /// What each tenant has and may have, by name.
+    /// Returns usage and quota of each tenant, in the order of their names.
     ///
     /// # Errors
     /// If the database fails.
     fn tenants(&self) -> Result<Vec<TenantUse>, StoreError>;
 
-    /// Whether what is kept is where whoever starts next looks for it.
+    /// Checks that the database file is still at its path, where the next process will look for it.
     ///
     /// # Errors
-    /// [`StoreError::Away`] if a file was moved or deleted.
+    /// [`StoreError::Unreachable`] if the file was moved or deleted.
     fn is_in_place(&self) -> Result<(), StoreError> {
         Ok(())
     }
 
-    /// How many virtual machines, hosts and alarms there are.
+    /// Counts virtual machines, hosts and active alarms.
     ///
     /// # Errors
     /// If the database fails.
     fn counts(&self) -> Result<Counts, StoreError>;
 
-    /// Names of all hosts, in order.
+    /// Returns the names of all hosts in order.
     ///
     /// # Errors
     /// If the database fails.
@@ -529,13 +536,14 @@ pub trait Store: Send + Sync {
         Ok(self.seen()?.into_iter().map(|(name, _)| name).collect())
     }
 
-    /// The ratios of over-commit that hosts were described with, in percent: what is promised was held to them.
+    /// Returns the overcommit ratios, in percent, that hosts were registered with. The reservations were checked
+    /// against them.
     ///
     /// # Errors
     /// If the database fails.
     fn ratios(&self) -> Result<Vec<u32>, StoreError>;
 
-    /// Adds up all placements and compares with what the tables say is taken: each difference a sentence.
+    /// Sums up all placements and compares the result with the usage tables. Returns one sentence per difference.
     ///
     /// # Errors
     /// If the database fails.

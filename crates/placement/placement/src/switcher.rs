@@ -1,6 +1,7 @@
-//! Which virtual machine is to move to which nodes of its host so that load evens out: seldom, by enough, and never to and fro.
-//! Not the move itself (`reconcile::move_vm`), which undoes what it cannot finish.
-//! Source: VMware's documents of Numa.RebalancePeriod (2 s) and Numa.MigImbalanceThreshold (10 %) for the defaults.
+//! Decides which virtual machine to move between the nodes of its host to even out the load. A minimum gain, a minimum
+//! interval and a rest period prevent oscillation. `reconcile::move_vm` makes the move.
+//!
+//! Source: VMware's documentation of Numa.RebalancePeriod (2 s) and Numa.MigImbalanceThreshold (10 %) for the defaults.
 
 use crate::host::Host;
 use crate::placement::Placement;
@@ -10,19 +11,19 @@ use crate::store::{Vm, VmId, VmState};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// When to move.
+/// When to move virtual machines.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SwitchPolicy {
-    /// Difference between the busiest and the idlest node's load (0 to 1) from which moves are made.
+    /// Minimum difference between the highest and the lowest node load (0 to 1) that triggers a move.
     pub imbalance: f64,
-    /// Part of the difference that a move must take away.
+    /// Fraction of the difference that a move must remove.
     pub gain: f64,
-    /// Seconds between two moves on a host.
+    /// Minimum number of seconds between two moves on a host.
     pub period_s: u64,
-    /// Seconds that a virtual machine stays after it was moved.
+    /// Number of seconds for which a moved virtual machine is not moved again.
     pub rest_s: u64,
-    /// Whether those with CPUs of their own are moved.
+    /// Whether virtual machines with exclusive CPUs are moved.
     pub exclusive: bool,
 }
 
@@ -32,14 +33,14 @@ impl Default for SwitchPolicy {
     }
 }
 
-/// A move that would help.
+/// A move that reduces the imbalance.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Move {
-    /// The virtual machine.
+    /// ID of the virtual machine.
     pub vm: VmId,
-    /// Where it should lie.
+    /// New placement.
     pub target: Placement,
-    /// Difference between the busiest and the idlest node, before and as foreseen.
+    /// Difference between the highest and the lowest node load: now, and predicted.
     pub imbalance: (f64, f64),
 }
 
@@ -58,13 +59,14 @@ fn imbalance(loads: &[f64]) -> f64 {
 }
 
 impl Switcher {
-    /// A switcher that has moved nothing yet.
+    /// Creates a switcher with no moves recorded.
     pub fn new(policy: SwitchPolicy) -> Self {
         Self { policy, last_move_s: None, moved_s: BTreeMap::new() }
     }
 
-    /// The best move now, if one is due. `vm_cpus` is how many CPUs' time each virtual machine uses; `scheduler` knows the host and what
-    /// is promised there: the target is free besides what the virtual machine has. Call [`Switcher::moved`] when it was made.
+    /// Returns the best move, if one is due. `vm_cpus` is the CPU usage of each virtual machine, in CPUs. `scheduler`
+    /// must hold the host and its reservations; the target's resources are free in addition to those that the virtual
+    /// machine holds. After making or attempting the move, call [`Switcher::moved`].
     pub fn plan(
         &self,
         now_s: u64,
@@ -79,7 +81,7 @@ impl Switcher {
         let nodes: Vec<(u32, f64)> =
             host.nodes.iter().map(|n| (n.id, n.cpus().len() as f64)).filter(|n| n.1 > 0.0).collect();
         let place = |id: u32| nodes.iter().position(|n| n.0 == id);
-        // A virtual machine's load lies on its nodes by virtual CPUs.
+        // Distributes a virtual machine's load over its nodes in proportion to their virtual CPUs.
         let spread = |placement: &Placement, cpus: f64, loads: &mut [f64]| {
             let whole = f64::from(placement.vcpus().max(1));
             for cell in &placement.cells {
@@ -110,7 +112,7 @@ impl Switcher {
             let here: Vec<u32> = placement.cells.iter().map(|c| c.node).collect();
             let mut others: Vec<usize> = (0..nodes.len()).filter(|n| !here.contains(&nodes[*n].0)).collect();
             others.sort_by(|a, b| loads[*a].total_cmp(&loads[*b]));
-            // The idlest nodes that hold it.
+            // The smallest set of least loaded nodes that it fits on.
             let target = (here.len()..=others.len()).find_map(|n| {
                 let allowed: Vec<u32> = others[..n].iter().map(|n| nodes[*n].0).collect();
                 scheduler.decide_on(&vm.request, &host.name, &allowed, Some(placement))
@@ -128,7 +130,7 @@ impl Switcher {
         best
     }
 
-    /// Notes that a move was made or tried.
+    /// Records that a move was made or attempted.
     pub fn moved(&mut self, now_s: u64, vm: VmId) {
         self.last_move_s = Some(now_s);
         self.moved_s.retain(|_, at| now_s < at.saturating_add(self.policy.rest_s));
@@ -144,7 +146,7 @@ mod tests {
     use crate::store::Intent;
     use longma_topology::Machine;
 
-    /// Virtual machines of 4 CPUs all on node 1.
+    /// Virtual machines with 4 virtual CPUs each, all on node 1.
     fn crowded(policies: &[CpuPolicy]) -> (Host, Vec<Vm>, Scheduler) {
         let host = Host::of_machine(&Machine::open("hygon-8node").unwrap(), "h").unwrap();
         let mut scheduler = Scheduler::new(Policy::default(), 1);
@@ -174,7 +176,7 @@ mod tests {
     #[test]
     fn a_move_that_a_group_by_node_forbids_is_not_planned() {
         let (host, mut vms, mut scheduler) = crowded(&[CpuPolicy::Range; 3]);
-        // A member on each other node.
+        // Put one group member on every other node.
         let member = |relation, name: &str| {
             let (group, level) = ("g".into(), Level::Node);
             Request { groups: vec![Membership { group, relation, level }], ..Request::new(name, 1, 64) }

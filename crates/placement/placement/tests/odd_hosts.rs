@@ -1,17 +1,16 @@
-//! Hosts that are not as one expects: nodes without memory, nodes without CPUs, and hosts that lose what is promised on them.
-//! Not the agent that finds it: that is the service's.
+//! Unusual hosts: nodes without memory, nodes without CPUs, and hosts that lose reserved resources.
 
 use longma_placement::audit::intended_pins;
 use longma_placement::defragment::{COMMON_SIZES, plan};
-use longma_placement::fleet::Chance;
+use longma_placement::fleet::Rng;
 use longma_placement::host::{Host, Node, Pool, uniform_distances};
-use longma_placement::lost::keeping;
+use longma_placement::lost_resources::retain_reserved;
 use longma_placement::request::{CpuPolicy, MemoryPolicy};
 use longma_placement::store::{Reservation, Vm, VmQuery};
 use longma_placement::{CpuSet, Placement, Policy, Request, Scheduler, SqlStore, Store};
 use std::collections::BTreeSet;
 
-/// Nodes of so many cores of two threads and so many MiB.
+/// A host whose nodes have the given numbers of two-thread cores and MiB.
 fn host_of(name: &str, nodes: &[(u32, u64)]) -> Host {
     let mut next = 0;
     let mut core = || {
@@ -40,7 +39,8 @@ fn scheduler(host: &Host) -> Scheduler {
     scheduler
 }
 
-/// Every binding of CPUs and of memory, by small virtual machines of one and of two virtual nodes, until nothing fits.
+/// Places small virtual machines with one and two virtual nodes and every combination of CPU and memory policies, until
+/// nothing more fits.
 fn fill(scheduler: &mut Scheduler) -> Vec<(Request, Placement)> {
     let mut placed = Vec::new();
     for cpu in [CpuPolicy::Exclusive, CpuPolicy::Range, CpuPolicy::None] {
@@ -59,7 +59,7 @@ fn fill(scheduler: &mut Scheduler) -> Vec<(Request, Placement)> {
 
 #[test]
 fn a_node_without_memory_lends_its_cpus_and_one_without_cpus_its_memory() {
-    // As Linux shows a node whose slots are empty, and one of memory only (CXL).
+    // Linux reports such nodes for empty memory slots and for memory-only devices (CXL).
     let host = host_of("h", &[(4, 0), (4, 16_384), (0, 16_384)]);
     host.check().unwrap();
     let mut scheduler = scheduler(&host);
@@ -87,7 +87,7 @@ fn a_node_without_memory_lends_its_cpus_and_one_without_cpus_its_memory() {
 
 #[test]
 fn whatever_nodes_lack_every_score_is_a_number_and_every_virtual_cpu_has_a_cpu() {
-    let mut chance = Chance::new(16);
+    let mut chance = Rng::new(16);
     for _ in 0..200 {
         let nodes: Vec<(u32, u64)> = (0..1 + chance.below(5))
             .map(|_| ([0, 1, 4][chance.below(3)], [0, 700, 9000][chance.below(3)]))
@@ -113,7 +113,7 @@ fn whatever_nodes_lack_every_score_is_a_number_and_every_virtual_cpu_has_a_cpu()
 }
 
 /// A store with virtual machines of all policies on one host.
-fn promised(chance: &mut Chance) -> (tempfile::TempDir, SqlStore, Host) {
+fn promised(chance: &mut Rng) -> (tempfile::TempDir, SqlStore, Host) {
     let folder = tempfile::tempdir().unwrap();
     let store = SqlStore::open_file(&folder.path().join("placement.db")).unwrap();
     let host = host_of("h", &[(4, 9000), (4, 9000), (2, 0), (0, 5000)]);
@@ -128,8 +128,8 @@ fn promised(chance: &mut Chance) -> (tempfile::TempDir, SqlStore, Host) {
     (folder, store, host)
 }
 
-/// The host after some of its CPUs, memory and nodes were taken away.
-fn less(host: &Host, chance: &mut Chance) -> Host {
+/// The host after it lost some of its CPUs, memory and nodes.
+fn less(host: &Host, chance: &mut Rng) -> Host {
     let mut less = host.clone();
     for node in &mut less.nodes {
         for core in &mut node.cores {
@@ -150,22 +150,22 @@ fn less(host: &Host, chance: &mut Chance) -> Host {
 
 #[test]
 fn what_a_host_lost_stays_promised_and_nothing_else_of_it_is_given_out() {
-    let mut chance = Chance::new(7);
+    let mut chance = Rng::new(7);
     let mut lost = 0;
     for _ in 0..60 {
         let (_folder, store, host) = promised(&mut chance);
         let found = less(&host, &mut chance);
         let vms: Vec<Vm> = store.vms(&VmQuery::default()).unwrap();
         let places: Vec<Placement> = vms.iter().filter_map(|vm| vm.placement.clone()).collect();
-        let kept = keeping(&found, &host, &places, 200);
+        let kept = retain_reserved(&found, &host, &places, 200);
         kept.host.check().unwrap();
         assert_eq!(kept.lost.is_empty(), kept.host == found, "{:?}", kept.lost);
         lost += usize::from(!kept.lost.is_empty());
-        // The database takes it where it would not take what was found.
+        // The database accepts the extended description and rejects the one without the lost resources.
         store.put_host(&kept.host, 200).unwrap_or_else(|e| panic!("{e}: {:?}", kept.lost));
         assert_eq!(store.put_host(&found, 200).is_err(), !kept.lost.is_empty(), "{:?}", kept.lost);
         assert_eq!(store.check().unwrap(), Vec::<String>::new());
-        // Memory takes all that is promised again, and gives to nobody else what is gone.
+        // The scheduler accepts all existing reservations, and allocates no lost CPU to others.
         let mut scheduler = scheduler(&kept.host);
         for place in &places {
             scheduler.take(place).unwrap_or_else(|e| panic!("{e}: {:?}", kept.lost));
@@ -178,7 +178,7 @@ fn what_a_host_lost_stays_promised_and_nothing_else_of_it_is_given_out() {
             let cpu = placed.cells[0].cpus[0];
             assert!(there.contains(&cpu), "CPU {cpu} is gone: {:?}", kept.lost);
         }
-        // Nor when it has been given back, before the host is described anew.
+        // Nor after the reservations are released, before the host is described again.
         for place in &places {
             scheduler.give(place).unwrap();
         }
@@ -193,8 +193,8 @@ fn what_a_host_lost_stays_promised_and_nothing_else_of_it_is_given_out() {
             let gone = own.iter().any(|cpu| !there.contains(cpu));
             assert_eq!(gone, own.iter().any(|cpu| kept.own_cpus.contains(*cpu)), "{:?}", kept.lost);
         }
-        // When nothing is promised any more, nothing is kept.
-        assert_eq!(keeping(&found, &kept.host, &[], 200).host, found);
+        // Without reservations, nothing is retained.
+        assert_eq!(retain_reserved(&found, &kept.host, &[], 200).host, found);
     }
     assert!(lost > 20, "{lost} hosts lost what was promised");
 }

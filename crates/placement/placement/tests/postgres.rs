@@ -1,5 +1,5 @@
-//! What only a server can do to a store: go away and come back, lose sessions, be asked by several at once, refuse what is not safe.
-//! Without LONGMA_TEST_POSTGRES nothing is tested here.
+//! Behaviour specific to a database server: restarts, lost sessions, concurrent writers, and unsafe settings. Without
+//! LONGMA_TEST_POSTGRES the tests do nothing.
 
 #[path = "support/databases.rs"]
 mod databases;
@@ -23,7 +23,7 @@ fn on_server(test: impl Fn(&Database, &str)) {
     }
 }
 
-/// Ends all sessions of the database, as a server that is restarted does.
+/// Ends all sessions of the database, as a restart of the server does.
 fn end_sessions(database: &Database, server: &str) {
     let Database::Server { name, .. } = database else { unreachable!("a server has it") };
     admin(
@@ -48,13 +48,13 @@ fn a_store_goes_on_when_its_sessions_were_ended() {
 }
 
 #[test]
-fn sessions_that_end_at_any_moment_lose_nothing_that_was_answered_and_promise_nothing_twice() {
+fn killed_sessions_lose_no_acknowledged_change_and_reserve_nothing_twice() {
     on_server(|database, server| {
         let first = database.open();
         (0..4).for_each(|h| first.put_host(&host(&format!("h{h}")), 200).unwrap());
         let (over, answers) = (&AtomicBool::new(false), &AtomicU32::new(0));
         let answered = std::thread::scope(|scope| {
-            // Opened before sessions begin to end: who cannot open a store is told so.
+            // Opened before sessions are terminated, because opening a store does not retry.
             let stores: Vec<_> = (0..3u64).map(|t| (t, database.open())).collect();
             let threads: Vec<_> = stores
                 .into_iter()
@@ -65,10 +65,10 @@ fn sessions_that_end_at_any_moment_lose_nothing_that_was_answered_and_promise_no
                             let name = format!("t{t}-v{v}");
                             let cpu = if v % 2 == 0 { CpuPolicy::Exclusive } else { CpuPolicy::Range };
                             let request = Request { cpu, ..Request::new(&name, 1, 256) };
-                            // Whoever does not know whether it was done asks again with the key.
+                            // A client that does not know the outcome retries with the same key.
                             for attempt in 0..50 {
                                 if attempt > 0 {
-                                    // A session that could not be made is not tried anew at once.
+                                    // Wait until a new connection is attempted again.
                                     std::thread::sleep(std::time::Duration::from_millis(50));
                                 }
                                 let Ok(mut allocator) =
@@ -88,7 +88,8 @@ fn sessions_that_end_at_any_moment_lose_nothing_that_was_answered_and_promise_no
                 })
                 .collect();
             scope.spawn(move || {
-                // After so many more answers and a while that differs: however slow the machine, they get on.
+                // Terminate sessions after a number of further answers and a varying delay, so that the clients make
+                // progress however slow the machine is.
                 for round in 0u32.. {
                     while answers.load(Ordering::SeqCst) < round * 4 {
                         if over.load(Ordering::SeqCst) {
@@ -137,7 +138,7 @@ fn events_have_their_numbers_in_the_order_of_their_commits() {
                     }
                 });
             }
-            // A follower that saw number n never finds a smaller one later.
+            // A follower that has seen event n must never see a smaller number later.
             let (mut seen, mut after) = (0, 0);
             while seen < 150 {
                 let events = store.events(after, 0).unwrap();
@@ -169,7 +170,7 @@ fn one_that_is_stopped_in_the_middle_keeps_others_waiting_for_a_while_only() {
     on_server(|database, _| {
         let store = database.open();
         store.put_host(&host("h"), 200).unwrap();
-        // It has the lock of those that change something, and does nothing more.
+        // A session that holds the write lock and is idle.
         let mut stopped = postgres::Client::connect(&database.url(), postgres::NoTls).unwrap();
         let held =
             "SET idle_in_transaction_session_timeout = '2s'; BEGIN; SELECT pg_advisory_xact_lock(1282436193)";
@@ -179,7 +180,7 @@ fn one_that_is_stopped_in_the_middle_keeps_others_waiting_for_a_while_only() {
     });
 }
 
-/// Lets statements on `vms` fail as one does that cannot be serialized, `times` in all; also those that are undone count.
+/// Makes the first `times` statements on `vms` fail with a serialization error, including those that are rolled back.
 fn fail_to_serialize(database: &Database, times: u32, at_commit: bool) -> postgres::Client {
     let mut client = postgres::Client::connect(&database.url(), postgres::NoTls).unwrap();
     let trigger = if at_commit { "CONSTRAINT TRIGGER" } else { "TRIGGER" };
@@ -203,14 +204,14 @@ fn failures(client: &mut postgres::Client) -> i64 {
 }
 
 #[test]
-fn a_transaction_that_cannot_be_serialized_is_made_anew_with_all_that_is_in_it() {
+fn a_transaction_that_cannot_be_serialized_is_retried_as_a_whole() {
     for at_commit in [false, true] {
         on_server(|database, _| {
             let store = database.open();
             store.put_host(&host("h"), 200).unwrap();
             let mut client = fail_to_serialize(database, 5, at_commit);
             let mut allocator = Allocator::open(store.clone(), Policy::default(), 1).unwrap();
-            // Those that wait together are in one transaction.
+            // Reservations that are pending together share a transaction.
             let begun: Vec<_> = (0..20)
                 .map(|v| {
                     allocator.begin(&Request::new(&format!("v{v}"), 1, 64), Some(&format!("k{v}"))).unwrap()
@@ -252,12 +253,12 @@ fn one_that_never_can_is_given_up_in_time_and_leaves_nothing() {
 }
 
 #[test]
-fn a_deadlock_with_somebody_elses_session_is_undone_and_made_anew() {
+fn a_deadlocked_transaction_is_retried() {
     on_server(|database, _| {
         let store = database.open();
         store.put_host(&host("h"), 200).unwrap();
         let mut other = postgres::Client::connect(&database.url(), postgres::NoTls).unwrap();
-        // It waits longer before it looks for a deadlock, so it is the store's session that the server ends the transaction of.
+        // A longer deadlock timeout, so that the server aborts the store's transaction and not this one.
         other.batch_execute("SET deadlock_timeout = '60s'; BEGIN; SELECT * FROM nodes FOR UPDATE").unwrap();
         std::thread::scope(|scope| {
             let placed = scope.spawn(|| {

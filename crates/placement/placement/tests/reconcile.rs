@@ -1,5 +1,5 @@
-//! Whatever dies between any two steps: called again, the database and the hypervisor agree, and nothing is promised twice.
-//! Not libvirt: the hypervisor is the fake one.
+//! Simulated crashes between any two steps: after another run, the database and the fake hypervisor agree, and nothing
+//! is reserved twice.
 
 #[path = "support/faulty_store.rs"]
 mod faulty_store;
@@ -8,7 +8,7 @@ use faulty_store::FaultyStore;
 use longma_placement::audit::{What, audit};
 use longma_placement::fake::{FakeHypervisor, Fault};
 use longma_placement::hypervisor::domain_name;
-use longma_placement::reconcile::{agrees, move_vm, reconcile};
+use longma_placement::reconcile::{is_converged, move_vm, reconcile};
 use longma_placement::request::{CpuPolicy, MemoryPolicy};
 use longma_placement::store::{Intent, VmQuery, VmState};
 use longma_placement::{Allocator, Host, Placement, Policy, Request, SqlStore, Store};
@@ -23,7 +23,7 @@ struct House {
 }
 
 fn house() -> House {
-    // Processes die here and not the machine: a file system in memory will do, and is quick.
+    // The tests kill processes and not the machine, so a fast in-memory file system suffices.
     let memory = std::path::Path::new("/dev/shm");
     let folder = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.unwrap();
     let inner = Arc::new(SqlStore::open_file(&folder.path().join("placement.db")).unwrap());
@@ -40,7 +40,7 @@ fn house() -> House {
 
 impl House {
     fn place(&self, request: &Request) -> Option<Placement> {
-        // Each step is a new process: it knows what the store knows. The key makes a second try of a step safe.
+        // Each step simulates a new process that knows only the store. The key makes a step safe to repeat.
         let mut allocator = Allocator::open(self.store.clone(), Policy::default(), 1).ok()?;
         allocator.place(request, Some(&request.name)).ok()?.placement
     }
@@ -53,7 +53,7 @@ impl House {
         self.store.inner.find_vm("default", name).unwrap()
     }
 
-    /// Another place for a virtual machine: nodes that it is not on.
+    /// Another placement of a virtual machine, on nodes that it is not on.
     fn elsewhere(&self, name: &str) -> Option<Placement> {
         let vm = self.find(name)?;
         let mut allocator = Allocator::open(self.store.inner.clone(), Policy::default(), 1).unwrap();
@@ -62,7 +62,7 @@ impl House {
         allocator.scheduler().decide_on(&vm.request, "h", &nodes, &vm.placement)
     }
 
-    /// The steps of the story; each may be done again.
+    /// The steps of the scenario. Each may be repeated.
     fn step(&mut self, step: usize) {
         let exclusive = |name: &str| Request { cpu: CpuPolicy::Exclusive, ..Request::new(name, 4, 6000) };
         let preferred = MemoryPolicy::Preferred { within_distance: 255 };
@@ -70,7 +70,7 @@ impl House {
             0 => drop(self.place(&exclusive("a"))),
             1 => drop(self.place(&Request { memory: preferred, ..Request::new("b", 6, 40_000) })),
             2 => drop(self.place(&Request { cpu: CpuPolicy::None, ..Request::new("c", 2, 512) })),
-            // On the nodes of the others: those who share give way.
+            // On the nodes of the others: the ones that share CPUs must be repinned.
             4 => drop(self.place(&exclusive("d"))),
             6 | 8 => {
                 let name = if step == 6 { "a" } else { "b" };
@@ -88,7 +88,7 @@ impl House {
     }
 
     fn agree(&mut self) -> bool {
-        agrees(&*self.store.inner, &mut self.hypervisor, &self.host).unwrap()
+        is_converged(&*self.store.inner, &mut self.hypervisor, &self.host).unwrap()
     }
 
     fn recover(&mut self) {
@@ -101,7 +101,7 @@ impl House {
         self.check_cpus();
     }
 
-    /// No thread of any domain is on a CPU that is another's own.
+    /// No thread runs on a CPU dedicated to another virtual machine.
     fn check_cpus(&self) {
         let vms = self.store.inner.vms(&VmQuery::default()).unwrap();
         let domains = self.hypervisor.domains();
@@ -128,7 +128,7 @@ impl House {
 const STEPS: usize = 16;
 
 #[test]
-fn a_story_without_faults_ends_as_told() {
+fn the_scenario_without_faults_reaches_its_final_state() {
     let mut house = house();
     let moved_from = |h: &House, name: &str| h.find(name).unwrap().placement;
     (0..6).for_each(|s| house.step(s));
@@ -146,7 +146,8 @@ fn a_story_without_faults_ends_as_told() {
     assert_eq!(house.store.check().unwrap(), Vec::<String>::new());
 }
 
-/// Runs the story once for every place where the fault may come; after it, the next process finds everything as it was left.
+/// Runs the scenario once for every point at which the fault can occur. After the fault, the next process continues
+/// from the state left behind.
 fn with_each_fault(arm: impl Fn(&House, u64), came: impl Fn(&House) -> bool, at_least: u64) {
     for at in 0.. {
         let mut house = house();
@@ -157,7 +158,7 @@ fn with_each_fault(arm: impl Fn(&House, u64), came: impl Fn(&House) -> bool, at_
             if !recovered && came(&house) {
                 house.recover();
                 recovered = true;
-                // What was interrupted is asked for again.
+                // Repeat the interrupted step.
                 house.step(step);
             }
         }
@@ -235,8 +236,8 @@ fn domains_that_die_or_are_changed_by_hand_are_put_right_and_those_of_others_lef
         d.bound = vec![7];
         true
     });
-    // Its thread was moved past the hypervisor.
-    house.hypervisor.tamper(&a, |d| d.strayed.insert(2, "5".parse().unwrap()).is_none());
+    // The thread was moved without the hypervisor.
+    house.hypervisor.tamper(&a, |d| d.misplaced_vcpus.insert(2, "5".parse().unwrap()).is_none());
     house.hypervisor.tamper(&b, |d| {
         d.running = false;
         true
@@ -262,9 +263,9 @@ fn a_domain_that_is_paused_undefined_or_slowed_by_hand_is_found_and_set_right() 
     let [a, b] = ["a", "b"].map(|name| domain_name(house.find(name).unwrap().id));
     house.hypervisor.tamper(&a, |d| {
         (d.paused, d.transient) = (Some("user".into()), true);
-        d.slowed.insert("quota".into(), 1000).is_none()
+        d.cpu_limits.insert("quota".into(), 1000).is_none()
     });
-    // Nobody paused it: to resume it would only pause it again, or lose what it wrote.
+    // Not paused by a user: a resume would only pause it again or lose its writes.
     house.hypervisor.tamper(&b, |d| d.paused.replace("I/O error".into()).is_none());
     let found = audit(&*house.store, &mut house.hypervisor, &house.host).unwrap();
     let kinds: Vec<What> = found.iter().map(|f| f.what).collect();
@@ -273,11 +274,14 @@ fn a_domain_that_is_paused_undefined_or_slowed_by_hand_is_found_and_set_right() 
     assert!(found[3].intended.contains(&format!("virsh resume {b}")), "{found:?}");
     let report = reconcile(&*house.store, &mut house.hypervisor, &house.host).unwrap();
     let domains = house.hypervisor.domains();
-    assert!(domains[&a].paused.is_none() && !domains[&a].transient && domains[&a].slowed.is_empty());
-    assert!(report.done.iter().any(|line| line.contains("was paused (user), and is running")), "{report:?}");
+    assert!(domains[&a].paused.is_none() && !domains[&a].transient && domains[&a].cpu_limits.is_empty());
+    assert!(
+        report.done.iter().any(|line| line.contains("was paused (user) and is running again")),
+        "{report:?}"
+    );
     assert_eq!(domains[&b].paused.as_deref(), Some("I/O error"));
     assert!(report.problems.iter().any(|line| line.contains("paused (I/O error)")), "{report:?}");
-    // It is not kept from moving, nor left as moving.
+    // It can still be moved, and the move completes.
     let target = house.elsewhere("b").unwrap();
     let id = house.find("b").unwrap().id;
     move_vm(&*house.store, &mut house.hypervisor, &house.host, id, &target).unwrap();
@@ -286,27 +290,27 @@ fn a_domain_that_is_paused_undefined_or_slowed_by_hand_is_found_and_set_right() 
     assert!(house.agree());
 }
 
-/// An empty database in the place of the right one must not take everything away that runs.
+/// A service started with an empty database by mistake must not delete running domains.
 #[test]
-fn a_domain_that_was_never_made_here_is_left_alone_and_told() {
+fn a_domain_never_created_here_is_reported_and_unchanged() {
     let mut first = house();
     first.place(&Request::new("a", 1, 64)).unwrap();
     assert!(first.reconcile());
     let (mut other, domain) = (house(), domain_name(first.find("a").unwrap().id));
     let report = reconcile(&*other.store, &mut first.hypervisor, &other.host).unwrap();
     assert!(report.done.is_empty() && report.foreign == [domain.clone()], "{report:?}");
-    assert!(report.problems[0].contains("is left alone"), "{report:?}");
-    // What was made here and is deleted goes, as ever.
+    assert!(report.problems[0].contains("leaves it alone"), "{report:?}");
+    // Domains created from this database are deleted as usual.
     other.place(&Request::new("b", 1, 64)).unwrap();
     assert!(other.reconcile());
     let vm = other.find("b").unwrap();
     other.store.inner.set_intent(vm.id, Intent::Delete).unwrap();
-    assert!(other.reconcile() && agrees(&*other.store, &mut other.hypervisor, &other.host).is_ok());
+    assert!(other.reconcile() && is_converged(&*other.store, &mut other.hypervisor, &other.host).is_ok());
 }
 
-/// Two databases both begin with number 1.
+/// Two databases both begin with ID 1.
 #[test]
-fn a_domain_of_another_database_with_the_same_number_is_left_alone_and_told() {
+fn a_domain_of_another_database_with_the_same_id_is_reported_and_unchanged() {
     let (mut first, mut second) = (house(), house());
     second.hypervisor = first.hypervisor.clone();
     first.place(&Request::new("theirs", 2, 64)).unwrap();
@@ -320,7 +324,8 @@ fn a_domain_of_another_database_with_the_same_number_is_left_alone_and_told() {
     assert!(report.problems[0].contains("another database"), "{report:?}");
     let vm = second.find("mine").unwrap();
     assert!(vm.state == VmState::Failed && vm.problem.unwrap().contains("another database"));
-    // Neither an audit nor a stop nor a deletion here has to do with it: what is found is that its namesake does not run.
+    // Auditing, stopping and deleting here does not affect it. The audit reports only that the local virtual machine
+    // with this ID is not running.
     let found = audit(&*second.store, &mut second.hypervisor, &second.host).unwrap();
     assert!(found.len() == 1 && found[0].what == What::NotRunning, "{found:?}");
     for intent in [Intent::Stop, Intent::Delete] {
@@ -332,9 +337,10 @@ fn a_domain_of_another_database_with_the_same_number_is_left_alone_and_told() {
     assert!(first.agree());
 }
 
-/// A database that is set back to an earlier time gives a number again; what runs under it is somebody's whom it has forgotten.
+/// A database restored from a backup assigns an ID again. The domain that runs under this ID belongs to a virtual
+/// machine that the database has lost.
 #[test]
-fn a_domain_that_the_database_has_lost_is_nobodys_and_stays() {
+fn a_domain_that_the_database_has_lost_is_kept() {
     let mut house = house();
     house.place(&Request::new("a", 1, 64)).unwrap();
     assert!(house.reconcile());
@@ -372,13 +378,13 @@ fn a_domain_under_another_name_is_found_and_keeps_others_off_its_cpus() {
     house.hypervisor.tamper(&domain_name(id), |_| false);
     let report = reconcile(&*house.store, &mut house.hypervisor, &house.host).unwrap();
     let said = format!("{:?}", report.problems);
-    assert!(said.contains("under another name") && said.contains("renamed still runs there"), "{said}");
+    assert!(said.contains("has another name") && said.contains("renamed still runs on them"), "{said}");
     let found = audit(&*house.store, &mut house.hypervisor, &house.host).unwrap();
     assert!(found.iter().any(|f| f.what == What::Orphan && f.domain == "renamed"), "{found:?}");
     assert!(house.hypervisor.domains()["renamed"].running);
 }
 
-/// As if it ran when its database was given its identity.
+/// It was running before its database got an identity.
 #[test]
 fn a_domain_that_names_no_database_is_kept_as_ever() {
     let mut house = house();
@@ -397,21 +403,21 @@ fn a_domain_that_names_no_database_is_kept_as_ever() {
 }
 
 #[test]
-fn one_whose_node_has_lost_its_common_cpus_waits_until_there_are_some() {
+fn a_start_waits_until_its_node_has_shared_cpus() {
     let mut house = house();
     let placement = house.place(&Request::new("a", 2, 64)).unwrap();
     let whole = house.host.clone();
     let node = whole.nodes.iter().find(|n| n.id == placement.cells[0].node).unwrap();
     house.host.reserved = whole.reserved.iter().chain(node.cpus().iter()).collect();
     let report = reconcile(&*house.store, &mut house.hypervisor, &house.host).unwrap();
-    assert!(report.problems[0].contains("is not started"), "{report:?}");
+    assert!(report.problems[0].contains("was not started"), "{report:?}");
     assert_eq!(house.find("a").unwrap().state, VmState::Reserved);
     house.host = whole;
     assert!(house.reconcile());
     assert_eq!(house.find("a").unwrap().state, VmState::Running);
 }
 
-/// A house of one virtual machine with a CPU of its own and one that shares CPUs of the same node.
+/// Two virtual machines on one node: one with a dedicated CPU, and one on shared CPUs.
 fn neighbours(shared: u32) -> (House, String, String) {
     let mut house = house();
     house.place(&Request { cpu: CpuPolicy::Exclusive, ..Request::new("own", 1, 64) }).unwrap();
@@ -426,9 +432,10 @@ fn found(house: &mut House) -> Vec<longma_placement::audit::Finding> {
 }
 
 #[test]
-fn virtual_cpus_that_nobody_asked_for_are_found_kept_off_others_cpus_and_taken_away() {
+fn unrequested_virtual_cpus_are_found_confined_and_removed() {
     let (mut house, own, shared) = neighbours(1);
-    // One more without a pin, one on another's own CPU, and one that it could be given and has no thread yet.
+    // One more without a pin, one on a CPU dedicated to another virtual machine, and one that is not plugged in and has
+    // no thread.
     let others = house.hypervisor.domains()[&own].pins.vcpus[0].clone();
     house.hypervisor.tamper(&shared, |d| {
         d.pins.vcpus.extend([Default::default(), others.clone(), others.clone()]);
@@ -439,10 +446,10 @@ fn virtual_cpus_that_nobody_asked_for_are_found_kept_off_others_cpus_and_taken_a
     assert_eq!(kinds, [What::VcpuPin(1), What::VcpuPin(2), What::Vcpus], "{all:?}");
     assert!(all[2].intended.contains("longma placement stop"), "{all:?}");
     assert_eq!(all[2].actual, "with virtual CPUs 0-2");
-    // The guest does not let them go: they are confined all the same, and it is told.
+    // The guest does not release them: they are pinned to allowed CPUs anyway, and the problem is reported.
     house.hypervisor.fail_after(2, Fault::Refuse);
     let report = reconcile(&*house.store, &mut house.hypervisor, &house.host).unwrap();
-    assert!(report.problems.iter().any(|p| p.contains("with virtual CPUs 0-2 and not")), "{report:?}");
+    assert!(report.problems.iter().any(|p| p.contains("with virtual CPUs 0-2, expected")), "{report:?}");
     let actual = &house.hypervisor.domains()[&shared];
     assert!(!actual.may_run_on(&others) && actual.vcpus().len() == 3, "{actual:?} and {others}");
     assert!(house.reconcile() && house.agree(), "{:?}", found(&mut house));
@@ -459,16 +466,19 @@ fn virtual_cpus_that_are_missing_are_found_and_given_back_where_they_can_be() {
         "{all:?}"
     );
     assert!(house.reconcile() && house.agree());
-    // One that was made with fewer cannot get them while it runs.
+    // A domain defined with fewer virtual CPUs cannot get more while it runs.
     house.hypervisor.tamper(&shared, |d| d.pins.vcpus.pop().is_some());
     let report = reconcile(&*house.store, &mut house.hypervisor, &house.host).unwrap();
-    assert!(report.problems[0].contains("with virtual CPUs 0-1 and not with virtual CPUs 0-2"), "{report:?}");
+    assert!(
+        report.problems[0].contains("with virtual CPUs 0-1, expected with virtual CPUs 0-2"),
+        "{report:?}"
+    );
     assert_eq!(found(&mut house)[0].what, What::Vcpus);
     restart(&mut house, "shared");
     assert!(house.agree(), "{:?}", found(&mut house));
 }
 
-/// As its owner stops and starts it.
+/// The owner stops and starts it.
 fn restart(house: &mut House, name: &str) {
     let id = house.find(name).unwrap().id;
     for intent in [Intent::Stop, Intent::Run] {
@@ -483,7 +493,7 @@ fn a_thread_for_input_and_output_on_anothers_cpu_is_found_and_pinned_back() {
     let domains = house.hypervisor.domains();
     let (others, emulator) = (&domains[&own].pins.vcpus[0], &domains[&shared].pins.emulator);
     house.hypervisor.tamper(&shared, |d| {
-        // One somebody moved, one is right, one somebody added, which may run anywhere.
+        // One thread was moved, one is correct, and one was added and may run anywhere.
         let pins = [others.clone(), emulator.clone(), Default::default()];
         d.io_threads = (1..).zip(pins).collect();
         true
@@ -506,8 +516,8 @@ fn memory_of_another_size_is_found_with_what_to_do_and_is_right_after_a_restart(
     assert!(all[0].intended.contains("longma placement stop"), "{all:?}");
     let (calls, started) = (house.hypervisor.calls(), house.hypervisor.domains()[&shared].running);
     let report = reconcile(&*house.store, &mut house.hypervisor, &house.host).unwrap();
-    assert!(report.problems[0].contains("of 300 MiB and not of 64 MiB"), "{report:?}");
-    // It is told, and nothing is tried in vain.
+    assert!(report.problems[0].contains("of 300 MiB, expected of 64 MiB"), "{report:?}");
+    // It is reported, and no futile call is made.
     assert!(started && house.hypervisor.calls() == calls);
     restart(&mut house, "shared");
     assert!(house.agree(), "{:?}", found(&mut house));
@@ -515,13 +525,13 @@ fn memory_of_another_size_is_found_with_what_to_do_and_is_right_after_a_restart(
 
 #[test]
 fn a_start_that_finds_its_domain_taken_away_is_made_again() {
-    // While it is started, and when it has just been started.
+    // The domain disappears during the start, and right after it.
     for at in 1..3 {
         let mut house = house();
         house.place(&Request::new("a", 2, 64)).unwrap();
         house.hypervisor.fail_after(at, Fault::TakeAway);
         let report = reconcile(&*house.store, &mut house.hypervisor, &house.host).unwrap();
-        assert!(report.problems[0].contains("is started again"), "{report:?}");
+        assert!(report.problems[0].contains("starts it again"), "{report:?}");
         assert_eq!(house.find("a").unwrap().state, VmState::Creating);
         assert!(house.reconcile());
         assert_eq!(house.find("a").unwrap().state, VmState::Running);

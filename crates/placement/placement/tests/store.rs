@@ -1,5 +1,5 @@
-//! The store: nothing is promised twice, whoever asks; what was answered is there after a crash; other files are refused.
-//! Not the hypervisor's side (`reconcile.rs`).
+//! Tests of the store: no resource is reserved twice by concurrent allocators, answered changes survive a crash, and
+//! foreign files are rejected.
 
 #[path = "support/databases.rs"]
 mod databases;
@@ -34,14 +34,14 @@ fn two_schedulers_on_one_file_promise_nothing_twice() {
                     let mut allocator = Allocator::open(store, Policy::default(), 100 + t).unwrap();
                     let mut placed = 0;
                     for v in 0..150 {
-                        // Exclusive and shared ones until nothing is left.
+                        // A mix of exclusive and shared requests until nothing more fits.
                         let name = format!("t{t}-v{v}");
                         let request =
                             if v % 3 == 0 { exclusive(&name, 6, 9000) } else { Request::new(&name, 4, 9000) };
-                        // On a busy machine the other one may take the place each time that it is tried: whoever asked asks again.
+                        // On a busy machine the other allocator may win every attempt; the caller then retries.
                         let said = loop {
                             match allocator.place(&request, None) {
-                                Err(error) if error.to_string().contains("no longer has") => {}
+                                Err(error) if error.to_string().contains("no longer free") => {}
                                 said => break said,
                             }
                         };
@@ -58,7 +58,8 @@ fn two_schedulers_on_one_file_promise_nothing_twice() {
         assert_eq!(first.check().unwrap(), Vec::<String>::new());
         let vms = first.vms(&VmQuery::default()).unwrap();
         assert_eq!(vms.len() as u32, placed);
-        // Each node holds three, and what is left of two nodes one more; which of them have CPUs of their own decides whether all of that is used.
+        // Each node holds three, and the rest of two nodes one more. How much of that is used depends on which of them
+        // have exclusive CPUs.
         assert!((72..=84).contains(&placed), "{placed}");
         let mut last = Allocator::open(first.clone(), Policy::default(), 1).unwrap();
         assert!(last.place(&Request::new("more", 4, 9000), None).is_err(), "all that fits was placed");
@@ -86,7 +87,7 @@ fn schedulers_that_are_in_each_others_way_go_out_of_it() {
     };
     let mut both = [open(1), open(2)];
     for round in 0..30 {
-        // Each decides on all of them before it hears of what the other one was given.
+        // Each allocator decides on all its requests before it sees the other's reservations.
         let begun: Vec<Vec<_>> = both
             .iter_mut()
             .enumerate()
@@ -100,13 +101,13 @@ fn schedulers_that_are_in_each_others_way_go_out_of_it() {
         }
     }
     let conflicts: u64 = both.iter().map(Allocator::conflicts).sum();
-    // 90 if they do not.
+    // Without partitions there are about 90.
     assert!(conflicts < 60, "{conflicts} of 1920 decisions were made anew");
     assert_eq!(first.check().unwrap(), Vec::<String>::new());
 }
 
 #[test]
-fn the_database_itself_refuses_what_is_taken() {
+fn database_constraints_reject_double_reservations() {
     on_each(|database| {
         let store = database.open();
         store.put_host(&hygon("h"), 100).unwrap();
@@ -132,7 +133,7 @@ fn the_database_itself_refuses_what_is_taken() {
         assert!(conflict(reserve(&Request::new("c", 15, 1), &elsewhere)).contains("over_commit"));
         assert_eq!(store.check().unwrap(), Vec::<String>::new(), "what was refused left nothing");
         assert_eq!(store.vms(&VmQuery::default()).unwrap().len(), 1);
-        // A host cannot be described away from under a virtual machine.
+        // A new description must not remove resources that a virtual machine uses.
         let mut less = hygon("h");
         less.nodes[place.cells[0].node as usize].memory[0].mib = 10_000;
         assert!(matches!(store.put_host(&less, 100), Err(StoreError::Conflict { .. })));
@@ -182,7 +183,7 @@ fn two_members_that_shun_each_other_do_not_meet_however_they_race() {
             ..Request::new(name, 1, 64)
         };
         one.place(&member("a"), None).unwrap();
-        // The second allocator does not know of the first's.
+        // The second allocator has not seen the first one's reservation.
         assert!(two.place(&member("b"), None).is_err());
         assert_eq!(store.vms(&VmQuery::default()).unwrap().len(), 1);
     });
@@ -216,7 +217,7 @@ fn states_lead_only_where_they_may_and_deleting_gives_everything_back() {
         store.transition(id, Stopping, Deleted, None).unwrap();
         assert_eq!(store.check().unwrap(), Vec::<String>::new());
         assert!(store.vms(&VmQuery::default()).unwrap().is_empty());
-        allocator.follow().unwrap();
+        allocator.apply_changes().unwrap();
         assert_eq!(allocator.scheduler().inventory().usage("h").unwrap().vms, 0);
         assert!(allocator.place(&exclusive("a", 4, 1024), None).is_ok(), "the name is free again");
     });
@@ -236,7 +237,7 @@ fn a_stopped_virtual_machine_takes_another_size_and_gives_its_old_place_back() {
         for (from, to) in [(Reserved, Stopping), (Stopping, Stopped)] {
             store.transition(id, from, to, None).unwrap();
         }
-        // Another one who knows nothing of it takes what is beside it meanwhile.
+        // Meanwhile another allocator, unaware of the resize, takes resources of the same node.
         let mut other = Allocator::open(store.clone(), Policy::default(), 2).unwrap();
         other.place(&exclusive("b", 4, 1024), None).unwrap();
         let vm = allocator.resize(id, &larger).unwrap();
@@ -251,7 +252,7 @@ fn a_stopped_virtual_machine_takes_another_size_and_gives_its_old_place_back() {
         assert!(over.contains("quota"), "{over}");
         assert_eq!(store.vm(id).unwrap(), vm, "what was refused changed nothing");
         assert_eq!(store.check().unwrap(), Vec::<String>::new());
-        // The same allocator knows what is free now, and smaller gives back.
+        // The allocator knows what is free, and a smaller size releases resources.
         allocator.resize(id, &exclusive("a", 1, 64)).unwrap();
         let shared = allocator.scheduler().inventory().usage("h").unwrap();
         assert_eq!(shared.nodes.iter().map(|n| n.exclusive).sum::<u32>(), 5);
@@ -267,7 +268,7 @@ fn what_was_answered_is_there_when_the_store_is_opened_again() {
             store.put_host(&hygon("h"), 200).unwrap();
             store.set_host_status("h", longma_placement::inventory::HostStatus::Up, true).unwrap();
             let mut allocator = Allocator::open(store.clone(), Policy::default(), 1).unwrap();
-            // Begun together, durable together.
+            // Begun together, so committed together.
             let begun: Vec<_> = (0..40)
                 .map(|v| allocator.begin(&Request::new(&format!("v{v}"), 1, 512), None).unwrap())
                 .collect();
@@ -284,14 +285,14 @@ fn what_was_answered_is_there_when_the_store_is_opened_again() {
 }
 
 #[test]
-fn a_database_is_told_from_all_others_for_ever() {
+fn a_database_has_a_permanent_identity() {
     on_each(|database| {
         let identity = database.open().identity().unwrap();
         assert!(identity.len() == 32 && identity.bytes().all(|b| b.is_ascii_hexdigit()), "{identity}");
         assert_eq!(database.open().identity().unwrap(), identity);
         on_each(|other| assert_ne!(other.open().identity().unwrap(), identity));
     });
-    // A file of the version before identities gets one.
+    // A file from before identities existed gets one.
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("placement.db");
     let first = SqlStore::open_file(&path).unwrap().identity().unwrap();
@@ -356,13 +357,13 @@ fn groups_by_node_hold_with_two_schedulers_that_do_not_know_of_each_other() {
         }
         let mut nodes = nodes_of(&store);
         nodes.sort_unstable();
-        assert_eq!(nodes, (0..8).collect::<Vec<_>>(), "each has a node of its own");
+        assert_eq!(nodes, (0..8).collect::<Vec<_>>(), "each has a separate node");
         assert!(both[1].place(&of_group("v8", Relation::AntiAffinity, Level::Node), None).is_err());
     });
 }
 
 #[test]
-fn members_that_seek_each_other_meet_though_a_scheduler_does_not_know_of_the_first() {
+fn affinity_holds_although_a_scheduler_has_not_seen_the_first_member() {
     for level in [Level::Node, Level::Host] {
         on_each(|database| {
             let store = database.open();
@@ -371,7 +372,7 @@ fn members_that_seek_each_other_meet_though_a_scheduler_does_not_know_of_the_fir
             let (mut one, mut two) = (open(1), open(2));
             let first =
                 one.place(&of_group("a", Relation::Affinity, level), None).unwrap().placement.unwrap();
-            // What the second one prefers is elsewhere.
+            // Make the second allocator prefer other nodes.
             let busy = |node| longma_placement::host::NodeLoad {
                 cpu: if level == Level::Host || node == first.cells[0].node { 1.0 } else { 0.0 },
                 memory: 0.0,
@@ -385,7 +386,7 @@ fn members_that_seek_each_other_meet_though_a_scheduler_does_not_know_of_the_fir
     }
 }
 
-/// Eight that shun each other's nodes, one on each of the host's; the first runs, the second is stopped.
+/// Eight virtual machines in an anti-affinity group, one on each node. The first is running, the second is stopped.
 fn eight_apart(allocator: &mut Allocator, store: &SqlStore) -> Vec<i64> {
     use VmState::*;
     let member = |v: u32| of_group(&format!("v{v}"), Relation::AntiAffinity, Level::Node);
@@ -413,10 +414,10 @@ fn neither_a_move_nor_another_size_leads_where_a_group_by_node_forbids() {
         let others: Vec<u32> = (0..8).filter(|node| *node != own).collect();
         let scheduler = allocator.scheduler();
         assert_eq!(scheduler.decide_on(&vm.request, "h", &others, &vm.placement), None);
-        let beside = scheduler.decide_on_without_groups(&vm.request, "h", &others).unwrap();
-        let refused = store.begin_move(ids[0], &beside).unwrap_err().to_string();
+        let near_others = scheduler.decide_on_without_groups(&vm.request, "h", &others).unwrap();
+        let refused = store.begin_move(ids[0], &near_others).unwrap_err().to_string();
         assert!(refused.contains("group g") && refused.contains("virtual machine"), "{refused}");
-        // Its own node is no other member's.
+        // The virtual machine's own node does not count as another member's.
         let here = scheduler.decide_on(&vm.request, "h", &[own], &vm.placement).unwrap();
         store.begin_move(ids[0], &here).unwrap();
         store.end_move(ids[0], true).unwrap();
@@ -440,7 +441,7 @@ fn a_size_that_only_a_group_forbids_is_refused_with_the_group_and_the_member() {
         let mut allocator = Allocator::open(store.clone(), Policy::default(), 1).unwrap();
         let ids = eight_apart(&mut allocator, &store);
         let node = nodes_of(&store)[1];
-        // Somebody else takes the rest of its own node.
+        // Another allocator takes the rest of its node.
         let mib = allocator.scheduler().inventory().usage("h").unwrap().nodes[node as usize].memory[0];
         let full = Request::new("full", 1, mib.1 - mib.2);
         let placement = allocator.scheduler().decide_on(&full, "h", &[node], None).unwrap();
@@ -452,7 +453,7 @@ fn a_size_that_only_a_group_forbids_is_refused_with_the_group_and_the_member() {
 }
 
 #[test]
-fn who_moves_is_on_both_nodes_for_those_that_shun_it_and_on_neither_for_those_that_seek_it() {
+fn a_moving_member_counts_on_both_nodes_for_anti_affinity_and_on_neither_for_affinity() {
     on_each(|database| {
         let store = database.open();
         store.put_host(&hygon("h"), 200).unwrap();

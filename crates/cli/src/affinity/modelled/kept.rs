@@ -5,7 +5,7 @@
 use super::{MEGABYTES, MOST_FRAME_CYCLES};
 use crate::experiment::VERSION;
 use longma_affinity::files;
-use longma_affinity::places::{classify, of_machine};
+use longma_affinity::pairs::{classify, of_machine};
 use longma_topology::{CpuPlace, Machine, harmless, shown};
 use longma_workloads::pairs::{COSTS as COST_NAMES, Measured, Nic, STAGES, Sweep, nic};
 use rustix::fs::{FlockOperation, OFlags};
@@ -143,7 +143,7 @@ impl Header {
     /// What differs from another, in a word.
     fn difference(&self, other: &Self) -> Option<&'static str> {
         let differs = [
-            (self.affinity_model != other.affinity_model, "the form of the file"),
+            (self.affinity_model != other.affinity_model, "the format of the file"),
             (self.version != other.version, "the version of the models"),
             (self.machine_sha256 != other.machine_sha256, "the machine"),
             (self.frame_cycles != other.frame_cycles, "--frame-cycles"),
@@ -355,7 +355,7 @@ fn check(run: &Measured, places: &[CpuPlace], most: f64) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use longma_affinity::places::{Class, Pair};
+    use longma_affinity::pairs::{Class, Pair};
 
     fn sweep<'a>(frame_cycles: u32) -> Sweep<'a> {
         Sweep {

@@ -1,5 +1,5 @@
-//! A campaign: the points of an experiment, those that have no result yet run on the host's cores and stored.
-//! Not what runs at a point (`workload`), nor what is made of the results (`table`, `compare`, `report`).
+//! A campaign: runs the points of an experiment that have no result yet and stores their results. `workload` defines
+//! what runs at a point.
 
 use crate::experiment::Experiment;
 use crate::failure::Failure;
@@ -13,37 +13,37 @@ use std::str::FromStr;
 
 mod work;
 
-/// An experiment with its points counted out.
+/// An experiment with its points enumerated.
 pub struct Campaign<'a> {
     /// The experiment.
     pub experiment: &'a Experiment,
-    /// Its points, in the order of the file.
+    /// Its points in the order of the file.
     pub points: Vec<Point>,
     /// Whether these are the points of the quick form.
     pub quick: bool,
 }
 
-/// How a campaign is run.
+/// Options of a campaign.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Points that run at the same time.
+    /// Number of points to run in parallel.
     pub jobs: usize,
-    /// The part of the points that is run here.
+    /// The share of the points to run.
     pub shard: Shard,
-    /// Whether points that failed before are run again.
+    /// Whether to rerun points that failed.
     pub retry_failed: bool,
-    /// Only these points, if given.
+    /// If given, run only these points.
     pub only: Option<BTreeSet<Key>>,
 }
 
-/// The `index`-th of `count` parts, from 1.
+/// The `index`-th of `count` shares, counted from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shard {
     index: usize,
     count: usize,
 }
 
-/// What has become of a point.
+/// State of a point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// It has a result.
@@ -54,64 +54,64 @@ pub enum State {
     Missing,
 }
 
-/// Follows a campaign while it runs; called from several threads.
+/// Receives the progress of a campaign. Called from several threads.
 pub trait Observer: Sync {
-    /// So many points will be run, and so many need not be.
+    /// The campaign starts: numbers of points to run and of points with results.
     fn begin(&self, _to_run: usize, _reused: usize) {}
-    /// A point has its record.
+    /// A point has a record.
     fn point(&self, _point: &Point, _record: &Record) {}
-    /// The host let a point down.
+    /// A point failed because of the host.
     fn fault(&self, _point: &Point, _failure: &Failure) {}
     /// Another campaign on the same store has run a point.
     fn elsewhere(&self, _point: &Point) {}
-    /// Nothing is left but so many points that other campaigns on the same store are running.
+    /// The only remaining points are being run by other campaigns on the same store.
     fn waiting(&self, _points: usize) {}
 }
 
 impl Observer for () {}
 
-/// What a campaign came to.
+/// Result of a campaign.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
-    /// Points that were run now, failed ones included.
+    /// Points that were run, including failed ones.
     pub ran: usize,
-    /// Points whose results were there before, or came from another campaign meanwhile.
+    /// Points with earlier results, or with results from another campaign.
     pub reused: usize,
-    /// Points of this part that have failed, now or before.
+    /// Points of this share that have failed, now or earlier.
     pub failed: usize,
-    /// Points of this part that were not run because the campaign was stopped.
+    /// Points of this share that were not run because the campaign was stopped.
     pub left: usize,
-    /// Points of this part that the host let down: they have no record and are run again next time.
+    /// Points of this share that failed because of the host. They have no record and are run again next time.
     pub faults: Vec<Fault>,
-    /// Why another campaign on the same store could not be kept from running the same points at the same time.
+    /// Why the campaign could not claim points, so that another one on the same store may have run the same points.
     pub unclaimed: Option<String>,
     /// All results of the store.
     pub results: Results,
 }
 
 impl Results {
-    /// Whether two runs of a point of `campaign` gave different results.
+    /// Returns whether two runs of a point of `campaign` gave different results.
     pub fn contradict(&self, campaign: &Campaign<'_>) -> bool {
         let mut keys = self.contradictions.iter().map(|contradiction| &contradiction.kept.key);
         keys.any(|key| campaign.points.iter().any(|point| point.key == *key))
     }
 }
 
-/// What the host did to a point.
+/// A failure caused by the host.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fault {
-    /// The point's key.
+    /// Key of the point.
     pub key: Key,
-    /// The point, in words.
+    /// Description of the point.
     pub point: String,
-    /// What happened.
+    /// The failure.
     pub failure: Failure,
 }
 
-/// Why a campaign could not go on.
+/// Why a campaign was aborted.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// Its points cannot be counted out.
+    /// Its points cannot be enumerated.
     #[error(transparent)]
     Point(#[from] PointError),
     /// Its results cannot be stored.
@@ -144,10 +144,10 @@ impl Shard {
 }
 
 impl<'a> Campaign<'a> {
-    /// Counts out the points of `experiment`, or of its quick form. `version` is that of the models.
+    /// Enumerates the points of `experiment`, or of its quick form. `version` is the version of the models.
     ///
     /// # Errors
-    /// If something that a point needs is missing.
+    /// If a point's input is missing.
     pub fn plan(
         experiment: &'a Experiment,
         quick: bool,
@@ -157,7 +157,7 @@ impl<'a> Campaign<'a> {
         Ok(Self { experiment, points: experiment.points(quick, registry, version)?, quick })
     }
 
-    /// What has become of `point`.
+    /// State of `point`.
     pub fn state(point: &Point, results: &Results) -> State {
         match results.get(&point.key) {
             None => State::Missing,
@@ -166,11 +166,11 @@ impl<'a> Campaign<'a> {
         }
     }
 
-    /// Runs the points of this part that have no result yet. A point that fails does not stop the others. Points that another campaign
-    /// is running on the same store are waited for.
+    /// Runs the points of this share that have no result yet. A failed point does not stop the others. Waits for points
+    /// that another campaign on the same store is running.
     ///
     /// # Errors
-    /// If results cannot be read or stored; those stored before are safe.
+    /// If results cannot be read or stored. Results stored before are safe.
     pub fn run(
         &self,
         store: &Store,
@@ -191,11 +191,11 @@ impl<'a> Campaign<'a> {
         } else {
             work::run_all(workload, &todo, (store, tail), options.jobs, observer, stop)?
         };
-        // What the host did here is of no account if another campaign has run the point since.
+        // Ignore a host failure if another campaign has run the point since.
         let mut faults = done.faults;
-        let came: BTreeSet<_> = done.news.iter().map(|record| &record.key).collect();
+        let came: BTreeSet<_> = done.new_records.iter().map(|record| &record.key).collect();
         faults.retain(|fault| !came.contains(&fault.key));
-        for record in done.news {
+        for record in done.new_records {
             results.add(record);
         }
         let told = faults.iter().filter(|fault| results.get(&fault.key).is_none()).count();
@@ -205,7 +205,7 @@ impl<'a> Campaign<'a> {
         Ok(Outcome { ran: done.ran, reused, failed, left, faults, unclaimed: done.unclaimed, results })
     }
 
-    /// The points of this part, each key once.
+    /// The points of this share, each key once.
     fn part(&self, options: &Options) -> Vec<&Point> {
         let mut seen = BTreeSet::new();
         let different = self.points.iter().filter(|point| seen.insert(&point.key)).enumerate();

@@ -1,66 +1,65 @@
-//! The points of a campaign on the host's cores: who runs which, and what is kept of it.
-//! Not which points are to be run: the campaign says so.
+//! Runs the points of a campaign on a thread pool and stores their records. The campaign selects the points.
 
 use super::{Fault, Observer, RunError};
 use crate::failure::{Failure, FailureKind};
 use crate::key::Key;
 use crate::point::Point;
-use crate::store::{Claims, Record, Store, StoreError, Tail, Turn, Writer};
+use crate::store::{ClaimResult, Claims, Record, Store, StoreError, Tail, Writer};
 use crate::workload::{Stop, Workload};
 use std::collections::{BTreeSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How often a point that another campaign runs is looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// Polling interval for a point that another campaign is running.
+const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// What has become of the points.
+/// Result of the run.
 #[derive(Default)]
 pub(super) struct Done {
-    /// Points that were run here.
+    /// Points run here.
     pub ran: usize,
-    /// Points that another campaign has run meanwhile.
+    /// Points that another campaign ran meanwhile.
     pub elsewhere: usize,
-    /// Points that the host let down.
+    /// Points that failed because of the host.
     pub faults: Vec<Fault>,
-    /// All records that the store has got meanwhile.
-    pub news: Vec<Record>,
+    /// All records that were added to the store meanwhile.
+    pub new_records: Vec<Record>,
     /// Why points could not be claimed.
     pub unclaimed: Option<String>,
 }
 
-/// What the threads of a campaign share.
+/// State shared by the threads of a campaign.
 struct Work<'a> {
     workload: &'a dyn Workload,
     observer: &'a dyn Observer,
     stop: &'a Stop,
-    /// Nothing new begins, since nothing could be kept.
+    /// Set after a storage error: no further points are started, since their results could not be stored.
     halt: Stop,
     writer: Writer,
     claims: Claims,
     queue: Mutex<Queue<'a>>,
-    seen: Mutex<Seen>,
+    stored: Mutex<StoredSoFar>,
     broken: Mutex<Option<StoreError>>,
 }
 
-/// Points that nobody here has begun.
+/// Points not started here.
 struct Queue<'a> {
     fresh: VecDeque<&'a Point>,
-    /// Others are at these.
+    /// Points that other campaigns are running.
     taken: VecDeque<&'a Point>,
-    /// Whether somebody was told that only those are left.
-    told: bool,
+    /// Whether the observer was told that only those are left.
+    is_reported: bool,
 }
 
-/// What others have added to the store, and what was done here.
-struct Seen {
+/// Records that others added to the store, and the result so far.
+struct StoredSoFar {
     tail: Tail,
     keys: BTreeSet<Key>,
     done: Done,
 }
 
-/// Runs `todo` on `jobs` threads and stores the records as they come.
+/// Runs `todo` on `jobs` threads and stores each record as soon as it is available.
 pub(super) fn run_all(
     workload: &dyn Workload,
     todo: &[&Point],
@@ -83,23 +82,23 @@ pub(super) fn run_all(
         queue: Mutex::new(Queue {
             fresh: todo.iter().copied().collect(),
             taken: VecDeque::new(),
-            told: false,
+            is_reported: false,
         }),
-        seen: Mutex::new(Seen { tail, keys: BTreeSet::new(), done }),
+        stored: Mutex::new(StoredSoFar { tail, keys: BTreeSet::new(), done }),
         broken: Mutex::new(None),
     };
     std::thread::scope(|scope| {
-        (0..jobs.clamp(1, todo.len())).for_each(|_| drop(scope.spawn(|| work.go_on())));
+        (0..jobs.clamp(1, todo.len())).for_each(|_| drop(scope.spawn(|| work.run_all_points())));
     });
-    let Work { writer, seen, broken, .. } = work;
+    let Work { writer, stored, broken, .. } = work;
     let finished = writer.finish();
     if let Some(error) = broken.into_inner().unwrap_or_else(PoisonError::into_inner) {
         return Err(error.into());
     }
     finished?;
-    let mut seen = seen.into_inner().unwrap_or_else(PoisonError::into_inner);
-    seen.look()?;
-    Ok(seen.done)
+    let mut stored = stored.into_inner().unwrap_or_else(PoisonError::into_inner);
+    stored.read_new()?;
+    Ok(stored.done)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -108,19 +107,19 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl<'a> Work<'a> {
     /// Runs points until none is left.
-    fn go_on(&self) {
+    fn run_all_points(&self) {
         while !self.stop.is_requested() && !self.halt.is_requested() {
             let Some((point, was_taken)) = self.next() else { return };
             let outcome = match self.claims.claim(&point.key) {
-                Turn::Taken => {
+                ClaimResult::Taken => {
                     lock(&self.queue).taken.push_back(point);
                     if was_taken {
-                        std::thread::sleep(LOOK_EVERY);
+                        std::thread::sleep(CHECK_INTERVAL);
                     }
                     continue;
                 }
                 // The claim is held until the record is stored.
-                Turn::Mine(_held) => self.attend(point),
+                ClaimResult::Claimed(_held) => self.run_claimed(point),
             };
             if let Err(error) = outcome {
                 self.halt.request();
@@ -129,23 +128,23 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// The next point, and whether somebody else was at it.
+    /// The next point, and whether another campaign was running it.
     fn next(&self) -> Option<(&'a Point, bool)> {
         let mut queue = lock(&self.queue);
         if let Some(point) = queue.fresh.pop_front() {
             return Some((point, false));
         }
-        if !queue.taken.is_empty() && !queue.told {
-            queue.told = true;
+        if !queue.taken.is_empty() && !queue.is_reported {
+            queue.is_reported = true;
             self.observer.waiting(queue.taken.len());
         }
         queue.taken.pop_front().map(|point| (point, true))
     }
 
-    /// Runs a point that is claimed, unless its record has come meanwhile.
-    fn attend(&self, point: &Point) -> Result<(), StoreError> {
-        if lock(&self.seen).has_come(&point.key)? {
-            lock(&self.seen).done.elsewhere += 1;
+    /// Runs a claimed point, unless another campaign has stored its record meanwhile.
+    fn run_claimed(&self, point: &Point) -> Result<(), StoreError> {
+        if lock(&self.stored).is_stored(&point.key)? {
+            lock(&self.stored).done.elsewhere += 1;
             self.observer.elsewhere(point);
             return Ok(());
         }
@@ -153,38 +152,38 @@ impl<'a> Work<'a> {
             Ok(record) => {
                 self.writer.append(&record)?;
                 self.observer.point(point, &record);
-                lock(&self.seen).done.ran += 1;
+                lock(&self.stored).done.ran += 1;
             }
             Err(Failure { kind: FailureKind::Stopped, .. }) => {}
             Err(failure) => {
                 self.observer.fault(point, &failure);
                 let fault = Fault { key: point.key.clone(), point: point.label(), failure };
-                lock(&self.seen).done.faults.push(fault);
+                lock(&self.stored).done.faults.push(fault);
             }
         }
         Ok(())
     }
 }
 
-impl Seen {
-    fn look(&mut self) -> Result<(), StoreError> {
-        let news = self.tail.news()?;
-        self.keys.extend(news.iter().map(|record| record.key.clone()));
-        self.done.news.extend(news);
+impl StoredSoFar {
+    fn read_new(&mut self) -> Result<(), StoreError> {
+        let new_records = self.tail.new_records()?;
+        self.keys.extend(new_records.iter().map(|record| record.key.clone()));
+        self.done.new_records.extend(new_records);
         Ok(())
     }
 
-    /// Whether the store has got a record of this point since the campaign began.
-    fn has_come(&mut self, key: &Key) -> Result<bool, StoreError> {
-        self.look()?;
+    /// Returns whether a record of this point was added since the campaign began.
+    fn is_stored(&mut self, key: &Key) -> Result<bool, StoreError> {
+        self.read_new()?;
         Ok(self.keys.contains(key))
     }
 }
 
-/// The record of a point; the error is no record: the point was stopped, or its host let it down.
+/// Runs a point. Returns an error instead of a record if the point was stopped or failed because of the host.
 fn run_one(workload: &dyn Workload, point: &Point, stop: &Stop) -> Result<Record, Failure> {
     let start = Instant::now();
-    // A defect of one workload must not cost the campaign.
+    // Catch panics, so that a bug in a workload does not abort the campaign.
     let run = match &point.refused {
         Some(refused) => Ok(Err(refused.clone())),
         None => catch_unwind(AssertUnwindSafe(|| workload.run(point, stop))),
@@ -192,7 +191,7 @@ fn run_one(workload: &dyn Workload, point: &Point, stop: &Stop) -> Result<Record
     let outcome = run.unwrap_or_else(|panic| {
         let said = panic.downcast_ref::<String>().map(String::as_str);
         let said = said.or(panic.downcast_ref::<&str>().copied()).unwrap_or("nothing");
-        Err(Failure::failed(format!("the workload panicked; it said: {said}")))
+        Err(Failure::failed(format!("the workload panicked: {said}")))
     });
     let outcome = outcome.and_then(|metrics| {
         match metrics.results.iter().chain(&metrics.host).find(|(_, value)| !value.is_finite()) {

@@ -1,5 +1,5 @@
-//! Whether the parts of an experiment fit each other, its workload and its machines.
-//! Not the reading of single values: that is the `part!`s' own.
+//! Checks that the parts of an experiment are consistent with each other, with the workload and with the machines. The
+//! `part!` types check single values.
 
 use super::sweep::combinations;
 use super::{Axis, ExperimentFile, Explain, Plot, PlotKind, Published, Quick, Reading};
@@ -12,10 +12,10 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 
-/// No experiment has more points.
+/// Maximum number of points of an experiment.
 const MAX_POINTS: usize = 1_000_000;
 
-/// Notes everything that does not fit.
+/// Reports all inconsistencies.
 pub(super) fn check(file: &ExperimentFile, folder: &Path, registry: &Registry, problems: &mut Problems) {
     let marks = &file.marks;
     if marks.sound(&["format"]) && file.format != 1 {
@@ -24,11 +24,11 @@ pub(super) fn check(file: &ExperimentFile, folder: &Path, registry: &Registry, p
     }
     let is_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     if marks.sound(&["name"]) && (file.name.is_empty() || !file.name.chars().all(is_name)) {
-        let help = "use small letters, digits and hyphens".into();
-        problems.error(marks.key("name"), format!("`{}` is not a short name", file.name), "here", help);
+        let help = "use lower-case letters, digits and hyphens".into();
+        problems.error(marks.key("name"), format!("`{}` is not a valid name", file.name), "here", help);
     }
     if marks.sound(&["metrics"]) && file.metrics.is_empty() {
-        let help = "add [metrics.NAME] with its `unit`".into();
+        let help = "add [metrics.NAME] with a `unit`".into();
         problems.error(marks.at(), "nothing is measured".into(), "no metrics", help);
     }
     if marks.sound(&["workload"]) {
@@ -54,7 +54,7 @@ pub(super) fn check(file: &ExperimentFile, folder: &Path, registry: &Registry, p
     }
 }
 
-/// The name of a key of the machine file that is swept over, if `name` is one.
+/// If `name` varies a key of the machine file, returns that key.
 fn machine_path(name: &str) -> Option<&str> {
     name.strip_prefix("machine.")
 }
@@ -129,7 +129,7 @@ fn machines(file: &ExperimentFile, folder: &Path, problems: &mut Problems) {
         match Machine::open(&machine_file(name, folder)) {
             Ok(machine) => sound.push(machine),
             Err(error) => {
-                let help = "`longma machine check` says what is wrong with a machine file".to_string();
+                let help = "run `longma machine check` on the machine file for details".to_string();
                 problems.error(name.span(), error.to_string(), "this machine", help);
             }
         }
@@ -137,11 +137,11 @@ fn machines(file: &ExperimentFile, folder: &Path, problems: &mut Problems) {
     check_edits(file, &sound, problems);
 }
 
-/// Of so many ways to change a machine, each is tried before anything runs.
+/// Maximum number of modified machines to try before a run.
 const MAX_EDITS: usize = 256;
 
-/// A value that makes no machine with any of the values it is combined with is told; one that does with some leaves the other
-/// points to fail.
+/// Reports a value that gives an invalid machine in every combination. If it is valid in some combinations, only the
+/// other points fail later.
 fn check_edits(file: &ExperimentFile, machines: &[Machine], problems: &mut Problems) {
     for quick in [false, true] {
         let form = file.quick.as_ref().filter(|_| quick);
@@ -157,13 +157,13 @@ fn check_edits(file: &ExperimentFile, machines: &[Machine], problems: &mut Probl
             .chain(axes.iter().flatten().filter_map(|(name, axis)| Some((machine_path(name)?, axis.at()))));
         if let Some((path, at)) = named.clone().find(|_| file.machines.is_empty()) {
             let help = "add `machines = [\"...\"]`".into();
-            problems.error(at, format!("there is no machine to vary `{path}` of"), "here", help);
+            problems.error(at, format!("there is no machine whose `{path}` could vary"), "here", help);
             return;
         }
         if named.clone().next().is_none() {
             continue;
         }
-        // What is wrong with each value, by its axis and place in it, until some combination with it is sound.
+        // By axis and index of the value: the error, until a combination with this value is valid.
         let mut wrong: BTreeMap<(&str, usize), Option<String>> = BTreeMap::new();
         for varied in combinations(&axes).into_iter().take(MAX_EDITS) {
             let edits = machine_edits(&fixed, &varied);
@@ -187,7 +187,7 @@ fn check_edits(file: &ExperimentFile, machines: &[Machine], problems: &mut Probl
     }
 }
 
-/// The axes along which keys of the machine vary, each with those columns that are such keys.
+/// Axes that vary keys of the machine, each with those of its columns that do.
 fn machine_axes<'a>(file: &'a ExperimentFile, form: Option<&'a Quick>) -> Vec<Vec<(&'a str, &'a Axis)>> {
     let of_form = |name: &str, axis: &'a Axis| form.and_then(|form| form.sweep.get(name)).unwrap_or(axis);
     let swept = file.sweep.iter().map(|(name, axis)| vec![(name.as_str(), of_form(name, axis))]);
@@ -206,7 +206,7 @@ fn axes(file: &ExperimentFile, problems: &mut Problems) {
     for ((name, axis), place) in swept.chain(file.zip.iter().flatten().map(|a| (a, "[[zip]]"))) {
         if let Some(other) = seen.insert(name, place) {
             let message = format!("`{name}` is given twice");
-            problems.error(axis.at(), message, "here", format!("take it out of {other} or of {place}"));
+            problems.error(axis.at(), message, "here", format!("remove it from {other} or from {place}"));
         }
     }
     let of_quick = file.quick.iter().flat_map(|quick| &quick.zip);
@@ -216,7 +216,7 @@ fn axes(file: &ExperimentFile, problems: &mut Problems) {
         if let Some((name, column)) = odd {
             let message =
                 format!("`{name}` has {} values and another column has {}", column.values.len(), lengths[0]);
-            let help = "columns that vary together have as many values".into();
+            let help = "columns that vary together must have equally many values".into();
             problems.error(column.at(), message, "here", help);
         }
     }
@@ -230,7 +230,7 @@ fn axes(file: &ExperimentFile, problems: &mut Problems) {
     }
 }
 
-/// The names that vary from point to point.
+/// Names of the varying parameters.
 fn varying(file: &ExperimentFile) -> Vec<&str> {
     let zipped = file.zip.iter().flat_map(Map::keys);
     file.sweep.keys().chain(zipped).map(String::as_str).chain(["machine"]).collect()
@@ -254,7 +254,7 @@ fn check_published(file: &ExperimentFile, published: &Published, problems: &mut 
     }
     if published.read == Reading::Computed && published.note.is_none() && marks.sound(&["read"]) {
         let help = "add a `note`".into();
-        problems.error(marks.key("read"), "nothing says how these were computed".into(), "here", help);
+        problems.error(marks.key("read"), "the method of computation is missing".into(), "here", help);
     }
     for (name, value) in &published.at {
         let at = marks.key("at");
@@ -262,14 +262,14 @@ fn check_published(file: &ExperimentFile, published: &Published, problems: &mut 
             let help = suggestion(name, varying(file), "swept parameter");
             problems.error(at, format!("`{name}` does not vary"), "here", help);
         } else if !takes(file, name, value) {
-            // No error: a sweep that is narrowed for a closer look keeps the values it was published with.
+            // Only a warning: a sweep narrowed for a closer look may keep all published values.
             let message = format!("no point has `{name}` = {value}");
             problems.warn(at, message, "here", "give a value of the sweep".into());
         }
     }
 }
 
-/// Whether some point has this value.
+/// Returns whether any point has this value.
 fn takes(file: &ExperimentFile, name: &str, value: &Setting) -> bool {
     if name == "machine" {
         return file.machines.iter().any(|machine| value.text() == Some(machine));
@@ -312,7 +312,7 @@ fn check_explain(file: &ExperimentFile, explain: &Explain, folder: &Path, proble
         let marks = mechanism.marks();
         if !mechanism.off.keys().eq(mechanism.on.keys()) || mechanism.off.is_empty() {
             let message = format!("`off` and `on` of `{name}` do not set the same parameters");
-            problems.error(marks.at(), message, "this mechanism", "give both a value for each".into());
+            problems.error(marks.at(), message, "this mechanism", "give both the same parameters".into());
         }
         for parameter in mechanism.off.keys() {
             if let Some(other) = set_by.insert(parameter, name) {
@@ -333,7 +333,7 @@ fn check_quick(file: &ExperimentFile, quick: &Quick, problems: &mut Problems) {
     for (name, axis) in &quick.sweep {
         if !file.sweep.contains_key(name) {
             let help = suggestion(name, file.sweep.keys().map(String::as_str), "swept parameter");
-            problems.error(axis.at(), format!("`{name}` is not swept over in the whole form"), "here", help);
+            problems.error(axis.at(), format!("`{name}` is not swept in the full form"), "here", help);
         }
     }
 }

@@ -1,5 +1,4 @@
-//! What `longma explain` switches: mechanisms, each off or on, in an experiment.
-//! Not the explanation: that is `explain`.
+//! The mechanisms that `longma explain` turns off and on, as the experiment file describes them.
 
 use crate::read::{Map, Marks, Name, part};
 use crate::setting::Setting;
@@ -7,23 +6,23 @@ use crate::setting::Setting;
 part! {
     /// A mechanism that can be off or on. Two mechanisms never set the same parameter.
     pub struct Mechanism = "mechanism" {
-        /// What it is called in tables; its name if left out.
+        /// Title in tables; the name if left out.
         title: Option<String>,
-        /// Parameters without it, `machine` and `machine.PATH` among them.
+        /// Parameters without it, which may include `machine` and `machine.PATH`.
         off: Map<Setting>,
-        /// Parameters with it; the same ones.
+        /// The same parameters with it.
         on: Map<Setting>,
     }
 }
 
 part! {
-    /// How an experiment is explained: what of the result is due to which mechanism.
+    /// How an experiment is explained: which part of the result is due to which mechanism.
     pub struct Explain = "explain" {
         /// Mechanisms by name; if there are none, every swept flag is one.
         mechanisms: Map<Mechanism>,
-        /// What is explained; all metrics if left out.
+        /// Metrics to explain; all if left out.
         metrics: Vec<Name>,
-        /// Values of swept parameters; every value of those left out is explained by itself.
+        /// Values of swept parameters. For parameters left out, every value is explained separately.
         at: Map<Setting>,
     }
 }

@@ -1,6 +1,5 @@
-//! An experiment: one file that says what is run at which points, what is measured, and what was published.
-//! Not the running (`campaign`), nor the points counted out (`points`).
-//! The published values cite their sources; the format is checked in the manner of machine files.
+//! An experiment file: what runs at which points, what is measured, and what was published. `points` enumerates the
+//! points, and `campaign` runs them.
 
 mod check;
 mod mechanism;
@@ -24,11 +23,11 @@ use longma_topology::parts::Source;
 use longma_topology::units::Time;
 use std::path::{Path, PathBuf};
 
-/// The largest experiment file that is read.
+/// Maximum size of an experiment file.
 const MAX_FILE_BYTES: u64 = 4 << 20;
 
 choice! {
-    /// Which direction of a metric a person hopes for.
+    /// Which direction of a metric is better.
     pub enum Better = "a direction" {
         /// More is better.
         More = "more",
@@ -38,17 +37,17 @@ choice! {
 }
 
 part! {
-    /// A metric: what is measured at each point.
+    /// A metric: a value measured at each point.
     pub struct Metric = "metric" {
-        /// Its unit, as printed.
+        /// Unit, as printed.
         unit: String,
-        /// What it is called in tables and charts; its name if left out.
+        /// Title in tables and charts; the name if left out.
         title: Option<String>,
-        /// Which of the workload's metrics it is; its own name if left out. `host.NAME` is one that this host's speed decides.
+        /// The workload's metric; the same name if left out. `host.NAME` is a metric that depends on the host's speed.
         of: Option<String>,
-        /// Which of the workload's metrics it is divided by; a point where that is 0 has no value.
+        /// A metric of the workload to divide by. A point where it is 0 has no value.
         per: Option<String>,
-        /// What it is multiplied by to be in its unit.
+        /// Factor that converts the value to the unit.
         scale: Option<Figure>,
         /// Which direction is better.
         better: Option<Better>,
@@ -56,13 +55,13 @@ part! {
 }
 
 part! {
-    /// What is different in the quick form of an experiment.
+    /// Changes for the quick form of an experiment.
     pub struct Quick = "quick form" {
         /// Parameters with other values.
         parameters: Map<Setting>,
-        /// Axes with other values; they must be axes of the whole experiment.
+        /// Axes with other values. They must be axes of the full experiment.
         sweep: Map<Axis>,
-        /// Parameters that vary together, in place of all of the whole form's.
+        /// Parameters that vary together; replaces all those of the full form.
         zip: Vec<Map<SweepColumn>>,
         /// Other machines.
         machines: Vec<crate::read::Name>,
@@ -74,37 +73,40 @@ part! {
     pub struct ExperimentFile = "experiment file" {
         /// Version of this format: 1.
         format: u32,
-        /// Short name: small letters, digits and hyphens, as the file's.
+        /// Short name: lower-case letters, digits and hyphens, the same as the file's name.
         name: String,
-        /// One line that says what is measured.
+        /// What is measured, in one line.
         title: String,
-        /// What a reader should know: the set-up, what differs from the paper's, what to look for.
+        /// Further information: the setup, differences from the paper, what to look for.
         description: Option<String>,
-        /// Where published values come from, by the key used in `source`.
+        /// Sources of published values, by the key used in `source`.
         sources: Map<Source>,
         /// The workload that runs at every point.
         workload: crate::read::Name,
-        /// Machines, each a built-in one's name or a machine file's path from this file; every point is run on each.
+        /// Machines, each the name of a built-in one or the path of a machine file relative to this file. Every point
+        /// runs on each machine.
         machines: Vec<crate::read::Name>,
         /// Parameters of the workload that are the same at every point.
         parameters: Map<Setting>,
-        /// Parameters that vary: every combination of their values is a point. `machine.PATH` varies a key of the machine file.
+        /// Parameters that vary: every combination of their values is a point. `machine.PATH` varies a key of the
+        /// machine file.
         sweep: Map<Axis>,
         /// Parameters that vary together: the first values of all, the second values of all, and so on.
         zip: Vec<Map<SweepColumn>>,
-        /// How long a point may take.
+        /// Time limit of a point.
         time_limit: Option<Time>,
-        /// What is measured.
+        /// Metrics.
         metrics: Map<Metric>,
-        /// What was published.
+        /// Published values.
         published: Vec<Published>,
-        /// The figures of the report.
+        /// Figures of the report.
         plots: Vec<Plot>,
-        /// What tables and charts call parameters that vary. One with an entry stands for all that vary with it in a `[[zip]]` and have none.
+        /// Names of varying parameters in tables and charts. In a `[[zip]]`, a parameter with an entry represents those
+        /// without one.
         shown: Map<Shown>,
-        /// What `longma explain` switches off and on.
+        /// The mechanisms for `longma explain`.
         explain: Option<Explain>,
-        /// The quick form, for a first look; the whole if left out.
+        /// A quick form for a first look; the full experiment if left out.
         quick: Option<Quick>,
     }
 }
@@ -126,7 +128,7 @@ impl Value for Figure {
     }
 }
 
-/// An experiment whose parts are known to fit each other.
+/// A validated experiment.
 #[derive(Clone, Debug)]
 pub struct Experiment {
     file: ExperimentFile,
@@ -134,38 +136,38 @@ pub struct Experiment {
     folder: PathBuf,
 }
 
-/// Why an experiment could not be opened.
+/// Why an experiment cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The file cannot be read.
     #[error("cannot read {path}: {error}")]
     Read {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the operating system.
         error: std::io::Error,
     },
     /// The file is too large to be an experiment file.
-    #[error("{path} holds more than the {MAX_FILE_BYTES} bytes that an experiment file may have")]
+    #[error("{path} exceeds the maximum of {MAX_FILE_BYTES} bytes for an experiment file")]
     TooLarge {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// The file has errors.
+    /// The file is invalid.
     #[error("{0}")]
     Invalid(Report),
 }
 
-/// The outcome of checking a text: the experiment, if it has no errors, and all that was found.
+/// Result of checking a text.
 #[derive(Clone, Debug)]
 pub struct CheckedExperiment {
     /// The experiment; `None` if there are errors.
     pub experiment: Option<Experiment>,
-    /// Errors and warnings.
+    /// All errors and warnings.
     pub report: Report,
 }
 
-/// Every kind of part of an experiment file with its keys, for the book.
+/// All parts of an experiment file with their keys, for the book.
 pub fn keys() -> Vec<PartDoc> {
     let mut parts = Vec::new();
     ExperimentFile::describe(&mut parts);
@@ -173,7 +175,7 @@ pub fn keys() -> Vec<PartDoc> {
 }
 
 impl Experiment {
-    /// Checks the text of an experiment file at `path`, whose paths begin at `folder`.
+    /// Checks the text of an experiment file at `path`. Relative paths in it start at `folder`.
     pub fn check(path: &Path, folder: &Path, text: &str, registry: &Registry) -> CheckedExperiment {
         let mut problems = Problems::default();
         let file = read_text(text, &mut problems, |table, problems| {
@@ -187,7 +189,7 @@ impl Experiment {
         CheckedExperiment { experiment: (report.errors() == 0).then_some(experiment), report }
     }
 
-    /// Checks as [`Experiment::check`] does, and has `further` look at what is sound by itself.
+    /// Checks like [`Experiment::check`], and if there are no errors also runs `further`.
     pub(crate) fn check_further(
         path: &Path,
         folder: &Path,
@@ -197,7 +199,7 @@ impl Experiment {
     ) -> CheckedExperiment {
         let first = Self::check(path, folder, text, registry);
         let Some(experiment) = first.experiment else { return first };
-        // What was found before is found again, since a report cannot be added to.
+        // A report cannot be extended, so check again from the start.
         let mut problems = Problems::default();
         let again = read_text(text, &mut problems, |table, problems| {
             let file = ExperimentFile::read_table(table, 0..0, problems);
@@ -213,33 +215,33 @@ impl Experiment {
     /// Opens the experiment file at `path`.
     ///
     /// # Errors
-    /// If it cannot be read or has errors.
+    /// If it cannot be read or is invalid.
     pub fn open(path: &Path, registry: &Registry) -> Result<Self, OpenError> {
         let folder = path.parent().unwrap_or(Path::new(""));
         Self::open_in(path, folder, registry)
     }
 
-    /// Opens the experiment file at `path`, whose paths begin at `folder`.
+    /// Opens the experiment file at `path`. Relative paths in it start at `folder`.
     ///
     /// # Errors
-    /// If it cannot be read or has errors.
+    /// If it cannot be read or is invalid.
     pub fn open_in(path: &Path, folder: &Path, registry: &Registry) -> Result<Self, OpenError> {
         let text = read_file(path)?;
         let checked = Self::check(path, folder, &text, registry);
         checked.experiment.ok_or(OpenError::Invalid(checked.report))
     }
 
-    /// The parts, as the file gives them.
+    /// The contents of the file.
     pub fn parts(&self) -> &ExperimentFile {
         &self.file
     }
 
-    /// The file it was read from.
+    /// Path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The folder at which paths inside the file begin.
+    /// Directory at which relative paths in the file start.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
@@ -250,14 +252,14 @@ impl Experiment {
     }
 }
 
-/// The entries of a map in the order in which the file has them.
+/// The entries of a map in the order of the file.
 pub(crate) fn in_order<T>(map: &Map<T>, at: impl Fn(&T) -> std::ops::Range<usize>) -> Vec<(&str, &T)> {
     let mut entries: Vec<_> = map.iter().map(|(name, value)| (name.as_str(), value)).collect();
     entries.sort_by_key(|(_, value)| at(value).start);
     entries
 }
 
-/// The text of an experiment file.
+/// Reads the text of an experiment file.
 ///
 /// # Errors
 /// If it cannot be read or is too large.
@@ -268,7 +270,7 @@ pub(crate) fn read_file(path: &Path) -> Result<String, OpenError> {
 }
 
 impl Metric {
-    /// What tables and charts call a metric of this `name`.
+    /// Title of a metric with this `name`.
     pub fn title<'a>(&'a self, name: &'a str) -> &'a str {
         self.title.as_deref().unwrap_or(name)
     }

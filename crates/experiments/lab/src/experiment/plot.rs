@@ -1,30 +1,29 @@
-//! A figure of the report: which metrics over which parameters, drawn how.
-//! Not the drawing: that is `report`.
+//! A figure of the report as the experiment file describes it. `report` draws it.
 
 use crate::read::{Marks, Name, choice, part};
 
 choice! {
-    /// How a figure is drawn.
+    /// Kind of a figure.
     pub enum PlotKind = "a kind of plot" {
-        /// A line over a parameter.
+        /// Lines over a parameter.
         Line = "line",
-        /// Bars in groups.
+        /// Grouped bars.
         Bar = "bar",
         /// A table of coloured cells.
         Heat = "heat",
-        /// A table of circles whose areas are the values.
+        /// A table of circles whose areas represent the values.
         Circles = "circles",
     }
 }
 
 choice! {
-    /// An axis whose scale is logarithmic.
+    /// An axis with a logarithmic scale.
     pub enum LogAxis = "an axis" {
-        /// The horizontal one.
+        /// The horizontal axis.
         X = "x",
-        /// The vertical one.
+        /// The vertical axis.
         Y = "y",
-        /// That of colours or areas.
+        /// The scale of colours or areas.
         Value = "value",
     }
 }
@@ -32,23 +31,24 @@ choice! {
 part! {
     /// A figure of the report.
     pub struct Plot = "plot" {
-        /// What it shows.
+        /// Title.
         title: String,
-        /// How it is drawn.
+        /// Kind of figure.
         kind: PlotKind,
-        /// The parameter along the horizontal axis; `machine` is the machine, `metric` the metrics themselves.
+        /// The parameter on the horizontal axis; `machine` is the machine, `metric` the metrics.
         x: Name,
-        /// The parameter along the vertical axis of a heat map or circle matrix, and what tells lines or bars apart otherwise.
+        /// The parameter on the vertical axis of a heat map or circle matrix, or the one that distinguishes lines or
+        /// bars.
         by: Option<Name>,
-        /// The metrics that are drawn; all if left out.
+        /// The metrics to draw; all if left out.
         metrics: Vec<Name>,
-        /// Axes that are logarithmic.
+        /// Axes with a logarithmic scale.
         log: Vec<LogAxis>,
     }
 }
 
 impl Plot {
-    /// Whether `axis` is logarithmic.
+    /// Returns whether `axis` is logarithmic.
     pub fn is_log(&self, axis: LogAxis) -> bool {
         self.log.contains(&axis)
     }

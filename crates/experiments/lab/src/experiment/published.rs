@@ -1,6 +1,4 @@
-//! Published values: what others measured at some of the points.
-//! Not a comparison: that is `compare`.
-//! Source: each value cites its own.
+//! Published values of an experiment's points. `compare` compares them with the measured ones.
 
 use super::Figure;
 use crate::point::Point;
@@ -8,29 +6,29 @@ use crate::read::{Map, Marks, Name, choice, part};
 use crate::setting::Setting;
 
 choice! {
-    /// How a published value was read.
+    /// How a published value was obtained.
     pub enum Reading = "a way of reading" {
         /// Printed as a number in a table or in the text.
         Printed = "printed",
-        /// Measured off a figure.
+        /// Measured from a figure.
         Digitised = "digitised",
-        /// Worked out from other published numbers; `note` says how.
+        /// Computed from other published numbers; `note` says how.
         Computed = "computed",
     }
 }
 
 part! {
-    /// Published values of the points that have these parameters.
+    /// Published values of the points with given parameters.
     pub struct Published = "published values" {
-        /// The points: parameters with the values they have there; all points if left out. `machine` is a machine's name.
+        /// The points: parameters with their values; all points if left out. `machine` is the name of a machine.
         at: Map<Setting>,
-        /// The values, by metric and in its unit.
+        /// The values by metric, in its unit.
         values: Map<Figure>,
-        /// How they were read.
+        /// How they were obtained.
         read: Reading,
         /// Where they were published.
         source: Name,
-        /// What a reader should know of them: the place in the source, how they were worked out.
+        /// Further information: the place in the source, how they were computed.
         note: Option<String>,
     }
 }
@@ -40,7 +38,7 @@ impl Published {
         &self.marks
     }
 
-    /// Whether a published value is of this point.
+    /// Returns whether a published value belongs to this point.
     pub(crate) fn is_of(&self, point: &Point) -> bool {
         self.at.iter().all(|(name, value)| {
             let varied =

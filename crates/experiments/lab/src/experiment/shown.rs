@@ -1,21 +1,20 @@
-//! What people call the parameters that vary, and their values.
-//! Not what they are: points and files keep the parameters' own names.
+//! Display names of varying parameters and their values. Points and files keep the original names.
 
 use super::ExperimentFile;
 use crate::read::{Map, Problems, part, suggestion};
 use std::collections::BTreeSet;
 
 part! {
-    /// What tables and charts call a parameter that varies.
+    /// Display names of a varying parameter.
     pub struct Shown = "shown parameter" {
-        /// What it is called; its own name if left out.
+        /// Title; the parameter's name if left out.
         title: Option<String>,
-        /// What its values are called, by the value (a list's entries with spaces between them).
+        /// Names of its values (for a list, its entries separated by spaces).
         values: Map<String>,
     }
 }
 
-/// Names are of parameters that vary and of values that these have.
+/// Checks that the names refer to varying parameters and values that occur.
 pub(super) fn check(file: &ExperimentFile, problems: &mut Problems) {
     let quick = file.quick.iter().flat_map(|quick| quick.sweep.iter().chain(quick.zip.iter().flatten()));
     let axes: Vec<_> = file.sweep.iter().chain(file.zip.iter().flatten()).chain(quick).collect();

@@ -1,5 +1,4 @@
-//! The values a parameter takes over a sweep: a list, or a range by steps or by factors.
-//! Not the points: `points` counts them out.
+//! The values of a swept parameter: a list, or a range with a step or a factor. `points` enumerates the points.
 
 use crate::read::{Node, Problems, Value};
 use crate::setting::Setting;
@@ -8,28 +7,28 @@ use serde::{Serialize, Serializer};
 use std::ops::Range;
 use toml::de::DeValue;
 
-/// No axis has more values.
+/// Maximum number of values of an axis.
 const MAX_VALUES: usize = 100_000;
 
-/// The values of one parameter of a sweep.
+/// The values of a swept parameter.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Axis {
-    /// The values, in the order of the file.
+    /// The values in the order of the file.
     pub values: Vec<Setting>,
     at: Range<usize>,
     keys: Range<usize>,
 }
 
-/// The values of one parameter among others that vary with it.
+/// The values of a parameter that varies together with others.
 pub type Column = Axis;
 
 impl Axis {
-    /// Where its name stands in the file.
+    /// Position of its name in the file.
     pub(crate) fn at(&self) -> Range<usize> {
         self.at.clone()
     }
 
-    /// Where its values stand in the file.
+    /// Position of its values in the file.
     pub(crate) fn span(&self) -> Range<usize> {
         self.keys.clone()
     }
@@ -74,16 +73,16 @@ crate::read::part! {
     pub struct Steps = "range" {
         /// The first value.
         from: Setting,
-        /// The last value, if a step meets it.
+        /// The last value, if a step reaches it.
         to: Setting,
-        /// What is added at each step; 1 if neither step nor factor is given.
+        /// The increment; 1 if neither step nor factor is given.
         step: Option<Setting>,
-        /// What is multiplied at each step.
+        /// The multiplier.
         factor: Option<super::Figure>,
     }
 }
 
-/// Every combination of one row of each axis; the last axis varies fastest.
+/// All combinations of one row per axis. The last axis varies fastest.
 pub(crate) fn combinations(axes: &[Vec<(&str, &Axis)>]) -> Vec<Vec<(String, Setting)>> {
     let mut all = vec![Vec::new()];
     for columns in axes {
@@ -99,13 +98,13 @@ pub(crate) fn combinations(axes: &[Vec<(&str, &Axis)>]) -> Vec<Vec<(String, Sett
     all
 }
 
-/// A kind of value that a range can count in.
+/// A type of value that a range supports.
 struct Scale {
     number: fn(&Setting) -> Option<f64>,
     setting: fn(f64) -> Setting,
 }
 
-/// Whole numbers, numbers, and quantities; the first that fits both ends is taken.
+/// Integers, numbers and quantities. The first type that fits both ends is used.
 const SCALES: [Scale; 5] = [
     Scale {
         number: |s| if let Setting::Integer(n) = s { Some(*n as f64) } else { None },
@@ -166,7 +165,7 @@ fn range(node: &Node<'_>, problems: &mut Problems) -> Option<Vec<Setting>> {
         );
     }
     let mut values = Vec::new();
-    // The last value counts although rounding may put it a hair beyond the end.
+    // Tolerate rounding errors at the last value.
     let end = to + to.abs().max(1.0) * 1e-12;
     for index in 0.. {
         let value = match range.factor {

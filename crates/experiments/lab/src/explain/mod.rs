@@ -1,10 +1,11 @@
-//! Explaining an experiment: it is run with every subset of its mechanisms, and each one's contribution is worked out.
-//! Not the runs themselves: they are a campaign like any other, and their results are kept like any other's.
+//! Explains an experiment: runs it with every subset of its mechanisms and computes the contribution of each mechanism.
+//! The runs form a normal campaign.
+//!
 //! Source: see `shapley`.
 
 mod shapley;
 
-pub use shapley::{Contribution, Game, MOST_MEMBERS};
+pub use shapley::{Contribution, Game, MAX_MECHANISMS};
 
 use crate::campaign::Campaign;
 use crate::experiment::{Axis, Experiment, Mechanism, in_order};
@@ -15,40 +16,40 @@ use crate::store::Results;
 use crate::workload::Registry;
 use std::collections::BTreeMap;
 
-/// Parameters with their values, in an order.
+/// Parameters with values, in order.
 type Settings = Vec<(String, Setting)>;
 
-/// A mechanism that is off or on.
+/// A mechanism that can be off or on.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Switch {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// What people call it.
+    /// Title for people.
     pub title: String,
     off: Settings,
     on: Settings,
 }
 
-/// What of an experiment is explained, beside what its file says.
+/// What to explain, in addition to the file's settings.
 #[derive(Clone, Debug, Default)]
 pub struct Selection {
-    /// Only these mechanisms; the file's others stay off. Any swept parameter of two values may be named.
+    /// Only these mechanisms; the others of the file stay off. May name any swept parameter with two values.
     pub mechanisms: Vec<String>,
     /// Values of swept parameters.
     pub at: BTreeMap<String, String>,
 }
 
-/// An experiment with a point for every subset of its mechanisms, at each place that is explained.
+/// An experiment with a point for every subset of its mechanisms at each place.
 pub struct Explanation<'a> {
     /// The points of all places.
     pub campaign: Campaign<'a>,
-    /// The mechanisms; bit `i` of a subset stands for the `i`-th.
+    /// The mechanisms. Bit `i` of a subset represents the `i`-th.
     pub switches: Vec<Switch>,
-    /// What is explained, each by itself.
+    /// The places, which are explained independently.
     pub places: Vec<Place>,
 }
 
-/// Values of the parameters that are no mechanisms.
+/// A combination of values of the parameters that are not mechanisms.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Place {
     /// The values.
@@ -60,25 +61,27 @@ pub struct Place {
 /// Why an experiment cannot be explained.
 #[derive(Debug, thiserror::Error)]
 pub enum ExplainError {
-    /// Nothing can be switched.
+    /// There is no mechanism.
     #[error(
-        "{0} has no mechanisms: add [explain.mechanisms.NAME] with `off` and `on`, sweep over a flag, or name a swept parameter of two values with --mechanism"
+        "{0} has no mechanisms: add [explain.mechanisms.NAME] with `off` and `on`, sweep over a flag, or \
+            name a swept parameter that has two values with --mechanism"
     )]
     NoMechanisms(String),
-    /// Too many subsets.
+    /// There are too many subsets.
     #[error(
-        "{0} mechanisms are {many} runs a place; at most {MOST_MEMBERS} mechanisms can be explained: name fewer with --mechanism",
+        "{0} mechanisms need {many} runs per point; at most {MAX_MECHANISMS} mechanisms can be explained: \
+            name fewer with --mechanism",
         many = 1u128 << (*.0).min(100)
     )]
     TooMany(usize),
     /// There is no such mechanism.
-    #[error("{name} is no mechanism of {experiment}; {help}")]
+    #[error("{name} is not a mechanism of {experiment}; {help}")]
     Unknown {
-        /// What was asked for.
+        /// The requested name.
         name: String,
         /// The experiment.
         experiment: String,
-        /// What was probably meant.
+        /// A suggestion.
         help: String,
     },
     /// There is no such place.
@@ -86,19 +89,19 @@ pub enum ExplainError {
     NoPlace {
         /// The experiment.
         experiment: String,
-        /// What was asked for.
+        /// The requested parameter.
         name: String,
-        /// Its value.
+        /// The requested value.
         value: String,
-        /// What there is.
+        /// The available values.
         help: String,
     },
-    /// The points cannot be counted out.
+    /// The points cannot be enumerated.
     #[error(transparent)]
     Point(#[from] PointError),
 }
 
-/// Why there is no explanation of a metric at a place.
+/// Why a metric cannot be explained at a place.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Gap {
     /// A point has not been run.
@@ -107,16 +110,16 @@ pub enum Gap {
     /// A point failed.
     #[error("{0} failed: {1}")]
     Failed(String, String),
-    /// A point's workload does not measure it.
-    #[error("{0} gave no such metric")]
+    /// A point's workload does not measure the metric.
+    #[error("{0} reported no such metric")]
     Unmeasured(String),
 }
 
 impl<'a> Explanation<'a> {
-    /// Counts out every subset of the mechanisms at every place. `version` is that of the models.
+    /// Enumerates every subset of the mechanisms at every place. `version` is the version of the models.
     ///
     /// # Errors
-    /// If there is nothing to switch or too much, or something that a point needs is missing.
+    /// If there are no mechanisms or too many, or a point's input is missing.
     pub fn plan(
         experiment: &'a Experiment,
         quick: bool,
@@ -125,7 +128,7 @@ impl<'a> Explanation<'a> {
         version: &str,
     ) -> Result<Self, ExplainError> {
         let (switches, off) = switches(experiment, selection)?;
-        if switches.len() > MOST_MEMBERS {
+        if switches.len() > MAX_MECHANISMS {
             return Err(ExplainError::TooMany(switches.len()));
         }
         let at = asked_place(experiment, quick, selection)?;
@@ -152,7 +155,7 @@ impl<'a> Explanation<'a> {
         Ok(Self { campaign: Campaign { experiment, points, quick }, switches, places: explained })
     }
 
-    /// The metrics that are explained, in the order of the file.
+    /// Metrics to explain, in the order of the file.
     pub fn metrics(&self) -> Vec<&str> {
         let wanted = self.campaign.experiment.parts().explain.as_ref().map(|explain| &explain.metrics);
         let is_wanted =
@@ -161,7 +164,7 @@ impl<'a> Explanation<'a> {
         metrics.filter(|name| is_wanted(name)).collect()
     }
 
-    /// What `metric` is worth with every subset of the mechanisms at `place`.
+    /// Values of `metric` for every subset of the mechanisms at `place`.
     ///
     /// # Errors
     /// The first point without a value.
@@ -181,13 +184,13 @@ impl<'a> Explanation<'a> {
     }
 }
 
-/// Which mechanisms a subset has, for people.
+/// Which mechanisms of a subset are on, for labels.
 fn marks(switches: &[Switch], subset: usize) -> impl Iterator<Item = (String, Setting)> {
     let on = move |index: usize| Setting::from(if subset >> index & 1 == 1 { "on" } else { "off" });
     switches.iter().enumerate().map(move |(index, switch)| (switch.name.clone(), on(index)))
 }
 
-/// The mechanisms asked for, and what keeps the file's others off.
+/// The selected mechanisms, and the settings that keep the file's others off.
 fn switches(experiment: &Experiment, selection: &Selection) -> Result<(Vec<Switch>, Settings), ExplainError> {
     let name = || experiment.parts().name.clone();
     let (declared, swept) = (declared(experiment), swept(experiment));
@@ -226,7 +229,7 @@ fn declared(experiment: &Experiment) -> Vec<Switch> {
     in_order(&explain.mechanisms, |mechanism| mechanism.marks().at()).into_iter().map(switch).collect()
 }
 
-/// The swept parameters that have two values: the first is off, the second on; of flags, `true` is on.
+/// Swept parameters with two values. The first value is off and the second on; for flags, `true` is on.
 fn swept(experiment: &Experiment) -> Vec<Switch> {
     let switch = |(name, axis): (&str, &Axis)| {
         let [off, on] = axis.values.as_slice() else { return None };
@@ -244,7 +247,7 @@ impl Switch {
     }
 }
 
-/// The values that the file and the selection give swept parameters; each must be one of the sweep's.
+/// Values that the file and the selection assign to swept parameters. Each must occur in the sweep.
 fn asked_place(
     experiment: &Experiment,
     quick: bool,

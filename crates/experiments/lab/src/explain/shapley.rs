@@ -1,59 +1,60 @@
-//! What each member of a set contributes: alone, as the last one, and as the Shapley value.
-//! Not where the values of the sets come from.
+//! Contribution of each member of a set: alone, as the last one added, and as the Shapley value.
+//!
 //! Source: L. S. Shapley, A value for n-person games, 1953, equation 13.
 
 use serde::Serialize;
 
-/// No set has more members: 1024 runs.
-pub const MOST_MEMBERS: usize = 10;
+/// Maximum number of members: 1024 runs.
+pub const MAX_MECHANISMS: usize = 10;
 
-/// The value of every subset of a set of members. A subset is a number whose bit `i` stands for member `i`.
+/// The value of every subset of a set of members. Subsets are bit masks: bit `i` represents member `i`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Game {
     members: usize,
     values: Vec<f64>,
 }
 
-/// What one member contributes.
+/// Contribution of a member.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Contribution {
-    /// What it adds to none.
+    /// Its value added to the empty set.
     pub alone: f64,
-    /// What it adds to all others.
+    /// Its value added to all others.
     pub last: f64,
-    /// What it adds on average over all orders in which the members may come: its Shapley value.
+    /// Its value added on average over all orders of the members: the Shapley value.
     pub shapley: f64,
 }
 
 impl Game {
-    /// The game in which subset `s` is worth `values[s]`; `None` unless there are 2^n finite values, n at most [`MOST_MEMBERS`].
+    /// Creates a game in which subset `s` has the value `values[s]`. `None` unless there are 2^n finite values with n
+    /// at most [`MAX_MECHANISMS`].
     pub fn new(values: Vec<f64>) -> Option<Self> {
         let members = values.len().checked_ilog2()? as usize;
-        let whole = values.len() == 1 << members && members <= MOST_MEMBERS;
+        let whole = values.len() == 1 << members && members <= MAX_MECHANISMS;
         (whole && values.iter().all(|v| v.is_finite())).then_some(Self { members, values })
     }
 
-    /// Members of the whole set.
+    /// Number of members.
     pub const fn members(&self) -> usize {
         self.members
     }
 
-    /// The value of a subset.
+    /// Value of a subset.
     pub fn value(&self, subset: usize) -> f64 {
         self.values[subset]
     }
 
-    /// The value of the empty set.
+    /// Value of the empty set.
     pub fn none(&self) -> f64 {
         self.values[0]
     }
 
-    /// The value of the whole set.
+    /// Value of the whole set.
     pub fn all(&self) -> f64 {
         self.values[self.values.len() - 1]
     }
 
-    /// What each member contributes. The Shapley values add up to [`Self::all`] less [`Self::none`].
+    /// Contribution of each member. The Shapley values add up to [`Self::all`] minus [`Self::none`].
     pub fn contributions(&self) -> Vec<Contribution> {
         (0..self.members).map(|member| self.contribution(member)).collect()
     }
@@ -67,7 +68,7 @@ impl Game {
         Contribution { alone: adds(0), last: adds(whole ^ bit), shapley }
     }
 
-    /// The share of the orders in which exactly a given subset of `before` members comes before a given other one.
+    /// Fraction of the orders in which a given subset of `before` members precedes a given other member.
     fn weight(&self, before: usize) -> f64 {
         let others = self.members - 1;
         let subsets =
@@ -95,13 +96,13 @@ mod tests {
         game.contributions().iter().map(|c| c.shapley).collect()
     }
 
-    /// `subset` with the bits `a` and `b` exchanged.
+    /// `subset` with the bits `a` and `b` swapped.
     fn exchanged(subset: usize, a: usize, b: usize) -> usize {
         let (has_a, has_b) = (subset >> a & 1, subset >> b & 1);
         subset & !(1 << a) & !(1 << b) | has_a << b | has_b << a
     }
 
-    /// Every order of `0..n`.
+    /// All permutations of `0..n`.
     fn orders(n: usize) -> Vec<Vec<usize>> {
         if n == 0 {
             return vec![Vec::new()];
@@ -172,14 +173,14 @@ mod tests {
 
     #[test]
     fn of_one_left_and_two_right_gloves_the_left_one_is_worth_two_thirds() {
-        // The textbook's glove game: a pair is worth 1; member 0 has the left glove.
+        // The textbook's glove game: a pair is worth 1, and member 0 has the left glove.
         let worth = |s: usize| f64::from(u8::from(s & 1 == 1 && s & 6 != 0));
         let values = shapley(&Game::new((0..8).map(worth).collect()).unwrap());
         assert!(near(values[0], 2.0 / 3.0) && near(values[1], 1.0 / 6.0) && near(values[2], 1.0 / 6.0));
     }
 
     #[test]
-    fn what_is_no_game_is_refused() {
+    fn an_invalid_game_is_rejected() {
         assert_eq!(Game::new(Vec::new()), None);
         assert_eq!(Game::new(vec![0.0; 3]), None);
         assert_eq!(Game::new(vec![0.0, f64::NAN]), None);

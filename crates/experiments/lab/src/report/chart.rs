@@ -1,5 +1,5 @@
-//! From a plot of an experiment to what is drawn: which values belong to which series and panel.
-//! Not the drawing: that is `figure` for lines and bars, `matrix` for heat maps and circles.
+//! Assigns the values of an experiment to the series and panels of a plot. `figure` draws lines and bars, `matrix` heat
+//! maps and circles.
 
 use super::{Chapter, escape, figure, matrix, put};
 use crate::experiment::{Plot, PlotKind};
@@ -11,32 +11,32 @@ use crate::table::Column;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// One value that a chart shows.
+/// A value in a chart.
 #[derive(Clone, Debug)]
 pub(super) struct Cell {
-    /// Along the horizontal axis.
+    /// Coordinate on the horizontal axis.
     pub(super) x: Setting,
-    /// Along the vertical axis of a matrix; empty in other charts.
+    /// Coordinate on the vertical axis of a matrix; empty in other charts.
     pub(super) y: Setting,
-    /// What tells it from others at the same place.
+    /// Name of its series.
     pub(super) series: String,
-    /// The value, in the metric's unit.
+    /// The value in the metric's unit.
     pub(super) value: f64,
-    /// Whether it was published, not measured here.
+    /// Whether it is a published value instead of a measured one.
     pub(super) published: bool,
-    /// What a person is told about it.
+    /// Text of its tooltip.
     pub(super) tip: String,
 }
 
 /// The values of one drawing, with its axes.
 pub(super) struct Panel<'a> {
     pub(super) plot: &'a Plot,
-    /// What tells it from the plot's other panels.
+    /// Title that distinguishes it from the plot's other panels.
     pub(super) title: String,
     pub(super) unit: String,
-    /// What the values are called.
+    /// Name of the values.
     pub(super) what: String,
-    /// What the axes are called: the horizontal one, and the vertical one of a matrix.
+    /// Titles of the horizontal axis and, for a matrix, the vertical axis.
     pub(super) axes: [String; 2],
     pub(super) cells: Vec<Cell>,
     /// Series in the order of their colours.
@@ -95,7 +95,7 @@ fn legend(panel: &Panel<'_>, out: &mut String) {
     out.push_str("</div>\n");
 }
 
-/// What a point has under `name`: a parameter, the machine, or the metric itself.
+/// Coordinate of a point along `name`: a parameter, the machine, or the metric.
 fn coordinate(point: &Point, metric: &Column, name: &str, names: &Names) -> Setting {
     match name {
         "metric" => metric.title.as_str().into(),
@@ -104,7 +104,7 @@ fn coordinate(point: &Point, metric: &Column, name: &str, names: &Names) -> Sett
             let setting = point.parameter(name).cloned().or_else(|| varied(point, name));
             let setting = setting.unwrap_or_else(|| "".into());
             let shown = names.value(name, &setting);
-            // A number stays one, so that its place on the axis is its own.
+            // Keep a number as a number, so that the axis is numeric.
             if shown == setting.to_string() { setting } else { shown.as_str().into() }
         }
     }
@@ -169,7 +169,8 @@ fn panels<'a>(chapter: &Chapter<'_>, plot: &'a Plot) -> Vec<Panel<'a>> {
     panels
 }
 
-/// Parameters that tell nothing more: that vary together with one of the plot's axes, or are the same at all points.
+/// Redundant parameters: those that vary together with one of the plot's axes, and those with the same value at all
+/// points.
 fn implied<'a>(chapter: &'a Chapter<'a>, plot: &Plot) -> Vec<&'a str> {
     let is_axis = |name: &str| &*plot.x == name || plot.by.as_deref() == Some(name);
     let zips = chapter.campaign.experiment.parts().zip.iter();
@@ -183,8 +184,8 @@ fn implied<'a>(chapter: &'a Chapter<'a>, plot: &Plot) -> Vec<&'a str> {
     together.chain(constant.map(|(name, _)| name.as_str())).filter(|name| !is_axis(name)).collect()
 }
 
-/// Where a value goes in a plot.
-struct Place {
+/// Position of a value in a plot.
+struct Position {
     x: Setting,
     y: Setting,
     series: String,
@@ -198,7 +199,7 @@ fn place(
     metrics: usize,
     implied: &[&str],
     names: &Names,
-) -> Place {
+) -> Position {
     let is_matrix = matches!(plot.kind, PlotKind::Heat | PlotKind::Circles);
     let by = plot.by.as_deref();
     let used = |name: &str| &*plot.x == name || by == Some(name);
@@ -214,14 +215,14 @@ fn place(
             |value| names.words(by, &value),
         ));
     }
-    let is_implied = |name: &str| implied.contains(&name) || names.is_told(name);
+    let is_implied = |name: &str| implied.contains(&name) || names.is_represented(name);
     let others = point.varied.iter().filter(|(name, _)| !used(name) && !is_implied(name));
     rest.extend(others.map(|(name, value)| names.words(name, value)));
     let rest = rest.join(", ");
     let x = coordinate(point, metric, &plot.x, names);
     let y = by.filter(|_| is_matrix).map_or_else(|| "".into(), |by| coordinate(point, metric, by, names));
     let (series, panel) = if is_matrix { (String::new(), rest) } else { (rest, String::new()) };
-    Place { x, y, series, panel }
+    Position { x, y, series, panel }
 }
 
 fn tip(point: &Point, metric: &Column, value: f64, published: bool, names: &Names) -> String {

@@ -1,16 +1,16 @@
-//! Small pieces of SVG that all charts share: the frame, ticks, words.
-//! Not a chart.
+//! SVG helpers shared by all charts: frame, ticks, text.
+//!
 //! Source: SVG 1.1.
 
 use super::{escape, put};
 use std::fmt::Write as _;
 
-/// Series are told apart by so many colours, then they begin again.
+/// Number of distinct series colours; further series reuse them.
 pub(super) const COLOURS: usize = 8;
-/// Width of a letter of the charts' words, on average.
+/// Average width of a character in the charts.
 pub(super) const LETTER: f64 = 6.6;
 
-/// Where in a drawing the values are.
+/// Plot area of a drawing.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Frame {
     pub(super) left: f64,
@@ -19,7 +19,7 @@ pub(super) struct Frame {
     pub(super) bottom: f64,
 }
 
-/// A drawing of this size; `label` says what it shows to those who do not see it.
+/// A drawing of the given size. `label` describes it for screen readers.
 pub(super) fn svg(width: f64, height: f64, label: &str, inside: &str) -> String {
     format!(
         "<svg viewBox=\"0 0 {width:.0} {height:.0}\" style=\"width:{width:.0}px\" role=\"img\" aria-label=\"{}\">\n{inside}</svg>\n",
@@ -27,12 +27,12 @@ pub(super) fn svg(width: f64, height: f64, label: &str, inside: &str) -> String 
     )
 }
 
-/// Words at a place; `class` says how.
+/// Text at a position with a CSS class.
 pub(super) fn text(out: &mut String, class: &str, x: f64, y: f64, words: &str) {
     put!(out, "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\">{}</text>\n", escape(words));
 }
 
-/// Horizontal lines with their words on the left.
+/// Horizontal grid lines with labels on the left.
 pub(super) fn grid(out: &mut String, frame: Frame, ticks: &[(f64, String)]) {
     for (y, words) in ticks {
         put!(
@@ -45,7 +45,7 @@ pub(super) fn grid(out: &mut String, frame: Frame, ticks: &[(f64, String)]) {
     }
 }
 
-/// Words below the frame, turned if they would touch.
+/// Labels below the frame, rotated if they would overlap.
 pub(super) fn below(out: &mut String, frame: Frame, ticks: &[(f64, String)]) {
     let turned = is_crowded(ticks);
     for (x, words) in ticks {
@@ -63,29 +63,29 @@ pub(super) fn below(out: &mut String, frame: Frame, ticks: &[(f64, String)]) {
     }
 }
 
-/// Whether words below a frame have no room beside each other.
+/// Returns whether labels below a frame would overlap.
 pub(super) fn is_crowded(ticks: &[(f64, String)]) -> bool {
     let half = |words: &str| words.chars().count() as f64 * LETTER / 2.0 + 4.0;
     ticks.windows(2).any(|pair| pair[0].0 + half(&pair[0].1) > pair[1].0 - half(&pair[1].1))
 }
 
-/// How much room the words below a frame take.
+/// Height needed for the labels below the frame.
 pub(super) fn room_below(ticks: &[(f64, String)]) -> f64 {
     let longest = ticks.iter().map(|(_, words)| clip(words).chars().count()).max().unwrap_or(0);
     if is_crowded(ticks) { 26.0 + longest as f64 * LETTER * 0.6 } else { 26.0 }
 }
 
-/// Words of at most this length.
+/// Truncates a label.
 pub(super) fn clip(words: &str) -> String {
-    const MOST: usize = 24;
-    if words.chars().count() <= MOST {
+    const MAX_LABEL_CHARS: usize = 24;
+    if words.chars().count() <= MAX_LABEL_CHARS {
         words.into()
     } else {
-        words.chars().take(MOST - 1).chain(['…']).collect()
+        words.chars().take(MAX_LABEL_CHARS - 1).chain(['…']).collect()
     }
 }
 
-/// The attributes of a mark: what a person is told who points at it.
+/// The tooltip attribute of a mark.
 pub(super) fn tip(words: &str) -> String {
     format!("data-tip=\"{}\"", escape(words).replace('\n', "&#10;"))
 }

@@ -1,5 +1,4 @@
-//! Charts over one axis: lines and bars, ours and published.
-//! Not matrices: those are `matrix`.
+//! Draws charts over one axis: lines and bars, both measured and published values.
 
 use super::chart::{Cell, Panel};
 use super::draw::{COLOURS, Frame, LETTER, below, grid, room_below, svg, text, tip};
@@ -12,7 +11,7 @@ use std::fmt::Write as _;
 const WIDTH: f64 = 720.0;
 const HEIGHT: f64 = 320.0;
 
-/// The chart, and how many marks it has.
+/// Draws the chart. Returns its SVG and the number of marks.
 pub(super) fn draw(panel: &Panel<'_>) -> (String, usize) {
     let frame = Frame { left: 0.0, right: WIDTH - 18.0, top: 26.0, bottom: HEIGHT };
     let is_bar = panel.plot.kind == PlotKind::Bar;
@@ -41,18 +40,18 @@ pub(super) fn draw(panel: &Panel<'_>) -> (String, usize) {
     (svg(WIDTH, height, &panel.plot.title, &inside), marks)
 }
 
-/// Where each value of the horizontal axis is, and its ticks.
-struct Across {
+/// Positions of the values along the horizontal axis, with its ticks.
+struct HorizontalAxis {
     categories: Vec<Setting>,
     places: Vec<f64>,
     ticks: Vec<(f64, String)>,
 }
 
-/// More ticks than this are thinned out.
-const MOST_TICKS: usize = 16;
+/// Maximum number of ticks; more are thinned out.
+const MAX_TICKS: usize = 16;
 
-impl Across {
-    /// Evenly spread: bars, and lines over words.
+impl HorizontalAxis {
+    /// Evenly spaced positions, for bars and for lines over categories.
     fn even(categories: Vec<Setting>, frame: Frame) -> Self {
         let step = (frame.right - frame.left) / categories.len().max(1) as f64;
         let places: Vec<_> = (0..categories.len()).map(|i| frame.left + step * (i as f64 + 0.5)).collect();
@@ -62,17 +61,17 @@ impl Across {
         Self { categories, places, ticks }
     }
 
-    /// At the places of their numbers.
+    /// Positions proportional to the numbers.
     fn numeric(categories: Vec<Setting>, frame: Frame, log: bool) -> Self {
         let numbers: Vec<_> = categories.iter().filter_map(Setting::number).collect();
         let scale = Scale::of(numbers.iter().copied(), (frame.left + 12.0, frame.right - 12.0), log, false);
         let places: Vec<_> = numbers.iter().map(|n| scale.place(*n)).collect();
         let has_units = categories.iter().any(|s| s.text().is_some_and(|t| t.parse::<f64>().is_err()));
-        let ticks = if categories.len() <= MOST_TICKS || has_units {
+        let ticks = if categories.len() <= MAX_TICKS || has_units {
             let mut ticks: Vec<(f64, String)> = Vec::new();
             for (place, setting) in places.iter().zip(&categories) {
                 let words = setting.to_string();
-                // The next word begins where there is room for it.
+                // Skip a label that would overlap the previous one.
                 let half = words.chars().count() as f64 * LETTER / 2.0 + 4.0;
                 let end = ticks.last().map(|(x, w)| x + w.chars().count() as f64 * LETTER / 2.0 + 4.0);
                 if end.is_none_or(|end| end <= place - half) {
@@ -93,24 +92,24 @@ impl Across {
 
 fn lines(panel: &Panel<'_>, frame: Frame, y: &Scale, out: &mut String) -> (usize, Vec<(f64, String)>) {
     let all = categories(panel.cells.iter().map(|cell| &cell.x));
-    let across = if all.iter().all(|s| s.number().is_some()) {
-        Across::numeric(all, frame, panel.plot.is_log(LogAxis::X))
+    let axis = if all.iter().all(|s| s.number().is_some()) {
+        HorizontalAxis::numeric(all, frame, panel.plot.is_log(LogAxis::X))
     } else {
-        Across::even(all, frame)
+        HorizontalAxis::even(all, frame)
     };
     let mut marks = 0;
     for (index, series) in panel.series.iter().enumerate() {
-        // Ours is drawn last, on top.
+        // Draw the measured values last, on top.
         for published in [true, false] {
             let cells = panel.cells.iter().filter(|c| c.series == *series && c.published == published);
             let mut places: Vec<(f64, f64, &Cell)> =
-                cells.map(|c| (across.place(&c.x), y.place(c.value), c)).collect();
+                cells.map(|c| (axis.place(&c.x), y.place(c.value), c)).collect();
             places.sort_by(|a, b| a.0.total_cmp(&b.0));
             marks += places.len();
             line(&places, index % COLOURS, published, out);
         }
     }
-    (marks, across.ticks)
+    (marks, axis.ticks)
 }
 
 fn line(places: &[(f64, f64, &Cell)], colour: usize, published: bool, out: &mut String) {
@@ -134,9 +133,9 @@ fn line(places: &[(f64, f64, &Cell)], colour: usize, published: bool, out: &mut 
 }
 
 fn bars(panel: &Panel<'_>, frame: Frame, y: &Scale, out: &mut String) -> (usize, Vec<(f64, String)>) {
-    let across = Across::even(categories(panel.cells.iter().map(|cell| &cell.x)), frame);
-    let step = (frame.right - frame.left) / across.categories.len().max(1) as f64;
-    // A group has a place for each series of ours and for each published one.
+    let axis = HorizontalAxis::even(categories(panel.cells.iter().map(|cell| &cell.x)), frame);
+    let step = (frame.right - frame.left) / axis.categories.len().max(1) as f64;
+    // Each group has a slot for every measured and every published series.
     let has = |series: &String, published| {
         panel.cells.iter().any(|c| c.series == *series && c.published == published)
     };
@@ -154,7 +153,7 @@ fn bars(panel: &Panel<'_>, frame: Frame, y: &Scale, out: &mut String) -> (usize,
         let Some(slot) = slots.iter().position(|(_, s, p)| **s == cell.series && *p == cell.published) else {
             continue;
         };
-        let left = across.place(&cell.x) + width * (slot as f64 - slots.len() as f64 / 2.0);
+        let left = axis.place(&cell.x) + width * (slot as f64 - slots.len() as f64 / 2.0);
         let place = y.place(cell.value);
         let (top, height) = (place.min(zero), (place - zero).abs().max(0.8));
         let (whose, inset) = if cell.published { ("outline", 1.0) } else { ("bar", 0.5) };
@@ -168,5 +167,5 @@ fn bars(panel: &Panel<'_>, frame: Frame, y: &Scale, out: &mut String) -> (usize,
         );
         marks += 1;
     }
-    (marks, across.ticks)
+    (marks, axis.ticks)
 }

@@ -1,13 +1,11 @@
-//! The parameters of the machines that an experiment ran on, each with its source.
-//! Not a drawing of the machine: `longma machine show` draws it.
-//! Source: each parameter cites its own.
+//! Writes tables of the parameters of an experiment's machines, each with its source.
 
 use super::{Chapter, escape, put, source_words};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use toml::{Table, Value};
 
-/// Writes a folded table for each machine.
+/// Writes a collapsible table for each machine.
 pub(super) fn write(chapter: &Chapter<'_>, out: &mut String) {
     let machines: BTreeMap<&str, &str> = chapter
         .campaign
@@ -18,7 +16,7 @@ pub(super) fn write(chapter: &Chapter<'_>, out: &mut String) {
         .rev()
         .collect();
     for (name, text) in machines {
-        // The text was written from a checked machine; should it not read, the machine is left out of the page.
+        // The text was generated from a valid machine, so this never happens.
         let (Ok(root), Ok(machine)) = (text.parse::<Table>(), longma_topology::Machine::parse(name, text))
         else {
             continue;
@@ -45,17 +43,18 @@ pub(super) fn write(chapter: &Chapter<'_>, out: &mut String) {
     }
 }
 
-/// What cites the sources of the part it stands in.
-struct Cites<'a> {
+/// The citations of an enclosing part.
+struct Citations<'a> {
     all: Option<&'a Value>,
     single: Option<&'a Table>,
 }
 
-/// Rows for every parameter of a part, the parts inside it last. A part that cites nothing has what it stands in cite for it.
-fn part<'a>(path: &str, value: &'a Value, outer: &mut Vec<Cites<'a>>, out: &mut String) {
+/// Writes rows for all parameters of a part, nested parts last. A part without a source inherits the citation of its
+/// enclosing part.
+fn part<'a>(path: &str, value: &'a Value, outer: &mut Vec<Citations<'a>>, out: &mut String) {
     match value {
         Value::Table(table) => {
-            outer.push(Cites {
+            outer.push(Citations {
                 all: table.get("source"),
                 single: table.get("source_of").and_then(Value::as_table),
             });
@@ -89,9 +88,9 @@ fn is_part(value: &Value) -> bool {
     }
 }
 
-fn row(path: &str, key: &str, value: &Value, cites: &[Cites<'_>], out: &mut String) {
-    let single = cites.last().and_then(|c| c.single?.get(key));
-    let source = single.or_else(|| cites.iter().rev().find_map(|c| c.all));
+fn row(path: &str, key: &str, value: &Value, citations: &[Citations<'_>], out: &mut String) {
+    let single = citations.last().and_then(|c| c.single?.get(key));
+    let source = single.or_else(|| citations.iter().rev().find_map(|c| c.all));
     put!(
         out,
         "<tr><td>{}<td>{}<td>{}<td>{}</tr>\n",

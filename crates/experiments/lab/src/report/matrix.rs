@@ -1,6 +1,7 @@
-//! Charts over two axes: heat maps and circle matrices, ours and published.
-//! Not charts over one axis: those are `figure`.
-//! Source: the colours of a heat map go through five of viridis (Smith and van der Walt 2015), even to the eye and in grey.
+//! Draws charts over two axes: heat maps and circle matrices, both measured and published values.
+//!
+//! Source: the colours of a heat map interpolate five colours of viridis (Smith and van der Walt 2015), which is
+//! perceptually uniform, also in grey.
 
 use super::chart::{Cell, Panel};
 use super::draw::{Frame, LETTER, below, clip, room_below, svg, text, tip};
@@ -13,10 +14,10 @@ use std::fmt::Write as _;
 
 const RAMP: [[f64; 3]; 5] =
     [[68.0, 1.0, 84.0], [59.0, 82.0, 139.0], [33.0, 145.0, 140.0], [94.0, 201.0, 98.0], [253.0, 231.0, 37.0]];
-/// The gap between ours and the published matrix beside it.
+/// Gap between the measured and the published matrix.
 const GAP: f64 = 44.0;
 
-/// The rows and columns of a matrix.
+/// Layout of a matrix.
 struct Cells {
     columns: Vec<Setting>,
     rows: Vec<Setting>,
@@ -24,14 +25,14 @@ struct Cells {
     scale: Scale,
 }
 
-/// The chart, and how many marks it has.
+/// Draws the chart. Returns its SVG and the number of marks.
 pub(super) fn draw(panel: &Panel<'_>) -> (String, usize) {
     let columns = categories(panel.cells.iter().map(|c| &c.x));
     let rows = categories(panel.cells.iter().map(|c| &c.y));
-    let beside = panel.plot.kind == PlotKind::Heat && panel.cells.iter().any(|c| c.published);
+    let has_published = panel.plot.kind == PlotKind::Heat && panel.cells.iter().any(|c| c.published);
     let label =
         rows.iter().map(|r| clip(&r.to_string()).chars().count()).max().unwrap_or(0) as f64 * LETTER + 14.0;
-    let room = if beside { 420.0 } else { 620.0 };
+    let room = if has_published { 420.0 } else { 620.0 };
     let wide = (room / columns.len().max(1) as f64).clamp(16.0, 76.0);
     let tall =
         if panel.plot.kind == PlotKind::Circles { wide.min(52.0) } else { (wide * 0.62).clamp(16.0, 40.0) };
@@ -48,11 +49,11 @@ pub(super) fn draw(panel: &Panel<'_>) -> (String, usize) {
     let mut inside = String::new();
     text(&mut inside, "axis", 2.0, 13.0, &format!("{} ({})", panel.what, panel.unit));
     text(&mut inside, "axis end", label - 8.0, 32.0, &panel.axes[1]);
-    let ours: Vec<_> = panel.cells.iter().filter(|c| !c.published || !beside).collect();
+    let ours: Vec<_> = panel.cells.iter().filter(|c| !c.published || !has_published).collect();
     let mut marks = cells.draw(panel.plot.kind, frame, &ours, true, &mut inside);
     let mut right = frame.right;
     let ticks = cells.column_ticks(frame.left);
-    if beside {
+    if has_published {
         text(&mut inside, "axis", frame.left, 32.0, "ours");
         let left = frame.right + GAP;
         let second = Frame { left, right: left + size.0, ..frame };
@@ -120,7 +121,7 @@ impl Cells {
     }
 
     fn circle(&self, cell: &Cell, x: f64, y: f64, out: &mut String) {
-        // The area shows the value, so the radius goes with its root.
+        // The area represents the value, so the radius is proportional to its square root.
         let radius = self.scale.place(cell.value).sqrt() * (self.side.1.min(self.side.0) / 2.0 - 2.0);
         let class = if cell.published { "ring" } else { "disc" };
         put!(
@@ -134,7 +135,7 @@ impl Cells {
     }
 }
 
-/// The colour of a share from 0 to 1.
+/// Colour of a fraction from 0 to 1.
 fn colour(share: f64) -> [f64; 3] {
     let place = share * (RAMP.len() - 1) as f64;
     let index = (place.floor() as usize).min(RAMP.len() - 2);

@@ -1,6 +1,8 @@
-//! The report: one page, complete in itself, with every experiment's charts, tables and parameters.
-//! Not the numbers: those come as tables. No script and no font is fetched when the page is looked at.
-//! Source: WAI-ARIA for the charts' roles; colours after Okabe and Ito (2008), told apart by colour-blind people too.
+//! The HTML report: a self-contained page with the charts, tables and parameters of every experiment. It loads no
+//! external scripts or fonts.
+//!
+//! Source: WAI-ARIA for the charts' roles; colours after Okabe and Ito (2008), which colour-blind readers can
+//! distinguish.
 
 mod chart;
 mod draw;
@@ -15,20 +17,20 @@ use crate::number::number;
 use crate::table::Table;
 use std::fmt::Write as _;
 
-/// An experiment with its results, as the report shows it.
+/// An experiment with its results.
 pub struct Chapter<'a> {
     /// The experiment and its points.
     pub campaign: Campaign<'a>,
     /// Its results.
     pub table: Table,
-    /// The command that makes the results again.
+    /// The command that reproduces the results.
     pub command: String,
 }
 
-/// Rows of results that a chapter prints; the files have all.
+/// Maximum number of result rows in a chapter. The exported files have all.
 const SHOWN_ROWS: usize = 200;
 
-/// The page of all chapters. `version` is that of the models.
+/// Renders the page of all chapters. `version` is the version of the models.
 pub fn page(chapters: &[Chapter<'_>], version: &str) -> String {
     let mut body = String::new();
     overview(chapters, &mut body);
@@ -43,12 +45,12 @@ pub fn page(chapters: &[Chapter<'_>], version: &str) -> String {
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Longma: results beside what was published</title>
+<title>Longma: results compared with published values</title>
 <style>
 {style}</style>
 </head>
 <body>
-<header class="top"><b>Longma</b><span>results beside what was published</span><span class="version">models {version}</span>
+<header class="top"><b>Longma</b><span>results compared with published values</span><span class="version">models {version}</span>
 <button id="theme" type="button" title="light or dark">◐</button></header>
 <div class="columns">
 <nav aria-label="experiments">{links}</nav>
@@ -65,7 +67,7 @@ pub fn page(chapters: &[Chapter<'_>], version: &str) -> String {
     )
 }
 
-/// Text as HTML.
+/// Escapes text for HTML.
 pub(super) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for letter in text.chars() {
@@ -80,12 +82,12 @@ pub(super) fn escape(text: &str) -> String {
     out
 }
 
-/// Prose as HTML: what stands between backticks is code.
+/// Converts prose to HTML: text between backticks becomes code.
 fn prose(text: &str) -> String {
     let parts: Vec<_> = text.split('`').map(escape).collect();
     let mut out = String::new();
     for (index, part) in parts.iter().enumerate() {
-        // A backtick without another one behind it is a letter like others.
+        // An unpaired backtick is kept as it is.
         match (index % 2 == 1, index + 1 < parts.len()) {
             (true, true) => out.push_str(&format!("<code>{part}</code>")),
             (true, false) => out.push_str(&format!("`{part}")),
@@ -110,7 +112,7 @@ fn percent(share: Option<f64>) -> String {
     share.map_or("–".into(), |share| format!("{:.1} %", share * 100.0))
 }
 
-/// How near is near: a hint to the eye, no judgement.
+/// CSS class of a deviation. It is only a visual hint.
 fn nearness(deviation: Option<f64>) -> &'static str {
     match deviation {
         Some(d) if d <= 0.1 => "near",
@@ -197,7 +199,7 @@ fn sources(chapter: &Chapter<'_>, out: &mut String) {
     out.push_str("</ul>\n");
 }
 
-/// A source in words, with its link.
+/// A source with its link as HTML.
 pub(super) fn source_words(source: &longma_topology::parts::Source) -> String {
     let mut words = format!("{} ({})", escape(&source.title), source.kind.word());
     if let Some(place) = &source.place {
@@ -222,7 +224,7 @@ fn comparison(comparisons: &[Comparison], out: &mut String) {
     let open = if comparisons.len() <= 24 { " open" } else { "" };
     put!(
         out,
-        "<details{open}><summary>Beside what was published: {}</summary>\n",
+        "<details{open}><summary>Comparison with published values: {}</summary>\n",
         match verdict.compared {
             1 => format!("one value, {} away", percent(verdict.mean_deviation)),
             many => format!("{many} values, {} away on average", percent(verdict.mean_deviation)),
@@ -256,7 +258,7 @@ fn results(table: &Table, out: &mut String) {
         if table.rows.len() == 1 { "" } else { "s" }
     );
     let names = &table.names;
-    let told = table.parameters.iter().enumerate().filter(|(_, name)| !names.is_told(name));
+    let told = table.parameters.iter().enumerate().filter(|(_, name)| !names.is_represented(name));
     let shown: Vec<_> = told.collect();
     shown.iter().for_each(|(_, name)| {
         put!(out, "<th>{}", escape(names.title(name)));
@@ -288,7 +290,7 @@ fn results(table: &Table, out: &mut String) {
     out.push_str("</details>\n");
 }
 
-/// The parameters of the workload that do not vary.
+/// Writes the workload's fixed parameters.
 fn parameters(chapter: &Chapter<'_>, out: &mut String) {
     let Some(point) = chapter.campaign.points.first() else { return };
     put!(

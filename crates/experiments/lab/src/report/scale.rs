@@ -1,11 +1,11 @@
-//! Axes: from a value to a place on the page, and the ticks between.
-//! Not their drawing.
-//! Source: tick steps of 1, 2 and 5 times a power of ten, as usual.
+//! Maps values to positions on an axis, and chooses ticks.
+//!
+//! Source: ticks at 1, 2 and 5 times powers of ten.
 
 use crate::number::number;
 use crate::setting::Setting;
 
-/// Where an axis begins and ends, on the page and in values.
+/// An axis with its limits in values and on the page.
 #[derive(Clone, Debug)]
 pub(super) struct Scale {
     from: f64,
@@ -15,7 +15,7 @@ pub(super) struct Scale {
 }
 
 impl Scale {
-    /// A scale for `values` between two places on the page. A linear one of magnitudes begins at 0.
+    /// Creates a scale for `values` between two positions on the page. A linear scale of magnitudes starts at 0.
     pub(super) fn of(
         values: impl Iterator<Item = f64> + Clone,
         page: (f64, f64),
@@ -41,7 +41,7 @@ impl Scale {
         Self { from, to, page, log }
     }
 
-    /// The same with a margin at the ends: a share of its length below and above.
+    /// Extends the scale by fractions of its length at both ends.
     pub(super) fn padded(mut self, below: f64, above: f64) -> Self {
         let length = (self.to - self.from).min(f64::MAX);
         let finite = |end: f64| end.clamp(f64::MIN, f64::MAX);
@@ -49,7 +49,7 @@ impl Scale {
         self
     }
 
-    /// The place of `value` on the page, at the axis' end if it lies beyond.
+    /// Position of `value` on the page, clamped to the ends of the axis.
     pub(super) fn place(&self, value: f64) -> f64 {
         let inner = if !self.log {
             value
@@ -58,12 +58,12 @@ impl Scale {
         } else {
             self.from
         };
-        // By halves: the length of an axis may be more than any number.
+        // Halve each term, because the length of the axis may overflow.
         let share = ((inner / 2.0 - self.from / 2.0) / (self.to / 2.0 - self.from / 2.0)).clamp(0.0, 1.0);
         self.page.0 + share * (self.page.1 - self.page.0)
     }
 
-    /// Values worth a line, with their words.
+    /// About `about` tick values with their labels.
     pub(super) fn ticks(&self, about: usize) -> Vec<(f64, String)> {
         let values = if self.log { self.log_ticks(about) } else { self.linear_ticks(about) };
         values.into_iter().map(|value| (value, short(value))).collect()
@@ -99,7 +99,7 @@ impl Scale {
         let candidates = [within(&[1.0, 2.0, 5.0]), within(&[1.0, 3.0])];
         let finer = candidates.into_iter().find(|ticks| tens.len() < 3 && ticks.len() <= about + 4);
         match finer.filter(|ticks| ticks.len() > tens.len()).unwrap_or(tens) {
-            // Less than one step of the finest kind: plain steps do.
+            // The range is smaller than the finest logarithmic step, so use linear steps.
             ticks if ticks.len() < 2 => {
                 let plain = Scale { from: least, to: most, page: self.page, log: false };
                 plain.linear_ticks(about).into_iter().filter(|v| *v > 0.0).collect()
@@ -109,7 +109,7 @@ impl Scale {
     }
 }
 
-/// A tick's words: 20 k, 3 M.
+/// Label of a tick: 20 k, 3 M.
 fn short(value: f64) -> String {
     let magnitude = value.abs();
     let units = [(1e12, " T"), (1e9, " G"), (1e6, " M"), (1e4, " k")];
@@ -128,7 +128,7 @@ fn trim(value: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').into()
 }
 
-/// The different values along an axis, in the order of their numbers if all are numbers, else as they come.
+/// Distinct values along an axis, sorted if all are numbers, otherwise in order of appearance.
 pub(super) fn categories<'a>(settings: impl Iterator<Item = &'a Setting>) -> Vec<Setting> {
     let mut all: Vec<Setting> = Vec::new();
     for setting in settings {

@@ -1,7 +1,7 @@
-//! Claims: who runs a point holds a lock for it, so that two campaigns on one store share the work.
-//! Not the results: a claim ends with its holder, whatever becomes of it.
-//! Source: fcntl(2), open file description locks: the kernel frees them when the holder ends, however it ends; network file systems
-//! carry them between hosts.
+//! Claims: a lock per point, so that concurrent campaigns on one store share the work. A claim ends with its holder.
+//!
+//! Source: fcntl(2), open file description locks: the kernel releases them when the holder ends for any reason, and
+//! network file systems propagate them between hosts.
 
 use super::Store;
 use crate::key::{Key, digest};
@@ -9,39 +9,39 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
 
-/// The file of a store whose bytes are locked; it stays empty.
+/// The file whose byte ranges are locked. It stays empty.
 const CLAIMS: &str = "claims";
-/// The byte for what is done to the store as a whole. Those of points lie below.
+/// Byte that represents the whole store. Points use lower ones.
 const WHOLE: i64 = i64::MAX - 1;
 
-/// The claims on the points of a store.
+/// Claims on the points of a store.
 pub(crate) struct Claims {
     file: Option<File>,
-    /// Why there are none.
+    /// Why claims are unavailable.
     pub(crate) why_none: Option<io::Error>,
 }
 
-/// Whether a point may be run here.
-pub(crate) enum Turn<'a> {
-    /// Here, as long as this is held.
-    Mine(Held<'a>),
-    /// Somebody else is at it.
+/// Result of a claim.
+pub(crate) enum ClaimResult<'a> {
+    /// The point may be run here while this is held.
+    Claimed(Claim<'a>),
+    /// Another campaign is running the point.
     Taken,
 }
 
-/// A claim, until it is dropped.
-pub(crate) struct Held<'a> {
+/// A claim, released when dropped.
+pub(crate) struct Claim<'a> {
     file: Option<&'a File>,
     at: i64,
 }
 
 impl Claims {
-    /// The claims of `store`. Where there can be none, every point may be run.
+    /// Opens the claims of `store`. If locking is unavailable, every claim succeeds.
     pub(crate) fn open(store: &Store) -> Self {
         let opened = fs::create_dir_all(store.folder()).and_then(|()| {
             let path = store.folder().join(CLAIMS);
             let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
-            // A file system without locks says so now.
+            // Fails if the file system does not support locks.
             lock(&file, libc::F_OFD_SETLK, libc::F_UNLCK, WHOLE).map(|()| file)
         });
         match opened {
@@ -50,20 +50,22 @@ impl Claims {
         }
     }
 
-    /// Claims the point of `key`, if nobody has.
-    pub(crate) fn claim(&self, key: &Key) -> Turn<'_> {
+    /// Claims the point of `key` unless it is claimed.
+    pub(crate) fn claim(&self, key: &Key) -> ClaimResult<'_> {
         let at = byte(key);
-        let Some(file) = &self.file else { return Turn::Mine(Held { file: None, at }) };
+        let Some(file) = &self.file else { return ClaimResult::Claimed(Claim { file: None, at }) };
         match lock(file, libc::F_OFD_SETLK, libc::F_WRLCK, at) {
-            Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => Turn::Taken,
-            // Locks that fail in the middle cost work done twice at worst.
-            Err(_) => Turn::Mine(Held { file: None, at }),
-            Ok(()) => Turn::Mine(Held { file: Some(file), at }),
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => {
+                ClaimResult::Taken
+            }
+            // If locking fails later, the worst case is that a point is run twice.
+            Err(_) => ClaimResult::Claimed(Claim { file: None, at }),
+            Ok(()) => ClaimResult::Claimed(Claim { file: Some(file), at }),
         }
     }
 
-    /// Claims the store as a whole, and waits until it can.
-    pub(super) fn hold(&self) -> Held<'_> {
+    /// Claims the whole store, waiting if necessary.
+    pub(super) fn hold(&self) -> Claim<'_> {
         let held = self.file.as_ref().filter(|file| {
             loop {
                 match lock(file, libc::F_OFD_SETLKW, libc::F_WRLCK, WHOLE) {
@@ -72,26 +74,26 @@ impl Claims {
                 }
             }
         });
-        Held { file: held, at: WHOLE }
+        Claim { file: held, at: WHOLE }
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for Claim<'_> {
     fn drop(&mut self) {
         if let Some(file) = self.file {
-            // The kernel frees it with the file at the latest.
+            // If this fails, closing the file releases the lock.
             let _ = lock(file, libc::F_OFD_SETLK, libc::F_UNLCK, self.at);
         }
     }
 }
 
-/// The byte that stands for a point. Two points with the same one, which 60 bits make unlikely, would wait for each other.
+/// The byte that represents a point. If two points collide, which is unlikely with 60 bits, one waits for the other.
 fn byte(key: &Key) -> i64 {
     i64::from_str_radix(&digest(key.as_str().as_bytes())[..15], 16).unwrap_or(0)
 }
 
 fn lock(file: &File, command: libc::c_int, kind: libc::c_int, at: i64) -> io::Result<()> {
-    // SAFETY: all zero is a valid flock.
+    // SAFETY: all zeroes is a valid flock.
     let mut range: libc::flock = unsafe { std::mem::zeroed() };
     range.l_type = kind as libc::c_short;
     range.l_whence = libc::SEEK_SET as libc::c_short;
@@ -112,22 +114,22 @@ mod tests {
         let store = Store::new(folder.path().join("results"));
         let (one, other) = (Claims::open(&store), Claims::open(&store));
         let (a, b) = (Key::from("a"), Key::from("b"));
-        let Turn::Mine(held) = one.claim(&a) else { panic!("nobody has it") };
-        assert!(matches!(other.claim(&a), Turn::Taken));
-        assert!(matches!(other.claim(&b), Turn::Mine(_)));
+        let ClaimResult::Claimed(held) = one.claim(&a) else { panic!("it is unclaimed") };
+        assert!(matches!(other.claim(&a), ClaimResult::Taken));
+        assert!(matches!(other.claim(&b), ClaimResult::Claimed(_)));
         drop(held);
-        assert!(matches!(other.claim(&a), Turn::Mine(_)));
-        let Turn::Mine(_held) = one.claim(&a) else { panic!("its claim ended") };
-        // Whoever is killed closes its files.
+        assert!(matches!(other.claim(&a), ClaimResult::Claimed(_)));
+        let ClaimResult::Claimed(_held) = one.claim(&a) else { panic!("its claim ended") };
+        // The kernel closes the files of a killed process.
         drop(_held);
         drop(one);
-        assert!(matches!(other.claim(&a), Turn::Mine(_)));
+        assert!(matches!(other.claim(&a), ClaimResult::Claimed(_)));
     }
 
     #[test]
     fn where_there_can_be_no_claims_every_point_may_be_run_and_why_is_known() {
         let claims = Claims::open(&Store::new("/proc/longma"));
         assert!(claims.why_none.is_some());
-        assert!(matches!(claims.claim(&Key::from("a")), Turn::Mine(_)));
+        assert!(matches!(claims.claim(&Key::from("a")), ClaimResult::Claimed(_)));
     }
 }

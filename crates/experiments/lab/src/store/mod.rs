@@ -1,6 +1,6 @@
-//! The store: one folder that keeps every result, whoever computes it and whenever.
-//! Not a table of one experiment: that is `table`, which takes what it wants out of the merged results.
-//! Source: docs/src/reference/experiments.md describes the files.
+//! The store: a directory with all results, which several campaigns and hosts may share.
+//!
+//! docs/src/reference/experiments.md describes the files.
 
 mod claims;
 mod record;
@@ -10,7 +10,7 @@ mod tail;
 pub use record::Record;
 
 use crate::key::Key;
-pub(crate) use claims::{Claims, Turn};
+pub(crate) use claims::{ClaimResult, Claims};
 use segment::Segment;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
@@ -20,12 +20,12 @@ use std::sync::Mutex;
 use std::time::SystemTime;
 pub(crate) use tail::Tail;
 
-/// The folder of segments inside a store.
+/// Directory of the segments within a store.
 const SEGMENTS: &str = "segments";
-/// How a segment's file ends.
+/// Extension of a segment file.
 const ENDING: &str = ".records";
 
-/// A folder of results. Opening one changes nothing; the first record makes its files.
+/// A directory of results. It is created with the first record.
 #[derive(Clone, Debug)]
 pub struct Store {
     folder: PathBuf,
@@ -34,42 +34,43 @@ pub struct Store {
 /// Why a store cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// Its files cannot be read.
+    /// A file cannot be read.
     #[error("cannot read the results in {path}: {error}")]
     Read {
-        /// The file or folder.
+        /// The file or directory.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the operating system.
         error: io::Error,
     },
-    /// Nothing can be written there.
+    /// The directory cannot be written.
     #[error("cannot write results to {path}: {error}; give another folder with --store")]
     Write {
-        /// The file or folder.
+        /// The file or directory.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the operating system.
         error: io::Error,
     },
-    /// A record could not be added.
+    /// A record could not be appended.
     #[error(
-        "cannot add a result to {path}: {error}; all {stored} results stored before are safe: mend that and run the same again"
+        "cannot add a result to {path}: {error}; all {stored} earlier results are safe: fix the cause and \
+            run the same command again"
     )]
     Append {
         /// The segment.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the operating system.
         error: io::Error,
-        /// How many results this run had stored.
+        /// Number of results stored by this run.
         stored: usize,
     },
 }
 
-/// A line of a segment that is no record; its point counts as not run.
+/// An invalid line of a segment. Its point counts as not run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damage {
     /// The segment.
     pub path: PathBuf,
-    /// The line, from 1.
+    /// Line number, from 1.
     pub line: usize,
     /// What is wrong with it.
     pub what: String,
@@ -78,38 +79,39 @@ pub struct Damage {
 impl std::fmt::Display for Damage {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Damage { path, line, what } = self;
-        write!(f, "{}: line {line} is left out: {what}; its point is run again", path.display())
+        write!(f, "{}: line {line} is ignored: {what}; its point runs again", path.display())
     }
 }
 
-/// The records of a store by key, one for each point.
+/// The records of a store by key, one per point.
 #[derive(Clone, Debug, Default)]
 pub struct Results {
     records: BTreeMap<Key, Record>,
-    /// Lines that are no records.
+    /// Invalid lines.
     pub damage: Vec<Damage>,
     /// Points whose runs gave different results.
     pub contradictions: Vec<Contradiction>,
 }
 
-/// A point of which two runs gave different results.
+/// A point with different results in two runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Contradiction {
     /// The record that is used.
     pub kept: Record,
-    /// The other one.
+    /// The other record.
     pub other: Record,
 }
 
 impl std::fmt::Display for Contradiction {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        /// More metrics than this are counted only.
+        /// Maximum number of metrics to list.
         const SHOWN: usize = 4;
         let (kept, other) = (&self.kept.metrics, &self.other.metrics);
         let names: BTreeSet<_> =
             kept.keys().chain(other.keys()).filter(|name| kept.get(*name) != other.get(*name)).collect();
         let value = |value: Option<&f64>| value.map_or("nothing".into(), f64::to_string);
-        // What the experiment asks for is at the front: counters of parts have names of several words, and there are many.
+        // List the experiment's own metrics first. Counters of components have several dots in their names, and there
+        // are many.
         let mut names: Vec<_> = names.into_iter().collect();
         names.sort_by_key(|name| (!name.starts_with("run."), name.matches('.').count()));
         let pair =
@@ -123,16 +125,16 @@ impl std::fmt::Display for Contradiction {
     }
 }
 
-/// What [`Store::merge`] did.
+/// Result of [`Store::merge`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Merged {
-    /// Records that were new.
+    /// New records.
     pub added: usize,
-    /// Records that were there before.
+    /// Records that already existed.
     pub known: usize,
-    /// Points of what was merged whose results differ, from each other or from those that were there.
+    /// Merged points whose results differ from each other or from existing ones.
     pub contradictions: Vec<Contradiction>,
-    /// Lines of what was merged that are no records.
+    /// Invalid lines of the merged store.
     pub damage: Vec<Damage>,
 }
 
@@ -142,21 +144,21 @@ impl Store {
         Self { folder: folder.into() }
     }
 
-    /// Its folder.
+    /// Its directory.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Reads every record. A store that is not there is empty.
+    /// Reads all records. A missing store is empty.
     ///
     /// # Errors
-    /// If its files cannot be read; damaged lines are no error, see [`Results::damage`].
+    /// If a file cannot be read. Invalid lines are not errors, see [`Results::damage`].
     pub fn results(&self) -> Result<Results, StoreError> {
         Tail::begin(self).map(|(results, _)| results)
     }
 
-    /// Does `work` while nobody else does anything here in this way, on this host or another that shares the folder. Without locks it is
-    /// done all the same.
+    /// Runs `work` while holding an exclusive lock on the store, also against other hosts that share the directory. If
+    /// locking is unavailable, runs it without.
     pub fn exclusively<T>(&self, work: impl FnOnce() -> T) -> T {
         let claims = Claims::open(self);
         let _held = claims.hold();
@@ -178,10 +180,10 @@ impl Store {
         Ok(paths)
     }
 
-    /// Begins a segment of its own to write to; any number of writers may write at once.
+    /// Creates a new segment to write to. Any number of writers may exist.
     ///
     /// # Errors
-    /// If the folder cannot be written to.
+    /// If the directory cannot be written.
     pub fn writer(&self) -> Result<Writer, StoreError> {
         let folder = self.folder.join(SEGMENTS);
         let refuse = |path: &Path| {
@@ -196,7 +198,7 @@ impl Store {
             let path = folder.join(name);
             match OpenOptions::new().write(true).create_new(true).open(&path) {
                 Ok(file) => {
-                    // The file's own name must survive a power cut too.
+                    // Make the directory entry durable too.
                     File::open(&folder).and_then(|f| f.sync_all()).map_err(refuse(&folder))?;
                     let inner = Inner { segment: Segment::new(file), stored: 0 };
                     return Ok(Writer { path, inner: Mutex::new(inner) });
@@ -219,10 +221,10 @@ impl Store {
         self.add(theirs.records.into_values().chain(disputed).collect(), damage)
     }
 
-    /// Adds the records of `lines`, as [`Results::lines`] gives them.
+    /// Adds the records of `lines`, in the format of [`Results::lines`].
     ///
     /// # Errors
-    /// If the store cannot be read or written. Lines that are no records are left out and told.
+    /// If the store cannot be read or written. Invalid lines are skipped and reported.
     pub fn merge_lines(&self, lines: &[u8]) -> Result<Merged, StoreError> {
         let (records, damaged) = segment::read(lines);
         let damage = damaged.into_iter().map(|(line, what)| Damage {
@@ -250,23 +252,23 @@ impl Store {
 }
 
 impl Results {
-    /// The record under `key`.
+    /// The record with this key.
     pub fn get(&self, key: &Key) -> Option<&Record> {
         self.records.get(key)
     }
 
-    /// How many points have a record.
+    /// Number of points with a record.
     pub fn len(&self) -> usize {
         self.records.len()
     }
 
-    /// Whether no point has a record.
+    /// Returns whether there are no records.
     pub fn is_empty(&self) -> bool {
         self.records.is_empty()
     }
 
-    /// Adds a record and says whether it is news. A result stands above a failure; of two results of one point the same one is kept
-    /// whatever their order. A failure that is not the point's own is none of its results.
+    /// Adds a record. Returns whether it is new. A result replaces a failure. Of two different results, the choice does
+    /// not depend on the order. A failure caused by the host is ignored.
     pub fn add(&mut self, record: Record) -> bool {
         if record.failure.as_ref().is_some_and(|failure| !failure.kind.is_of_point()) {
             return false;
@@ -286,13 +288,13 @@ impl Results {
         is_disputed || new < old
     }
 
-    /// The records under `keys` as the lines of a segment.
+    /// The records of `keys` as the lines of a segment.
     pub fn lines<'a>(&self, keys: impl IntoIterator<Item = &'a Key>) -> String {
         keys.into_iter().filter_map(|key| self.get(key)).map(Record::to_line).collect()
     }
 }
 
-/// Notes that `other` says something else than `kept`, each thing once; whether it was not known.
+/// Records that `other` contradicts `kept`. Returns false if that was known.
 fn dispute(contradictions: &mut Vec<Contradiction>, kept: &Record, other: Record) -> bool {
     for known in contradictions.iter_mut().filter(|known| known.kept.key == kept.key) {
         known.kept = kept.clone();
@@ -304,7 +306,7 @@ fn dispute(contradictions: &mut Vec<Contradiction>, kept: &Record, other: Record
     true
 }
 
-/// Appends records to a segment of its own.
+/// Appends records to its own segment.
 pub struct Writer {
     path: PathBuf,
     inner: Mutex<Inner>,
@@ -316,10 +318,10 @@ struct Inner {
 }
 
 impl Writer {
-    /// Adds a record, whole or not at all. It survives the end of the process at once, a power cut after a moment.
+    /// Appends a complete record. It survives the end of the process immediately, and a power failure after a moment.
     ///
     /// # Errors
-    /// If it could not be written; all records added before are safe.
+    /// If it could not be written. All earlier records are safe.
     pub fn append(&self, record: &Record) -> Result<(), StoreError> {
         let mut inner = self.inner.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let done = inner.segment.append(record);
@@ -328,10 +330,10 @@ impl Writer {
         done.map_err(|error| StoreError::Append { path: self.path.clone(), error, stored })
     }
 
-    /// Returns when all records would survive a power cut.
+    /// Makes all records durable.
     ///
     /// # Errors
-    /// If the system cannot promise that.
+    /// If the operating system reports an error.
     pub fn finish(self) -> Result<(), StoreError> {
         let mut inner = self.inner.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
         let stored = inner.stored;
@@ -339,13 +341,13 @@ impl Writer {
     }
 }
 
-/// This host's name as a part of a file's.
+/// Name of this host, for use in file names.
 pub(crate) fn host() -> String {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     host.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect()
 }
 
-/// What a regular file holds. Anything else that lies there could keep whoever opens it waiting for ever.
+/// Reads a regular file. Opening anything else, such as a pipe, might block.
 fn read_file(path: &Path) -> io::Result<Vec<u8>> {
     if !fs::metadata(path)?.is_file() {
         return Err(io::Error::other("it is not a regular file; move it out of the store"));
@@ -379,13 +381,13 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_no_file_in_a_store_is_refused_and_nobody_waits_for_it() {
+    fn a_non_file_in_a_store_is_rejected_without_blocking() {
         let (_folder, store) = store();
         fill(&store, 0..1);
         let path = store.folder().join(SEGMENTS).join(format!("z{ENDING}"));
         let status = std::process::Command::new("mkfifo").arg(&path).status().unwrap();
         assert!(status.success());
-        let error = store.results().map(drop).expect_err("it is no segment").to_string();
+        let error = store.results().map(drop).expect_err("it is not a segment").to_string();
         assert!(error.contains("not a regular file") && error.contains(&*path.to_string_lossy()), "{error}");
     }
 
@@ -409,7 +411,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_result_stands_above_a_failure_whichever_came_first() {
+    fn a_result_takes_precedence_over_a_failure_in_any_order() {
         let failed =
             Record { metrics: BTreeMap::new(), failure: Some(Failure::failed("broken")), ..record(1) };
         for order in [[record(1), failed.clone()], [failed, record(1)]] {
@@ -423,7 +425,7 @@ pub(crate) mod tests {
 
     #[test]
     fn what_a_host_did_to_a_point_is_no_result_of_it() {
-        // As stores have it that were written before host faults were told apart.
+        // In the format of stores from before host failures were classified.
         let late = serde_json::json!({ "kind": "late", "message": "took longer than 1 s" });
         let failure = Some(serde_json::from_value(late).unwrap());
         let mut results = Results::default();
@@ -449,7 +451,7 @@ pub(crate) mod tests {
         };
         assert_eq!(pairs(&merged.contradictions), [(1.0, 2.0), (1.0, 3.0)]);
         assert_eq!(pairs(&mine.results().unwrap().contradictions), [(1.0, 2.0), (1.0, 3.0)]);
-        // The same again is no news, and still a contradiction.
+        // A repeated merge adds nothing, but still reports the contradictions.
         let again = mine.merge(&theirs).unwrap();
         assert_eq!((again.added, again.known), (0, 3));
         assert_eq!(pairs(&again.contradictions), [(1.0, 2.0), (1.0, 3.0)]);
@@ -464,7 +466,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn two_results_of_one_point_are_told_and_the_same_one_is_kept() {
+    fn contradictory_results_of_a_point_are_reported_and_the_choice_is_stable() {
         let other = Record { metrics: BTreeMap::from([("value".to_string(), 7.0)]), ..record(1) };
         let kept = [[record(1), other.clone()], [other, record(1)]].map(|order| {
             let mut results = Results::default();
@@ -482,7 +484,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn merging_takes_what_is_missing_and_nothing_twice() {
+    fn merging_adds_missing_records_once() {
         let ((_a, mine), (_b, theirs)) = (store(), store());
         fill(&mine, 0..10);
         fill(&theirs, 5..20);

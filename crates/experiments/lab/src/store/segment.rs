@@ -1,20 +1,20 @@
-//! A segment: the file one writer appends its records to, a line each.
-//! Not the merged results: those are `Results`.
-//! Source: an append-only log with a checksum on every line, so that a torn end costs only the line it tears.
+//! A segment: a file to which one writer appends records, one per line.
+//!
+//! Source: an append-only log with a checksum per line, so that an incomplete write loses only the affected line.
 
 use super::record::Record;
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
 use std::time::{Duration, Instant};
 
-/// Records are safe from a power cut after at most this long; from the end of the process at once.
+/// Maximum delay until records survive a power failure. They survive the end of the process immediately.
 const SYNC_EVERY: Duration = Duration::from_millis(200);
 
-/// What a segment needs of its file; tests put a failing one in its place.
+/// File operations of a segment. Tests replace the file by a failing one.
 pub(super) trait Backing: Send {
     fn append(&mut self, bytes: &[u8]) -> io::Result<()>;
     fn sync(&mut self) -> io::Result<()>;
-    /// Cuts what stands beyond `length`, after an append that failed halfway.
+    /// Truncates to `length` after a failed append.
     fn cut(&mut self, length: u64) -> io::Result<()>;
 }
 
@@ -39,16 +39,16 @@ pub(super) struct Segment<B> {
 }
 
 impl<B: Backing> Segment<B> {
-    /// An empty segment.
+    /// Creates an empty segment.
     pub(super) fn new(backing: B) -> Self {
         Self { backing, length: 0, unsynced: None }
     }
 
-    /// Appends a record whole, or leaves the segment as it was.
+    /// Appends a complete record, or leaves the segment unchanged.
     pub(super) fn append(&mut self, record: &Record) -> io::Result<()> {
         let line = record.to_line();
         if let Err(error) = self.backing.append(line.as_bytes()) {
-            // Readers skip a torn line, so a cut that fails too loses nothing.
+            // Readers skip an incomplete line, so nothing is lost if the truncation fails.
             let _ = self.backing.cut(self.length);
             return Err(error);
         }
@@ -57,7 +57,7 @@ impl<B: Backing> Segment<B> {
         if since.elapsed() >= SYNC_EVERY { self.sync() } else { Ok(()) }
     }
 
-    /// Returns when everything appended would survive a power cut.
+    /// Makes all appended records durable.
     pub(super) fn sync(&mut self) -> io::Result<()> {
         if self.unsynced.is_some() {
             self.backing.sync()?;
@@ -67,14 +67,14 @@ impl<B: Backing> Segment<B> {
     }
 }
 
-/// The records of a segment's bytes, and the lines (from 1) that are no records, each with what is wrong.
+/// Parses a segment. Returns its records, and the numbers (from 1) of invalid lines with the reason.
 pub(super) fn read(bytes: &[u8]) -> (Vec<Record>, Vec<(usize, &'static str)>) {
     let (mut records, mut damaged) = (Vec::new(), Vec::new());
     let mut lines = bytes.split_inclusive(|byte| *byte == b'\n').enumerate().peekable();
     while let Some((index, line)) = lines.next() {
         let is_last = lines.peek().is_none();
         match line.strip_suffix(b"\n") {
-            None => damaged.push((index + 1, "the writer was interrupted while it wrote it")),
+            None => damaged.push((index + 1, "its writer was interrupted")),
             Some(line) => match Record::from_line(line) {
                 Ok(record) => records.push(record),
                 Err(_) if is_last && line.is_empty() => {}
@@ -91,7 +91,7 @@ mod tests {
     use crate::store::tests::record;
     use proptest::prelude::*;
 
-    /// A file on a disk with so many bytes left.
+    /// A file on a disk with limited free space.
     struct Small {
         bytes: Vec<u8>,
         room: usize,
@@ -125,7 +125,7 @@ mod tests {
         };
         assert_eq!(error.kind(), io::ErrorKind::StorageFull);
         assert!(stored > 2);
-        // Somebody makes room, and the same writer goes on.
+        // After space has been freed, the same writer continues.
         segment.backing.room = 2000;
         segment.append(&record(stored)).unwrap();
         let (records, damaged) = read(&disk.bytes);

@@ -1,6 +1,5 @@
-//! What has been read of a store, so that only what others have added since is read again.
-//! Not the records: those are `Results`.
-//! Segments only grow, and by whole lines.
+//! Incremental reading of a store: only what others have appended since the last time. Segments grow only by complete
+//! lines.
 
 use super::{Damage, Record, Results, Store, StoreError, read_file, segment};
 use std::collections::BTreeMap;
@@ -8,14 +7,14 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-/// How far each segment has been read: to the end of its last whole line.
+/// How far each segment has been read: to the end of its last complete line.
 pub(crate) struct Tail {
     store: Store,
     read: BTreeMap<PathBuf, u64>,
 }
 
 impl Tail {
-    /// All records, and what follows them.
+    /// Reads all records, and returns the position after them.
     pub(crate) fn begin(store: &Store) -> Result<(Results, Self), StoreError> {
         let (mut results, mut read) = (Results::default(), BTreeMap::new());
         for path in store.segments()? {
@@ -37,22 +36,22 @@ impl Tail {
         Ok((results, Self { store: store.clone(), read }))
     }
 
-    /// The records that anybody has added since.
-    pub(crate) fn news(&mut self) -> Result<Vec<Record>, StoreError> {
-        let mut news = Vec::new();
+    /// Records added since the last call.
+    pub(crate) fn new_records(&mut self) -> Result<Vec<Record>, StoreError> {
+        let mut new_records = Vec::new();
         for path in self.store.segments()? {
             let from = self.read.get(&path).copied().unwrap_or(0);
             match bytes_from(&path, from) {
                 Ok(bytes) => {
                     let whole = whole_lines(&bytes);
-                    // What is damaged is told when the store is opened next.
-                    news.extend(segment::read(&bytes[..whole as usize]).0);
+                    // Invalid lines are reported when the store is opened next.
+                    new_records.extend(segment::read(&bytes[..whole as usize]).0);
                     self.read.insert(path, from + whole);
                 }
                 Err(error) => return Err(StoreError::Read { path, error }),
             }
         }
-        Ok(news)
+        Ok(new_records)
     }
 }
 
@@ -60,7 +59,7 @@ fn whole_lines(bytes: &[u8]) -> u64 {
     bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end as u64 + 1)
 }
 
-/// What a file has behind its first `from` bytes.
+/// The contents of a file after its first `from` bytes.
 fn bytes_from(path: &Path, from: u64) -> io::Result<Vec<u8>> {
     let about = std::fs::metadata(path)?;
     if from > 0 && about.len() <= from {
@@ -83,22 +82,22 @@ mod tests {
     use std::io::Write;
 
     #[test]
-    fn news_are_whole_lines_and_each_comes_once() {
+    fn new_records_are_whole_lines_and_returned_once() {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::new(folder.path());
         let writer = store.writer().unwrap();
         writer.append(&record(1)).unwrap();
         let (results, mut tail) = Tail::begin(&store).unwrap();
         assert_eq!(results.len(), 1);
-        assert_eq!(tail.news().unwrap(), []);
+        assert_eq!(tail.new_records().unwrap(), []);
         writer.append(&record(2)).unwrap();
         let other = store.folder().join("segments/z.records");
         let line = record(3).to_line();
         std::fs::write(&other, &line[..20]).unwrap();
-        assert_eq!(tail.news().unwrap(), [record(2)]);
+        assert_eq!(tail.new_records().unwrap(), [record(2)]);
         let mut file = File::options().append(true).open(&other).unwrap();
         file.write_all(&line.as_bytes()[20..]).unwrap();
-        assert_eq!(tail.news().unwrap(), [record(3)]);
-        assert_eq!(tail.news().unwrap(), []);
+        assert_eq!(tail.new_records().unwrap(), [record(3)]);
+        assert_eq!(tail.new_records().unwrap(), []);
     }
 }

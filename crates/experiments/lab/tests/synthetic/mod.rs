@@ -1,5 +1,4 @@
-//! A workload that computes a formula: for tests of everything around it.
-//! Not registered by the command.
+//! A workload for tests that computes a formula.
 #![allow(dead_code)]
 
 use longma_lab::*;
@@ -7,7 +6,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// Computes, fails where told to, and counts its runs.
+/// Computes a formula, fails on request, and counts its runs.
 pub struct Synthetic {
     pub runs: &'static AtomicUsize,
     pub parameters: Vec<Parameter>,
@@ -63,7 +62,7 @@ impl Workload for Synthetic {
     }
 }
 
-/// A registry with the synthetic workload, and the count of its runs.
+/// A registry with the synthetic workload, and its run counter.
 pub fn registry() -> (Registry, &'static AtomicUsize) {
     let runs = Box::leak(Box::new(AtomicUsize::new(0)));
     let mut registry = Registry::default();
@@ -71,7 +70,7 @@ pub fn registry() -> (Registry, &'static AtomicUsize) {
     (registry, runs)
 }
 
-/// The experiment of `text`, which must be sound.
+/// Parses an experiment, which must be valid.
 pub fn experiment(text: &str, registry: &Registry) -> Experiment {
     let checked = Experiment::check(Path::new("test.toml"), Path::new(""), text, registry);
     checked.experiment.unwrap_or_else(|| panic!("{}", checked.report.render(100, false)))

@@ -1,14 +1,15 @@
-//! Which of the settings of a modelled sweep do nothing there, and why: one flow, one queue of the NIC, one program.
-//! Not what they do elsewhere: that is the book's.
+//! Detects settings of a modelled sweep that have no effect, and explains why: there is one flow, one NIC queue per
+//! flow, and one program.
+//!
 //! Source: the receiver, `guests/c/flow_receive.c`, `flow_steer.h` and `flow_path.h`.
 
-use longma_affinity::places::Pair;
+use longma_affinity::pairs::Pair;
 use longma_topology::CpuPlace;
 
 use super::{Nic, Offload};
 
-/// What a setting is without being given.
-const USUAL: [(&str, u64); 12] = [
+/// Default values.
+const DEFAULTS: [(&str, u64); 12] = [
     ("gro", 0),
     ("lro", 0),
     ("rfs", 0),
@@ -23,8 +24,8 @@ const USUAL: [(&str, u64); 12] = [
     ("near", 1),
 ];
 
-/// The first setting that names a core or a queue which the machine does not have, in a sentence.
-pub fn nowhere(settings: &[Offload], places: &[CpuPlace], nic: &Nic) -> Option<String> {
+/// Describes the first setting that names a core or queue which does not exist.
+pub fn missing_resource(settings: &[Offload], places: &[CpuPlace], nic: &Nic) -> Option<String> {
     let queues = |setting: &&Offload| setting.name == "send_queues" && setting.value > nic.queues.into();
     if let Some(more) = settings.iter().find(queues) {
         return Some(format!("{}={}: {} has {} queues", more.name, more.value, nic.name, nic.queues));
@@ -36,12 +37,12 @@ pub fn nowhere(settings: &[Offload], places: &[CpuPlace], nic: &Nic) -> Option<S
     Some(format!("{}={}: the machine has no such core: its cores are 0 to {last}", lost.name, lost.value))
 }
 
-/// What of `settings` changes nothing on some of the `pairs`, in a sentence each.
+/// Describes, in one sentence each, the `settings` that have no effect on some of the `pairs`.
 pub fn idle(settings: &[Offload], pairs: &[Pair], places: &[CpuPlace]) -> Vec<String> {
     let of = |name: &str| settings.iter().find(|setting| setting.name == name).map(|setting| setting.value);
     let node = |core: u32| places.iter().find(|place| place.cpu == core).map(|place| place.node);
     let rings = of("send_queues").unwrap_or(0);
-    // A core that protocol runs on, if it is neither the flow's nor the application's.
+    // The core that runs protocol processing.
     let protocol = |pair: &Pair| match (of("rfs"), of("rps")) {
         (Some(1), _) => pair.application.into(),
         (_, Some(core)) => core,
@@ -50,18 +51,18 @@ pub fn idle(settings: &[Offload], pairs: &[Pair], places: &[CpuPlace]) -> Vec<St
     let mut said = Vec::new();
     for setting in settings {
         let words = format!("{}={}", setting.name, setting.value);
-        if USUAL.contains(&(setting.name, setting.value)) {
-            said.push(format!("{words} is what it is without it"));
+        if DEFAULTS.contains(&(setting.name, setting.value)) {
+            said.push(format!("{words} is the default"));
             continue;
         }
         let everywhere = match setting.name {
-            "rps" if of("rfs") == Some(1) => Some("rfs=1 decides in its place"),
-            "xps" if rings < 2 => Some("there is one ring to send by: give send_queues=2 or more"),
+            "rps" if of("rfs") == Some(1) => Some("rfs=1 overrides it"),
+            "xps" if rings < 2 => Some("there is only one transmit ring: give send_queues=2 or more"),
             "send_queues" if of("xps").unwrap_or(0) == 0 => {
-                Some("one flow has one ring: give xps=1, which chooses by core")
+                Some("one flow uses one ring: give xps=1, which chooses by core")
             }
             "napi" if of("threaded").unwrap_or(0) == 0 => Some("no thread takes frames: give threaded=1"),
-            "frames" if of("delay_ns").unwrap_or(0) == 0 => Some("no interrupt is held back: give delay_ns"),
+            "frames" if of("delay_ns").unwrap_or(0) == 0 => Some("interrupts are not delayed: give delay_ns"),
             _ => None,
         };
         if let Some(why) = everywhere {
@@ -76,11 +77,11 @@ pub fn idle(settings: &[Offload], pairs: &[Pair], places: &[CpuPlace]) -> Vec<St
             }
             "near" => (
                 &|pair| node(pair.flow) == node(pair.application),
-                "flow and application are of one NUMA node",
+                "flow and application are on one NUMA node",
             ),
             "xps" => (
                 &|pair| protocol(pair) % rings.max(1) == u64::from(pair.application) % rings.max(1),
-                "the cores that send have one ring",
+                "the sending cores share a ring",
             ),
             _ => continue,
         };
@@ -96,7 +97,7 @@ pub fn idle(settings: &[Offload], pairs: &[Pair], places: &[CpuPlace]) -> Vec<St
 #[cfg(test)]
 mod tests {
     use super::*;
-    use longma_affinity::places::{all_pairs, of_machine};
+    use longma_affinity::pairs::{all_pairs, of_machine};
     use longma_topology::Machine;
 
     fn said(settings: &[&str], pairs: &[(u32, u32)]) -> Vec<String> {
@@ -108,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_nothing_is_said_with_its_reason_and_what_does_is_not() {
+    fn ineffective_settings_are_reported_with_their_reason() {
         for (settings, pair, why) in [
             (&["rps=1"][..], (1, 2), "rps=1 does nothing: that is the flow's own core"),
             (&["rfs=1"], (1, 1), "rfs=1 does nothing: the program runs on the flow's own core"),
@@ -159,7 +160,7 @@ mod tests {
     fn a_core_or_a_queue_that_the_machine_does_not_have_is_named_with_those_that_it_has() {
         let places = of_machine(&Machine::open("sandybridge-2x6").unwrap());
         let nic = Nic { name: "eth0".into(), gbps: 40.0, mtu: 9000, socket: None, queues: 8 };
-        let said = |text: &str| nowhere(&[text.parse().unwrap()], &places, &nic);
+        let said = |text: &str| missing_resource(&[text.parse().unwrap()], &places, &nic);
         for there in ["rps=11", "napi=0", "ring=64", "rfs=1", "send_queues=8"] {
             assert_eq!(said(there), None);
         }

@@ -1,5 +1,4 @@
-//! One run of a pair: its command, its end, and what its statistics say.
-//! Not which runs there are.
+//! Runs one pair: builds the command, waits for it, and evaluates its statistics.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -8,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use longma_affinity::child::{ChildError, Start, how_it_ended};
-use longma_affinity::places::{Class, Pair};
+use longma_affinity::pairs::{Class, Pair};
 use rustix::fs::{MemfdFlags, memfd_create};
 use serde_json::Value;
 
@@ -17,13 +16,13 @@ use super::{
     WINDOW_SEGMENTS, count, drawn, stages,
 };
 
-/// A pair takes some seconds.
-const LIMIT: Duration = Duration::from_secs(300);
+/// Time limit. A pair takes some seconds.
+const TIME_LIMIT: Duration = Duration::from_secs(300);
 
-/// Bytes in memory that a child opens as a file, and that are gone with this process.
-pub(super) struct Nameless(File);
+/// An in-memory file that a child can open by path. It disappears with this process.
+pub(super) struct MemFile(File);
 
-impl Nameless {
+impl MemFile {
     pub(super) fn new(bytes: &[u8]) -> io::Result<Self> {
         let mut file = File::from(memfd_create("longma", MemfdFlags::CLOEXEC)?);
         file.write_all(bytes)?;
@@ -35,11 +34,11 @@ impl Nameless {
     }
 }
 
-/// Why a run gave nothing.
-pub(super) enum Undone {
-    /// All was to end.
+/// Why a run has no result.
+pub(super) enum RunFailure {
+    /// The sweep was stopped.
     Stopped,
-    /// It cannot be made: which, and why.
+    /// It failed: which run, and why.
     Failed(String),
 }
 
@@ -47,21 +46,21 @@ pub(super) enum Undone {
 pub(super) fn one(
     sweep: &Sweep,
     nic: &Nic,
-    program: &Nameless,
+    program: &MemFile,
     (pair, class, seed): (Pair, Class, u64),
     stop: &AtomicBool,
-) -> Result<Measured, Undone> {
-    let failed = |why: String| Undone::Failed(format!("pair {pair}: {why}"));
-    let mut out = Nameless::new(&[]).map_err(|error| failed(error.to_string()))?;
+) -> Result<Measured, RunFailure> {
+    let failed = |why: String| RunFailure::Failed(format!("pair {pair}: {why}"));
+    let mut out = MemFile::new(&[]).map_err(|error| failed(error.to_string()))?;
     let words = words(sweep, nic, (pair, seed), (program, &out)).map_err(failed)?;
-    // What is set where this runs is none of the guest's.
-    let start = Start { words, cpus: None, namespace: None, limit: LIMIT, has_environment: false };
+    // The guest must not see this process's environment.
+    let start = Start { words, cpus: None, namespace: None, limit: TIME_LIMIT, has_environment: false };
     let ended = start.spawn().and_then(|child| child.end(stop)).map_err(|error| match error {
-        ChildError::Stopped { .. } => Undone::Stopped,
+        ChildError::Stopped { .. } => RunFailure::Stopped,
         error => failed(error.to_string()),
     })?;
     let said = ended.err;
-    let figure = |unit: &str| -> Result<f64, Undone> {
+    let figure = |unit: &str| -> Result<f64, RunFailure> {
         let found = said.lines().find_map(|line| line.strip_suffix(unit)?.parse().ok());
         found.ok_or_else(|| failed(format!("it {}: {}", how_it_ended(ended.status), said.trim())))
     };
@@ -78,15 +77,15 @@ pub(super) fn one(
     Ok(evaluate(&result, (pair, class, seed), (gbps, bytes)))
 }
 
-/// Nothing has more than its line carries: what says so is wrong, and no result.
+/// Checks a rate against the capacity of the link. A higher rate is a bug of the model.
 fn carried(gbps: f64, nic: &Nic, mtu: u64) -> Result<(), String> {
     let most = nic.goodput(mtu);
-    // It is told to the kb/s.
+    // The rate is printed with a resolution of 1 kb/s.
     if gbps <= most + 1e-6 {
         return Ok(());
     }
     Err(format!(
-        "a fault of the model: it says {gbps} Gb/s, and {} carries {most:.3} Gb/s of data in packets of {mtu} bytes at most",
+        "model error: it reports {gbps} Gb/s, but {} carries at most {most:.3} Gb/s of data in packets of {mtu} bytes",
         nic.name
     ))
 }
@@ -96,11 +95,11 @@ fn words(
     sweep: &Sweep,
     nic: &Nic,
     (pair, seed): (Pair, u64),
-    (program, out): (&Nameless, &Nameless),
+    (program, out): (&MemFile, &MemFile),
 ) -> Result<Vec<String>, String> {
     let segment = sweep.mtu(nic)? - HEADER_BYTES;
     let bytes = BEFORE_BYTES + SETTLE_BYTES + sweep.bytes;
-    let longma = sweep.longma.to_str().ok_or("the path of this program is no text")?;
+    let longma = sweep.longma.to_str().ok_or("the path of this program is not valid UTF-8")?;
     let mut words: Vec<String> =
         [longma, "run", "--level", "timing", "--roi", "--warm", "all", "--quiet", "--machine", sweep.machine]
             .map(String::from)
@@ -121,7 +120,7 @@ fn words(
         ("bytes", bytes),
         ("path", sweep.frame_cycles.into()),
         ("segment", segment),
-        // What is given may say otherwise.
+        // User settings come later and may override this.
         ("near", 1),
     ];
     let room = (segment < SEGMENT_BYTES).then_some(("room", WINDOW_SEGMENTS * segment));
@@ -133,7 +132,7 @@ fn words(
     Ok(words)
 }
 
-/// What the statistics of a run say, in which so many bytes were counted.
+/// Evaluates the statistics of a run in which `bytes` were counted.
 fn evaluate(result: &Value, (pair, class, seed): (Pair, Class, u64), (gbps, bytes): (f64, f64)) -> Measured {
     let all = &result["statistics"];
     let gbit = (bytes * 8e-9).max(f64::MIN_POSITIVE);
@@ -163,7 +162,7 @@ mod tests {
     fn a_rate_above_the_lines_is_a_fault_of_the_model() {
         let nic = Nic { name: "eth0".into(), gbps: 40.0, mtu: 9000, socket: None, queues: 8 };
         assert_eq!(carried(39.65, &nic, 9000), Ok(()));
-        // As the sweep printed it for the pair 1,1 once.
+        // The sweep once printed this for the pair 1,1.
         let refused = carried(42.347, &nic, 9000).unwrap_err();
         assert!(refused.contains("a fault of the model: it says 42.347 Gb/s"), "{refused}");
         assert!(carried(39.65, &nic, 1500).is_err(), "smaller packets carry less");

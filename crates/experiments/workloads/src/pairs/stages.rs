@@ -1,14 +1,15 @@
-//! What a flow's cycles go to, by what a kernel does with a frame: driver, protocol, copy, wake-up and the like.
-//! Not where they stall: that is the CPI stack of a core.
-//! Source: the parts are those by which Hanford et al. 2014 (driver, protocol, copy) and Cai et al., SIGCOMM 2021, table 1 (memory
-//! management and scheduling apart) profile a receiver; which function of the guest is whose is said here.
+//! Divides a flow's cycles into the stages of packet processing: driver, protocol, copy, wake-up and so on.
+//!
+//! Source: Hanford et al. 2014 (driver, protocol, copy) and Cai et al., SIGCOMM 2021, table 1 (which separates memory
+//! management and scheduling) profile receivers by these stages. The assignment of guest functions to stages is our
+//! own.
 
-use longma_affinity::places::Pair;
+use longma_affinity::pairs::Pair;
 use serde_json::Value;
 
 use super::{count, of_cores};
 
-/// The parts, in the order of a frame's way, and what is none of them.
+/// The stages in the order of packet processing, and the remainder.
 pub const STAGES: [&str; 9] = [
     "interrupts",
     "driver",
@@ -21,7 +22,7 @@ pub const STAGES: [&str; 9] = [
     "the program",
 ];
 
-/// The guest's functions by stage. What the C library does for a call is the call's.
+/// The guest's functions with the index of their stage. C library code of a system call counts as the call.
 const FUNCTIONS: [(&str, usize); 33] = [
     ("softirq", 1),
     ("poll_frames", 1),
@@ -58,7 +59,8 @@ const FUNCTIONS: [(&str, usize); 33] = [
     ("copy_plain", 7),
 ];
 
-/// Cycles of a pair's cores by stage; the last sum is what no other stage has. `result` is what `longma run --stats-out` wrote.
+/// Cycles of a pair's cores by stage. The last entry is the remainder. `result` is the output of `longma run
+/// --stats-out`.
 pub fn cycles(result: &Value, pair: Pair) -> [f64; STAGES.len()] {
     let all = &result["statistics"];
     let kernel = |works: &[&str]| {
@@ -68,7 +70,7 @@ pub fn cycles(result: &Value, pair: Pair) -> [f64; STAGES.len()] {
     let mut sums = [0.0; STAGES.len()];
     sums[0] = kernel(&["interrupt", "softirq"]);
     sums[5] = kernel(&["wake_up", "wake_up_interrupt", "context_switch"]);
-    // What else the kernel has a core for is calls, and the few ticks.
+    // The kernel's remaining time is system calls, and a few timer ticks.
     sums[6] = of_cause(all, pair, "system") - sums[0] - sums[5];
     sums[1] = of_cause(all, pair, "device");
     for function in result["functions"].as_array().into_iter().flatten() {
@@ -82,7 +84,7 @@ pub fn cycles(result: &Value, pair: Pair) -> [f64; STAGES.len()] {
     sums
 }
 
-/// Cycles of the pair's cores that have this cause in their CPI stacks.
+/// Cycles of the pair's cores that their CPI stacks attribute to a cause.
 fn of_cause(all: &Value, pair: Pair, cause: &str) -> f64 {
     let of = |core: u32| {
         count(all, &format!("core{core}.cpi.{cause}")) * count(all, &format!("core{core}.instructions"))
@@ -117,7 +119,7 @@ mod tests {
         assert_eq!(cycles(&result, Pair { flow: 2, application: 2 }).iter().sum::<f64>(), 2000.0);
     }
 
-    /// A function that is renamed or inlined would silently be the program's.
+    /// A renamed or inlined function would silently count as the program.
     #[test]
     fn the_receiver_has_the_functions_that_are_named() {
         let program = include_bytes!("../../../../../guests/prebuilt/loongarch64/flow_receive-lasx");

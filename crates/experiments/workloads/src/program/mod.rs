@@ -1,6 +1,7 @@
-//! The workload `program`: a guest program run by `longma run`; its statistics, and numbers it prints, are the metrics.
-//! Not the running itself: the command is a child process, since a guest program ends the process it runs in.
-//! Source: docs/src/reference/run.md describes `longma run` and its statistics.
+//! The workload `program`: runs a guest program with `longma run`. Its metrics are the run's statistics and numbers
+//! that the program prints. The command runs as a child process, because a guest program ends the process it runs in.
+//!
+//! docs/src/reference/run.md describes `longma run` and its statistics.
 
 mod rehearsal;
 
@@ -22,31 +23,31 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant, SystemTime};
 
-/// `longma run` ends with this status if the host is short of something that it needs.
+/// Exit status of `longma run` if the host lacks a resource.
 pub const HOST_FAULT_STATUS: u8 = 124;
-/// What it then says, among other things: a program may end with any status.
+/// Message that accompanies the status, because a program may exit with any status.
 pub const HOST_FAULT_WORDS: &str = "this host is at fault, not the program";
 
-/// Signals that come from outside: from the kernel when memory is out, from limits, from whoever ends processes.
-const FROM_OUTSIDE: [Signal; 6] =
+/// Signals sent by the kernel on memory shortage, by resource limits, or by other processes.
+const EXTERNAL_SIGNALS: [Signal; 6] =
     [Signal::KILL, Signal::TERM, Signal::INT, Signal::HUP, Signal::XCPU, Signal::XFSZ];
-/// What the command says before it aborts for lack of memory.
+/// Message of the command before it aborts on memory shortage.
 const OUT_OF_MEMORY: &str = "memory allocation of ";
-/// A status with words, of the command or of who loads it, that tell of a host that is short of something.
+/// Exit statuses with messages, of the command or its loader, that indicate a resource shortage of the host.
 const SHORTAGES: [(i32, &str); 3] = [
     (HOST_FAULT_STATUS as i32, HOST_FAULT_WORDS),
     (101, "failed to spawn thread"),
     (127, "error while loading shared libraries"),
 ];
 
-/// How often a running program is asked whether it should be stopped.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// A program's output is kept up to this many bytes.
-const KEEP_BYTES: u64 = 16 << 20;
-/// Statistics that this host's speed decides.
-const OF_HOST: [&str; 4] = ["wall_s", "user_s", "system_s", "mips"];
+/// How often a running program is checked for a stop request.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// Maximum number of bytes kept of a program's output.
+const MAX_OUTPUT_BYTES: u64 = 16 << 20;
+/// Statistics that depend on the host's speed.
+const HOST_STATISTICS: [&str; 4] = ["wall_s", "user_s", "system_s", "mips"];
 
-/// Guest programs, run by the `longma` command.
+/// The workload that runs guest programs with the `longma` command.
 pub struct Program {
     longma: PathBuf,
     parameters: Vec<Parameter>,
@@ -54,7 +55,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// Guest programs, run by the command at `longma`.
+    /// Creates the workload. `longma` is the path of the command.
     pub fn new(longma: impl Into<PathBuf>) -> Self {
         let parameter = |name, kind, default: Option<Setting>, description| Parameter {
             name,
@@ -69,13 +70,13 @@ impl Program {
                 "program",
                 Kind::Text,
                 None,
-                "the program's file, from `folder`; behind blanks, its first arguments, in which nothing can be quoted",
+                "the program's file, relative to `folder`, then its first arguments after spaces, without quoting",
             ),
             parameter(
                 "folder",
                 Kind::Text,
                 Some("".into()),
-                "where programs are, from the experiment file's folder; no part of a result",
+                "folder of the programs, relative to the experiment file's folder; not part of a result",
             ),
             parameter(
                 "variant",
@@ -83,14 +84,14 @@ impl Program {
                 Some("".into()),
                 "added to the file's name: `-lasx` for a build with vectors",
             ),
-            parameter("arguments", Kind::Texts, none(), "its arguments, after that"),
+            parameter("arguments", Kind::Texts, none(), "further arguments"),
             parameter(
                 "argument",
                 Kind::Text,
                 Some("".into()),
-                "its first argument, for sweeps; left out if empty",
+                "its first argument, for sweeps; omitted if empty",
             ),
-            parameter("level", levels, Some("functional".into()), "how much is modelled"),
+            parameter("level", levels, Some("functional".into()), "level of detail of the model"),
             parameter(
                 "roi",
                 Kind::Flag,
@@ -101,19 +102,20 @@ impl Program {
                 "warm",
                 Kind::Text,
                 Some("".into()),
-                "with `roi`: the last so many million instructions before the region warm the models, or `all` the caches; the 20 of `longma run` if empty",
+                "with `roi`: the models are warmed by this many million instructions before the region, \
+                    or the caches by `all`; 20, as in `longma run`, if empty",
             ),
             parameter(
                 "core",
                 Kind::Text,
                 Some("".into()),
-                "how cores are timed; as the machine file says if empty",
+                "timing model of the cores; the machine file's if empty",
             ),
             parameter(
                 "numa",
                 Kind::Text,
                 Some("".into()),
-                "where pages go; where `longma run` puts them if empty",
+                "page placement; the default of `longma run` if empty",
             ),
             parameter(
                 "cpu",
@@ -125,25 +127,27 @@ impl Program {
                 "seed",
                 Kind::Integer,
                 Some(Setting::Integer(1)),
-                "the seed of what is random when simulated",
+                "seed of the simulation's random choices",
             ),
             parameter(
                 "stack_offset",
                 Kind::Integer,
                 Some(Setting::Integer(0)),
-                "how many bytes lower its stack begins, a multiple of 16: to sweep where things lie",
+                "lowers the initial stack by this many bytes, a multiple of 16, to vary memory layout",
             ),
             parameter(
                 "translation",
                 Kind::Text,
                 Some("".into()),
-                "which parts translation has of a program for another architecture, as `longma run --translation` takes it; as usual if empty",
+                "optimizations of the translation of a program for another architecture, in the syntax of \
+                    `longma run --translation`; the default if empty",
             ),
             parameter(
                 "wire",
                 Kind::Named,
                 Some(Setting::Named(BTreeMap::new())),
-                "the TCP sender at the other end of a MAC's wire: `device`, or several with spaces between, a sender at each; and the keys of `longma run --wire`; nobody if empty",
+                "the TCP sender at the other end of a MAC's wire: `device`, one or several separated by \
+                    spaces, and the keys of `longma run --wire`; no sender if empty",
             ),
             parameter(
                 "environment",
@@ -155,7 +159,8 @@ impl Program {
                 "prints",
                 Kind::Named,
                 Some(Setting::Named(BTreeMap::new())),
-                "metrics that it prints: expressions whose first group is the number; `host.NAME` if the host's speed decides it",
+                "metrics that it prints: regular expressions whose first group is the number; `host.NAME` \
+                    if it depends on the host's speed",
             ),
             parameter(
                 "status",
@@ -167,7 +172,8 @@ impl Program {
         Self { longma: longma.into(), parameters, digests: Mutex::default() }
     }
 
-    /// A point for this workload made of another one's: everything at its default, but what is `forwarded`.
+    /// Converts another workload's point into one for this workload. All parameters have their defaults, except those
+    /// in `forwarded`.
     pub(crate) fn point_of(&self, point: &Point, forwarded: &[&str]) -> Point {
         let mut inner = point.clone();
         let defaults = self.parameters.iter();
@@ -181,7 +187,7 @@ impl Program {
         inner
     }
 
-    /// The run of `point`; if it is `rehearsed`, only set up.
+    /// The command that runs `point`, or only sets it up if `rehearsed`.
     fn command(&self, point: &Point, files: &Files, rehearsed: bool) -> Command {
         let mut command = Command::new(&self.longma);
         command.arg("run").args(rehearsed.then_some("--measures"));
@@ -201,10 +207,10 @@ impl Program {
         if !point.text("translation").is_empty() {
             command.arg("--translation").arg(point.text("translation"));
         }
-        // The caller's environment would make results depend on who runs them.
+        // Results must not depend on the caller's environment.
         command.env_clear();
         if let Some(Setting::Named(variables)) = point.parameter("environment") {
-            // The program's, not the emulator's: a variable may mean something to the host's dynamic linker.
+            // Pass variables to the program and not to the emulator, because they may affect the host's dynamic linker.
             command.args(variables.iter().map(|(name, value)| format!("--env={name}={value}")));
         }
         command.arg("--").arg(program(point)).args(point.text("program").split_whitespace().skip(1));
@@ -219,7 +225,7 @@ impl Program {
 }
 
 impl Program {
-    /// The options that only a simulated run has.
+    /// Adds options of simulated runs.
     fn simulation(point: &Point, command: &mut Command) {
         if point.parameter("roi") == Some(&Setting::Flag(true)) {
             command.arg("--roi");
@@ -238,7 +244,7 @@ impl Program {
     }
 }
 
-/// Senders in the words of `longma run --wire`, one for each device.
+/// The senders in the syntax of `longma run --wire`, one per device.
 fn wire_words(wire: &BTreeMap<String, String>) -> Vec<String> {
     let devices = wire.get("device").map_or("eth0", String::as_str);
     let keys = wire.iter().filter(|(key, _)| *key != "device").map(|(key, value)| format!(",{key}={value}"));
@@ -265,7 +271,7 @@ impl Workload for Program {
 
     fn inputs(&self, point: &Point) -> Result<BTreeMap<String, String>, Failure> {
         if point.text("program").trim().is_empty() {
-            return Err(Failure::refused("`program` names no program"));
+            return Err(Failure::refused("`program` is empty"));
         }
         let path = program(point);
         let digest = self.digest(&path).map_err(|error| {
@@ -299,14 +305,13 @@ impl Workload for Program {
             "functional" => last_object(&ended.errors).unwrap_or_default(),
             _ => files.read_statistics(&ended)?,
         };
-        // A simulated run's statistics stand beside its manifest.
+        // A simulated run writes its statistics next to its manifest.
         let counted = statistics.get("statistics").unwrap_or(&statistics);
         flatten(counted, String::new(), &mut metrics);
         for (name, pattern) in patterns {
             let find = |text| pattern.captures(text).and_then(|c| c.get(1)?.as_str().parse().ok());
             let value: f64 = find(&ended.output).or_else(|| find(&ended.errors)).ok_or_else(|| {
-                let message =
-                    format!("the program printed nothing that `{pattern}` finds a number in, for `{name}`");
+                let message = format!("the program printed no number that matches `{pattern}` for `{name}`");
                 Failure::failed(message)
             })?;
             match name.strip_prefix("host.") {
@@ -319,7 +324,7 @@ impl Workload for Program {
 }
 
 impl Program {
-    /// The digest of a file, worked out once for each state of it.
+    /// Digest of a file, cached until the file changes.
     fn digest(&self, path: &Path) -> io::Result<String> {
         let about = std::fs::metadata(path)?;
         let state = (about.modified()?, about.len());
@@ -335,7 +340,7 @@ impl Program {
     }
 }
 
-/// The program's file.
+/// Path of the program's file.
 fn program(point: &Point) -> PathBuf {
     let file = point.text("program").split_whitespace().next().unwrap_or_default();
     point.path("folder").join(format!("{file}{}", point.text("variant")))
@@ -353,21 +358,21 @@ fn patterns(point: &Point) -> Result<Vec<(String, Regex)>, Failure> {
     prints.iter().map(compile).collect()
 }
 
-/// The files of one run: in memory and without names, so that nothing is left of them however the campaign ends.
+/// Files of one run. They are in memory and unnamed, so that none are left behind.
 struct Files {
-    machine: Nameless,
-    statistics: Nameless,
+    machine: MemFile,
+    statistics: MemFile,
 }
 
-/// A file in memory that a child opens through this process.
-struct Nameless(File);
+/// An in-memory file that a child opens through this process.
+struct MemFile(File);
 
-impl Nameless {
+impl MemFile {
     fn new() -> io::Result<Self> {
         Ok(Self(File::from(memfd_create("longma", MemfdFlags::CLOEXEC)?)))
     }
 
-    /// What a child can open it as, while this process lives.
+    /// Path that a child can open while this process lives.
     fn path(&self) -> PathBuf {
         format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd()).into()
     }
@@ -376,11 +381,11 @@ impl Nameless {
 impl Files {
     fn new(point: &Point) -> Result<Self, Failure> {
         let made = || {
-            let mut files = Self { machine: Nameless::new()?, statistics: Nameless::new()? };
+            let mut files = Self { machine: MemFile::new()?, statistics: MemFile::new()? };
             let text = point.machine.as_ref().map_or("", |machine| &*machine.text);
             files.machine.0.write_all(text.as_bytes()).map(|()| files)
         };
-        made().map_err(|error| Failure::host(format!("cannot make the files of the run: {error}")))
+        made().map_err(|error| Failure::host(format!("cannot create the files of the run: {error}")))
     }
 
     fn read_statistics(&mut self, ended: &Ended) -> Result<Value, Failure> {
@@ -389,7 +394,7 @@ impl Files {
         let value = read
             .map_err(|error| error.to_string())
             .and_then(|_| serde_json::from_slice(&text).map_err(|error| error.to_string()));
-        // The command writes them whole unless the host lets it down, and then says why.
+        // The command writes the statistics completely unless the host fails, and then prints the reason.
         value.map_err(|error| {
             let said = words(&ended.errors);
             Failure::host(format!(
@@ -400,7 +405,7 @@ impl Files {
     }
 }
 
-/// How a child ended and what it said.
+/// Exit status and output of a child.
 struct Ended {
     status: ExitStatus,
     output: String,
@@ -408,11 +413,12 @@ struct Ended {
 }
 
 fn run_child(command: &mut Command, limit: Option<Duration>, stop: &Stop) -> Result<Ended, Failure> {
-    // Ctrl-C is for the campaign, which then ends its children itself.
+    // In its own process group, so that Ctrl-C reaches only the campaign, which then kills its children.
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
-    // SAFETY: between fork and exec only prctl is called, which is safe there; nothing is allocated or locked.
+    // SAFETY: between fork and exec the closure only calls prctl, which is async-signal-safe; nothing is allocated or
+    // locked.
     unsafe {
-        // A child must not outlive a campaign that is killed.
+        // Kill the child if the campaign is killed.
         command.pre_exec(|| set_parent_process_death_signal(Some(Signal::KILL)).map_err(Into::into));
     }
     let mut child = command.spawn().map_err(|error| {
@@ -423,18 +429,18 @@ fn run_child(command: &mut Command, limit: Option<Duration>, stop: &Stop) -> Res
         let output = scope.spawn(move || keep(output));
         let errors = scope.spawn(move || keep(errors));
         let status = wait(&mut child, limit, stop);
-        // The readers end with the child, whose ends of the pipes are then closed.
+        // The readers end when the child closes its ends of the pipes.
         let (output, errors) = (output.join().unwrap_or_default(), errors.join().unwrap_or_default());
         status.map(|status| Ended { status, output, errors })
     })
 }
 
-/// All that is written to `pipe`, up to a limit; the rest is read and forgotten, so that the writer does not hang.
+/// Reads everything from `pipe` and keeps it up to a limit. The rest is discarded, so that the writer does not block.
 fn keep(pipe: Option<impl Read>) -> String {
     let Some(mut pipe) = pipe else { return String::new() };
     let mut kept = Vec::new();
-    // What was read before an error is all there is.
-    let _ = pipe.by_ref().take(KEEP_BYTES).read_to_end(&mut kept);
+    // On an error, use what was read so far.
+    let _ = pipe.by_ref().take(MAX_OUTPUT_BYTES).read_to_end(&mut kept);
     let _ = std::io::copy(&mut pipe, &mut std::io::sink());
     String::from_utf8_lossy(&kept).into_owned()
 }
@@ -450,19 +456,21 @@ fn wait(child: &mut Child, limit: Option<Duration>, stop: &Stop) -> Result<ExitS
         }
         let late = limit.filter(|limit| start.elapsed() >= *limit);
         if late.is_some() || stop.is_requested() {
-            // The whole group: the program may have children.
+            // Kill the whole group, because the program may have children.
             let _ = rustix::process::kill_process_group(pid, Signal::KILL);
             child.wait().map_err(failed)?;
             return Err(late.map_or_else(Failure::stopped, Failure::late));
         }
-        let left = limit.map_or(LOOK_EVERY, |limit| limit.saturating_sub(start.elapsed()).min(LOOK_EVERY));
+        let left =
+            limit.map_or(POLL_INTERVAL, |limit| limit.saturating_sub(start.elapsed()).min(POLL_INTERVAL));
         let timeout = Timespec { tv_sec: 0, tv_nsec: left.subsec_nanos().into() };
-        // An interrupted wait is as good as one that ended: the loop looks again.
+        // The loop also handles an interrupted wait.
         let _ = poll(&mut [PollFd::new(&handle, PollFlags::IN)], Some(&timeout));
     }
 }
 
-/// What became of a run, and what it said. Where the program lies is left out: the same point fails with the same words in every folder.
+/// Describes how a run ended and what it printed. Omits the program's directory, so that the message does not depend on
+/// it.
 fn complaint(ended: &Ended, program: &Path) -> String {
     let how = match (ended.status.code(), ended.status.signal()) {
         (Some(code), _) => format!("the run ended with exit status {code}"),
@@ -474,14 +482,14 @@ fn complaint(ended: &Ended, program: &Path) -> String {
     if said.is_empty() { how } else { format!("{how}: {said}") }
 }
 
-/// The first lines of what was said.
+/// The first lines of the output.
 fn words(errors: &str) -> String {
     let said: Vec<_> =
         errors.lines().map(str::trim).filter(|line| !line.starts_with('{') && !line.is_empty()).collect();
     said[..said.len().min(4)].join(" ")
 }
 
-/// Whether the host, not the program, decided how the run ended.
+/// Returns whether the host caused the failure.
 fn is_of_host(ended: &Ended) -> bool {
     match (ended.status.code(), ended.status.signal()) {
         (Some(code), _) => {
@@ -489,25 +497,25 @@ fn is_of_host(ended: &Ended) -> bool {
         }
         (None, Some(signal)) => {
             let is_abort = signal == Signal::ABORT.as_raw();
-            FROM_OUTSIDE.iter().any(|outside| outside.as_raw() == signal)
+            EXTERNAL_SIGNALS.iter().any(|outside| outside.as_raw() == signal)
                 || is_abort && ended.errors.contains(OUT_OF_MEMORY)
         }
         _ => false,
     }
 }
 
-/// The last line that is an object: what `--stats --format json` prints.
+/// The last line that is a JSON object, as printed by `--stats --format json`.
 fn last_object(errors: &str) -> Option<Value> {
     errors.lines().rev().filter(|line| line.starts_with('{')).find_map(|line| serde_json::from_str(line).ok())
 }
 
-/// Every number of `value` by its path. A statistic `{ value, unit, description }` goes by the path of the statistic; groups called
-/// `host` and a few known names are this host's.
+/// Collects all numbers in `value` by their paths. A statistic `{ value, unit, description }` uses its own path. Groups
+/// called `host` and a few known names are host-dependent.
 fn flatten(value: &Value, path: String, metrics: &mut Metrics) {
     match value {
         Value::Number(number) => {
             let name = path.rsplit('.').next().unwrap_or_default();
-            let of_host = path.strip_prefix("host.").or(OF_HOST.contains(&name).then_some(&*path));
+            let of_host = path.strip_prefix("host.").or(HOST_STATISTICS.contains(&name).then_some(&*path));
             let (map, name) = match of_host {
                 Some(name) => (&mut metrics.host, name),
                 None => (&mut metrics.results, &*path),
@@ -590,7 +598,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_host_did_is_told_from_what_the_program_did() {
+    fn host_failures_are_distinguished_from_program_failures() {
         let is_of_host = |script: &str| {
             let ended = run_child(Command::new("/bin/sh").args(["-c", script]), None, &Stop::default());
             super::is_of_host(&ended.unwrap())
@@ -609,16 +617,16 @@ mod tests {
 
     #[test]
     fn the_files_of_a_run_have_no_names_and_a_child_writes_to_them() {
-        let file = Nameless::new().unwrap();
+        let file = MemFile::new().unwrap();
         let mut command = Command::new("/bin/sh");
         command.args(["-c", "echo '{}' > $0"]).arg(file.path());
         let ended = run_child(&mut command, None, &Stop::default()).unwrap();
         assert!(ended.status.success(), "{}", ended.errors);
-        let mut files = Files { machine: Nameless::new().unwrap(), statistics: file };
+        let mut files = Files { machine: MemFile::new().unwrap(), statistics: file };
         assert_eq!(files.read_statistics(&ended).unwrap(), serde_json::json!({}));
         files.machine.0.write_all(b"{").unwrap();
         files.statistics = files.machine;
-        files.machine = Nameless::new().unwrap();
+        files.machine = MemFile::new().unwrap();
         let cut = files.read_statistics(&Ended { errors: "longma: cannot write the result".into(), ..ended });
         let failure = cut.unwrap_err();
         assert_eq!(failure.kind, FailureKind::Host);

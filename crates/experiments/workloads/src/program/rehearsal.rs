@@ -1,5 +1,6 @@
-//! A run rehearsed: the command sets it up, says what it would measure, and runs nothing.
-//! Not what the program makes of its arguments: only the program knows.
+//! Rehearses a run: the command sets it up, lists what it would measure, and runs nothing. It does not check the
+//! program's arguments.
+//!
 //! Source: `longma run --measures`; ELF-64 Object File Format 1.5 for the program's interpreter.
 
 use super::{Files, Program, complaint, is_of_host, patterns, program, run_child};
@@ -7,19 +8,19 @@ use longma_lab::{Failure, FailureKind, Measure, Point, Rehearsal, Setting, Stop,
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// Setting up takes moments; a busy host may need longer.
-const AT_MOST: Duration = Duration::from_secs(120);
-/// What only a simulated run looks at.
-const OF_SIMULATION: [&str; 7] = ["roi", "warm", "core", "numa", "cpu", "seed", "wire"];
-/// What the set-up does not depend on: what is the program's own, and what is only looked at afterwards.
-const OF_PROGRAM: [&str; 4] = ["argument", "arguments", "prints", "status"];
+/// Time limit. Setting up takes moments, but longer on a busy host.
+const TIME_LIMIT: Duration = Duration::from_secs(120);
+/// Parameters that only affect a simulated run.
+const SIMULATION_PARAMETERS: [&str; 7] = ["roi", "warm", "core", "numa", "cpu", "seed", "wire"];
+/// Parameters that do not affect the setup: those of the program itself, and those used only after the run.
+const PROGRAM_PARAMETERS: [&str; 4] = ["argument", "arguments", "prints", "status"];
 const PT_INTERP: u32 = 3;
 
 impl Program {
-    /// What tells set-ups apart. Of the environment only the names count.
+    /// Identifies a setup. Of environment variables, only the names count.
     pub(super) fn setup_of(point: &Point) -> String {
-        let mut told = point.told();
-        OF_PROGRAM.iter().for_each(|name| drop(told.remove(*name)));
+        let mut told = point.result_parameters();
+        PROGRAM_PARAMETERS.iter().for_each(|name| drop(told.remove(*name)));
         if let Some(Setting::Named(variables)) = told.get_mut("environment") {
             variables.values_mut().for_each(String::clear);
         }
@@ -39,11 +40,11 @@ impl Program {
         Ok(rehearsal)
     }
 
-    /// What the command says that the run would measure.
+    /// Lists what the run would measure.
     fn measures(&self, point: &Point) -> Result<Vec<Measure>, Failure> {
         let files = Files::new(point)?;
         let mut command = self.command(point, &files, true);
-        let ended = run_child(&mut command, Some(AT_MOST), &Stop::default())?;
+        let ended = run_child(&mut command, Some(TIME_LIMIT), &Stop::default())?;
         if !ended.status.success() {
             let kind = if is_of_host(&ended) { FailureKind::Host } else { FailureKind::Refused };
             return Err(Failure { kind, message: complaint(&ended, &program(point)) });
@@ -58,9 +59,9 @@ impl Program {
             let default = self.parameters.iter().find(|known| known.name == **name);
             default.and_then(|known| known.default.as_ref()) != point.parameter(name)
         };
-        let given = OF_SIMULATION.iter().filter(is_given).map(ToString::to_string);
+        let given = SIMULATION_PARAMETERS.iter().filter(is_given).map(ToString::to_string);
         if point.text("level") == "functional" {
-            let why = "at level `functional` nothing is simulated";
+            let why = "at level `functional` there is no timing model";
             rehearsal.idle.extend(given.map(|name| (name, why.into())));
         } else {
             rehearsal.used.extend(given);
@@ -68,7 +69,8 @@ impl Program {
     }
 }
 
-/// Variables whose names the program's file does not have. A program with a dynamic linker has libraries that may know them.
+/// Reports environment variables whose names do not occur in the program's file. A program with a dynamic linker is
+/// skipped, because its libraries may use them.
 fn environment(point: &Point, rehearsal: &mut Rehearsal) -> Result<(), Failure> {
     let Some(Setting::Named(variables)) = point.parameter("environment") else { return Ok(()) };
     if variables.is_empty() {
@@ -82,14 +84,14 @@ fn environment(point: &Point, rehearsal: &mut Rehearsal) -> Result<(), Failure> 
         if is_dynamic(&file) || has_word(&file, name) {
             rehearsal.used.push(entry);
         } else {
-            let why = format!("the program {} has no word `{name}` in it", point.text("program"));
+            let why = format!("the program {} does not contain the string `{name}`", point.text("program"));
             rehearsal.idle.push((entry, why));
         }
     }
     Ok(())
 }
 
-/// Whether the bytes have the word as programs compare it: with a zero, or the `=` of an environment, behind it.
+/// Returns whether the bytes contain the word as programs compare it: followed by a zero byte or by `=`.
 fn has_word(bytes: &[u8], word: &str) -> bool {
     let word = word.as_bytes();
     bytes
@@ -97,7 +99,7 @@ fn has_word(bytes: &[u8], word: &str) -> bool {
         .any(|window| window.starts_with(word) && matches!(window[word.len()], 0 | b'='))
 }
 
-/// Whether an ELF file asks for a dynamic linker; what is no sound one is refused elsewhere.
+/// Returns whether an ELF file requests a dynamic linker. Invalid files are reported elsewhere.
 fn is_dynamic(file: &[u8]) -> bool {
     let bytes = |at: usize, count: usize| file.get(at..at.checked_add(count)?);
     let number = |at: usize, count: usize| {

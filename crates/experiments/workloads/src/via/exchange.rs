@@ -1,55 +1,56 @@
-//! The two ends of a measurement, as programs to the VIA interface: each step does what can be done now, and never waits.
-//! Not who drives them: over a real network each end is a process of its own, on the modelled one both are here.
-//! Source: the measures are those of `ib_send_lat` and `ib_send_bw`: half a round trip, and messages back to back.
+//! The client and server ends of a measurement, as state machines on the VIA interface that never block. On a real
+//! network, each end is a separate process; on the modelled network, both are in this process.
+//!
+//! Source: the metrics are those of `ib_send_lat` and `ib_send_bw`: half a round trip, and back-to-back messages.
 
 use longma_via::{Completion, Descriptor, Error, MemoryAttributes, MemoryRegion, Nic, Vi, ViAttributes};
 use longma_via_myrinet::Fabric;
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 
-/// Receives that the end which takes a stream keeps posted.
+/// Number of receives that the end receiving a stream keeps posted.
 const DEPTH: u32 = 512;
 
-/// After so many messages it says that they are taken.
+/// Number of received messages per credit message.
 const CREDIT: u32 = DEPTH / 4;
 
-/// Bytes of an order.
+/// Size of an order in bytes.
 pub const ORDER_BYTES: usize = 256;
 
-/// What is measured.
+/// Kind of measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Measure {
-    /// A message there and one back, again and again.
+    /// Round trips of one message each.
     Ping,
-    /// Messages in one direction, back to back.
+    /// Back-to-back messages in one direction.
     Bandwidth,
-    /// Nothing more: the end of a connection.
+    /// No measurement: the end of the connection.
     End,
 }
 
-/// What the asking end tells the serving one before each measurement.
+/// Sent by the client to the server before each measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Order {
-    /// What is measured.
+    /// Kind of measurement.
     pub measure: Measure,
-    /// Bytes of a message.
+    /// Size of a message in bytes.
     pub bytes: u32,
-    /// Messages that count.
+    /// Number of measured messages.
     pub messages: u32,
-    /// Messages before those.
+    /// Number of messages before those.
     pub warm_up: u32,
-    /// Sends that may be posted and not complete.
+    /// Maximum number of posted but incomplete sends.
     pub window: u32,
 }
 
 impl Order {
-    /// Messages in all, each way.
+    /// Total number of messages in each direction.
     fn total(&self) -> u64 {
         u64::from(self.messages) + u64::from(self.warm_up)
     }
 
-    /// Messages that the asking end gets: that the other is ready, and then answers or credits.
+    /// Number of messages that the client receives: the ready message, followed by answers or credits.
     fn answers(&self) -> u64 {
         match self.measure {
             Measure::Bandwidth => 2 + self.total().saturating_sub(1) / u64::from(CREDIT),
@@ -58,12 +59,12 @@ impl Order {
     }
 }
 
-/// The time that counts: this host's, or the modelled hosts'.
+/// The clock of a measurement.
 #[derive(Clone)]
 pub enum Clock {
-    /// Since then.
+    /// This host's clock, starting at the given time.
     Real(Instant),
-    /// That of a modelled host.
+    /// The clock of a modelled host.
     Modelled(Fabric, usize),
 }
 
@@ -81,47 +82,47 @@ impl Clock {
 pub struct End {
     /// The VI.
     pub vi: Vi,
-    /// The first half is sent from, the second received into.
+    /// The first half is the send buffer, the second half the receive buffer.
     memory: MemoryRegion,
     half: usize,
-    /// What time it is here.
+    /// Its clock.
     pub clock: Clock,
-    /// Sleep instead of polling where nothing else is to be done.
+    /// Whether to sleep instead of polling when idle.
     pub sleeps: bool,
 }
 
-/// How far a step got.
+/// Result of a step.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
-    /// Nothing could be done.
+    /// There was nothing to do.
     Idle,
-    /// Something was done.
+    /// Progress was made.
     Moved,
-    /// The measurement is over: its times, in picoseconds.
+    /// The measurement is complete: its times in picoseconds.
     Finished(Vec<u64>),
 }
 
 /// Why a measurement ended early.
 #[derive(Debug, thiserror::Error)]
-pub enum Trouble {
-    /// The interface refused.
+pub enum ExchangeError {
+    /// A VIA call failed.
     #[error("{0}")]
     Via(#[from] Error),
-    /// A descriptor failed.
+    /// A descriptor completed with an error.
     #[error("a message of {bytes} bytes failed: {status:?}; is the peer still there?")]
     Failed {
-        /// Its size.
+        /// Size of the message.
         bytes: u32,
-        /// Its status.
+        /// Status of the descriptor.
         status: longma_via::Status,
     },
-    /// The peer said something that is no order.
-    #[error("the peer is no `longma via` of this version")]
-    Stranger,
+    /// The peer sent an invalid order.
+    #[error("the peer is not a `longma via` of this version")]
+    VersionMismatch,
 }
 
 impl End {
-    /// A VI of `nic` with room for messages of `bytes`.
+    /// Creates a VI of `nic` with buffers for messages of `bytes`.
     pub fn new(
         nic: &Nic,
         bytes: usize,
@@ -130,14 +131,14 @@ impl End {
     ) -> Result<Self, Error> {
         let tag = nic.create_protection_tag()?;
         let half = bytes.max(ORDER_BYTES);
-        // Each half begins a page, and on the modelled NIC a piece of memory that one DMA moves.
+        // Each half starts at a page and, on the modelled NIC, at a unit that one DMA transfer covers.
         let half = half.next_multiple_of((nic.attributes().native_mtu_bytes as usize).clamp(4096, 1 << 20));
         let memory = nic.allocate(2 * half, MemoryAttributes::local(tag))?;
         let vi = nic.create_vi(attributes(ViAttributes::new(tag)), None, None)?;
         Ok(Self { vi, memory, half, clock, sleeps: false })
     }
 
-    /// Posts room for a message.
+    /// Posts a receive.
     pub fn post_receive(&self) -> Result<(), Error> {
         self.vi.post_receive(&Descriptor::receive(&[self.memory.segment(self.half, self.half)]))
     }
@@ -149,7 +150,7 @@ impl End {
         self.vi.post_send(&descriptor)
     }
 
-    fn received(&self) -> Result<Option<Completion>, Trouble> {
+    fn received(&self) -> Result<Option<Completion>, ExchangeError> {
         let found = match self.sleeps {
             true => self.vi.receive_wait(Some(Duration::from_millis(100))).ok(),
             false => self.vi.receive_done(),
@@ -157,43 +158,43 @@ impl End {
         found.map(good).transpose()
     }
 
-    fn sent(&self) -> Result<Option<Completion>, Trouble> {
+    fn sent(&self) -> Result<Option<Completion>, ExchangeError> {
         self.vi.send_done().map(good).transpose()
     }
 
-    /// Tells the peer what comes next.
-    pub fn give_order(&self, order: &Order) -> Result<(), Trouble> {
+    /// Sends the next order to the peer.
+    pub fn give_order(&self, order: &Order) -> Result<(), ExchangeError> {
         let mut text = serde_json::to_vec(order).unwrap_or_default();
         text.resize(ORDER_BYTES, b' ');
         self.memory.write(0, &text);
         Ok(self.post_send(ORDER_BYTES as u32, None)?)
     }
 
-    /// What the peer wants next, if it has said so.
-    pub fn hear_order(&self) -> Result<Option<Order>, Trouble> {
+    /// Returns the peer's next order, if it has arrived.
+    pub fn hear_order(&self) -> Result<Option<Order>, ExchangeError> {
         let Some(completion) = self.received()? else { return Ok(None) };
         let mut text = [0; ORDER_BYTES];
         self.memory.read(self.half, &mut text);
         let text = &text[..(completion.length as usize).min(ORDER_BYTES)];
-        serde_json::from_slice(text).map(Some).map_err(|_| Trouble::Stranger)
+        serde_json::from_slice(text).map(Some).map_err(|_| ExchangeError::VersionMismatch)
     }
 }
 
-fn good(completion: Completion) -> Result<Completion, Trouble> {
+fn good(completion: Completion) -> Result<Completion, ExchangeError> {
     if completion.is_success() {
         return Ok(completion);
     }
-    Err(Trouble::Failed { bytes: completion.length, status: completion.status })
+    Err(ExchangeError::Failed { bytes: completion.length, status: completion.status })
 }
 
-/// Receives that are still to be posted: as many as messages will come, and no more.
+/// Counts the receives that remain to be posted, so that exactly as many are posted as messages arrive.
 #[derive(Default)]
 struct Receives {
     left: u64,
 }
 
 impl Receives {
-    /// Posts `depth` of the `total`.
+    /// Posts `depth` receives of `total`.
     fn post(end: &End, depth: u64, total: u64) -> Result<Self, Error> {
         let now = depth.min(total);
         for _ in 0..now {
@@ -202,7 +203,7 @@ impl Receives {
         Ok(Self { left: total - now })
     }
 
-    /// Posts one more, if one is needed.
+    /// Posts another receive if one is needed.
     fn again(&mut self, end: &End) -> Result<(), Error> {
         if self.left > 0 {
             self.left -= 1;
@@ -212,21 +213,21 @@ impl Receives {
     }
 }
 
-/// One end's part in a measurement.
+/// The role of an end in a measurement.
 pub enum Side {
-    /// Asks for a ping, again and again.
+    /// Sends pings.
     Pinging(Pinging),
     /// Answers pings.
     Echoing(Echoing),
     /// Sends a stream.
     Streaming(Streaming),
-    /// Takes a stream.
+    /// Receives a stream.
     Draining(Draining),
 }
 
 impl Side {
-    /// The asking end's part; its receives are posted.
-    pub fn asking(order: Order, end: &End) -> Result<Self, Trouble> {
+    /// Creates the client's role and posts its receives.
+    pub fn asking(order: Order, end: &End) -> Result<Self, ExchangeError> {
         let receives =
             Receives::post(end, if order.measure == Measure::Ping { 1 } else { 8 }, order.answers())?;
         Ok(match order.measure {
@@ -235,8 +236,8 @@ impl Side {
         })
     }
 
-    /// The serving end's part; its receives are posted, and the asking end may begin when it has heard so.
-    pub fn serving(order: Order, end: &End) -> Result<Self, Trouble> {
+    /// Creates the server's role, posts its receives, and tells the client to start.
+    pub fn serving(order: Order, end: &End) -> Result<Self, ExchangeError> {
         let depth = if order.measure == Measure::Ping { 2 } else { u64::from(DEPTH) };
         let receives = Receives::post(end, depth, order.total())?;
         // For the next order.
@@ -248,8 +249,8 @@ impl Side {
         })
     }
 
-    /// Does what can be done now.
-    pub fn step(&mut self, end: &End) -> Result<Step, Trouble> {
+    /// Makes as much progress as possible without blocking.
+    pub fn step(&mut self, end: &End) -> Result<Step, ExchangeError> {
         match self {
             Side::Pinging(side) => side.step(end),
             Side::Echoing(side) => side.step(end),
@@ -277,7 +278,7 @@ pub struct Pinging {
 }
 
 impl Pinging {
-    fn step(&mut self, end: &End) -> Result<Step, Trouble> {
+    fn step(&mut self, end: &End) -> Result<Step, ExchangeError> {
         let heard = if self.under_way.is_some() || !self.started { end.received()? } else { None };
         if heard.is_some() {
             if let Some(begin) = self.under_way.take() {
@@ -289,7 +290,7 @@ impl Pinging {
                     return Ok(Step::Finished(std::mem::take(&mut self.times)));
                 }
             }
-            // Either the peer is ready, or its answer has come: the next ping.
+            // Either the server is ready, or its answer has arrived: send the next ping.
             self.started = true;
             self.receives.again(end)?;
         } else if !self.started || self.under_way.is_some() {
@@ -303,7 +304,7 @@ impl Pinging {
     }
 }
 
-/// Sends back a message of the same size for each that comes.
+/// Answers each message with one of the same size.
 #[derive(Default)]
 pub struct Echoing {
     order: Order,
@@ -313,7 +314,7 @@ pub struct Echoing {
 }
 
 impl Echoing {
-    fn step(&mut self, end: &End) -> Result<Step, Trouble> {
+    fn step(&mut self, end: &End) -> Result<Step, ExchangeError> {
         if self.count < self.order.total() && end.received()?.is_some() {
             self.count += 1;
             end.post_send(self.order.bytes, None)?;
@@ -324,13 +325,13 @@ impl Echoing {
             return Ok(Step::Idle);
         }
         self.sent += 1;
-        // One more was sent, to say that this end is ready.
+        // One additional message was the ready message.
         let over = self.sent == self.order.total() + 1;
         Ok(if over { Step::Finished(Vec::new()) } else { Step::Moved })
     }
 }
 
-/// Sends messages back to back, no more than the peer has room for.
+/// Sends back-to-back messages within the credits of the peer.
 #[derive(Default)]
 pub struct Streaming {
     order: Order,
@@ -342,14 +343,14 @@ pub struct Streaming {
 }
 
 impl Streaming {
-    fn step(&mut self, end: &End) -> Result<Step, Trouble> {
+    fn step(&mut self, end: &End) -> Result<Step, ExchangeError> {
         let mut moved = false;
-        // The order itself is the first.
+        // The first completion is the order itself.
         while end.sent()?.is_some() {
             self.sent += 1;
             moved = true;
             if self.sent == u64::from(self.order.warm_up) + 1 {
-                // The messages before those that count are on their way: what follows has the path for itself.
+                // The warm-up messages are on their way, so the measured ones follow without a gap.
                 self.begin = end.clock.now();
             }
         }
@@ -378,7 +379,7 @@ impl Streaming {
     }
 }
 
-/// Takes messages, says now and then how many more there is room for, and at last that all have come.
+/// Receives messages, sends credits, and finally acknowledges the last message.
 #[derive(Default)]
 pub struct Draining {
     order: Order,
@@ -390,7 +391,7 @@ pub struct Draining {
 }
 
 impl Draining {
-    fn step(&mut self, end: &End) -> Result<Step, Trouble> {
+    fn step(&mut self, end: &End) -> Result<Step, ExchangeError> {
         let total = self.order.total();
         let mut moved = false;
         while self.count < total && end.received()?.is_some() {
@@ -399,7 +400,7 @@ impl Draining {
             self.receives.again(end)?;
             self.credits += 1;
             if self.count == total {
-                // Nothing is left to allow.
+                // No further credits are needed.
                 end.post_send(0, Some(0))?;
                 self.said += 1;
             } else if self.credits == CREDIT {

@@ -1,5 +1,5 @@
-//! VIA measured: two ends as programs to its interface, on a real network or on the modelled Myrinet; and the workload `via`.
-//! Not the library, nor its NICs: those are `longma-via` and `longma-via-myrinet`.
+//! VIA measurements: client and server ends on a real network or on the modelled Myrinet, and the workload `via`.
+//! `longma-via` and `longma-via-myrinet` implement the interface and the NICs.
 
 mod exchange;
 mod modelled;

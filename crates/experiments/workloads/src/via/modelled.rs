@@ -1,7 +1,7 @@
-//! Both ends of a measurement in this process, on the modelled Myrinet, in simulated time.
-//! Not a second way to measure: the ends are the same programs as over a real network.
+//! Runs both ends of a measurement in this process, on the modelled Myrinet in simulated time. The ends are the same
+//! code as on a real network.
 
-use super::exchange::{Clock, End, Order, Side, Step, Trouble};
+use super::exchange::{Clock, End, ExchangeError, Order, Side, Step};
 use longma_topology::Machine;
 use longma_via::{Address, Error, Nic, Reliability};
 use longma_via_myrinet::Parameters;
@@ -14,31 +14,31 @@ pub struct Modelled {
     ends: [End; 2],
 }
 
-/// Why a modelled measurement gave nothing.
+/// Why a modelled measurement failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ModelError {
-    /// The machine, or the settings, do not make a network.
+    /// The machine or the settings do not describe a network.
     #[error("{0}")]
     Refused(String),
     /// The measurement failed.
     #[error("{0}")]
-    Trouble(#[from] Trouble),
-    /// Somebody asked to stop.
+    Exchange(#[from] ExchangeError),
+    /// A stop was requested.
     #[error("interrupted")]
     Stopped,
-    /// Neither end can go on, which is a defect of the model.
-    #[error("the model stands still: both ends wait, and nothing is under way")]
+    /// Neither end can make progress, which is a bug of the model.
+    #[error("the model is deadlocked: both ends wait, and no event is pending")]
     Stuck,
 }
 
 impl From<Error> for ModelError {
     fn from(error: Error) -> Self {
-        ModelError::Trouble(error.into())
+        ModelError::Exchange(error.into())
     }
 }
 
 impl Modelled {
-    /// The network of `machine` with room for messages of `bytes`.
+    /// Creates the network of `machine` with buffers for messages of `bytes`.
     pub fn new(
         machine: &Machine,
         settings: Settings,
@@ -60,7 +60,7 @@ impl Modelled {
             Ok((nic, end))
         };
         let ((_client_nic, client), (nic, server)) = (end(0)?, end(1)?);
-        // The server hears the first order.
+        // For the first order.
         server.post_receive()?;
         let here = Address::local("longma");
         std::thread::scope(|scope| {
@@ -77,7 +77,7 @@ impl Modelled {
         Ok(Self { fabric, ends: [client, server] })
     }
 
-    /// One measurement: its times in picoseconds.
+    /// Makes one measurement. Returns its times in picoseconds.
     pub fn measure(&self, order: Order, stop: &AtomicBool) -> Result<Vec<u64>, ModelError> {
         let [client, server] = &self.ends;
         let mut asking = Side::asking(order, client)?;
@@ -120,12 +120,12 @@ impl Modelled {
         Ok(times.unwrap_or_default())
     }
 
-    /// What a host's NIC did so far.
+    /// Counts of a host's NIC so far.
     pub fn counts(&self, station: usize) -> Counts {
         self.fabric.counts(station)
     }
 
-    /// Seconds of simulated time so far.
+    /// Simulated time in seconds.
     pub fn seconds(&self) -> f64 {
         self.fabric.time(0).seconds()
     }

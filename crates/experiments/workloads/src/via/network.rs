@@ -1,7 +1,6 @@
-//! One end of a measurement on a real network: opening the NIC, meeting the other end, and driving this one.
-//! Not the measures themselves: those are `exchange`.
+//! One end of a measurement on a real network: opens the NIC, connects, and drives the state machine of `exchange`.
 
-use super::exchange::{Clock, End, Measure, Order, Side, Step, Trouble};
+use super::exchange::{Clock, End, ExchangeError, Measure, Order, Side, Step};
 use longma_via::provider::af_xdp::AfXdp;
 use longma_via::provider::shared_memory::{Settings, SharedMemory};
 use longma_via::provider::udp::Udp;
@@ -10,46 +9,46 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long a serving end waits before it looks whether it should stop.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// How often a waiting server checks for a stop request.
+const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(200);
 
-/// How long an end that asks waits for one that serves to have begun: both may have been started by one line of a shell.
-const BEGINNING: Duration = Duration::from_secs(1);
+/// How long a client waits for the server to start, because one shell line may start both.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Messages of the serving end are no longer than this.
-pub const LARGEST: usize = 16 << 20;
+/// Maximum message size of the server.
+pub const MAX_MESSAGE_BYTES: usize = 16 << 20;
 
 /// Real NICs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Between processes of this host.
+    /// Shared memory between processes of this host.
     SharedMemory,
-    /// Over UDP.
+    /// UDP sockets.
     Udp,
-    /// Over an Ethernet interface.
+    /// An Ethernet interface (AF_XDP).
     AfXdp,
 }
 
 /// Why a measurement ended.
 #[derive(Debug, thiserror::Error)]
 pub enum NetworkError {
-    /// The NIC cannot be opened, or the other end is not there.
+    /// The NIC cannot be opened, or the other end is missing.
     #[error("{0}")]
     Refused(String),
-    /// It went wrong.
+    /// The measurement failed.
     #[error("{0}")]
-    Trouble(#[from] Trouble),
-    /// Somebody asked to stop.
+    Exchange(#[from] ExchangeError),
+    /// A stop was requested.
     #[error("interrupted")]
     Stopped,
-    /// It took too long.
+    /// It exceeded its time limit.
     #[error("took longer than the --time-limit of {0} s")]
     Late(f64),
 }
 
 impl From<Error> for NetworkError {
     fn from(error: Error) -> Self {
-        NetworkError::Trouble(error.into())
+        NetworkError::Exchange(error.into())
     }
 }
 
@@ -57,9 +56,9 @@ impl From<Error> for NetworkError {
 pub struct Limits<'a> {
     /// Set by Ctrl-C.
     pub stop: &'a AtomicBool,
-    /// When it began, and how long it may take.
+    /// Start time.
     pub begin: Instant,
-    /// See `begin`.
+    /// Maximum duration.
     pub time: Duration,
 }
 
@@ -77,7 +76,7 @@ impl Limits<'_> {
     }
 }
 
-/// Opens a NIC. `at` is the socket's address for UDP, and the interface for AF_XDP; `settings` are those of shared memory.
+/// Opens a NIC. `at` is the socket address for UDP and the interface for AF_XDP. `settings` apply to shared memory.
 pub fn open(kind: Kind, at: Option<&str>, settings: Settings) -> Result<Nic, NetworkError> {
     let refused = |error: Error| NetworkError::Refused(error.to_string());
     match kind {
@@ -103,7 +102,7 @@ pub fn open(kind: Kind, at: Option<&str>, settings: Settings) -> Result<Nic, Net
     }
 }
 
-/// Connects to the serving end, which may begin up to a second later.
+/// Connects to the server, which may start up to a second later.
 pub fn connect(
     nic: &Nic,
     remote: &Address,
@@ -118,13 +117,13 @@ pub fn connect(
     loop {
         match end.vi.connect(&local, remote, Some(limits.left())) {
             Ok(_) => return Ok(end),
-            Err(Error::NoMatch(_)) if asked.elapsed() < BEGINNING => {
+            Err(Error::NoMatch(_)) if asked.elapsed() < CONNECT_TIMEOUT => {
                 limits.check()?;
                 std::thread::sleep(Duration::from_millis(10));
             }
             Err(Error::NoMatch(_)) => {
                 return Err(NetworkError::Refused(format!(
-                    "nobody serves at {remote}: start `longma via serve` there, with the same --provider and --name"
+                    "no server at {remote}: start `longma via serve` there, with the same --provider and --name"
                 )));
             }
             Err(error) => return Err(error.into()),
@@ -132,7 +131,7 @@ pub fn connect(
     }
 }
 
-/// One measurement by the asking end.
+/// Makes one measurement as the client.
 pub fn measure(end: &End, order: Order, limits: &Limits<'_>) -> Result<Vec<u64>, NetworkError> {
     let side = Side::asking(order, end)?;
     end.give_order(&order)?;
@@ -153,7 +152,7 @@ fn drive(mut side: Side, end: &End, limits: &Limits<'_>) -> Result<Vec<u64>, Net
     }
 }
 
-/// Serves until stopped, or one connection with `once`. Says what happens by `say`.
+/// Serves until stopped, or one connection with `once`. Reports events through `say`.
 pub fn serve(
     nic: &Nic,
     name: &str,
@@ -165,7 +164,7 @@ pub fn serve(
     let here = Address::local(name);
     std::thread::scope(|scope| {
         loop {
-            let asked = match nic.connect_wait(&here, Some(LOOK_EVERY)) {
+            let asked = match nic.connect_wait(&here, Some(STOP_CHECK_INTERVAL)) {
                 Ok(asked) => asked,
                 Err(Error::Timeout) if stop.load(Ordering::Relaxed) => return Ok(()),
                 Err(Error::Timeout) => continue,
@@ -173,8 +172,8 @@ pub fn serve(
             };
             let who = who(&asked);
             let reliability = asked.remote_attributes().reliability;
-            let largest = (nic.attributes().max_transfer_bytes as usize).min(LARGEST);
-            // What one client would take that is not there ends its connection, and not the server.
+            let largest = (nic.attributes().max_transfer_bytes as usize).min(MAX_MESSAGE_BYTES);
+            // A resource shortage ends this client's connection but not the server.
             let made =
                 End::new(nic, largest, Clock::Real(Instant::now()), |a| a.with_reliability(reliability))
                     .and_then(|end| end.post_receive().map(|()| end))
@@ -197,13 +196,13 @@ pub fn serve(
                 return Ok(());
             }
             if let Err(error) = std::thread::Builder::new().spawn_scoped(scope, work) {
-                say(&format!("{who}: no thread could be started: {error}"));
+                say(&format!("{who}: cannot start a thread: {error}"));
             }
         }
     })
 }
 
-/// The name that a client says, and the user that the system says.
+/// The client's name, and the user reported by the operating system.
 fn who(asked: &ConnectionRequest) -> String {
     match asked.credentials() {
         Some(credentials) => format!("{} (user {})", asked.remote(), credentials.uid),
@@ -211,7 +210,7 @@ fn who(asked: &ConnectionRequest) -> String {
     }
 }
 
-/// Does what one asking end orders. Gives the number of measurements.
+/// Serves one client. Returns the number of measurements.
 fn attend(mut end: End, sleeps: bool, stop: &AtomicBool) -> Result<u32, NetworkError> {
     let limits = Limits { stop, begin: Instant::now(), time: Duration::MAX };
     for count in 0.. {
@@ -221,8 +220,8 @@ fn attend(mut end: End, sleeps: bool, stop: &AtomicBool) -> Result<u32, NetworkE
             match end.hear_order() {
                 Ok(Some(order)) => break order,
                 Ok(None) if end.vi.state() == longma_via::ViState::Connected => {}
-                // It has gone without a word, or its farewell came with the end of the connection.
-                Ok(None) | Err(Trouble::Failed { .. }) => return Ok(count),
+                // The client has disconnected, with or without a final order.
+                Ok(None) | Err(ExchangeError::Failed { .. }) => return Ok(count),
                 Err(error) => return Err(error.into()),
             }
         };

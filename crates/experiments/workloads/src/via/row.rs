@@ -1,20 +1,20 @@
-//! What a measurement says: percentiles of a ping, rates of a stream.
-//! Not the measuring, nor how it is printed.
-//! Source: percentiles by the nearest rank.
+//! Evaluates a measurement: percentiles of pings, rates of streams.
+//!
+//! Percentiles use the nearest rank.
 
 use super::exchange::{Measure, Order};
 use serde_json::{Value, json};
 
-/// What one measurement came to.
+/// Result of one measurement.
 pub struct Row {
-    /// What was measured.
+    /// The order.
     pub order: Order,
-    /// Picoseconds, sorted: each ping's, or the whole stream's.
+    /// Sorted times in picoseconds: of each ping, or of the whole stream.
     times: Vec<u64>,
 }
 
 impl Row {
-    /// The row of a measurement whose times are `times`.
+    /// Creates the result of a measurement with these times.
     pub fn new(order: Order, mut times: Vec<u64>) -> Self {
         times.sort_unstable();
         Self { order, times }
@@ -26,27 +26,27 @@ impl Row {
         self.times.get(index).map_or(f64::NAN, |ps| *ps as f64 / 1e6)
     }
 
-    /// The mean time one way, us.
+    /// Mean one-way time in us.
     pub fn mean_us(&self) -> f64 {
         self.times.iter().map(|ps| *ps as f64).sum::<f64>() / 1e6 / self.times.len() as f64
     }
 
-    /// How long the stream took.
+    /// Duration of the stream in seconds.
     pub fn seconds(&self) -> f64 {
         self.times.first().map_or(f64::NAN, |ps| *ps as f64 / 1e12)
     }
 
-    /// Messages a second.
+    /// Messages per second.
     pub fn rate(&self) -> f64 {
         f64::from(self.order.messages) / self.seconds()
     }
 
-    /// 10^6 bytes a second.
+    /// 10^6 bytes per second.
     pub fn megabytes(&self) -> f64 {
         self.rate() * f64::from(self.order.bytes) / 1e6
     }
 
-    /// The figures, each with its name and unit.
+    /// The values with their names, which include the unit.
     pub fn cells(&self) -> Vec<(&'static str, f64)> {
         match self.order.measure {
             Measure::Ping => {
@@ -68,7 +68,7 @@ impl Row {
         }
     }
 
-    /// As JSON.
+    /// Formats the result as JSON.
     pub fn json(&self) -> Value {
         let mut value = json!({ "bytes": self.order.bytes, "messages": self.order.messages });
         for (name, number) in self.cells() {

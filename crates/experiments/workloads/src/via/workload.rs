@@ -1,6 +1,6 @@
-//! The workload `via`: a latency or a bandwidth on the modelled Myrinet, at every point of an experiment.
-//! Not the model, nor the measure: see `modelled` and `exchange`.
-//! Source: Jiao Zhenqiang et al.: half the mean of 1000 ping-pongs; 2000 messages back to back.
+//! The workload `via`: measures latency or bandwidth on the modelled Myrinet.
+//!
+//! Source: Jiao Zhenqiang et al.: half the mean of 1000 ping-pongs; 2000 back-to-back messages.
 
 use super::exchange::{Measure, Order};
 use super::modelled::{ModelError, Modelled};
@@ -16,9 +16,9 @@ use longma_via_myrinet::{self as myrinet, Settings};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// What is counted at both ends: name, unit, meaning.
+/// Counts of both ends: name, unit, meaning.
 const AT_ENDS: [(&str, &str, &str); 5] = [
-    ("processor_busy", "share", "of the time that the NIC's processor worked"),
+    ("processor_busy", "share", "of the NIC's processor time"),
     ("interrupts", "interrupts", "of the host"),
     ("bus_accesses", "accesses", "to the host's bus"),
     ("tlb_misses", "misses", "of the TLB on the NIC"),
@@ -39,22 +39,17 @@ impl Default for Via {
             description,
         };
         let parameters = vec![
-            parameter("firmware", Kind::Word(&["bvia", "myvia"]), None, "what runs on the NICs"),
+            parameter("firmware", Kind::Word(&["bvia", "myvia"]), None, "firmware of the NICs"),
             parameter(
                 "measure",
                 Kind::Word(&["latency", "bandwidth"]),
                 Some("latency".into()),
-                "what is measured",
+                "what to measure",
             ),
             parameter("size", Kind::Size, None, "a message"),
-            parameter(
-                "messages",
-                Kind::Integer,
-                Some(1000i64.into()),
-                "messages, or round trips, that count",
-            ),
-            parameter("warm_up", Kind::Integer, Some(20i64.into()), "messages before those"),
-            parameter("window", Kind::Integer, Some(256i64.into()), "sends posted and not complete"),
+            parameter("messages", Kind::Integer, Some(1000i64.into()), "measured messages or round trips"),
+            parameter("warm_up", Kind::Integer, Some(20i64.into()), "messages before the measured ones"),
+            parameter("window", Kind::Integer, Some(256i64.into()), "outstanding sends"),
             parameter("small_ring", Kind::Integer, Some(32i64.into()), "descriptors in MyVIA's small ring"),
             parameter(
                 "low_water",
@@ -68,7 +63,7 @@ impl Default for Via {
                 "cost_factor",
                 Kind::Number,
                 Some(Setting::Number(1.0)),
-                "the firmware's cycles are multiplied by it",
+                "factor of the firmware's cycles",
             ),
         ];
         Self { parameters }
@@ -91,7 +86,7 @@ impl Workload for Via {
     fn rehearse(&self, point: &Point) -> Result<Rehearsal, Failure> {
         let (order, _) = modelled(point)?;
         let mut measures = if order.measure == Measure::Ping {
-            vec![Measured::new("latency_us", "us", "one way, the mean")]
+            vec![Measured::new("latency_us", "us", "one way, mean")]
         } else {
             vec![
                 Measured::new("bandwidth_mbps", "MB/s", "of messages"),
@@ -132,7 +127,7 @@ impl Workload for Via {
     }
 }
 
-/// The measurement of a point, and both ends of its network.
+/// The measurement of a point, and its network.
 fn modelled(point: &Point) -> Result<(Order, Modelled), Failure> {
     let machine =
         point.machine.as_ref().ok_or_else(|| Failure::refused("needs a machine, such as piii-myrinet"))?;
@@ -143,7 +138,7 @@ fn modelled(point: &Point) -> Result<(Order, Modelled), Failure> {
     Ok((order, modelled.map_err(failure)?))
 }
 
-/// Runs `work`, and asks it to stop when the campaign does or the point's time is over.
+/// Runs `work`, and requests it to stop when the campaign is stopped or the time limit is over.
 fn watched<T>(
     point: &Point,
     stop: &Stop,

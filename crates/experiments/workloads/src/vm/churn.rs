@@ -1,9 +1,10 @@
-//! The workload `vm-churn`: months of arrivals and departures on many hosts; what a strategy refuses, borrows and leaves in pieces.
-//! Not in real time, and no hypervisor: events by their own clock. Virtual machines and hosts are those of `longma_placement::fleet`.
+//! The workload `vm-churn`: months of arrivals and departures on many hosts, as a discrete-event simulation without
+//! hypervisors. Measures what a strategy refuses, borrows and fragments. Virtual machines and hosts come from
+//! `longma_placement::fleet`.
 
 use super::{number, parameter};
 use longma_lab::{Failure, Kind, Measure, Metrics, Parameter, Point, Rehearsal, Setting, Stop, Workload};
-use longma_placement::fleet::{self, Chance};
+use longma_placement::fleet::{self, Rng};
 use longma_placement::request::MemoryPolicy;
 use longma_placement::scheduler::Strategy;
 use longma_placement::{Host, Placement, Policy, Request, Scheduler};
@@ -20,24 +21,29 @@ const STRATEGIES: [(&str, Strategy); 4] = [
 ];
 const STRATEGY_NAMES: &[&str] = &["numa", "first-fit", "best-fit", "spread"];
 
-/// What is measured, each with half its 95 % interval as `NAME_interval`: name, meaning. All are percent.
+/// Metrics in percent: name and meaning. Each also has half its 95 % confidence interval as `NAME_interval`.
 const MEASURES: [(&str, &str); 6] = [
-    ("refused", "requests that fitted nowhere, of all"),
-    ("refused_memory", "memory of requests that fitted nowhere, of all that was asked for"),
-    ("borrowed", "memory on other nodes than its virtual node's, of those who may borrow, by time"),
-    ("several_nodes", "virtual machines on several nodes, of all"),
-    ("fragmented", "free memory that virtual machines of common sizes could not use"),
+    ("refused", "share of requests that fit on no host"),
+    ("refused_memory", "share of requested memory in requests that fit on no host"),
+    (
+        "borrowed",
+        "memory on other nodes than the virtual node's, for virtual machines with a preferred \
+        memory policy, over time",
+    ),
+    ("several_nodes", "share of virtual machines on several nodes"),
+    ("fragmented", "free memory that virtual machines of common sizes cannot use"),
     ("used", "memory in use"),
 ];
 
-/// How long arrivals are drawn before the beginning, for those that are there then: the longest lifetime.
+/// How long before the start arrivals are drawn, to find the virtual machines present at the start: the longest
+/// lifetime.
 const BEFORE_HOURS: f64 = 2160.0;
-/// Draws for the means that the rate of arrivals follows from.
+/// Number of draws to estimate the means that determine the arrival rate.
 const DRAWS: u32 = 200_000;
-/// Between two looks at whether to stop.
-const LOOK_EVERY: usize = 1024;
+/// Number of events between checks for a stop request.
+const EVENTS_PER_CHECK: usize = 1024;
 
-/// Months of virtual machines that come and go.
+/// Months of arriving and departing virtual machines.
 pub struct Churn {
     parameters: Vec<Parameter>,
 }
@@ -50,25 +56,30 @@ impl Default for Churn {
                 "strategy",
                 Kind::Word(STRATEGY_NAMES),
                 Some("numa".into()),
-                "who chooses: longma (`numa`), or by inventory and first nodes: the first host that fits, the fullest, the emptiest as Nova weighs them",
+                "scheduler: Longma (`numa`), or one that ignores nodes and takes the first host that \
+                    fits, the fullest, or the emptiest by Nova's weights",
             ),
-            whole("hosts", 1000, "half of them like the machine, half with two nodes of 64 CPUs and 256 GiB"),
-            parameter("days", Kind::Number, Some(Setting::Number(91.0)), "how long"),
+            whole(
+                "hosts",
+                1000,
+                "number of hosts: half like the machine, half with two nodes of 64 CPUs and 256 GiB",
+            ),
+            parameter("days", Kind::Number, Some(Setting::Number(91.0)), "simulated time"),
             parameter(
                 "load",
                 Kind::Number,
                 Some(Setting::Number(0.95)),
-                "memory that would be in use if nothing were refused, as part of all",
+                "share of all memory in use if no request were refused",
             ),
-            whole("overcommit_percent", 200, "virtual CPUs on a hundred shared CPUs"),
-            whole("seeds", 5, "runs, each with other arrivals; the same for all strategies"),
-            whole("seed", 1, "the first run's"),
+            whole("overcommit_percent", 200, "virtual CPUs per hundred shared CPUs"),
+            whole("seeds", 5, "runs, each with different arrivals; all strategies get the same arrivals"),
+            whole("seed", 1, "seed of the first run"),
         ];
         Self { parameters }
     }
 }
 
-/// A point's parameters, checked.
+/// Validated parameters of a point.
 struct Setup {
     hosts: Vec<Host>,
     policy: Policy,
@@ -80,7 +91,7 @@ struct Setup {
 impl Setup {
     fn of(point: &Point) -> Result<Self, Failure> {
         let machine =
-            point.machine.as_ref().ok_or_else(|| Failure::refused("name the small hosts' machine"))?;
+            point.machine.as_ref().ok_or_else(|| Failure::refused("name the machine of the small hosts"))?;
         let machine = Machine::parse(&machine.name, &machine.text)
             .map_err(|report| Failure::refused(report.to_string()))?;
         let count = number(point, "hosts", 1.0)? as usize;
@@ -102,7 +113,7 @@ impl Workload for Churn {
     }
 
     fn description(&self) -> &str {
-        "months of virtual machines that come and go on many hosts: refused requests, borrowed memory, fragmentation"
+        "months of virtual machines arriving and leaving on many hosts: refused requests, borrowed memory, fragmentation"
     }
 
     fn parameters(&self) -> &[Parameter] {
@@ -146,9 +157,9 @@ impl Workload for Churn {
     }
 }
 
-/// The mean, and half its 95 % interval by Student's t; 0 of a single value.
+/// The mean, and half its 95 % confidence interval by Student's t; 0 for a single value.
 fn mean_and_interval(values: &[f64]) -> (f64, f64) {
-    /// The 97.5th percentile by degrees of freedom, from 1 on.
+    /// The 97.5th percentile for 1 to 10 degrees of freedom.
     const T: [f64; 10] = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228];
     let count = values.len() as f64;
     let mean = values.iter().sum::<f64>() / count;
@@ -157,14 +168,14 @@ fn mean_and_interval(values: &[f64]) -> (f64, f64) {
     (mean, T.get(freedom).unwrap_or(&2.228) * (variance / count).sqrt())
 }
 
-/// What arrives when, and for how long.
+/// An arrival with its departure.
 struct Arrival {
     at: f64,
     leaves: f64,
     request: Request,
 }
 
-/// What became of one run's requests.
+/// Statistics of one run.
 #[derive(Default)]
 struct Tally {
     arrived: u64,
@@ -172,7 +183,7 @@ struct Tally {
     asked_mib: u64,
     refused_mib: u64,
     several: u64,
-    /// MiB hours of those who may borrow, and of these on other nodes.
+    /// MiB hours of virtual machines that may borrow memory, and the borrowed part of them.
     may_borrow: f64,
     borrowed: f64,
     samples: u32,
@@ -197,9 +208,9 @@ impl Tally {
 }
 
 impl Setup {
-    /// All that arrive, by time; those from before the beginning that are still there arrive at it.
+    /// All arrivals in order. Virtual machines from before the start that are still present arrive at the start.
     fn arrivals(&self, seed: u64) -> Vec<Arrival> {
-        let (mut chance, mut sample) = (Chance::new(seed), Chance::new(!seed));
+        let (mut chance, mut sample) = (Rng::new(seed), Rng::new(!seed));
         let draws = 0..DRAWS;
         let mib: u64 = draws.clone().map(|_| fleet::request(&mut sample, "x").memory_mib).sum();
         let hours: f64 = draws.map(|_| fleet::lifetime_hours(&mut sample)).sum();
@@ -221,7 +232,7 @@ impl Setup {
         }
     }
 
-    /// Memory of all hosts.
+    /// Total memory of all hosts.
     fn mib(&self) -> u64 {
         self.hosts.iter().flat_map(|host| &host.nodes).map(|node| node.memory[0].mib).sum()
     }
@@ -239,7 +250,7 @@ impl Setup {
         let mut in_use = 0u64;
         let mut next_sample = self.hours * 0.1;
         for (count, arrival) in self.arrivals(seed).into_iter().enumerate() {
-            if count % LOOK_EVERY == 0 {
+            if count % EVENTS_PER_CHECK == 0 {
                 check()?;
             }
             while let Some(Reverse((_, vm))) = leaving.pop_if_due(arrival.at) {
@@ -253,7 +264,7 @@ impl Setup {
                 tally.used += in_use as f64 / whole as f64;
                 next_sample += self.hours * 0.05;
             }
-            // Those that are there at the beginning are not counted.
+            // Virtual machines present at the start do not count.
             let counted = arrival.at > 0.0;
             let found = scheduler.place(&arrival.request).ok();
             if counted {
@@ -288,14 +299,14 @@ impl Tally {
     }
 }
 
-/// Hours as whole numbers, which have an order.
+/// Hours as integers, which are totally ordered.
 fn millionths(hours: f64) -> u64 {
     (hours * 1e6) as u64
 }
 
-/// Those who leave, the next one first.
+/// A queue of departures, earliest first.
 trait Leaving {
-    /// The next one if it leaves at `hours` or before.
+    /// Removes the next departure if it is at `hours` or before.
     fn pop_if_due(&mut self, hours: f64) -> Option<Reverse<(u64, usize)>>;
 }
 
@@ -306,7 +317,8 @@ impl Leaving for BinaryHeap<Reverse<(u64, usize)>> {
     }
 }
 
-/// Part of the free memory that virtual machines of the common sizes could not use, each on one node: the mean over sizes by their memory.
+/// Fraction of the free memory that is unusable for virtual machines of common sizes, each on one node; the mean over
+/// the sizes.
 fn fragmentation(scheduler: &Scheduler, percent: u32) -> f64 {
     const SIZES: [(u32, u64); 4] = [(2, 8192), (4, 16384), (8, 32768), (16, 65536)];
     let inventory = scheduler.inventory();

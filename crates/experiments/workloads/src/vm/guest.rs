@@ -1,7 +1,9 @@
-//! The workload `vm`: a guest program as the inside of a virtual machine that the scheduler places on the machine's host. Its threads are
-//! the virtual CPUs; where the host puts them and their memory is what binding says, or chance.
-//! Not a hypervisor's own time: no exits, no second level of page tables. Not the running: that is `program`'s.
-//! Source: He Mujun et al. (High Technology Letters 2021) for the scenarios; `guests/c/vcpu.h` for how threads are put.
+//! The workload `vm`: a guest program as the contents of a virtual machine that the scheduler places on the machine's
+//! host. Its threads are the virtual CPUs. Binding or chance determines the location of threads and memory. VM exits
+//! and nested page tables are not modelled. `program` runs the program.
+//!
+//! Source: He Mujun et al. (High Technology Letters 2021) for the scenarios; `guests/c/vcpu.h` for the placement of
+//! threads.
 
 use super::{host_of, number, parameter};
 use crate::program::Program;
@@ -9,7 +11,7 @@ use longma_lab::{
     Failure, Kind, Measure, Metrics, Parameter, Point, Rehearsal, Setting, Stop, Workload, digest,
 };
 use longma_placement::audit::intended_pins;
-use longma_placement::fleet::Chance;
+use longma_placement::fleet::Rng;
 use longma_placement::request::{CpuPolicy, MemoryPolicy};
 use longma_placement::{CpuSet, Host, Placement, Policy, Request, Scheduler};
 use std::collections::BTreeMap;
@@ -19,23 +21,23 @@ const BINDINGS: &[&str] = &["exclusive", "range", "none"];
 const MEMORIES: &[&str] = &["strict", "preferred", "unbound"];
 const PLACES: &[&str] = &["own", "neighbour", "other-neighbour", "remote"];
 const DRIFTS: &[&str] = &["threads", "together"];
-/// Parameters of `program` that are this workload's too.
+/// Parameters shared with `program`.
 const FORWARDED: [&str; 6] = ["program", "folder", "variant", "arguments", "prints", "environment"];
-/// What the guest programs call the list of CPUs.
+/// Environment variable with the list of CPUs.
 const VARIABLE: &str = "vcpus";
 
 /// A guest program in a virtual machine.
 pub struct Guest {
     program: Program,
     parameters: Vec<Parameter>,
-    runs: Mutex<BTreeMap<String, Place>>,
+    runs: Mutex<BTreeMap<String, SharedResult>>,
 }
 
-/// A run of one scene, made once for all points that have it.
-type Place = Arc<Mutex<Option<Metrics>>>;
+/// The result of a scenario, shared by all points with that scenario.
+type SharedResult = Arc<Mutex<Option<Metrics>>>;
 
 impl Guest {
-    /// Guest programs, run by the command at `longma`.
+    /// Creates the workload. `longma` is the path of the command.
     pub fn new(longma: impl Into<std::path::PathBuf>) -> Self {
         let program = Program::new(longma);
         let mut parameters: Vec<Parameter> =
@@ -43,56 +45,60 @@ impl Guest {
         let whole = |name, value: i64, about| parameter(name, Kind::Integer, Some(value.into()), about);
         parameters.extend([
             whole("vcpus", 4, "virtual CPUs, each a thread of the program"),
-            parameter("memory", Kind::Size, Some("1 GiB".into()), "what the request asks for"),
+            parameter("memory", Kind::Size, Some("1 GiB".into()), "requested memory"),
             parameter(
                 "cpu",
                 Kind::Word(BINDINGS),
                 Some("range".into()),
-                "binding of virtual CPUs: a core each, the cores of the node, or any core of the host",
+                "binding of virtual CPUs: one core each, the cores of the node, or any core of the host",
             ),
             parameter(
                 "bound",
                 Kind::Word(MEMORIES),
                 Some("strict".into()),
-                "binding of memory: that node only, that node first, or where it is touched first",
+                "binding of memory: that node only, that node preferred, or first touch",
             ),
             parameter(
                 "on",
                 Kind::Word(PLACES),
                 Some("own".into()),
-                "which node bound memory is on: the virtual CPUs' own, the first or second at the least distance, or one at the largest",
+                "node of bound memory: the virtual CPUs' own, the first or second nearest, or the farthest",
             ),
             parameter(
                 "drift",
                 Kind::Word(DRIFTS),
                 Some("threads".into()),
-                "without binding of CPUs, who is put anywhere: each virtual CPU by itself, or all on one node",
+                "without CPU binding, what the host places: each virtual CPU separately, or all on one node",
             ),
-            whole("steps", 2, "how often the host puts the virtual CPUs; the program says when"),
-            whole("unbound_runs", 0, "runs without any binding to compare with, each with other places"),
-            whole("seed", 1, "the places that are chance"),
+            whole("steps", 2, "number of times the host places the virtual CPUs; the program triggers it"),
+            whole(
+                "unbound_runs",
+                0,
+                "runs without any binding for comparison, each with different random places",
+            ),
+            whole("seed", 1, "seed of the random places"),
         ]);
         Self { program, parameters, runs: Mutex::default() }
     }
 
-    /// The point that `program` runs: everything of its own at its default, but what this workload passes on and decides.
-    fn of_program(&self, point: &Point, scene: &Scene) -> Point {
+    /// The point for `program`. Parameters have their defaults, except those that this workload forwards or sets.
+    fn of_program(&self, point: &Point, layout: &Layout) -> Point {
         let mut inner = self.program.point_of(point, &FORWARDED);
         let mut set = |name: &str, value: Setting| drop(inner.parameters.insert(name.into(), value));
         set("level", "timing".into());
         set("roi", Setting::Flag(true));
-        set("numa", Setting::Text(scene.numa.clone()));
+        set("numa", Setting::Text(layout.numa.clone()));
         if let Some(Setting::Named(variables)) = inner.parameters.get_mut("environment") {
-            variables.insert(VARIABLE.into(), scene.steps.clone());
+            variables.insert(VARIABLE.into(), layout.steps.clone());
         }
         inner
     }
 
-    /// What the program measures in a scene.
-    fn measured(&self, point: &Point, scene: &Scene, stop: &Stop) -> Result<Metrics, Failure> {
+    /// The program's metrics in a scenario.
+    fn measured(&self, point: &Point, layout: &Layout, stop: &Stop) -> Result<Metrics, Failure> {
         let machine = point.machine.as_ref().map(|machine| digest(machine.text.as_bytes()));
         let told = FORWARDED.map(|name| point.parameter(name).map(ToString::to_string));
-        let key = format!("{machine:?} {told:?} {} {}", scene.numa, scene.steps);
+        let key = format!("{machine:?} {told:?} {} {}", layout.numa, layout.steps);
         let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
         let place = runs.entry(key).or_default().clone();
         drop(runs);
@@ -100,7 +106,7 @@ impl Guest {
         if let Some(known) = &*place {
             return Ok(known.clone());
         }
-        let metrics = self.program.run(&self.of_program(point, scene), stop)?;
+        let metrics = self.program.run(&self.of_program(point, layout), stop)?;
         Ok(place.insert(metrics).clone())
     }
 }
@@ -111,7 +117,7 @@ impl Workload for Guest {
     }
 
     fn description(&self) -> &str {
-        "a guest program in a virtual machine that is placed on the machine's host"
+        "a guest program in a virtual machine placed on the machine's host"
     }
 
     fn parameters(&self) -> &[Parameter] {
@@ -132,9 +138,9 @@ impl Workload for Guest {
         let mut measures = inner.measures.unwrap_or_default();
         for name in prints(point).filter(|_| setup.unbound_runs > 0) {
             let about = [
-                ("unbound", "", "without any binding, the mean of the runs"),
-                ("least_unbound", "", "without any binding, the least of the runs"),
-                ("most_unbound", "", "without any binding, the most of the runs"),
+                ("unbound", "", "without any binding, mean of the runs"),
+                ("least_unbound", "", "without any binding, minimum of the runs"),
+                ("most_unbound", "", "without any binding, maximum of the runs"),
                 ("promotion", "%", "(bound - unbound) / unbound, with the mean"),
             ];
             measures
@@ -173,16 +179,16 @@ fn prints(point: &Point) -> impl Iterator<Item = &str> {
     .flatten()
 }
 
-/// Where a run's threads and memory are.
+/// Location of a run's threads and memory.
 #[derive(Clone, Debug, PartialEq)]
-struct Scene {
-    /// The memory policy, as `longma run --numa` has it; where pages go that nothing binds, if empty.
+struct Layout {
+    /// Memory policy in the syntax of `longma run --numa`; empty for first touch.
     numa: String,
-    /// The CPU of each virtual CPU at each step, as the guest reads it.
+    /// CPU of each virtual CPU at each step, in the guest's syntax.
     steps: String,
 }
 
-/// A point's parameters, checked, with the place that the scheduler chose.
+/// Validated parameters of a point, with the scheduler's placement.
 struct Setup {
     host: Host,
     placement: Placement,
@@ -238,32 +244,32 @@ impl Setup {
         })
     }
 
-    /// Threads and memory as the policies bind them.
-    fn bound(&self) -> Scene {
+    /// Threads and memory bound according to the policies.
+    fn bound(&self) -> Layout {
         let numa = match &*self.bound {
             "strict" => format!("bind:{}", self.memory_node),
             "preferred" => format!("preferred:{}", self.memory_node),
             _ => String::new(),
         };
         let pins = intended_pins(&self.host, &[], &self.placement);
-        let mut chance = Chance::new(self.seed);
+        let mut chance = Rng::new(self.seed);
         let steps = (0..self.steps).map(|_| match self.binding {
             "exclusive" => pins.vcpus.iter().filter_map(|cpus| cpus.iter().next()).collect(),
             "range" => distinct(&mut chance, &pins.vcpus[0], self.vcpus),
             _ => self.anywhere(&mut chance),
         });
-        Scene { numa, steps: words(steps) }
+        Layout { numa, steps: words(steps) }
     }
 
-    /// Neither CPUs nor memory bound: memory lies where the threads were first.
-    fn unbound(&self, draw: u64) -> Scene {
-        let mut chance = Chance::new(self.seed.wrapping_add(1 + draw).wrapping_mul(0x9e37_79b9));
+    /// Neither CPUs nor memory bound: memory is allocated where the threads first run.
+    fn unbound(&self, draw: u64) -> Layout {
+        let mut chance = Rng::new(self.seed.wrapping_add(1 + draw).wrapping_mul(0x9e37_79b9));
         let steps = (0..self.steps).map(|_| self.anywhere(&mut chance));
-        Scene { numa: String::new(), steps: words(steps) }
+        Layout { numa: String::new(), steps: words(steps) }
     }
 
-    /// Any cores of the host, or of one node of it; no core twice, as a scheduler that balances has it while others are idle.
-    fn anywhere(&self, chance: &mut Chance) -> Vec<u32> {
+    /// Random cores of the host or of one node. No core is used twice, like a load-balancing scheduler with idle cores.
+    fn anywhere(&self, chance: &mut Rng) -> Vec<u32> {
         let node = chance.below(self.host.nodes.len());
         let nodes = if self.together { &self.host.nodes[node..=node] } else { &self.host.nodes };
         let cpus: CpuSet = nodes.iter().flat_map(|n| n.cpus().iter().collect::<Vec<_>>()).collect();
@@ -271,8 +277,8 @@ impl Setup {
     }
 }
 
-/// `count` of `cpus` in any order; some twice only if there are fewer.
-fn distinct(chance: &mut Chance, cpus: &CpuSet, count: usize) -> Vec<u32> {
+/// Draws `count` of `cpus` in random order. CPUs repeat only if there are fewer than `count`.
+fn distinct(chance: &mut Rng, cpus: &CpuSet, count: usize) -> Vec<u32> {
     let all: Vec<u32> = cpus.iter().collect();
     let mut left = Vec::new();
     (0..count)
@@ -290,7 +296,7 @@ fn words(steps: impl Iterator<Item = Vec<u32>>) -> String {
     steps.map(step).collect::<Vec<_>>().join(";")
 }
 
-/// The simulator's cores run one thread each.
+/// Simulated cores run one thread each.
 fn with_one_thread_a_core(mut host: Host) -> Host {
     for core in host.nodes.iter_mut().flat_map(|node| &mut node.cores) {
         *core = core.iter().take(1).collect();
@@ -298,7 +304,7 @@ fn with_one_thread_a_core(mut host: Host) -> Host {
     host
 }
 
-/// The node whose distance from `own` a word tells.
+/// The node at the distance from `own` that a word describes.
 fn node_at(host: &Host, own: u32, word: &str) -> Option<u32> {
     let row = host.nodes.iter().position(|node| node.id == own)?;
     let mut others: Vec<(u32, u32)> =
@@ -342,9 +348,9 @@ mod tests {
         }
     }
 
-    fn nodes(scene: &Scene) -> Vec<Vec<u32>> {
+    fn nodes(layout: &Layout) -> Vec<Vec<u32>> {
         let step = |step: &str| step.split(',').map(|cpu| cpu.parse::<u32>().unwrap() / 8).collect();
-        scene.steps.split(';').map(step).collect()
+        layout.steps.split(';').map(step).collect()
     }
 
     #[test]
@@ -371,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_are_told_by_their_distance() {
+    fn nodes_are_selected_by_distance() {
         let machine = Machine::open("hygon-8node").unwrap();
         let host = Host::of_machine(&machine, "h").unwrap();
         let at = |own, word| node_at(&host, own, word).unwrap();

@@ -1,6 +1,6 @@
-//! The workload `vm-host`: virtual machines that become busy on one modelled host, with and without the switcher, looked at after some time.
-//! The placing, the store, the reconciling, the moves and the choice of moves are the service's own code; only the host is a model.
-//! Not a program's own work: every virtual CPU reads memory without end.
+//! The workload `vm-host`: virtual machines that become busy on one modelled host, with or without the switcher,
+//! measured after some time. Placement, store, reconciliation and moves use the code of the placement service; only the
+//! host is modelled. Every virtual CPU reads memory continuously.
 
 use super::modelled::{ModelledHost, TICK_S, Tick};
 use super::{host_of, number, parameter};
@@ -17,18 +17,18 @@ use std::sync::Arc;
 
 const CPUS: &[&str] = &["none", "range", "exclusive"];
 const MEMORIES: &[&str] = &["strict", "preferred"];
-/// An agent reports, and the switcher looks, as often as this, seconds: as in the service.
+/// Interval in seconds at which the agent reports and the switcher runs, as in the service.
 const REPORT_S: f64 = 2.0;
-/// What is measured is the mean over the last so many seconds.
+/// Length in seconds of the final interval that is averaged.
 const WINDOW_S: f64 = 0.1;
 
 const MEASURES: [(&str, &str, &str); 6] = [
-    ("bandwidth", "GB/s", "that all virtual machines read, over the last 0.1 s"),
-    ("least", "GB/s", "that the slowest virtual machine reads"),
-    ("first", "GB/s", "that the first virtual machine reads"),
-    ("remote", "%", "of the accesses that are to another node than the virtual CPU's"),
-    ("moves", "moves", "of virtual machines that had begun by then"),
-    ("moved", "GiB", "of memory moved until then"),
+    ("bandwidth", "GB/s", "read by all virtual machines over the last 0.1 s"),
+    ("least", "GB/s", "read by the slowest virtual machine"),
+    ("first", "GB/s", "read by the first virtual machine"),
+    ("remote", "%", "of accesses to another node than the virtual CPU's"),
+    ("moves", "moves", "of virtual machines, begun so far"),
+    ("moved", "GiB", "of memory moved so far"),
 ];
 
 /// Virtual machines on one host over time.
@@ -45,21 +45,21 @@ impl Default for OverTime {
             parameter("memory", Kind::Size, Some("8 GiB".into()), "of each"),
             parameter("cpu", Kind::Word(CPUS), Some("range".into()), "binding of virtual CPUs"),
             parameter("bound", Kind::Word(MEMORIES), Some("strict".into()), "binding of memory"),
-            parameter("switcher", Kind::Flag, Some(Setting::Flag(true)), "whether load is evened out"),
+            parameter("switcher", Kind::Flag, Some(Setting::Flag(true)), "whether to balance the load"),
             parameter(
                 "busy",
                 Kind::Time,
                 Some("10 s".into()),
-                "when all but the first become busy; that one is from the beginning",
+                "when all but the first become busy; the first is busy from the start",
             ),
-            parameter("at", Kind::Time, Some("20 s".into()), "when it is looked"),
-            whole("overcommit_percent", 200, "virtual CPUs on a hundred shared CPUs"),
+            parameter("at", Kind::Time, Some("20 s".into()), "sampling time"),
+            whole("overcommit_percent", 200, "virtual CPUs per hundred shared CPUs"),
         ];
         Self { parameters }
     }
 }
 
-/// A point's parameters, checked.
+/// Validated parameters of a point.
 struct Setup {
     machine: Machine,
     host: Host,
@@ -109,7 +109,7 @@ impl Workload for OverTime {
     }
 
     fn description(&self) -> &str {
-        "virtual machines on one modelled host over time, with the placement service's own switcher"
+        "virtual machines on one modelled host over time, with the placement service's load balancer"
     }
 
     fn parameters(&self) -> &[Parameter] {
@@ -134,14 +134,14 @@ impl Workload for OverTime {
     }
 }
 
-/// What happened.
-struct Story {
+/// Record of a run.
+struct RunRecord {
     ticks: Vec<Tick>,
     vms: Vec<VmId>,
     moves: u64,
 }
 
-impl Story {
+impl RunRecord {
     fn measured(&self) -> [(&'static str, f64); MEASURES.len()] {
         let window = ((WINDOW_S / TICK_S).round() as usize).clamp(1, self.ticks.len().max(1));
         let last = &self.ticks[self.ticks.len().saturating_sub(window)..];
@@ -161,7 +161,7 @@ impl Story {
 }
 
 impl Setup {
-    fn play(&self, stop: &Stop) -> Result<Story, Failure> {
+    fn play(&self, stop: &Stop) -> Result<RunRecord, Failure> {
         let failed = |error: &dyn std::fmt::Display| Failure::failed(error.to_string());
         let folder = tempfile::tempdir().map_err(|error| Failure::host(error.to_string()))?;
         let store = SqlStore::open_file(&folder.path().join("placement.db"))
@@ -188,7 +188,7 @@ impl Setup {
             if due_s > self.at_s || stop.is_requested() {
                 break;
             }
-            // A move may have taken longer than until the next report.
+            // A move may have taken longer than the reporting interval.
             hypervisor.advance_to(due_s);
             let (now_s, mut cpus) = (hypervisor.now_s(), BTreeMap::new());
             for vm in &vms {
@@ -216,10 +216,10 @@ impl Setup {
             return Err(Failure::stopped());
         }
         hypervisor.advance_to(self.at_s);
-        // A move that was under way then is cut off: what came later has not happened yet.
+        // A move may have run past the end; drop the time after it.
         let mut ticks = hypervisor.history();
         ticks.truncate((self.at_s / TICK_S).round() as usize);
-        Ok(Story { ticks, vms, moves })
+        Ok(RunRecord { ticks, vms, moves })
     }
 }
 

@@ -1,6 +1,5 @@
-//! Virtual machines as `longma-placement` places them: a guest program in one (`vm`), several on a modelled host over time (`vm-host`),
-//! and a data centre's over months (`vm-churn`).
-//! Not the placing, which is that crate's, nor the running of a program, which is `program`'s.
+//! Workloads with virtual machines placed by `longma-placement`: a guest program in one (`vm`), several on a modelled
+//! host over time (`vm-host`), and a data centre over months (`vm-churn`).
 
 mod churn;
 mod guest;
@@ -24,7 +23,7 @@ fn parameter(
     Parameter { name, kind, default, description }
 }
 
-/// A number among the parameters, at least `least`.
+/// A numeric parameter, at least `least`.
 fn number(point: &Point, name: &str, least: f64) -> Result<f64, Failure> {
     let value = point.parameter(name).and_then(Setting::number).unwrap_or(f64::NAN);
     if value >= least {

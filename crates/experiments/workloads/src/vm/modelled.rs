@@ -1,8 +1,11 @@
-//! A modelled host as a hypervisor: virtual machines whose virtual CPUs read memory as fast as latency, controllers and links let them;
-//! a scheduler of the host's that balances threads; memory that takes its time to move. Time passes when told to, and in a move.
-//! Not cycle by cycle: rates, a tick at a time. A line is in flight for its latency, a core has as many as its cache has miss registers, and
-//! what all ask for together is shared so that nobody gets more while another gets less.
-//! Source: all numbers are the machine file's; max-min fairness after Bertsekas and Gallager, Data Networks, 6.5.2.
+//! A modelled host that implements the hypervisor interface. Virtual CPUs read memory as fast as latency, memory
+//! controllers and links allow; a scheduler balances threads; moving memory takes time. Time advances on request and
+//! during a move.
+//!
+//! The model computes rates per tick and not per cycle. A line is in flight for its latency, a core has as many lines
+//! in flight as its cache has MSHRs, and contended resources are shared with max-min fairness.
+//!
+//! Source: all numbers come from the machine file; max-min fairness after Bertsekas and Gallager, Data Networks, 6.5.2.
 
 use longma_placement::Host;
 use longma_placement::cpus::CpuSet;
@@ -14,32 +17,32 @@ use longma_topology::parts::LINE_BYTES;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// How long rates stay as they are, seconds.
+/// Length of a tick in seconds. Rates are constant within a tick.
 pub const TICK_S: f64 = 0.01;
-/// Lines in flight of a core whose first-level cache does not say: Zen's.
+/// Lines in flight per core if the L1 cache does not specify MSHRs: the value of Zen.
 const LINES_IN_FLIGHT: u32 = 22;
 
-/// What a host can do.
+/// Static properties of a host.
 #[derive(Clone, Debug)]
-struct Build {
+struct HostProperties {
     host: Host,
-    /// Bytes in flight of a virtual CPU.
+    /// Bytes in flight per virtual CPU.
     in_flight: f64,
-    /// Seconds of an access, row = CPUs' node, column = memory's node.
+    /// Latency of an access in seconds. The row is the CPUs' node, the column the memory's node.
     latency: Vec<Vec<f64>>,
-    /// Bytes a second of every controller, and then of every link each way.
+    /// Capacity in bytes per second of each memory controller, followed by each direction of each link.
     capacity: Vec<f64>,
-    /// What an access uses beside the controller, row and column as above.
+    /// Links that an access uses, with row and column as above.
     routes: Vec<Vec<Vec<usize>>>,
 }
 
-impl Build {
+impl HostProperties {
     fn of(machine: &Machine, host: &Host) -> Result<Self, String> {
         let layout = machine.layout().hosts.first().ok_or("the machine has no host")?;
         let part = &machine.hosts[layout.of];
         let nodes = layout.nodes.len();
         let stated = part.distances.as_ref().and_then(|d| d.latency.as_ref());
-        let stated = stated.ok_or("the machine states no latency between its nodes")?;
+        let stated = stated.ok_or("the machine file has no latency between its nodes")?;
         let latency: Vec<Vec<f64>> =
             stated.rows.iter().map(|row| row.iter().map(|time| time.ps() as f64 / 1e12).collect()).collect();
         let mut capacity = Vec::new();
@@ -51,7 +54,7 @@ impl Build {
             capacity.push(peak.sum::<u64>() as f64);
         }
         if capacity.contains(&0.0) {
-            return Err("the machine states no rate of a node's memory".into());
+            return Err("the machine file has no bandwidth of a node's memory".into());
         }
         let mut links = Vec::new();
         for link in &part.links {
@@ -63,7 +66,7 @@ impl Build {
                 capacity.push(rate.bytes_per_second(machine.cores[&layout.cores[0].core].clock) as f64);
             }
         }
-        // Data come from the memory to the CPUs.
+        // Data flows from the memory to the CPUs.
         let routes = (0..nodes)
             .map(|cpus| (0..nodes).map(|memory| route(&links, nodes, memory, cpus)).collect())
             .collect();
@@ -88,19 +91,19 @@ impl Build {
         self.host.nodes.iter().position(|n| n.id == node)
     }
 
-    /// Whether `cpus` has any CPU of a node.
+    /// Returns whether `cpus` contains any CPU of a node.
     fn allows(&self, cpus: &CpuSet, node: usize) -> bool {
         self.host.nodes[node].cores.iter().any(|core| core.intersects(cpus))
     }
 
-    /// Bytes a second that one core alone asks of memories, by the parts of its data there.
+    /// Bytes per second that one core reads without contention, given the fraction of its data on each node.
     fn alone(&self, node: usize, parts: &[f64]) -> f64 {
         let mean: f64 = parts.iter().zip(&self.latency[node]).map(|(part, latency)| part * latency).sum();
         if mean > 0.0 { self.in_flight / mean } else { 0.0 }
     }
 }
 
-/// The links of a shortest way.
+/// The links of a shortest path.
 fn route(links: &[((usize, usize), usize)], nodes: usize, from: usize, to: usize) -> Vec<usize> {
     let mut ways: Vec<Option<Vec<usize>>> = vec![None; nodes];
     ways[from] = Some(Vec::new());
@@ -119,22 +122,23 @@ fn route(links: &[((usize, usize), usize)], nodes: usize, from: usize, to: usize
     ways[to].clone().unwrap_or_default()
 }
 
-/// Somebody who asks for memory: at most `most` bytes a second, of which each byte takes `uses` of the capacities.
-struct Asker {
+/// A flow of memory reads: at most `most` bytes per second, where each byte uses the given amounts of the capacities.
+struct ReadFlow {
     most: f64,
     uses: Vec<(usize, f64)>,
 }
 
-/// What each asker gets: all rates grow in proportion to what is asked for until a capacity is used up; who uses that one stays, the others go on.
-fn shared(capacity: &[f64], askers: &[Asker]) -> Vec<f64> {
+/// Rate of each flow. All rates grow in proportion to their demand until a capacity is exhausted; its users stop
+/// growing and the others continue.
+fn shared(capacity: &[f64], flows: &[ReadFlow]) -> Vec<f64> {
     let mut left = capacity.to_vec();
-    let mut parts = vec![0.0; askers.len()];
-    let mut growing: Vec<usize> = (0..askers.len()).filter(|at| askers[*at].most > 0.0).collect();
+    let mut parts = vec![0.0; flows.len()];
+    let mut growing: Vec<usize> = (0..flows.len()).filter(|at| flows[*at].most > 0.0).collect();
     let mut part = 0.0f64;
     while !growing.is_empty() {
         let mut demand = vec![0.0; left.len()];
-        for asker in growing.iter().map(|at| &askers[*at]) {
-            asker.uses.iter().for_each(|(resource, share)| demand[*resource] += asker.most * share);
+        for flow in growing.iter().map(|at| &flows[*at]) {
+            flow.uses.iter().for_each(|(resource, share)| demand[*resource] += flow.most * share);
         }
         let room = |at: usize| if demand[at] > 0.0 { left[at] / demand[at] } else { f64::INFINITY };
         let step = (0..left.len()).map(room).fold(1.0 - part, f64::min).max(0.0);
@@ -145,32 +149,31 @@ fn shared(capacity: &[f64], askers: &[Asker]) -> Vec<f64> {
             break;
         }
         let full = |at: usize| demand[at] > 0.0 && left[at] <= 1e-9 * capacity[at];
-        growing
-            .retain(|at| !askers[*at].uses.iter().any(|(resource, share)| *share > 0.0 && full(*resource)));
+        growing.retain(|at| !flows[*at].uses.iter().any(|(resource, share)| *share > 0.0 && full(*resource)));
     }
-    askers.iter().zip(parts).map(|(asker, part)| asker.most * part).collect()
+    flows.iter().zip(parts).map(|(flow, part)| flow.most * part).collect()
 }
 
 #[derive(Clone, Debug)]
-struct Machined {
+struct ModelledDomain {
     vm: VmId,
     pins: Pins,
     bound: Vec<u32>,
     running: bool,
     busy: bool,
-    /// Where its memory is to be when it starts.
+    /// Where its memory will be allocated at the start.
     shares: Vec<Vec<Share>>,
-    /// MiB of each virtual node by the host's node.
+    /// MiB of each virtual node by host node.
     memory: Vec<Vec<f64>>,
-    /// The node that each virtual CPU is on.
+    /// Present node of each virtual CPU.
     on: Vec<usize>,
     cpu_s: f64,
-    /// Bytes that it has read.
+    /// Bytes read so far.
     read: f64,
 }
 
-impl Machined {
-    /// The part of its memory that is on each node.
+impl ModelledDomain {
+    /// Fraction of its memory on each node.
     fn parts(&self) -> Vec<f64> {
         let nodes = self.memory.first().map_or(0, Vec::len);
         let sums: Vec<f64> = (0..nodes).map(|node| self.memory.iter().map(|cell| cell[node]).sum()).collect();
@@ -179,88 +182,93 @@ impl Machined {
     }
 }
 
-/// Memory that is being moved: from where, to where.
-type Copy = (usize, usize);
+/// Source and destination node of memory that is being moved.
+type MemoryCopy = (usize, usize);
 
 #[derive(Debug)]
-struct World {
-    build: Build,
-    domains: BTreeMap<String, Machined>,
-    /// Ticks that have passed.
+struct HostModel {
+    properties: HostProperties,
+    domains: BTreeMap<String, ModelledDomain>,
+    /// Number of ticks so far.
     ticks: u64,
-    /// Who becomes busy after how many ticks.
+    /// Virtual machines that become busy, with the tick.
     wakes: Vec<(u64, VmId)>,
     history: Vec<Tick>,
 }
 
-/// What happened in a tick, by virtual machine.
+/// Events of one tick.
 #[derive(Clone, Debug, Default)]
 pub struct Tick {
-    /// Bytes read.
+    /// Bytes read by each virtual machine.
     pub read: BTreeMap<VmId, f64>,
-    /// Part of the accesses that were not to the virtual CPU's own node, of all virtual machines.
+    /// Fraction of the accesses of all virtual machines that were remote.
     pub remote: f64,
     /// Bytes of memory moved.
     pub moved: f64,
 }
 
-/// A modelled host. Clones are the same one.
+/// A modelled host. Clones share their state.
 #[derive(Clone, Debug)]
 pub struct ModelledHost {
-    world: Arc<Mutex<World>>,
+    model: Arc<Mutex<HostModel>>,
 }
 
 impl ModelledHost {
-    /// The first host of a machine file, with nothing on it.
+    /// Models the first host of a machine file.
     ///
     /// # Errors
-    /// What the file does not state.
+    /// If the file omits a required property.
     pub fn new(machine: &Machine, host: &Host) -> Result<Self, String> {
-        let build = Build::of(machine, host)?;
-        let world =
-            World { build, domains: BTreeMap::new(), ticks: 0, wakes: Vec::new(), history: Vec::new() };
-        Ok(Self { world: Arc::new(Mutex::new(world)) })
+        let properties = HostProperties::of(machine, host)?;
+        let model = HostModel {
+            properties,
+            domains: BTreeMap::new(),
+            ticks: 0,
+            wakes: Vec::new(),
+            history: Vec::new(),
+        };
+        Ok(Self { model: Arc::new(Mutex::new(model)) })
     }
 
-    fn world(&self) -> MutexGuard<'_, World> {
-        self.world.lock().unwrap_or_else(PoisonError::into_inner)
+    fn model(&self) -> MutexGuard<'_, HostModel> {
+        self.model.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Seconds that have passed.
+    /// Simulated time in seconds.
     pub fn now_s(&self) -> f64 {
-        self.world().ticks as f64 * TICK_S
+        self.model().ticks as f64 * TICK_S
     }
 
-    /// From `at_s` on the virtual CPUs of `vm` read memory without end; before, they are idle.
+    /// Makes the virtual CPUs of `vm` read memory continuously from `at_s` on. They are idle before.
     pub fn wake(&self, vm: VmId, at_s: f64) {
-        self.world().wakes.push(((at_s / TICK_S).round() as u64, vm));
+        self.model().wakes.push(((at_s / TICK_S).round() as u64, vm));
     }
 
-    /// Lets time pass up to `at_s`.
+    /// Advances time to `at_s`.
     pub fn advance_to(&self, at_s: f64) {
-        let mut world = self.world();
-        while (world.ticks as f64 + 0.5) * TICK_S < at_s {
-            world.tick(&[]);
+        let mut model = self.model();
+        while (model.ticks as f64 + 0.5) * TICK_S < at_s {
+            model.tick(&[]);
         }
     }
 
-    /// What happened, a tick after the other.
+    /// The ticks so far in order.
     pub fn history(&self) -> Vec<Tick> {
-        self.world().history.clone()
+        self.model().history.clone()
     }
 }
 
-impl World {
-    /// A tick passes, in which memory is moved between the nodes of `copies`; bytes moved for each.
-    fn tick(&mut self, copies: &[Copy]) -> Vec<f64> {
+impl HostModel {
+    /// Simulates a tick in which memory moves between the nodes of `copies`. Returns the bytes moved for each.
+    fn tick(&mut self, copies: &[MemoryCopy]) -> Vec<f64> {
         let due =
             self.wakes.iter().filter(|(at, _)| *at <= self.ticks).map(|(_, vm)| *vm).collect::<Vec<_>>();
         self.domains.values_mut().for_each(|domain| domain.busy |= due.contains(&domain.vm));
         self.balance();
         let threads = self.threads();
-        let nodes = self.build.latency.len();
-        let share = |node: usize| (self.build.cpus_of(node) / threads[node].max(1.0)).min(1.0);
-        let (mut askers, mut whose) = (Vec::new(), Vec::new());
+        let nodes = self.properties.latency.len();
+        let share = |node: usize| (self.properties.cpus_of(node) / threads[node].max(1.0)).min(1.0);
+        let (mut flows, mut whose) = (Vec::new(), Vec::new());
         for (name, domain) in self.domains.iter().filter(|(_, domain)| domain.running && domain.busy) {
             let parts = domain.parts();
             for node in 0..nodes {
@@ -271,22 +279,22 @@ impl World {
                 let mut uses = Vec::new();
                 for (memory, part) in parts.iter().enumerate().filter(|(_, part)| **part > 0.0) {
                     uses.push((memory, *part));
-                    uses.extend(self.build.routes[node][memory].iter().map(|link| (*link, *part)));
+                    uses.extend(self.properties.routes[node][memory].iter().map(|link| (*link, *part)));
                 }
-                let most = count * share(node) * self.build.alone(node, &parts);
-                askers.push(Asker { most, uses });
+                let most = count * share(node) * self.properties.alone(node, &parts);
+                flows.push(ReadFlow { most, uses });
                 whose.push((name.clone(), node, count * share(node)));
             }
         }
         for (from, to) in copies {
             let mut only = vec![0.0; nodes];
             only[*from] = 1.0;
-            let way = self.build.routes[*to][*from].iter().map(|link| (*link, 1.0));
-            // Read there, written here.
+            let way = self.properties.routes[*to][*from].iter().map(|link| (*link, 1.0));
+            // Read from one node and written to the other.
             let uses = [(*from, 1.0), (*to, 1.0)].into_iter().chain(way).collect();
-            askers.push(Asker { most: self.build.alone(*to, &only), uses });
+            flows.push(ReadFlow { most: self.properties.alone(*to, &only), uses });
         }
-        let rates = shared(&self.build.capacity, &askers);
+        let rates = shared(&self.properties.capacity, &flows);
         let mut tick = Tick::default();
         let (mut all, mut remote) = (0.0, 0.0);
         for ((name, node, cpus), rate) in whose.iter().zip(&rates) {
@@ -306,26 +314,28 @@ impl World {
         moved
     }
 
-    /// Virtual CPUs that are busy on each node.
+    /// Number of busy virtual CPUs on each node.
     fn threads(&self) -> Vec<f64> {
-        let mut threads = vec![0.0; self.build.latency.len()];
+        let mut threads = vec![0.0; self.properties.latency.len()];
         for domain in self.domains.values().filter(|domain| domain.running && domain.busy) {
             domain.on.iter().for_each(|node| threads[*node] += 1.0);
         }
         threads
     }
 
-    /// The host's scheduler: who is where it may not be goes, and who waits for a CPU goes where one is idle, if it may. It knows of no memory.
+    /// The host's scheduler: moves threads off CPUs that they may not use, and threads that wait for a CPU to idle CPUs
+    /// that they may use. It ignores memory locality.
     fn balance(&mut self) {
         let mut threads = self.threads();
-        let build = &self.build;
+        let properties = &self.properties;
         for domain in self.domains.values_mut().filter(|domain| domain.running) {
             for (on, cpus) in domain.on.iter_mut().zip(&domain.pins.vcpus) {
-                let load = |node: usize| threads[node] / build.cpus_of(node);
-                let allowed = (0..threads.len()).filter(|node| build.allows(cpus, *node));
+                let load = |node: usize| threads[node] / properties.cpus_of(node);
+                let allowed = (0..threads.len()).filter(|node| properties.allows(cpus, *node));
                 let Some(idlest) = allowed.min_by(|a, b| load(*a).total_cmp(&load(*b))) else { continue };
-                let must = !build.allows(cpus, *on);
-                let waits = domain.busy && load(*on) > 1.0 && threads[idlest] + 1.0 <= build.cpus_of(idlest);
+                let must = !properties.allows(cpus, *on);
+                let waits =
+                    domain.busy && load(*on) > 1.0 && threads[idlest] + 1.0 <= properties.cpus_of(idlest);
                 if must || waits {
                     if domain.busy {
                         threads[*on] -= 1.0;
@@ -337,18 +347,18 @@ impl World {
         }
     }
 
-    /// Where the virtual CPUs of a domain begin: each on the node where fewest are, of those it may use.
+    /// Initial placement of a domain's virtual CPUs: each on the allowed node with the fewest.
     fn settle(&mut self, name: &str) {
-        let mut all = vec![0.0; self.build.latency.len()];
+        let mut all = vec![0.0; self.properties.latency.len()];
         for domain in self.domains.values().filter(|domain| domain.running) {
             domain.on.iter().for_each(|node| all[*node] += 1.0);
         }
-        let build = &self.build;
+        let properties = &self.properties;
         let Some(domain) = self.domains.get_mut(name) else { return };
         domain.on.clear();
         for cpus in &domain.pins.vcpus {
-            let load = |node: usize| all[node] / build.cpus_of(node);
-            let allowed = (0..all.len()).filter(|node| build.allows(cpus, *node));
+            let load = |node: usize| all[node] / properties.cpus_of(node);
+            let allowed = (0..all.len()).filter(|node| properties.allows(cpus, *node));
             let node = allowed.min_by(|a, b| load(*a).total_cmp(&load(*b))).unwrap_or(0);
             all[node] += 1.0;
             domain.on.push(node);
@@ -361,10 +371,10 @@ impl ModelledHost {
         &self,
         what: &str,
         name: &str,
-        change: impl FnOnce(&mut Machined) -> Result<T, String>,
+        change: impl FnOnce(&mut ModelledDomain) -> Result<T, String>,
     ) -> Result<T, HypervisorError> {
-        let mut world = self.world();
-        let domain = world.domains.get_mut(name).ok_or_else(|| "there is none".to_string());
+        let mut model = self.model();
+        let domain = model.domains.get_mut(name).ok_or_else(|| "the domain does not exist".to_string());
         let changed = domain.and_then(change);
         changed.map_err(|why| HypervisorError::Refused { what: format!("{what} {name}"), why })
     }
@@ -372,20 +382,20 @@ impl ModelledHost {
 
 impl Hypervisor for ModelledHost {
     fn list(&mut self) -> Result<Vec<Listed>, HypervisorError> {
-        // There is one database on it.
-        let listed = |(name, domain): (&String, &Machined)| Listed {
+        // All domains belong to the same database.
+        let listed = |(name, domain): (&String, &ModelledDomain)| Listed {
             name: name.clone(),
             vm: Some(domain.vm),
             ..Listed::default()
         };
-        Ok(self.world().domains.iter().map(listed).collect())
+        Ok(self.model().domains.iter().map(listed).collect())
     }
 
     fn inspect(&mut self, name: &str) -> Result<Option<Actual>, HypervisorError> {
-        let world = self.world();
-        Ok(world.domains.get(name).map(|domain| {
+        let model = self.model();
+        Ok(model.domains.get(name).map(|domain| {
             let mib = |node: usize| domain.memory.iter().map(|cell| cell[node]).sum::<f64>().round() as u64;
-            let nodes = world.build.host.nodes.iter().enumerate().map(|(at, node)| (node.id, at));
+            let nodes = model.properties.host.nodes.iter().enumerate().map(|(at, node)| (node.id, at));
             let memory = nodes.map(|(id, at)| (id, mib(at))).filter(|(_, mib)| *mib > 0).collect();
             Actual {
                 vm: Some(domain.vm),
@@ -399,13 +409,13 @@ impl Hypervisor for ModelledHost {
     }
 
     fn cpu_seconds(&mut self, name: &str) -> Result<Option<f64>, HypervisorError> {
-        Ok(self.world().domains.get(name).map(|domain| domain.cpu_s))
+        Ok(self.model().domains.get(name).map(|domain| domain.cpu_s))
     }
 
     fn define(&mut self, domain: &Domain) -> Result<(), HypervisorError> {
-        let mut world = self.world();
-        let nodes = world.build.latency.len();
-        let made = Machined {
+        let mut model = self.model();
+        let nodes = model.properties.latency.len();
+        let made = ModelledDomain {
             vm: domain.vm,
             pins: domain.pins.clone(),
             bound: domain.placement.bound.clone(),
@@ -417,35 +427,35 @@ impl Hypervisor for ModelledHost {
             cpu_s: 0.0,
             read: 0.0,
         };
-        world.domains.insert(domain.name.clone(), made);
+        model.domains.insert(domain.name.clone(), made);
         Ok(())
     }
 
     fn start(&mut self, name: &str) -> Result<(), HypervisorError> {
-        let build = self.world().build.clone();
+        let properties = self.model().properties.clone();
         self.change("start", name, |domain| {
             domain.running = true;
             for (cell, shares) in domain.memory.iter_mut().zip(&domain.shares) {
                 cell.fill(0.0);
                 for share in shares {
-                    cell[build.place(share.node).ok_or("no such node")?] += share.mib as f64;
+                    cell[properties.place(share.node).ok_or("no such node")?] += share.mib as f64;
                 }
             }
             Ok(())
         })?;
-        self.world().settle(name);
+        self.model().settle(name);
         Ok(())
     }
 
     fn stop(&mut self, name: &str) -> Result<(), HypervisorError> {
-        if let Some(domain) = self.world().domains.get_mut(name) {
+        if let Some(domain) = self.model().domains.get_mut(name) {
             domain.running = false;
         }
         Ok(())
     }
 
     fn undefine(&mut self, name: &str) -> Result<(), HypervisorError> {
-        self.world().domains.remove(name);
+        self.model().domains.remove(name);
         Ok(())
     }
 
@@ -470,30 +480,31 @@ impl Hypervisor for ModelledHost {
         })
     }
 
-    /// It comes back when the memory is there; everybody runs on meanwhile.
+    /// Returns when the memory is moved. All virtual machines keep running meanwhile.
     fn move_memory(&mut self, name: &str, cell: usize, shares: &[Share]) -> Result<(), HypervisorError> {
-        let mut world = self.world();
+        let mut model = self.model();
         let refused = |why: &str| HypervisorError::Refused {
             what: format!("move the memory of {name}"),
             why: why.into(),
         };
-        let mut wanted = vec![0.0; world.build.latency.len()];
+        let mut wanted = vec![0.0; model.properties.latency.len()];
         for share in shares {
-            wanted[world.build.place(share.node).ok_or_else(|| refused("no such node"))?] += share.mib as f64;
+            wanted[model.properties.place(share.node).ok_or_else(|| refused("no such node"))?] +=
+                share.mib as f64;
         }
         loop {
-            let domain = world.domains.get_mut(name).ok_or_else(|| refused("there is none"))?;
+            let domain = model.domains.get_mut(name).ok_or_else(|| refused("the domain does not exist"))?;
             let memory = domain.memory.get_mut(cell).ok_or_else(|| refused("it has no such virtual node"))?;
             let surplus = |at: &usize| memory[*at] - wanted[*at] > 1e-6;
             let lack = |at: &usize| wanted[*at] - memory[*at] > 1e-6;
             let (from, to) = ((0..wanted.len()).find(surplus), (0..wanted.len()).find(lack));
             let (Some(from), Some(to)) = (from, to) else { return Ok(()) };
             let most = (memory[from] - wanted[from]).min(wanted[to] - memory[to]);
-            let moved = world.tick(&[(from, to)])[0] / f64::from(1 << 20);
+            let moved = model.tick(&[(from, to)])[0] / f64::from(1 << 20);
             if moved <= 0.0 {
                 return Err(refused("nothing moves"));
             }
-            if let Some(memory) = world.domains.get_mut(name).and_then(|domain| domain.memory.get_mut(cell)) {
+            if let Some(memory) = model.domains.get_mut(name).and_then(|domain| domain.memory.get_mut(cell)) {
                 let moved = moved.min(most);
                 memory[from] -= moved;
                 memory[to] += moved;
@@ -507,12 +518,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_short_is_shared_and_who_needs_nothing_of_it_gets_all() {
-        let asker = |most: f64, of: usize| Asker { most, uses: vec![(of, 1.0)] };
-        let got = shared(&[10.0, 100.0], &[asker(10.0, 0), asker(30.0, 0), asker(50.0, 1)]);
+    fn exhausted_capacities_are_shared_and_other_flows_are_not_limited() {
+        let flow = |most: f64, of: usize| ReadFlow { most, uses: vec![(of, 1.0)] };
+        let got = shared(&[10.0, 100.0], &[flow(10.0, 0), flow(30.0, 0), flow(50.0, 1)]);
         assert!((got[0] - 2.5).abs() < 1e-9 && (got[1] - 7.5).abs() < 1e-9, "{got:?}");
         assert!((got[2] - 50.0).abs() < 1e-6, "{got:?}");
-        let crossing = Asker { most: 10.0, uses: vec![(0, 0.5), (1, 0.5)] };
+        let crossing = ReadFlow { most: 10.0, uses: vec![(0, 0.5), (1, 0.5)] };
         let got = shared(&[10.0, 100.0], &[crossing]);
         assert!((got[0] - 10.0).abs() < 1e-6, "{got:?}");
     }
@@ -521,16 +532,16 @@ mod tests {
     fn a_core_alone_reads_as_fast_as_its_lines_in_flight_and_the_distance_let_it() {
         let machine = Machine::open("hygon-8node").unwrap();
         let host = Host::of_machine(&machine, "h").unwrap();
-        let build = Build::of(&machine, &host).unwrap();
+        let properties = HostProperties::of(&machine, &host).unwrap();
         let mut parts = vec![0.0; 8];
         parts[0] = 1.0;
         let (own, neighbour, remote) =
-            (build.alone(0, &parts), build.alone(1, &parts), build.alone(4, &parts));
+            (properties.alone(0, &parts), properties.alone(1, &parts), properties.alone(4, &parts));
         assert!((own - 22.0 * 64.0 / 85e-9).abs() < 1.0, "{own}");
         assert!((own / neighbour - 140.0 / 85.0).abs() < 1e-9 && (own / remote - 240.0 / 85.0).abs() < 1e-9);
-        assert_eq!(build.routes[1][0].len(), 1);
-        assert_eq!(build.routes[0][4].len(), 1, "over the link between the sockets");
-        assert_eq!(build.routes[0][5].len(), 2, "and on to a neighbour");
-        assert!(build.routes[3][3].is_empty());
+        assert_eq!(properties.routes[1][0].len(), 1);
+        assert_eq!(properties.routes[0][4].len(), 1, "over the link between the sockets");
+        assert_eq!(properties.routes[0][5].len(), 2, "and on to a neighbour");
+        assert!(properties.routes[3][3].is_empty());
     }
 }

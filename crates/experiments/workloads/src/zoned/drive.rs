@@ -1,6 +1,5 @@
-//! The zoned device of a machine file, as the model takes it: its zones, and its time by its flash or by the latencies it states.
-//! Not the model: that is `longma-zoned`'s.
-//! Source: the machine file's.
+//! Converts a machine file's zoned device to the geometry and timing of the model in `longma-zoned-lab`. The timing
+//! follows from its flash or from its stated latencies.
 
 use longma_lab::{Failure, Point};
 use longma_sim::Duration;
@@ -9,20 +8,20 @@ use longma_topology::{Machine, parts::Zoned};
 use longma_zoned::device::Geometry;
 use longma_zoned_lab::Parameters;
 
-/// A device's zones and times.
+/// Geometry and timing of a device.
 pub struct Drive {
     /// Its zones.
     pub geometry: Geometry,
-    /// Its times.
+    /// Its timing.
     pub parameters: Parameters,
 }
 
 impl Drive {
-    /// The device that the point's parameter `device` names, or the only zoned one of the point's machine; without a machine a ZN540
-    /// with one conventional zone and 40 sequential ones of 2 GiB.
+    /// The device named by the point's parameter `device`, or the only zoned device of the point's machine. Without a
+    /// machine: a ZN540 with one conventional zone and 40 sequential zones of 2 GiB.
     ///
     /// # Errors
-    /// The machine has no such device, or none that can be modelled.
+    /// If the machine has no such device, or the device cannot be modelled.
     pub fn of(point: &Point) -> Result<Self, Failure> {
         let name = point.text("device");
         match &point.machine {
@@ -33,7 +32,7 @@ impl Drive {
             }
             None if name.is_empty() => Ok(Self::usual()),
             None => {
-                Err(Failure::refused(format!("the device `{name}` of no machine: name one in `machines`")))
+                Err(Failure::refused(format!("the device `{name}` needs a machine: name one in `machines`")))
             }
         }
     }
@@ -107,8 +106,7 @@ fn times(zoned: &Zoned) -> Result<Parameters, String> {
     let dies = u64::from(parameters.channels) * u64::from(parameters.dies_per_channel);
     if !(1..=4096).contains(&dies) || parameters.page_bytes == 0 || parameters.channel_bytes_per_second == 0 {
         return Err(
-            "a drive that is modelled by its flash has 1 to 4096 dies, and pages and channels of some size"
-                .into(),
+            "a drive with a flash model needs 1 to 4096 dies and a page size and channel rate above 0".into(),
         );
     }
     Ok(parameters)

@@ -1,5 +1,5 @@
-//! The workload `zoned`: a tree as published under a YCSB workload, on the zoned device of a machine file.
-//! Not the trees or the device: those are `longma-zoned-lab`'s.
+//! The workload `zoned`: a published tree under a YCSB workload, on the zoned device of a machine file.
+//! `longma-zoned-lab` implements the trees and the device.
 
 mod drive;
 mod paper_trees;

@@ -1,5 +1,6 @@
-//! The workload `zoned` of experiments: a tree as published is loaded and put through a YCSB workload, its reads and writes counted.
-//! Not the durable map: that one is measured by `bench/zoned`.
+//! The workload `zoned`: loads a published tree, runs a YCSB workload on it, and counts its reads and writes.
+//! `bench/zoned` measures the durable map.
+//!
 //! Source: Liu Yang, Jin Peiquan, "ZB+-tree: a ZNS-SSD-aware index", evaluation.
 
 use super::drive::Drive;
@@ -13,8 +14,8 @@ use longma_zoned_lab::{ModelledDevice, Parameters};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-/// How many operations pass between two looks at whether to stop.
-const LOOK_EVERY: u64 = 4096;
+/// Number of operations between checks for a stop request.
+const OPERATIONS_PER_CHECK: u64 = 4096;
 
 const TREES: &[&str] = &["zb", "cow"];
 const KEYS: &[&str] = &["hashed", "ordered"];
@@ -31,7 +32,7 @@ const DISTRIBUTIONS: &[(&str, Distribution)] = &[
 ];
 const DISTRIBUTION_NAMES: &[&str] = &["zipfian", "uniform", "latest", "hotspot", "exponential"];
 
-/// What is measured: name, unit, meaning.
+/// Metrics: name, unit, meaning.
 const MEASURES: [(&str, &str, &str); 12] = [
     ("reads", "nodes", "read from the device"),
     ("writes", "nodes", "written to the device"),
@@ -41,30 +42,30 @@ const MEASURES: [(&str, &str, &str); 12] = [
     ("resets", "resets", "of zones"),
     ("run_time_s", "s", "simulated, of the whole"),
     ("workload_time_s", "s", "simulated, after the load"),
-    ("sequential_occupied", "share", "of the sequential zones that is used"),
-    ("conventional_occupied", "share", "of the conventional zones that is used"),
+    ("sequential_occupied", "share", "of the sequential zones in use"),
+    ("conventional_occupied", "share", "of the conventional zones in use"),
     ("pairs_left", "pairs", "in the tree at the end"),
-    ("host.wall_s", "s", "that the run took"),
+    ("host.wall_s", "s", "of the run"),
 ];
 
-/// The device that the trees run on: counted and timed, its contents beside it.
+/// The device of the trees: it counts and times accesses, and keeps the contents in memory.
 type Device = ModelledDevice<NullDevice>;
 
-/// How many pairs loaded trees may hold together that are kept for other points: some hundred megabytes.
-const MOST_LOADED_PAIRS: u64 = 12_000_000;
+/// Maximum total number of pairs in cached trees: some hundred megabytes.
+const MAX_CACHED_PAIRS: u64 = 12_000_000;
 
-/// The trees as published, under YCSB's workloads.
+/// The published trees under YCSB workloads.
 pub struct PaperTrees {
     parameters: Vec<Parameter>,
     zb: Loaded<ZbTree<Device>>,
     cow: Loaded<CowTree<Device>>,
 }
 
-/// Trees after their load, which points that differ in what follows have in common. The newest is last.
-struct Loaded<T>(Mutex<Vec<(Load, Place<T>)>>);
+/// Cached trees after their load, shared by points that differ only in what follows. The newest is last.
+struct Loaded<T>(Mutex<Vec<(Load, CachedTree<T>)>>);
 
-/// Where a loaded tree is put. Who loads it holds the lock, so that others wait for it.
-type Place<T> = Arc<Mutex<Option<T>>>;
+/// A cached tree. Its lock is held while it is loaded, so that other points wait.
+type CachedTree<T> = Arc<Mutex<Option<T>>>;
 
 impl<T> Default for Loaded<T> {
     fn default() -> Self {
@@ -73,20 +74,20 @@ impl<T> Default for Loaded<T> {
 }
 
 impl<T> Loaded<T> {
-    /// The place of a load, and room for it.
-    fn place(&self, load: &Load) -> Place<T> {
+    /// The cache entry of a load. Evicts the oldest entries to make room for it.
+    fn entry(&self, load: &Load) -> CachedTree<T> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, place)) = all.iter().find(|(known, _)| known == load) {
-            return place.clone();
+        if let Some((_, entry)) = all.iter().find(|(known, _)| known == load) {
+            return entry.clone();
         }
         while !all.is_empty()
-            && all.iter().map(|(known, _)| known.pairs).sum::<u64>() + load.pairs > MOST_LOADED_PAIRS
+            && all.iter().map(|(known, _)| known.pairs).sum::<u64>() + load.pairs > MAX_CACHED_PAIRS
         {
             all.remove(0);
         }
-        let place = Place::default();
-        all.push((load.clone(), place.clone()));
-        place
+        let entry = CachedTree::default();
+        all.push((load.clone(), entry.clone()));
+        entry
     }
 }
 
@@ -113,48 +114,39 @@ impl Default for PaperTrees {
                 "distribution",
                 Kind::Word(DISTRIBUTION_NAMES),
                 Some("zipfian".into()),
-                "which records",
+                "distribution of the records",
             ),
-            parameter("pairs", Kind::Integer, None, "pairs that are loaded before"),
+            parameter("pairs", Kind::Integer, None, "pairs loaded first"),
             integer("operations", -1, "operations after the load; -1: as many as pairs"),
             parameter(
                 "device",
                 Kind::Text,
                 Some("".into()),
-                "which zoned device of the machine, if it has several; without a machine it is a ZN540 with one conventional zone and 40 \
-                 sequential ones of 2 GiB",
+                "the machine's zoned device, if it has several; without a machine a ZN540 with one \
+                    conventional zone and 40 sequential zones of 2 GiB",
             ),
-            integer(
-                "conventional_zones",
-                -1,
-                "zones that are written in place; -1: as many as the device has",
-            ),
-            integer(
-                "sequential_zones",
-                -1,
-                "zones that are written at their write pointer; -1: as many as the device has",
-            ),
+            integer("conventional_zones", -1, "zones written in place; -1: all of the device"),
+            integer("sequential_zones", -1, "zones written at their write pointer; -1: all of the device"),
             parameter(
                 "zone",
                 Kind::Text,
                 Some("".into()),
-                "a zone's size, all of which can be written; the device's if empty",
+                "zone size, which is also the zone capacity; the device's if empty",
             ),
-            integer("entries", 98, "the most entries a node may have"),
+            integer("entries", 98, "maximum number of entries of a node"),
             parameter(
                 "keys",
                 Kind::Word(KEYS),
                 Some("hashed".into()),
-                "`hashed`: a record's key is a hash of its number, as in YCSB unless it is told otherwise; `ordered`: its number, so that \
-                 the load is in the order of the keys",
+                "`hashed`: a record's key is a hash of its number (YCSB's default); `ordered`: its number, so records are loaded in key order",
             ),
             parameter(
                 "kept",
                 Kind::Word(KEPT_NAMES),
                 Some("nothing".into()),
-                "which nodes the host has in memory, so that looking at them is no read: `nothing`, the `root`, or all `inner` nodes",
+                "nodes cached in host memory, whose lookups read no device: `nothing`, the `root`, or all `inner` nodes",
             ),
-            integer("seed", 1, "chooses the operations"),
+            integer("seed", 1, "seed of the operations"),
         ];
         Self { parameters, zb: Loaded::default(), cow: Loaded::default() }
     }
@@ -166,7 +158,7 @@ impl Workload for PaperTrees {
     }
 
     fn description(&self) -> &str {
-        "a tree for zoned flash as published, under a YCSB workload, on an emulated device in simulated time"
+        "a published tree for zoned flash under a YCSB workload, on an emulated device in simulated time"
     }
 
     fn parameters(&self) -> &[Parameter] {
@@ -193,7 +185,7 @@ impl Workload for PaperTrees {
     }
 }
 
-/// A point's parameters, checked.
+/// Validated parameters of a point.
 struct Setup {
     load: Load,
     workload: ycsb::Workload,
@@ -201,7 +193,7 @@ struct Setup {
     seed: u64,
 }
 
-/// What decides what a tree is like after its load.
+/// Everything that determines the tree after its load.
 #[derive(Clone, PartialEq)]
 struct Load {
     geometry: Geometry,
@@ -255,7 +247,7 @@ impl Setup {
         let mut look = 0;
         let mut check = || {
             look += 1;
-            if look % LOOK_EVERY != 0 {
+            if look % OPERATIONS_PER_CHECK != 0 {
                 return Ok(());
             }
             match point.time_limit {
@@ -264,9 +256,9 @@ impl Setup {
                 _ => Ok(()),
             }
         };
-        let place = loaded.place(&self.load);
-        let mut place = place.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut tree = match &*place {
+        let entry = loaded.entry(&self.load);
+        let mut entry = entry.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tree = match &*entry {
             Some(tree) => tree.clone(),
             None => {
                 let mut tree = new().map_err(refused)?;
@@ -274,16 +266,16 @@ impl Setup {
                     check()?;
                     step(&mut tree, Operation::Insert(record), hashed).map_err(failed)?;
                 }
-                place.insert(tree).clone()
+                entry.insert(tree).clone()
             }
         };
-        drop(place);
-        let (load, load_time) = (Seen::of(tree.counts()), tree.seconds());
+        drop(entry);
+        let (load, load_time) = (Counted::of(tree.counts()), tree.seconds());
         for operation in self.workload.stream(pairs, self.operations, self.seed) {
             check()?;
             step(&mut tree, operation, hashed).map_err(failed)?;
         }
-        let all = Seen::of(tree.counts());
+        let all = Counted::of(tree.counts());
         let mut metrics = Metrics::default();
         let mut result = |name: &str, value: f64| metrics.result(name, value);
         result("reads", all.reads);
@@ -303,7 +295,7 @@ impl Setup {
     }
 }
 
-/// The zones of a device as a point changes them.
+/// The device's zones, modified by the point's parameters.
 fn with_zones(mut geometry: Geometry, point: &Point) -> Result<Geometry, Failure> {
     let zones = |name: &str, usual: u32| match point.parameter(name).and_then(Setting::number) {
         Some(-1.0) | None => Ok(usual),
@@ -324,15 +316,15 @@ fn with_zones(mut geometry: Geometry, point: &Point) -> Result<Geometry, Failure
     Ok(geometry)
 }
 
-/// What is compared of the counts.
-struct Seen {
+/// The counts that are compared.
+struct Counted {
     reads: f64,
     writes: f64,
     conventional_writes: f64,
     resets: f64,
 }
 
-impl Seen {
+impl Counted {
     fn of(counts: &PaperCounts) -> Self {
         Self {
             reads: counts.reads.total() as f64,
@@ -343,7 +335,7 @@ impl Seen {
     }
 }
 
-/// What both trees have beside the map.
+/// Common operations of both trees.
 trait Tree: OrderedMap + Clone {
     fn search(&mut self, key: u64) -> Result<Option<u64>, Error>;
     fn insert(&mut self, key: u64, value: u64) -> Result<bool, Error>;
@@ -351,11 +343,11 @@ trait Tree: OrderedMap + Clone {
     fn counts(&self) -> &PaperCounts;
     fn sequential_used(&self) -> (u64, u64);
     fn conventional_used(&self) -> (u64, u64);
-    /// Simulated time since the start, seconds.
+    /// Simulated time since the start in seconds.
     fn seconds(&self) -> f64;
 }
 
-/// Both trees have the same functions of their own; only one of them has conventional slots.
+/// Implements the trait by the inherent methods of the same name. Only one of the trees has conventional slots.
 macro_rules! tree {
     ($tree:ty, |$it:ident| $conventional_used:expr) => {
         impl Tree for $tree {
@@ -388,7 +380,7 @@ macro_rules! tree {
 tree!(ZbTree<Device>, |tree| tree.conventional_used());
 tree!(CowTree<Device>, |_tree| (0, 0));
 
-/// Does one operation. Keys are record numbers, scattered as YCSB does it if `hashed`.
+/// Performs one operation. Keys are record numbers, scattered as in YCSB if `hashed`.
 fn step(tree: &mut impl Tree, operation: Operation, hashed: bool) -> Result<(), Error> {
     let key = |record: u64| if hashed { scatter(record) } else { record };
     match operation {

@@ -1,32 +1,34 @@
-//! Which pairs are measured to find the best one: a few of each kind once, more of the kinds that lead, and the best ones often.
-//! Not the measurement, nor the choice in the end. Nothing here looks at a host.
-//! Source: successive halving (Karnin, Koren and Somekh, Almost Optimal Exploration in Multi-Armed Bandits, ICML 2013), with pairs that lie
-//! alike as one arm at first.
+//! Chooses which pairs to measure in order to find the best one: a few of each kind once, more of the leading kinds,
+//! and the best ones often.
+//!
+//! Source: successive halving (Karnin, Koren and Somekh, Almost Optimal Exploration in Multi-Armed Bandits, ICML 2013).
+//! Pairs with the same topology initially count as one arm.
 
 use super::Candidate;
 use crate::analysis::Analysis;
-use crate::places::Pair;
+use crate::pairs::Pair;
 use std::collections::BTreeSet;
 
-/// Pairs of each kind in the first round: two, so that a kind is not judged by one busy CPU.
+/// Pairs of each kind in the first round. Two, so that a kind is not judged by a single busy CPU.
 const OF_EACH_KIND: usize = 2;
-/// A kind leads whose best pair has so much of the best of all: runs vary, and one run says little.
+/// A kind is leading if its best pair reaches this fraction of the overall best. It is low because a single run is
+/// unreliable.
 const LEADS: f64 = 0.8;
-/// Runs of a pair after the second round.
+/// Number of runs per pair after the second round.
 const SPREAD_REPEATS: u32 = 2;
-/// Pairs in the last round.
+/// Number of pairs in the last round.
 const FINALISTS: usize = 4;
 
-/// Runs to be made: these pairs, until each has so many.
+/// A round of runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Round {
-    /// The pairs.
+    /// The pairs to measure.
     pub pairs: Vec<Pair>,
-    /// Runs that each is to have, those of earlier rounds among them.
+    /// Number of runs that each pair shall have, including earlier ones.
     pub repeats: u32,
 }
 
-/// The rounds of one measurement.
+/// Generates the rounds of a measurement.
 #[derive(Clone, Debug)]
 pub struct Race<'a> {
     ranking: &'a [Candidate],
@@ -36,12 +38,13 @@ pub struct Race<'a> {
 }
 
 impl<'a> Race<'a> {
-    /// Of the candidates in the order of topology, at most `most` in the second round, and in the last one until each has `repeats` runs.
+    /// Creates a race of candidates ranked by topology. The second round has at most `most` pairs. The last round
+    /// repeats its pairs until each has `repeats` runs.
     pub fn new(ranking: &'a [Candidate], most: usize, repeats: u32) -> Self {
         Self { ranking, most, repeats, done: 0 }
     }
 
-    /// Runs of all rounds together, at most.
+    /// Upper bound of the total number of runs.
     pub fn most_runs(&self) -> usize {
         let kinds: Vec<_> = self.kinds();
         let (repeats, spread) = (self.repeats as usize, SPREAD_REPEATS.min(self.repeats) as usize);
@@ -49,7 +52,7 @@ impl<'a> Race<'a> {
         kinds.len() * OF_EACH_KIND + self.most * spread + last
     }
 
-    /// The next round after what `analysis` says of the ones before; none after the last.
+    /// Returns the next round, given the analysis of the previous ones; `None` after the last.
     pub fn next(&mut self, analysis: &Analysis) -> Option<Round> {
         self.done += 1;
         match self.done {
@@ -60,7 +63,7 @@ impl<'a> Race<'a> {
         }
     }
 
-    /// The kinds of pairs, those first that topology ranks first.
+    /// The kinds of pairs, in the order of the topological ranking.
     fn kinds(&self) -> Vec<Kind> {
         let mut kinds: Vec<Kind> = Vec::new();
         for kind in self.ranking.iter().map(kind) {
@@ -75,7 +78,7 @@ impl<'a> Race<'a> {
         self.kinds().into_iter().flat_map(|kind| self.apart(&[kind], &[], OF_EACH_KIND)).collect()
     }
 
-    /// The best of the first round, and more pairs of the kinds that lead.
+    /// The best pairs of the first round, and more pairs of the leading kinds.
     fn spread(&self, analysis: &Analysis) -> Vec<Pair> {
         let best = analysis.best().map_or(0.0, |best| best.median_gbps);
         let leads = |of: &Kind| {
@@ -90,7 +93,7 @@ impl<'a> Race<'a> {
         pairs
     }
 
-    /// Pairs of these kinds in turn, on CPUs that none before has as far as there are such.
+    /// Unmeasured pairs of these kinds in turn, on CPUs not used by other pairs if possible.
     fn apart(&self, kinds: &[Kind], known: &[Pair], most: usize) -> Vec<Pair> {
         let mut chosen: Vec<Pair> = Vec::new();
         let mut used: BTreeSet<(bool, u32)> = BTreeSet::new();
@@ -102,7 +105,7 @@ impl<'a> Race<'a> {
             let of = &kinds[turn % kinds.len()];
             let open = self.ranking.iter().filter(|candidate| kind(candidate) == *of).map(|of| of.pair);
             let open = open.filter(|pair| !known.contains(pair) && !chosen.contains(pair));
-            // The first of equals: what topology ranks first.
+            // min_by_key returns the first minimum, which the topology ranks highest.
             let next = open.min_by_key(|pair| ends(*pair).iter().filter(|end| used.contains(end)).count());
             match next {
                 Some(pair) => {
@@ -118,8 +121,8 @@ impl<'a> Race<'a> {
     }
 }
 
-/// Pairs of a kind lie alike: their class, and whether the flow and the application are near the NIC.
-type Kind = (crate::places::Class, Option<bool>, Option<bool>);
+/// Pairs of one kind have the same class and the same distances from the NIC.
+type Kind = (crate::pairs::Class, Option<bool>, Option<bool>);
 
 fn kind(candidate: &Candidate) -> Kind {
     (candidate.class, candidate.is_near, candidate.is_application_near)

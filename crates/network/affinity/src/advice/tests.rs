@@ -1,8 +1,8 @@
-//! Advice on recorded and made-up hosts: what is chosen, and why.
+//! Tests of the advice on recorded and simulated hosts.
 
 use super::*;
 use crate::analysis::median;
-use crate::places::{all_pairs, of_machine, pairs_of};
+use crate::pairs::{all_pairs, of_machine, pairs_of};
 use longma_topology::Machine;
 
 pub(super) fn nic(node: Option<u32>) -> Nic {
@@ -35,7 +35,7 @@ fn different_cores_of_the_nics_socket_come_first_and_the_first_cpu_last_among_th
     assert!(all[20..30].iter().all(|candidate| candidate.pair.flow == 0 || candidate.pair.application == 0));
 }
 
-/// Two pairs of the published host, with these throughputs: two cores of a socket, and one CPU for both.
+/// A measurement of two pairs of the published host: two cores of a socket, and one CPU for both.
 fn two_pairs(shared: &[f64], same: &[f64]) -> Analysis {
     let result = |pair, class, gbps: &[f64]| PairResult {
         pair,
@@ -56,7 +56,7 @@ fn topology_decides_only_where_the_measurement_does_not() {
     let choice =
         |shared: &[f64], same: &[f64]| measured(&two_pairs(shared, same), &ranking).unwrap().choice.class;
     assert_eq!(choice(&[30.0, 31.0, 29.0], &[30.2, 31.2, 29.2]), Class::SharedCache);
-    // What is not told apart may still be too much to give away.
+    // A difference that is not significant may still be too large to ignore.
     assert_eq!(choice(&[30.0, 31.0, 29.0], &[30.5, 31.5, 29.5]), Class::SameCpu);
     assert_eq!(choice(&[30.0, 31.0, 29.0], &[40.0, 41.0, 39.0]), Class::SameCpu);
     assert_eq!(choice(&[30.0], &[30.1]), Class::SameCpu);
@@ -71,13 +71,11 @@ fn commands_write_what_the_sweep_writes() {
     assert!(commands.now.contains(&"echo 0 > /sys/class/net/eth0/queues/rx-0/rps_cpus".into()));
     assert_eq!(commands.systemd, "[Service]\nCPUAffinity=2\n");
     assert!(commands.udev.contains("NAME==\"eth0\"") && commands.udev.contains("echo 33 > /proc/irq/40/"));
-    assert_eq!(
-        commands.keep,
-        ["irqbalance must leave them alone: IRQBALANCE_ARGS=\"--banirq=38 --banirq=40\""]
-    );
+    assert_eq!(commands.keep, ["exclude them from irqbalance: IRQBALANCE_ARGS=\"--banirq=38 --banirq=40\""]);
 }
 
-/// The kernel takes every letter in a name but `/`, `:` and blanks; sh(1) must read back the path that was meant.
+/// The kernel allows every character in a name except `/`, `:` and white space. sh(1) must parse the command back to
+/// the intended path.
 #[test]
 fn commands_for_an_interface_with_any_name_write_to_its_files_and_do_nothing_else() {
     for name in ["a;id", "$(id)", "x'y", "a\"b", "*", "`id`", "a&b", "eth0.100"] {

@@ -1,54 +1,55 @@
-//! What limits a class of pairs, named from what was counted, with the figures that say so.
-//! Not a guess: where no counter is near its end, that is what is said.
+//! Identifies the bottleneck of a class of pairs from the counters, with the figures as evidence. If no resource is
+//! saturated, it says so.
 
 use crate::counters::CpuShares;
 use crate::sweep::{Header, Sample};
 use serde::Serialize;
 
-/// A CPU is full from here on: the tick that its time is counted by misses some.
+/// Utilization above which a CPU counts as saturated. Below 1, because tick-based accounting misses some time.
 const FULL: f64 = 0.9;
-/// The link is full from here on: headers and gaps are no payload.
+/// Fraction of the link rate above which the link counts as saturated. Below 1, because headers and gaps carry no
+/// payload.
 const LINK_FULL: f64 = 0.9;
-/// Steal above which the hypervisor is the limit.
+/// Steal time above which the hypervisor is the bottleneck, as a fraction.
 const STOLEN: f64 = 0.1;
 
-/// Programs that may run without being other load: this one, the load's ends, and what the kernel does for them.
+/// Number of runnable programs that belong to the measurement: this program, both ends of the load, and kernel threads.
 pub(super) const OWN_LOAD: u64 = 5;
 
-/// What is full first.
+/// The saturated resource.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Limit {
-    /// The host's hypervisor gives the CPU to others.
+    /// The hypervisor gives CPU time to other guests.
     Hypervisor,
-    /// Programs other than the load want the CPUs too.
+    /// Other programs compete for the CPUs.
     OtherLoad,
-    /// Flow and application fight for one CPU.
+    /// Flow and application compete for one CPU.
     SharedCpu,
-    /// The flow's CPU: interrupts and protocol work.
+    /// The flow's CPU, with interrupts and protocol processing.
     FlowCpu,
-    /// The application's CPU: system calls and copies.
+    /// The application's CPU, with system calls and copies.
     ApplicationCpu,
-    /// The sender's CPU, which is on this host too.
+    /// The sender's CPU, if it is on this host.
     SenderCpu,
     /// The link.
     Link,
-    /// Nothing that was counted is full.
+    /// No counted resource is saturated.
     #[default]
     Unknown,
 }
 
-/// What limits some runs, and why that is said.
+/// The bottleneck of some runs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Bottleneck {
-    /// What is full.
+    /// The saturated resource.
     pub limit: Limit,
     /// The figures.
     pub evidence: String,
 }
 
 impl Limit {
-    /// Its name for people.
+    /// Display name.
     pub fn words(self) -> &'static str {
         match self {
             Self::Hypervisor => "the hypervisor",
@@ -64,7 +65,7 @@ impl Limit {
 }
 
 impl Bottleneck {
-    /// What limits these runs.
+    /// Determines the bottleneck of these runs.
     pub fn of(samples: &[&Sample], header: &Header) -> Self {
         let flow = mean_shares(samples, |sample| Some(sample.pair.flow));
         let application = mean_shares(samples, |sample| Some(sample.pair.application));
@@ -72,7 +73,7 @@ impl Bottleneck {
         let (Some(flow), Some(application)) = (flow, application) else {
             return Self {
                 limit: Limit::Unknown,
-                evidence: "the kernel does not say how CPUs spend their time".into(),
+                evidence: "the kernel does not report how CPUs spend their time".into(),
             };
         };
         let one_cpu = samples.iter().all(|sample| sample.pair.flow == sample.pair.application);
@@ -81,7 +82,7 @@ impl Bottleneck {
         let link = header.nic.speed_mbps.map(|mbps| gbps * 1e3 / mbps as f64);
         let steal = flow.steal.max(application.steal);
         let sender_busy = sender.map_or(0.0, |shares| shares.busy());
-        // Where the sender shares the receiver's CPU its time is in the same sum: both are named.
+        // If the sender shares a CPU of the pair, its time is included in that CPU's, so mention both.
         let sender_there = samples.iter().filter(|sample| {
             let cpus = header.sender.as_ref();
             cpus.is_some_and(|cpus| cpus.contains(sample.pair.flow) || cpus.contains(sample.pair.application))
@@ -99,13 +100,13 @@ impl Bottleneck {
         if crowd.len() * 2 > samples.len() && flow.busy().max(application.busy()) > FULL {
             let mean = crowd.iter().sum::<u64>() / crowd.len() as u64;
             let words = format!(
-                "{mean} programs wanted to run, the load among them; the flow's CPU: {}",
+                "{mean} programs were runnable, including the load; the flow's CPU: {}",
                 kinds(&flow)
             );
             return told(Limit::OtherLoad, words);
         }
         if let Some(link) = link.filter(|link| *link > LINK_FULL) {
-            return told(Limit::Link, format!("{} of its rate arrives", percent(link)));
+            return told(Limit::Link, format!("{} of its rate is received", percent(link)));
         }
         if one_cpu && flow.busy() > FULL {
             return told(Limit::SharedCpu, format!("it is {} busy: {}", percent(flow.busy()), kinds(&flow)));
@@ -123,7 +124,7 @@ impl Bottleneck {
         told(
             Limit::Unknown,
             format!(
-                "no CPU is full: flow {}, application {} busy",
+                "no CPU is fully busy: flow {}, application {}",
                 percent(flow.busy()),
                 percent(application.busy())
             ),

@@ -1,16 +1,17 @@
-//! Means with their uncertainty, from few values.
-//! Source: Student's t, two sides, 95 % (any table); Welch's test for two means.
+//! Means with confidence intervals for small samples.
+//!
+//! Source: Student's t, two-sided, 95 % (any table); Welch's test for two means.
 
 use serde::Serialize;
 
-/// A mean and its 95 % interval.
+/// A mean and its 95 % confidence interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Interval {
     /// The mean.
     pub mean: f64,
-    /// Half of the interval's width; none of a single value, which says nothing of its spread.
+    /// Half the width of the interval; `None` for a single value, whose variance is unknown.
     pub half: Option<f64>,
-    /// Values.
+    /// Number of values.
     pub count: usize,
 }
 
@@ -21,7 +22,7 @@ const T: [f64; 30] = [
 ];
 
 impl Interval {
-    /// The interval of some values; none of no value.
+    /// Computes the interval; `None` without values.
     pub fn of(values: &[f64]) -> Option<Self> {
         let count = values.len();
         let (mean, error) = (mean(values)?, standard_error(values));
@@ -29,7 +30,7 @@ impl Interval {
     }
 }
 
-/// The median; none of no value.
+/// Computes the median; `None` without values.
 pub fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -41,7 +42,7 @@ pub fn median(values: &[f64]) -> Option<f64> {
     }
 }
 
-/// Whether the means of two groups differ at 95 %; none if a group has fewer than two values.
+/// Returns whether the means of two groups differ significantly at 95 %; `None` if a group has fewer than two values.
 pub fn differ(one: &[f64], other: &[f64]) -> Option<bool> {
     let (error, other_error) = (standard_error(one)?, standard_error(other)?);
     let gap = (mean(one)? - mean(other)?).abs();
@@ -64,7 +65,7 @@ fn standard_error(values: &[f64]) -> Option<f64> {
     (count > 1.0).then(|| (squares / (count - 1.0) / count).sqrt())
 }
 
-/// The quantile for so many degrees of freedom, rounded down to be on the safe side.
+/// The quantile for a number of degrees of freedom, rounded down to be conservative.
 fn quantile(freedom: f64) -> f64 {
     let freedom = freedom.max(1.0) as usize;
     match freedom {
@@ -90,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_are_told_apart_only_where_their_spread_allows_it() {
+    fn groups_differ_only_if_their_variance_allows_it() {
         assert_eq!(differ(&[10.0, 10.1, 9.9], &[12.0, 12.1, 11.9]), Some(true));
         assert_eq!(differ(&[10.0, 14.0, 6.0], &[12.0, 8.0, 13.0]), Some(false));
         assert_eq!(differ(&[10.0], &[12.0, 12.1]), None);

@@ -1,6 +1,7 @@
-//! What a sweep's results say: means of pairs and classes with their uncertainty, cost per Gb/s, and what limits each class.
-//! Not how it is shown.
-//! Source: Hanford et al. 2014 for the classes and the cost per throughput.
+//! Analyzes the results of a sweep: means of pairs and classes with confidence intervals, costs per Gbit, and
+//! bottlenecks.
+//!
+//! Source: Hanford et al. 2014 for the classes and the cost relative to throughput.
 
 mod bottleneck;
 mod interval;
@@ -8,42 +9,42 @@ mod interval;
 pub use bottleneck::{Bottleneck, Limit};
 pub use interval::{Interval, differ, median};
 
-use crate::places::{Class, Pair};
+use crate::pairs::{Class, Pair};
 use crate::sweep::{Results, Sample};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// What a Gb/s costs on the CPUs of a pair; none where it was not counted.
+/// Costs per Gbit on the CPUs of a pair. `None` if not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Costs {
-    /// Core-milliseconds a Gbit: in programs, the kernel and its interrupts.
+    /// Core-milliseconds per Gbit: in programs, in the kernel and in interrupts.
     pub core_ms: Option<f64>,
-    /// Those of them in work put off by interrupts.
+    /// The part of them in softirqs.
     pub softirq_ms: Option<f64>,
-    /// Context switches of the whole host, a Gbit.
+    /// Context switches of the whole host per Gbit.
     pub switches: Option<f64>,
-    /// Interrupts, a Gbit.
+    /// Interrupts per Gbit.
     pub interrupts: Option<f64>,
-    /// 10^6 instructions a Gbit.
+    /// 10^6 instructions per Gbit.
     pub instructions_m: Option<f64>,
-    /// 10^6 of them that programs executed.
+    /// 10^6 instructions per Gbit executed in user mode.
     pub user_instructions_m: Option<f64>,
-    /// 10^6 cycles a Gbit.
+    /// 10^6 cycles per Gbit.
     pub cycles_m: Option<f64>,
-    /// 10^3 loads a Gbit that missed the first data cache.
+    /// 10^3 loads per Gbit that missed the L1 data cache.
     pub first_misses_k: Option<f64>,
-    /// 10^3 loads a Gbit that missed the second level.
+    /// 10^3 loads per Gbit that missed the L2 cache.
     pub second_misses_k: Option<f64>,
-    /// 10^3 references to the last cache a Gbit.
+    /// 10^3 references to the last-level cache per Gbit.
     pub cache_references_k: Option<f64>,
-    /// 10^3 misses of the last cache a Gbit.
+    /// 10^3 misses of the last-level cache per Gbit.
     pub cache_misses_k: Option<f64>,
 }
 
-/// A cost: its name for people, its unit, and where it is.
+/// A cost: display name, unit, and accessor.
 pub type Cost = (&'static str, &'static str, fn(&Costs) -> Option<f64>);
 
-/// Every cost.
+/// All costs.
 pub const COSTS: [Cost; 11] = [
     ("core time", "ms/Gbit", |costs| costs.core_ms),
     ("softirq time", "ms/Gbit", |costs| costs.softirq_ms),
@@ -58,58 +59,58 @@ pub const COSTS: [Cost; 11] = [
     ("last-cache misses", "k/Gbit", |costs| costs.cache_misses_k),
 ];
 
-/// What was measured at a pair.
+/// Results of a pair.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PairResult {
     /// The pair.
     pub pair: Pair,
-    /// How its CPUs lie.
+    /// Topological relation of its CPUs.
     pub class: Class,
-    /// The throughput of each run, Gb/s, in the order of the runs.
+    /// Throughput of each run in Gb/s, in the order of the runs.
     pub gbps: Vec<f64>,
-    /// Its median.
+    /// Median of the throughput.
     pub median_gbps: f64,
-    /// What a Gb/s costs, as medians over the runs.
+    /// Costs, as medians over the runs.
     pub costs: Costs,
 }
 
-/// What was measured of a class.
+/// Results of a class.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ClassResult {
     /// The class.
     pub class: Class,
-    /// Its pairs that have results.
+    /// Number of its pairs with results.
     pub pairs: usize,
-    /// Its runs.
+    /// Number of its runs.
     pub runs: usize,
-    /// Its throughput, Gb/s.
+    /// Throughput in Gb/s.
     pub gbps: Interval,
-    /// Whether the interval is over pairs; else over the runs of its only pair.
+    /// Whether the interval is over pairs. Otherwise it is over the runs of the only pair.
     pub over_pairs: bool,
-    /// What a Gb/s costs, as medians over its pairs.
+    /// Costs, as medians over its pairs.
     pub costs: Costs,
-    /// What limits it.
+    /// Its bottleneck.
     pub bottleneck: Bottleneck,
 }
 
-/// All that a sweep says.
+/// Analysis of a sweep.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Analysis {
-    /// The pairs that have results, by flow and then application.
+    /// Pairs with results, sorted by flow and then by application.
     pub pairs: Vec<PairResult>,
-    /// The classes that have results, those first from which most is expected.
+    /// Classes with results, in the order of expected performance.
     pub classes: Vec<ClassResult>,
-    /// Runs that failed.
+    /// Number of failed runs.
     pub failed: usize,
-    /// What a reader must know of the runs: disturbed ones, missing counters.
+    /// Remarks on the runs, such as disturbances and missing counters.
     pub remarks: Vec<String>,
 }
 
-/// Steal above which a run is called disturbed.
+/// Steal time above which a run counts as disturbed, as a fraction.
 const DISTURBING_STEAL: f64 = 0.02;
 
 impl Analysis {
-    /// What `results` say.
+    /// Analyzes `results`.
     pub fn of(results: &Results) -> Self {
         let good: Vec<&Sample> = results.samples.iter().filter(|sample| sample.rate.is_some()).collect();
         let mut by_pair: BTreeMap<Pair, Vec<&Sample>> = BTreeMap::new();
@@ -143,14 +144,14 @@ impl Analysis {
         self.pairs.iter().max_by(|one, other| one.median_gbps.total_cmp(&other.median_gbps))
     }
 
-    /// The costs that were counted at some pair.
+    /// Costs that were counted for at least one pair.
     pub fn counted_costs(&self) -> Vec<Cost> {
         let is_counted = |cost: &Cost| self.pairs.iter().any(|pair| (cost.2)(&pair.costs).is_some());
         COSTS.into_iter().filter(is_counted).collect()
     }
 }
 
-/// The runs of the variant whose best pair is the fastest of all variants': all runs, where nothing was varied.
+/// The runs of the variant with the fastest best pair; all runs if nothing was varied.
 pub fn fastest(results: &Results) -> Results {
     let best = |of: &Results| Analysis::of(of).best().map_or(0.0, |best| best.median_gbps);
     let all = results.variants().into_iter().map(|variant| results.of(&variant));
@@ -176,7 +177,7 @@ fn costs(sample: &Sample) -> Costs {
         let shares: Option<f64> = cpus.iter().map(|cpu| kernel.cpus.get(cpu).map(share)).sum();
         shares.map(|shares| shares * kernel.seconds * 1e3 / gbit)
     };
-    // A sum over both CPUs, or nothing: half of it would look like a small cost.
+    // The sum over both CPUs, or nothing if one is missing: a partial sum would look like a low cost.
     let counted = |count: fn(&crate::counters::HardwareCounts) -> Option<f64>, scale: f64| {
         let sum: Option<f64> = cpus.iter().map(|cpu| hardware.get(cpu).and_then(count)).sum();
         sum.map(|sum| sum / scale / gbit)
@@ -225,14 +226,14 @@ fn remarks(good: &[&Sample], failed: usize) -> Vec<String> {
         let of = |cpu| sample.kernel.cpus.get(&cpu).is_some_and(|shares| shares.steal > DISTURBING_STEAL);
         of(sample.pair.flow) || of(sample.pair.application)
     };
-    say(good.iter().filter(stolen).count(), "lost over 2 % of a CPU to the hypervisor's other guests");
+    say(good.iter().filter(stolen).count(), "lost over 2 % of a CPU to other guests of the hypervisor");
     let crowded = good.iter().filter(|sample| sample.kernel.running_before > bottleneck::OWN_LOAD).count();
-    say(crowded, "began while more programs ran than the load's own: other load");
+    say(crowded, "began while other programs were running: other load");
     if !good.is_empty() && good.iter().all(|sample| sample.hardware.is_empty()) {
-        remarks.push("no hardware counters here: instructions, cycles and cache misses are missing".into());
+        remarks.push("no hardware counters: instructions, cycles and cache misses are missing".into());
     }
     if failed > 0 {
-        remarks.push(format!("{failed} runs failed and are left out"));
+        remarks.push(format!("{failed} runs failed and are excluded"));
     }
     remarks
 }

@@ -1,15 +1,15 @@
-//! The analysis of made-up sweeps of the published host.
+//! Tests of the analysis on synthetic sweeps of the published host.
 
 use super::*;
 use crate::counters::{CpuShares, HardwareCounts, KernelCounts};
 use crate::interface::Nic;
 use crate::load::{Load, Rate};
-use crate::places::{all_pairs, classify, of_machine};
+use crate::pairs::{all_pairs, classify, of_machine};
 use crate::steering::Steering;
 use crate::sweep::Header;
 use longma_topology::Machine;
 
-/// A sweep of all 144 pairs, three times, with rates and shares by class.
+/// A sweep of all 144 pairs, three times, with rates and CPU shares by class.
 fn results(rate: impl Fn(Class) -> f64, shares: impl Fn(Class) -> (f64, f64)) -> Results {
     let places = of_machine(&Machine::open("sandybridge-2x6").unwrap());
     let name = || "eth0".parse().unwrap();
@@ -119,7 +119,7 @@ fn classes_have_means_over_their_pairs_and_their_own_limits() {
     assert_eq!(analysis.best().unwrap().class, Class::SharedCache);
 }
 
-/// Pairs 0,1 and 1,0 of runs 10, 10, 1; 0,0 of 5, 5, 8; 1,1 of 6, 6, 9.
+/// Pairs 0,1 and 1,0 have runs 10, 10, 1; pair 0,0 has 5, 5, 8; pair 1,1 has 6, 6, 9.
 #[test]
 fn a_class_has_the_mean_of_its_pairs_medians() {
     let mut results = results(|_| 1.0, |_| (0.1, 0.1));
@@ -175,7 +175,7 @@ fn full_cpus_on_a_crowded_host_are_other_loads_doing() {
 }
 
 #[test]
-fn stolen_time_and_failed_runs_are_told() {
+fn stolen_time_and_failed_runs_are_reported() {
     let mut results = results(|_| 5.0, |_| (0.3, 0.3));
     results.samples[0].rate = None;
     results.samples[1].kernel.cpus.values_mut().for_each(|shares| shares.steal = 0.05);
@@ -186,7 +186,7 @@ fn stolen_time_and_failed_runs_are_told() {
         "{:?}",
         analysis.remarks
     );
-    assert!(analysis.remarks.iter().any(|remark| remark == "1 runs failed and are left out"));
+    assert!(analysis.remarks.iter().any(|remark| remark == "1 runs failed and are excluded"));
     assert!(analysis.pairs.iter().all(|pair| pair.costs.core_ms.is_some()));
 }
 

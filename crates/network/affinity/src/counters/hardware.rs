@@ -1,6 +1,6 @@
-//! What a CPU's own counters say of all that ran on it: instructions, cycles, misses of the first data cache and of the second level,
-//! references to the last cache and its misses.
-//! Not uncore counters, and not which event of which processor is a miss of the second level: that is `second_level`.
+//! Hardware counters of a CPU: instructions, cycles, L1 data and L2 cache misses, and references and misses of the
+//! last-level cache. `second_level` selects the L2 event. Uncore counters are not used.
+//!
 //! Source: perf_event_open(2); Hanford et al. 2014 divide these counts by the throughput.
 
 use super::second_level;
@@ -10,33 +10,34 @@ use serde::{Deserialize, Serialize};
 use std::io;
 use std::time::Duration;
 
-/// Events on a CPU. The sixth at once was seen to read 0 while it claimed to run all the time (AMD Zen 4 under KVM): the last ones are missed
-/// least, and where there are fewer counters than events the kernel has them take turns.
-pub const MOST_EVENTS: usize = 7;
+/// Number of events per CPU. The most important ones come first: on AMD Zen 4 under KVM, the sixth simultaneous event
+/// reads 0 although it claims to run all the time. If there are fewer counters than events, the kernel multiplexes
+/// them.
+pub const MAX_EVENTS: usize = 7;
 
-/// Counters of one CPU, running.
+/// Running counters of one CPU.
 pub struct Hardware {
     cpu: u32,
     counters: Vec<(Event, Counter)>,
 }
 
-/// What one CPU counted. A count is none where it does not exist or cannot be true.
+/// Counts of one CPU. A count is `None` if the event does not exist or its value is implausible.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct HardwareCounts {
     /// Instructions retired.
     pub instructions: Option<f64>,
-    /// Those of them that programs executed, not the kernel.
+    /// Instructions retired in user mode.
     pub user_instructions: Option<f64>,
     /// Clock cycles.
     pub cycles: Option<f64>,
-    /// References to the last cache, as the kernel defines them for the processor.
+    /// References to the last-level cache, as the kernel defines them for the processor.
     pub cache_references: Option<f64>,
-    /// Those of them that missed.
+    /// Misses of the last-level cache.
     pub cache_misses: Option<f64>,
-    /// Loads that missed the first data cache: what is asked of the second level.
+    /// Loads that missed the L1 data cache.
     #[serde(default)]
     pub first_misses: Option<f64>,
-    /// Loads that missed the second level.
+    /// Loads that missed the L2 cache.
     #[serde(default)]
     pub second_misses: Option<f64>,
 }
@@ -52,7 +53,7 @@ enum Event {
     SecondMisses,
 }
 
-const EVENTS: [Event; MOST_EVENTS] = [
+const EVENTS: [Event; MAX_EVENTS] = [
     Event::Instructions,
     Event::UserInstructions,
     Event::Cycles,
@@ -62,18 +63,18 @@ const EVENTS: [Event; MOST_EVENTS] = [
     Event::SecondMisses,
 ];
 
-/// Loads that missed L1D, as the kernel defines them for the processor.
-const FIRST_MISSES: events::Cache = events::Cache {
+/// L1 data cache load misses, as the kernel defines them for the processor.
+const L1D_MISSES: events::Cache = events::Cache {
     which: events::CacheId::L1D,
     operation: events::CacheOp::READ,
     result: events::CacheResult::MISS,
 };
 
 impl Hardware {
-    /// Begins to count on a CPU all that exists there.
+    /// Starts counting all available events on a CPU.
     ///
     /// # Errors
-    /// If nothing can be counted: EACCES without the right, ENOENT where the processor or the hypervisor has no counters.
+    /// If no event can be counted: EACCES without permission, ENOENT if the processor or hypervisor has no counters.
     pub fn begin(cpu: u32) -> io::Result<Self> {
         let mut counters = Vec::new();
         let mut refused = io::Error::from(io::ErrorKind::Unsupported);
@@ -86,12 +87,12 @@ impl Hardware {
         if counters.is_empty() { Err(refused) } else { Ok(Self { cpu, counters }) }
     }
 
-    /// The CPU.
+    /// The counted CPU.
     pub fn cpu(&self) -> u32 {
         self.cpu
     }
 
-    /// Ends counting.
+    /// Stops counting and returns the counts.
     pub fn end(mut self) -> HardwareCounts {
         let mut counts = HardwareCounts::default();
         for (event, counter) in &mut self.counters {
@@ -111,7 +112,7 @@ impl Event {
             Self::Cycles => Builder::new(events::Hardware::CPU_CYCLES),
             Self::CacheReferences => Builder::new(events::Hardware::CACHE_REFERENCES),
             Self::CacheMisses => Builder::new(events::Hardware::CACHE_MISSES),
-            Self::FirstMisses => Builder::new(FIRST_MISSES),
+            Self::FirstMisses => Builder::new(L1D_MISSES),
             Self::SecondMisses => {
                 Builder::new(events::Raw::new(second_level::misses().ok_or(io::ErrorKind::Unsupported)?))
             }
@@ -133,7 +134,8 @@ impl Event {
     }
 }
 
-/// A count over the time that its event had a counter of its own; none if it is 0, which no event here can be while a load runs.
+/// Scales a count to the time that its event was enabled, to compensate for multiplexing. `None` if the count is 0,
+/// which is impossible for these events under load.
 fn scaled(count: u64, enabled: Option<Duration>, running: Option<Duration>) -> Option<f64> {
     let (enabled, running) = (enabled?.as_secs_f64(), running?.as_secs_f64());
     (count > 0 && running > 0.0).then(|| count as f64 * (enabled / running).max(1.0))

@@ -1,5 +1,6 @@
-//! What the kernel counts for every CPU: how its time was spent, interrupts, packets; and for the host: context switches, what runs.
-//! Not what the hardware counts.
+//! Kernel counters of each CPU (time by kind, interrupts, received packets) and of the host (context switches, runnable
+//! programs).
+//!
 //! Source: Linux Documentation/filesystems/proc.rst (/proc/stat, /proc/interrupts, /proc/softirqs, /proc/loadavg).
 
 use crate::host::Host;
@@ -7,11 +8,11 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-/// The kernel's counters at one moment.
+/// A reading of the kernel's counters.
 #[derive(Clone, Debug)]
 pub struct Reading {
     at: Instant,
-    /// /proc/stat's columns by CPU: user, nice, system, idle, iowait, irq, softirq, steal.
+    /// Columns of /proc/stat by CPU: user, nice, system, idle, iowait, irq, softirq, steal.
     times: BTreeMap<u32, [u64; 8]>,
     interrupts: BTreeMap<u32, u64>,
     received: BTreeMap<u32, u64>,
@@ -19,49 +20,49 @@ pub struct Reading {
     running: u64,
 }
 
-/// How a CPU spent an interval, in parts of 1.
+/// How a CPU spent an interval, as fractions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CpuShares {
     /// In programs.
     pub user: f64,
     /// In the kernel on behalf of programs.
     pub system: f64,
-    /// In interrupts.
+    /// In hard interrupts.
     pub irq: f64,
-    /// In work put off by interrupts: the network's receive path.
+    /// In softirqs, which include the network receive path.
     pub softirq: f64,
-    /// Taken by the hypervisor for others.
+    /// Taken by the hypervisor for other guests.
     pub steal: f64,
-    /// In nothing.
+    /// Idle.
     pub idle: f64,
 }
 
-/// What the kernel counted in an interval.
+/// Kernel counts of an interval.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct KernelCounts {
-    /// Length of the interval.
+    /// Length of the interval in seconds.
     pub seconds: f64,
     /// How each CPU spent it.
     pub cpus: BTreeMap<u32, CpuShares>,
-    /// Interrupts that each CPU took, its timer's included.
+    /// Interrupts of each CPU, including its timer.
     pub interrupts: BTreeMap<u32, u64>,
-    /// Times that each CPU turned to received packets (NET_RX).
+    /// NET_RX softirqs of each CPU.
     pub receptions: BTreeMap<u32, u64>,
     /// Context switches of the whole host.
     pub context_switches: u64,
-    /// Programs that ran or wanted to at the interval's begin: other load, if more than the load's own.
+    /// Programs that were runnable at the start of the interval. More than the load's own indicate other load.
     pub running_before: u64,
 }
 
 impl CpuShares {
-    /// All but idle and steal.
+    /// All time except idle and steal.
     pub fn busy(&self) -> f64 {
         self.user + self.system + self.irq + self.softirq
     }
 }
 
 impl Reading {
-    /// Reads the counters now. What a host does not show is zero.
+    /// Reads the counters. Counters that the host does not show are zero.
     pub fn now(host: &dyn Host) -> Self {
         let stat = host.read("proc/stat").unwrap_or_default();
         let mut times = BTreeMap::new();
@@ -85,7 +86,7 @@ impl Reading {
         Self { at: Instant::now(), times, interrupts, received, switches, running }
     }
 
-    /// What was counted from this reading to `later`.
+    /// The counts from this reading to `later`.
     pub fn until(&self, later: &Self) -> KernelCounts {
         let grown = |before: &BTreeMap<u32, u64>, after: &BTreeMap<u32, u64>| {
             let growth = |(cpu, count): (&u32, &u64)| {
@@ -95,7 +96,7 @@ impl Reading {
         };
         let shares = |(cpu, after): (&u32, &[u64; 8])| {
             let before = self.times.get(cpu)?;
-            // idle and iowait may go back a little when a CPU comes back.
+            // idle and iowait may decrease slightly when a CPU comes online again.
             let spent: [f64; 8] =
                 std::array::from_fn(|column| after[column].saturating_sub(before[column]) as f64);
             let [user, nice, system, idle, iowait, irq, softirq, steal] = spent;
@@ -116,7 +117,8 @@ impl Reading {
     }
 }
 
-/// The sums, by CPU, of the lines of a table whose head names the CPUs. Lines with fewer numbers than that count for the host.
+/// Sums, by CPU, of the lines of a table whose header names the CPUs. Lines with fewer columns are counts of the whole
+/// host and are skipped.
 fn by_cpu(table: &str, wanted: impl Fn(&str) -> bool) -> BTreeMap<u32, u64> {
     let mut lines = table.lines();
     let head = lines.next().unwrap_or_default();

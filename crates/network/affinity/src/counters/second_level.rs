@@ -1,15 +1,17 @@
-//! Loads that missed the second-level cache: no event of the kernel's is that, and each kind of processor has its own.
-//! Not the counting: that is `hardware`.
-//! Source: Intel's event files (perfmon, HSW to SPR: L2_RQSTS.DEMAND_DATA_RD_MISS); AMD, Processor Programming Reference for families 17h, 19h and
-//! 1Ah (PMCx064, L2CacheReqStat, LsRdBlkC); Arm Architecture Reference Manual, D17 (L2D_CACHE_REFILL).
+//! The raw event for loads that miss the L2 cache. The kernel has no generic event for it, so it depends on the
+//! processor. `hardware` counts it.
+//!
+//! Source: Intel's event files (perfmon, HSW to SPR: L2_RQSTS.DEMAND_DATA_RD_MISS); AMD, Processor Programming
+//! Reference for families 17h, 19h and 1Ah (PMCx064, L2CacheReqStat, LsRdBlkC); Arm Architecture Reference Manual, D17
+//! (L2D_CACHE_REFILL).
 
 use longma_topology::Sysfs;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// What the fields of a processor in /proc/cpuinfo must be, and the event that it then has: event number in bits 7:0, unit mask in 15:8.
-const EVENTS: [(&[Is], u64); 3] = [
-    // Since Haswell, which brought AVX2; before that the mask was another one.
+/// Conditions on /proc/cpuinfo, and the event of matching processors: event number in bits 7:0, unit mask in bits 15:8.
+const EVENTS: [(&[CpuTest], u64); 3] = [
+    // Haswell and later, which are recognized by AVX2. Earlier processors have a different unit mask.
     (&[("vendor_id", |it| it == "GenuineIntel"), ("flags", |it| has(it, "avx2"))], 0x2124),
     (
         &[("vendor_id", |it| it == "AuthenticAMD"), ("cpu family", |it| ["23", "25", "26"].contains(&it))],
@@ -18,23 +20,23 @@ const EVENTS: [(&[Is], u64); 3] = [
     (&[("CPU implementer", |it| it == "0x41")], 0x17),
 ];
 
-/// A field, and what is asked of it.
-type Is = (&'static str, fn(&str) -> bool);
+/// A field of /proc/cpuinfo and a predicate on its value.
+type CpuTest = (&'static str, fn(&str) -> bool);
 
 fn has(words: &str, word: &str) -> bool {
     words.split_whitespace().any(|it| it == word)
 }
 
-/// The raw event of this host's CPUs; none where it is not known, or where they are of several kinds.
+/// The raw event of this host's CPUs; `None` if unknown or if the CPUs are of different kinds.
 pub fn misses() -> Option<u64> {
     let several = Path::new("/sys/bus/event_source/devices/cpu_core").exists();
     event(&Sysfs::live()).filter(|_| !several)
 }
 
-/// The event that all processors of a host have.
+/// The event that all processors of a host share.
 fn event(host: &Sysfs) -> Option<u64> {
     let of = |fields: &BTreeMap<String, String>| {
-        let is = |(name, is): &Is| fields.get(*name).is_some_and(|value| is(value));
+        let is = |(name, is): &CpuTest| fields.get(*name).is_some_and(|value| is(value));
         EVENTS.iter().find(|(asked, _)| asked.iter().all(is)).map(|(_, event)| *event)
     };
     let processors = host.cpuinfo();

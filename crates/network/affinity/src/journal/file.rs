@@ -1,9 +1,9 @@
-//! The journal's file: sealed lines, its lock, and its renewal when most of it is of no use any more.
-//! Not what its lines mean.
+//! The journal's file: checksummed lines, its lock, and compaction when most lines are obsolete.
 //!
-//! Every line is `JSON NUMBER CHECKSUM`: eight hexadecimal digits each, CRC-32 over all before it. The header's number says how many lines
-//! stand behind it, the others' which of them it is: so a line that is damaged, or lost anywhere, is missed. A line is written before it is
-//! counted and counted before its change is made, so a last one that is not counted, or not whole, has changed nothing.
+//! Every line is `JSON NUMBER CHECKSUM`, where NUMBER and CHECKSUM are eight hexadecimal digits. The checksum is a
+//! CRC-32 of everything before it. The header's number is the count of lines after it; the other lines are numbered
+//! consecutively, so a damaged or missing line is detected. A line is written before it is counted, and counted before
+//! its change is made. So an uncounted or incomplete last line has had no effect.
 
 use super::{Change, Header, JournalError, Line};
 use rustix::fs::{FlockOperation, OFlags};
@@ -14,31 +14,31 @@ use std::io::{self, Read, Seek};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// The form that is written and read.
-pub const FORM: u32 = 2;
-/// A longer file is no journal of ours, bytes.
+/// Format version.
+pub const FORMAT_VERSION: u32 = 2;
+/// Maximum size of a journal in bytes.
 const MAX_BYTES: u64 = 64 << 20;
-/// How a journal begins.
-const BEGINNING: &str = "{\"affinity_journal\"";
-/// Behind the JSON: two blanks and two numbers.
-const SEAL: usize = 18;
-/// How often a journal is opened anew that was renewed meanwhile.
-const OPENINGS: usize = 10;
+/// Start of every journal.
+const HEADER_START: &str = "{\"affinity_journal\"";
+/// Length of the suffix after the JSON: two spaces and two numbers.
+const SEAL_BYTES: usize = 18;
+/// How often to reopen a journal that is replaced by compaction between opening and locking.
+const MAX_OPENS: usize = 10;
 
-/// The file, locked.
+/// The open and locked file.
 pub struct Log {
     pub path: PathBuf,
     file: File,
-    /// The header's JSON; empty before there is one.
+    /// The header's JSON; empty before it is written.
     head: Vec<u8>,
-    /// Lines behind the header.
+    /// Number of lines after the header.
     pub lines: u32,
-    /// Bytes of whole lines.
+    /// Number of bytes in complete lines.
     length: u64,
 }
 
-/// What a file holds.
-pub struct Kept {
+/// Contents of a journal.
+pub struct Contents {
     pub header: Option<Header>,
     pub changes: Vec<Change>,
     head: Vec<u8>,
@@ -47,13 +47,13 @@ pub struct Kept {
 }
 
 impl Log {
-    /// Opens and locks the journal; none if there is none and it is not to be made.
-    pub fn open(path: &Path, make: bool) -> Result<Option<(Self, Kept)>, JournalError> {
+    /// Opens and locks the journal. Returns `None` if it does not exist and `make` is false.
+    pub fn open(path: &Path, make: bool) -> Result<Option<(Self, Contents)>, JournalError> {
         let failed = |error| failure(path, error);
-        for _ in 0..OPENINGS {
+        for _ in 0..MAX_OPENS {
             let Some(file) = lock(path, make)? else { return Ok(None) };
             let mut log = Self { path: path.into(), file, head: Vec::new(), lines: 0, length: 0 };
-            // Another may have renewed it between the opening and the lock.
+            // Another process may have replaced the file between opening and locking.
             let (own, named) = (log.file.metadata().map_err(failed)?, std::fs::symlink_metadata(path));
             if named.is_ok_and(|named| (named.dev(), named.ino()) == (own.dev(), own.ino())) {
                 let kept = read(path, &mut log.file)?;
@@ -61,17 +61,17 @@ impl Log {
                 return Ok(Some((log, kept)));
             }
         }
-        Err(failed(io::Error::other("it is made anew again and again by somebody")))
+        Err(failed(io::Error::other("another program recreates it again and again")))
     }
 
-    /// Begins it with a header and nothing behind it.
+    /// Starts an empty journal with a header.
     pub fn begin(&mut self, header: &Header) -> Result<(), JournalError> {
         self.empty()?;
         let head = json(header);
         self.write(&sealed(&head, 0))?;
         self.file.sync_data().map_err(|error| failure(&self.path, error))?;
         self.head = head;
-        // The file's name must outlast a crash too.
+        // Make the directory entry durable too.
         if let Some(folder) = self.path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
             let synced = File::open(folder).and_then(|folder| folder.sync_all());
             synced.map_err(|error| failure(&self.path, error))?;
@@ -79,16 +79,15 @@ impl Log {
         Ok(())
     }
 
-    /// Adds lines: they are on disk, and counted, when this returns.
+    /// Appends lines. They are durable and counted when this returns.
     pub fn add(&mut self, lines: &[Line]) -> Result<(), JournalError> {
         let facts = self.file.metadata().map_err(|error| failure(&self.path, error))?;
         if facts.nlink() == 0 {
-            let words = "somebody has removed it while it was in use, so nothing more is changed";
+            let words = "another program removed it while it was in use, so nothing more is changed";
             return Err(failure(&self.path, io::Error::other(words)));
         }
         if facts.len() != self.length {
-            let words =
-                "somebody has made it shorter or longer while it was in use, so nothing more is changed";
+            let words = "another program changed its length while it was in use, so nothing more is changed";
             return Err(failure(&self.path, io::Error::other(words)));
         }
         let mut text = Vec::new();
@@ -103,7 +102,7 @@ impl Log {
         counted.and_then(|()| self.file.sync_data()).map_err(|error| failure(&self.path, error))
     }
 
-    /// Writes behind what is there; what cannot be written whole is taken back, or the next line would stand behind half a line.
+    /// Appends bytes. A partial write is truncated, so that the next line does not follow half a line.
     fn write(&mut self, bytes: &[u8]) -> Result<(), JournalError> {
         if let Err(error) = self.file.write_all_at(bytes, self.length) {
             let _ = self.file.set_len(self.length);
@@ -119,7 +118,7 @@ impl Log {
         emptied.map_err(|error| failure(&self.path, error))
     }
 
-    /// Writes it anew with these changes alone. At every moment one whole journal has its name.
+    /// Compacts the file to these changes. A complete journal exists at the path at all times.
     pub fn renew(&mut self, changes: &[Change]) -> Result<(), JournalError> {
         let mut name = self.path.as_os_str().to_owned();
         name.push(".new");
@@ -146,7 +145,7 @@ impl Log {
         Ok(())
     }
 
-    /// Said aloud: a child of another thread between fork and exec holds the file too, and would hold the lock.
+    /// Unlocks explicitly: a child forked by another thread may inherit the descriptor before exec and keep the lock.
     fn unlock(&self) {
         let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
     }
@@ -163,7 +162,7 @@ pub fn failure(path: &Path, error: io::Error) -> JournalError {
 }
 
 fn json(line: &impl Serialize) -> Vec<u8> {
-    // Plain data of ours can always be written as JSON.
+    // Our own plain data always serializes.
     serde_json::to_vec(line).expect("a line of the journal is plain data")
 }
 
@@ -175,9 +174,9 @@ fn sealed(json: &[u8], number: u32) -> Vec<u8> {
     line
 }
 
-/// The JSON and the number of a line without its end; none if it is damaged.
+/// JSON and number of a line without its newline; `None` if the line is damaged.
 fn opened(line: &[u8]) -> Option<(&[u8], u32)> {
-    let (json, seal) = line.split_at_checked(line.len().checked_sub(SEAL)?)?;
+    let (json, seal) = line.split_at_checked(line.len().checked_sub(SEAL_BYTES)?)?;
     let number = u32::from_str_radix(std::str::from_utf8(seal.get(1..9)?).ok()?, 16).ok()?;
     let whole = sealed(json, number);
     (whole[..whole.len() - 1] == *line).then_some((json, number))
@@ -190,7 +189,7 @@ fn lock(path: &Path, make: bool) -> Result<Option<File>, JournalError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty() && !folder.exists());
             return match folder.filter(|_| make) {
-                Some(folder) => Err(JournalError::NoFolder { path: path.into(), folder: folder.into() }),
+                Some(folder) => Err(JournalError::NoDirectory { path: path.into(), folder: folder.into() }),
                 None if make => Err(failure(path, error)),
                 None => Ok(None),
             };
@@ -200,27 +199,27 @@ fn lock(path: &Path, make: bool) -> Result<Option<File>, JournalError> {
     let facts = file.metadata().map_err(|error| failure(path, error))?;
     let own = rustix::process::geteuid().as_raw();
     if facts.uid() != own || facts.mode() & 0o022 != 0 {
-        let words = "it must be a file of your own that nobody else may write";
+        let words = "it must be your own file and writable only by you";
         return Err(failure(path, io::Error::new(io::ErrorKind::PermissionDenied, words)));
     }
     match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(Some(file)),
         Err(rustix::io::Errno::WOULDBLOCK) => {
             let header = read(path, &mut file).ok().and_then(|kept| kept.header);
-            Err(JournalError::Held { path: path.into(), writer: header.map_or(0, |header| header.writer) })
+            Err(JournalError::InUse { path: path.into(), writer: header.map_or(0, |header| header.writer) })
         }
         Err(error) => Err(failure(path, error.into())),
     }
 }
 
-/// The header and what was changed.
-fn read(path: &Path, file: &mut File) -> Result<Kept, JournalError> {
+/// Reads the header and the changes.
+fn read(path: &Path, file: &mut File) -> Result<Contents, JournalError> {
     let mut text = Vec::new();
     let all = file.rewind().and_then(|()| file.take(MAX_BYTES + 1).read_to_end(&mut text));
     all.map_err(|error| failure(path, error))?;
     let damaged = |line: usize, why: &'static str| JournalError::Damaged { path: path.into(), line, why };
     if text.is_empty() {
-        return Ok(Kept { header: None, changes: Vec::new(), head: Vec::new(), lines: 0, length: 0 });
+        return Ok(Contents { header: None, changes: Vec::new(), head: Vec::new(), lines: 0, length: 0 });
     }
     if text.len() as u64 > MAX_BYTES {
         return Err(damaged(1, "the file is too long to be a journal"));
@@ -229,14 +228,14 @@ fn read(path: &Path, file: &mut File) -> Result<Kept, JournalError> {
     let mut lines = text[..whole].split_inclusive(|byte| *byte == b'\n').map(|line| &line[..line.len() - 1]);
     let first = lines.next();
     let (head, count) = first.and_then(opened).ok_or_else(|| match form(&text) {
-        Some(form) if form != FORM => JournalError::Form { path: path.into(), form },
-        _ if text.starts_with(BEGINNING.as_bytes()) => damaged(1, "it does not match its checksum"),
-        _ => damaged(1, "it does not begin as a journal"),
+        Some(form) if form != FORMAT_VERSION => JournalError::FormatVersion { path: path.into(), form },
+        _ if text.starts_with(HEADER_START.as_bytes()) => damaged(1, "it does not match its checksum"),
+        _ => damaged(1, "it does not begin like a journal"),
     })?;
     let header: Header = match form(head) {
-        Some(FORM) => serde_json::from_slice(head).map_err(|_| damaged(1, "it is no header"))?,
-        Some(form) => return Err(JournalError::Form { path: path.into(), form }),
-        None => return Err(damaged(1, "it is no header")),
+        Some(FORMAT_VERSION) => serde_json::from_slice(head).map_err(|_| damaged(1, "it is not a header"))?,
+        Some(form) => return Err(JournalError::FormatVersion { path: path.into(), form }),
+        None => return Err(damaged(1, "it is not a header")),
     };
     let (mut changes, mut places) = (Vec::<Change>::new(), HashMap::new());
     let mut number = 0;
@@ -245,23 +244,24 @@ fn read(path: &Path, file: &mut File) -> Result<Kept, JournalError> {
         let at = number as usize + 1;
         let (json, own) = opened(line).ok_or_else(|| damaged(at, "it does not match its checksum"))?;
         if own != number {
-            return Err(damaged(at, "lines before it are missing or mixed up"));
+            return Err(damaged(at, "lines before it are missing or out of order"));
         }
-        let line: Line = serde_json::from_slice(json).map_err(|_| damaged(at, "it names no setting"))?;
+        let line: Line =
+            serde_json::from_slice(json).map_err(|_| damaged(at, "it does not name a setting"))?;
         let place = *places.entry(line.setting.clone()).or_insert(changes.len());
         match changes.get_mut(place) {
             Some(change) => change.becomes(line.becomes),
             None => changes.push(Change::of(line)),
         }
     }
-    // One that was written and not yet counted has changed nothing; fewer were cut off.
+    // An uncounted last line has had no effect. Fewer lines than counted mean that the file was truncated.
     if number < count {
-        return Err(damaged(number as usize + 2, "it is missing, and what stood there was done"));
+        return Err(damaged(number as usize + 2, "it is missing, but its change was made"));
     }
-    Ok(Kept { header: Some(header), changes, head: head.to_vec(), lines: number, length: whole as u64 })
+    Ok(Contents { header: Some(header), changes, head: head.to_vec(), lines: number, length: whole as u64 })
 }
 
-/// The form that a journal says it has.
+/// The format version stated by a journal.
 fn form(text: &[u8]) -> Option<u32> {
     let first = text.split(|byte| *byte == b'\n').next()?;
     let json = &first[..first.iter().rposition(|byte| *byte == b'}')? + 1];

@@ -1,4 +1,4 @@
-//! Journals on a made-up host: crashes at every byte, a second writer, refusals.
+//! Tests of the journal on a simulated host: crashes at every byte, a second writer, rejected writes.
 
 use super::*;
 use crate::fake::FakeHost;
@@ -38,14 +38,14 @@ fn what_was_changed_several_times_is_put_back_to_what_it_was_first() {
 }
 
 #[test]
-fn a_journal_that_somebody_shortens_ends_the_changes_and_all_is_put_back() {
+fn a_truncated_journal_stops_changes_and_all_settings_are_restored() {
     let (host, (_folder, path)) = (host(), folder());
     let before = host.all();
     let mut journal = Journal::begin(&path, &host).unwrap();
     journal.set(&rps(), "3").unwrap();
     std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(0).unwrap();
     let error = journal.set(&Setting::Irq(41), "0").unwrap_err().to_string();
-    assert!(error.contains("made it shorter or longer"), "{error}");
+    assert!(error.contains("changed its length"), "{error}");
     drop(journal);
     assert_eq!(host.all(), before);
 }
@@ -59,7 +59,7 @@ fn a_journal_that_is_dropped_puts_all_back() {
     assert_eq!(Journal::recover(&path, &host, false).unwrap(), None);
 }
 
-/// The journal and the files after every step that a writer can die at: between a line and its deed, and after the deed.
+/// The journal and the files at every point where a writer can die: between journaling and writing, and after writing.
 fn states() -> Vec<(Vec<u8>, BTreeMap<String, String>)> {
     let (host, (_folder, path)) = (host(), folder());
     let mut journal = Journal::begin(&path, &host).unwrap();
@@ -77,7 +77,7 @@ fn states() -> Vec<(Vec<u8>, BTreeMap<String, String>)> {
         let text = std::fs::read(&path).unwrap();
         states.extend([(text.clone(), before), (text, host.all())]);
     }
-    // Dead, not dropped.
+    // Simulates a kill: the journal must not be dropped.
     std::mem::forget(journal);
     states
 }
@@ -90,7 +90,10 @@ fn after_a_death_at_any_step_everything_is_put_back() {
         files.iter().for_each(|(path, value)| again.put(path, value));
         std::fs::write(&path, text).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
-        assert!(matches!(Journal::begin(&path, &again), Err(JournalError::LeftOver { .. })), "step {step}");
+        assert!(
+            matches!(Journal::begin(&path, &again), Err(JournalError::NotRestored { .. })),
+            "step {step}"
+        );
         let restored = Journal::recover(&path, &again, false).unwrap().unwrap();
         assert!(restored.is_whole(), "step {step}: {restored:?}");
         assert_eq!(again.all(), original, "step {step}");
@@ -99,9 +102,10 @@ fn after_a_death_at_any_step_everything_is_put_back() {
 }
 
 #[test]
-fn a_line_that_was_being_written_counts_for_nothing_at_any_length() {
+fn a_partially_written_line_is_ignored_at_any_length() {
     let states = states();
-    // Between the second change and the third, the third's line in parts, which is counted when it is whole.
+    // Between the second and the third change, with the third line written partially. A line counts once it is
+    // complete.
     let (before, files) = &states[3];
     let after = &states[4].0;
     for length in before.len()..after.len() {
@@ -126,7 +130,7 @@ fn a_folder_that_is_not_there_is_not_made() {
 #[test]
 fn a_file_that_begins_as_no_journal_is_left_as_it_is() {
     let (host, (_folder, path)) = (host(), folder());
-    for foreign in ["\0\0\0\0\0\0", "notes of somebody's", "\n", "{\"affinity_sweep\":1"] {
+    for foreign in ["\0\0\0\0\0\0", "unrelated notes", "\n", "{\"affinity_sweep\":1"] {
         std::fs::write(&path, foreign).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
         assert!(
@@ -153,7 +157,7 @@ fn a_damaged_middle_is_an_error_and_changes_nothing() {
     assert_eq!(again.all(), files);
 }
 
-/// A host in the middle of the changes of [`states`], and its journal.
+/// A host amid the changes of [`states`], with its journal.
 fn left(text: &[u8], files: &BTreeMap<String, String>) -> (FakeHost, tempfile::TempDir, PathBuf) {
     let (again, (folder, path)) = (host(), folder());
     files.iter().for_each(|(path, value)| again.put(path, value));
@@ -172,7 +176,7 @@ fn a_journal_with_any_bit_turned_is_refused_and_kept() {
         std::fs::write(&path, &turned).unwrap();
         let error = Journal::recover(&path, &again, false).err();
         assert!(
-            matches!(error, Some(JournalError::Damaged { .. } | JournalError::Form { .. })),
+            matches!(error, Some(JournalError::Damaged { .. } | JournalError::FormatVersion { .. })),
             "bit {bit}: {error:?}"
         );
         assert!(Journal::begin(&path, &again).is_err());
@@ -181,7 +185,7 @@ fn a_journal_with_any_bit_turned_is_refused_and_kept() {
 }
 
 #[test]
-fn a_journal_that_was_cut_is_refused_and_kept_wherever_the_cut_is() {
+fn a_journal_truncated_anywhere_is_rejected_and_kept() {
     let (text, files) = states().pop().unwrap();
     let (again, _folder, path) = left(&text, &files);
     let ends: Vec<usize> = (1..text.len()).filter(|at| text[at - 1] == b'\n').collect();
@@ -195,7 +199,7 @@ fn a_journal_that_was_cut_is_refused_and_kept_wherever_the_cut_is() {
         assert!(std::fs::read(&path).unwrap() == cut && again.all() == files, "{}", cut.len());
     }
     let said = Journal::recover(&path, &again, false).unwrap_err().to_string();
-    assert!(said.contains("the file is kept") && said.contains("put back by hand"), "{said}");
+    assert!(said.contains("the file is kept") && said.contains("restore by hand"), "{said}");
 }
 
 #[test]
@@ -208,13 +212,16 @@ fn a_journal_of_another_form_is_refused_and_kept() {
         std::fs::write(&path, &text).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
         let begun = Journal::begin(&path, &host).err();
-        assert!(matches!(begun, Some(JournalError::Form { form: found, .. }) if found == form), "{begun:?}");
-        assert!(matches!(Journal::recover(&path, &host, false), Err(JournalError::Form { .. })));
+        assert!(
+            matches!(begun, Some(JournalError::FormatVersion { form: found, .. }) if found == form),
+            "{begun:?}"
+        );
+        assert!(matches!(Journal::recover(&path, &host, false), Err(JournalError::FormatVersion { .. })));
         assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
     }
 }
 
-/// An interface with a number, and what a sweep set of it; the journal's own process is dead.
+/// An interface with an index and some changes; the writer has died.
 fn numbered() -> (FakeHost, tempfile::TempDir, PathBuf) {
     let (host, (folder, path)) = (host(), folder());
     host.put("sys/class/net/eth0/ifindex", "7");
@@ -248,7 +255,7 @@ fn a_rename_in_the_middle_ends_the_changes_and_is_no_reason_to_leave_any() {
     journal.set(&rps(), "2").unwrap();
     host.rename("eth0", "zz0");
     for error in [journal.set(&rps(), "1").unwrap_err(), journal.foreign().remove(0)] {
-        assert_eq!(error.to_string(), "eth0 (interface 7) was renamed to zz0 by somebody");
+        assert_eq!(error.to_string(), "eth0 (interface 7) was renamed to zz0 by another program");
     }
     assert!(journal.restore().unwrap().is_whole());
     assert_eq!(host.read("sys/class/net/zz0/queues/rx-0/rps_cpus").unwrap(), "00");
@@ -264,8 +271,8 @@ fn what_an_interface_that_is_gone_had_is_owed_still() {
     }
     let restored = Journal::recover(&path, &host, false).unwrap().unwrap();
     assert!(!restored.is_whole(), "{restored:?}");
-    assert!(matches!(Journal::begin(&path, &host), Err(JournalError::LeftOver { settings: 2, .. })));
-    // It comes back from another namespace.
+    assert!(matches!(Journal::begin(&path, &host), Err(JournalError::NotRestored { settings: 2, .. })));
+    // It returns from another namespace.
     files.iter().for_each(|(file, text)| host.put(file, text));
     assert!(Journal::recover(&path, &host, false).unwrap().unwrap().is_whole());
 }
@@ -273,7 +280,7 @@ fn what_an_interface_that_is_gone_had_is_owed_still() {
 #[test]
 fn nothing_is_changed_through_a_sys_of_another_namespace() {
     let (mut host, _folder, path) = numbered();
-    host.strange_sys = Some("its eth0 is interface 3".into());
+    host.foreign_sysfs = Some("its eth0 is interface 3".into());
     let before = (host.all(), std::fs::read(&path).unwrap());
     let other = path.with_extension("other");
     for error in
@@ -302,7 +309,7 @@ fn a_journal_that_is_removed_while_it_is_in_use_ends_the_changes() {
     let mut journal = Journal::begin(&path, &host).unwrap();
     journal.set(&rps(), "1").unwrap();
     std::fs::remove_file(&path).unwrap();
-    assert!(journal.set(&rps(), "2").unwrap_err().to_string().contains("somebody has removed it"));
+    assert!(journal.set(&rps(), "2").unwrap_err().to_string().contains("another program removed it"));
     assert!(journal.restore().unwrap().is_whole());
     assert_eq!(host.read(RPS).unwrap(), "00");
 }
@@ -322,7 +329,7 @@ fn threads_that_have_ended_are_forgotten_and_the_journal_stays_small() {
     for first in (100..4100).step_by(100) {
         let children: Vec<u32> = (first..first + 100).collect();
         children.iter().for_each(|child| born(*child, "1"));
-        // One has had its parent's CPUs from before that was bound.
+        // This child was forked before its parent was bound.
         host.put_thread(first, "0-1".parse().unwrap());
         let list = children.iter().map(|child| format!("{child} ")).collect::<String>();
         host.put("proc/7/task/7/children", &list);
@@ -338,16 +345,17 @@ fn threads_that_have_ended_are_forgotten_and_the_journal_stays_small() {
     std::fs::copy(&path, &copy).unwrap();
     let restored = Journal::recover(&copy, &host, false).unwrap().unwrap();
     assert_eq!((restored.is_whole(), restored.settings.len()), (true, 100));
-    assert!(restored.settings.iter().all(|(_, fate)| *fate == Fate::Restored), "{restored:?}");
+    assert!(restored.settings.iter().all(|(_, fate)| *fate == RestoreOutcome::Restored), "{restored:?}");
     assert_eq!(
         (host.thread_cpus(7).unwrap().to_string(), host.thread_cpus(4050).unwrap().to_string()),
         ("0-1".into(), "0-1".into())
     );
 }
 
-/// After SIGKILL a driver may be loaded anew: the number is free, another device's with the very CPU that was set here, or the same again.
+/// After SIGKILL a driver may be reloaded: the interrupt number is then free, reused by another device with the CPU
+/// that was set here, or assigned to the same device again.
 #[test]
-fn an_interrupt_whose_number_is_another_devices_or_nobodys_is_left_alone() {
+fn a_reused_or_freed_interrupt_number_is_ignored() {
     let of = |name: &str| format!("sys/kernel/irq/41/{name}");
     let with = |chip: &str, line: &str| {
         let host = host();
@@ -365,7 +373,7 @@ fn an_interrupt_whose_number_is_another_devices_or_nobodys_is_left_alone() {
     assert!(refused.contains("another device has its number"), "{refused}");
     std::mem::forget(journal);
     let text = std::fs::read(&path).unwrap();
-    // Dead, but this process has the first file locked still.
+    // The writer counts as dead, but this process still holds the lock on the first file.
     let path = path.with_file_name("again");
     let restored = |host: &FakeHost| {
         std::fs::write(&path, &text).unwrap();
@@ -374,23 +382,24 @@ fn an_interrupt_whose_number_is_another_devices_or_nobodys_is_left_alone() {
     for (chip, line) in [("PCI-MSIX-0000:00:04.0", "1"), ("PCI-MSIX-0000:00:03.0", "2")] {
         let now = with(chip, line);
         now.put(IRQ, "1");
-        assert_eq!((restored(&now), now.writes().len()), (Fate::Ended, 0), "{chip} {line}");
+        assert_eq!((restored(&now), now.writes().len()), (RestoreOutcome::Ended, 0), "{chip} {line}");
     }
     let free = with("", "");
     [&*of("chip_name"), &*of("hwirq"), IRQ].iter().for_each(|path| free.remove(path));
-    assert_eq!(restored(&free), Fate::Ended);
+    assert_eq!(restored(&free), RestoreOutcome::Ended);
     let same = with("PCI-MSIX-0000:00:03.0", "1");
     same.put(IRQ, "1");
-    assert_eq!((restored(&same), same.read(IRQ).unwrap()), (Fate::Restored, "0-1".into()));
-    // A kernel that does not tell: the number decides, as it did.
+    assert_eq!((restored(&same), same.read(IRQ).unwrap()), (RestoreOutcome::Restored, "0-1".into()));
+    // If the kernel does not report the device, only the number can be compared.
     let silent = host();
     silent.put(IRQ, "1");
-    assert_eq!(restored(&silent), Fate::Restored);
+    assert_eq!(restored(&silent), RestoreOutcome::Restored);
 }
 
-/// After SIGKILL a thread's number may be another's, and its process's too: that one's threads have inherited nothing, whatever CPUs they have.
+/// After SIGKILL, a thread ID and its process ID may be reused. Threads of the new process have inherited nothing,
+/// whatever their affinity.
 #[test]
-fn a_thread_whose_number_is_another_processs_is_left_alone() {
+fn a_thread_id_reused_by_another_process_is_ignored() {
     let stat = |started: u64| {
         let fields: Vec<String> =
             (4..=52).map(|field| if field == 22 { started } else { 1 }.to_string()).collect();
@@ -411,7 +420,8 @@ fn a_thread_whose_number_is_another_processs_is_left_alone() {
     std::mem::forget(journal);
     let text = std::fs::read(&path).unwrap();
     let path = path.with_file_name("again");
-    // The same; a new one of the same process, which has its CPUs from it; one of another process that somebody has bound so.
+    // The same thread; a new thread of the same process that inherited its affinity; a thread of another process that
+    // has the same affinity by chance.
     for (started, now) in [((50, 100), "0-1"), ((50, 101), "0-1"), ((101, 101), "1")] {
         std::fs::write(&path, &text).unwrap();
         let host = bound(started, "1");
@@ -421,7 +431,7 @@ fn a_thread_whose_number_is_another_processs_is_left_alone() {
 }
 
 #[test]
-fn what_somebody_else_changed_is_told_and_left_alone() {
+fn external_changes_are_reported_and_kept() {
     let (host, (_folder, path)) = (host(), folder());
     let mut journal = Journal::begin(&path, &host).unwrap();
     journal.set(&Setting::Irq(41), "0").unwrap();
@@ -431,7 +441,7 @@ fn what_somebody_else_changed_is_told_and_left_alone() {
     assert!(matches!(journal.set(&Setting::Irq(41), "0"), Err(JournalError::Foreign { .. })));
     let restored = journal.restore().unwrap();
     assert!(!restored.is_whole());
-    assert_eq!(restored.settings[1], (Setting::Irq(41), Fate::Foreign { found: "1".into() }));
+    assert_eq!(restored.settings[1], (Setting::Irq(41), RestoreOutcome::Foreign { found: "1".into() }));
     assert_eq!((host.read(IRQ).unwrap(), host.read(RPS).unwrap()), ("1".into(), "00".into()));
 }
 
@@ -443,7 +453,7 @@ fn a_setting_that_was_right_already_is_watched_too() {
     assert!(journal.foreign().is_empty());
     host.put(RPS, "3");
     assert_eq!(journal.foreign().len(), 1);
-    assert_eq!(journal.restore().unwrap().settings, [(rps(), Fate::Foreign { found: "3".into() })]);
+    assert_eq!(journal.restore().unwrap().settings, [(rps(), RestoreOutcome::Foreign { found: "3".into() })]);
 }
 
 #[test]
@@ -451,8 +461,8 @@ fn two_writers_at_once_are_refused_by_name() {
     let (host, (_folder, path)) = (host(), folder());
     let _first = Journal::begin(&path, &host).unwrap();
     let own = std::process::id();
-    assert!(matches!(Journal::begin(&path, &host), Err(JournalError::Held { writer, .. }) if writer == own));
-    assert!(matches!(Journal::recover(&path, &host, false), Err(JournalError::Held { .. })));
+    assert!(matches!(Journal::begin(&path, &host), Err(JournalError::InUse { writer, .. }) if writer == own));
+    assert!(matches!(Journal::recover(&path, &host, false), Err(JournalError::InUse { .. })));
 }
 
 #[test]
@@ -471,22 +481,22 @@ fn a_refused_write_is_an_error_and_the_setting_stays() {
 }
 
 #[test]
-fn what_cannot_be_put_back_and_what_is_gone_stays_in_the_journal() {
+fn unrestored_and_missing_settings_stay_in_the_journal() {
     let (mut host, (_folder, path)) = (host(), folder());
     let mut journal = Journal::begin(&path, &host).unwrap();
     journal.set(&Setting::Irq(41), "1").unwrap();
     journal.set(&rps(), "1").unwrap();
     std::mem::forget(journal);
-    // The dead writer's lock ends with its process; here a copy of the file stands for that.
+    // The lock of a dead writer would be gone. A copy of the file simulates that.
     let copy = path.with_extension("copy");
     std::fs::copy(&path, &copy).unwrap();
     host.refused.insert(IRQ.into());
     host.remove(RPS);
     let restored = Journal::recover(&copy, &host, false).unwrap().unwrap();
-    assert_eq!(restored.settings[0].1, Fate::Gone { was: "00".into() });
-    assert!(matches!(restored.settings[1].1, Fate::Failed { .. }));
+    assert_eq!(restored.settings[0].1, RestoreOutcome::Gone { was: "00".into() });
+    assert!(matches!(restored.settings[1].1, RestoreOutcome::Failed { .. }));
     host.refused.clear();
-    // What is gone may be elsewhere, until somebody says that it is not.
+    // An interface that is gone may be elsewhere, until the user confirms that it is not.
     for forgets in [false, true] {
         let restored = Journal::recover(&copy, &host, forgets).unwrap().unwrap();
         assert_eq!(restored.is_whole(), forgets, "{restored:?}");
@@ -506,15 +516,15 @@ fn a_journal_of_another_boot_or_namespace_is_not_applied() {
     std::fs::copy(&path, &copy).unwrap();
     let mut other = FakeHost::with(&[(RPS, "1")]);
     other.identity = "boot1 net:2 cookie:6".parse().unwrap();
-    assert!(matches!(Journal::recover(&copy, &other, false), Err(JournalError::Elsewhere { .. })));
-    assert!(matches!(Journal::begin(&copy, &other), Err(JournalError::LeftOver { .. })));
+    assert!(matches!(Journal::recover(&copy, &other, false), Err(JournalError::OtherNamespace { .. })));
+    assert!(matches!(Journal::begin(&copy, &other), Err(JournalError::NotRestored { .. })));
     assert_eq!(other.read(RPS).unwrap(), "1");
     other.identity = "boot2 net:1 cookie:5".parse().unwrap();
-    assert!(matches!(Journal::recover(&copy, &other, false), Err(JournalError::Elsewhere { .. })));
+    assert!(matches!(Journal::recover(&copy, &other, false), Err(JournalError::OtherNamespace { .. })));
     assert!(Journal::begin(&copy, &other).is_ok());
 }
 
-/// The kernel gives an inode number again; a kernel before 5.14 has nothing else.
+/// The kernel reuses inode numbers. Before Linux 5.14 there is no cookie.
 #[test]
 fn a_namespace_that_has_the_number_of_one_that_is_gone_is_another() {
     let mut host = host();
@@ -535,7 +545,7 @@ fn a_namespace_that_has_the_number_of_one_that_is_gone_is_another() {
         other.identity = here.parse().unwrap();
         let recovered = Journal::recover(&copy, &other, false);
         if is_other {
-            assert!(matches!(recovered, Err(JournalError::Elsewhere { .. })), "{was}, {here}");
+            assert!(matches!(recovered, Err(JournalError::OtherNamespace { .. })), "{was}, {here}");
         } else {
             let restored = recovered.unwrap().unwrap();
             assert!(restored.is_whole(), "{was}, {here}");
@@ -547,7 +557,7 @@ fn a_namespace_that_has_the_number_of_one_that_is_gone_is_another() {
 }
 
 #[test]
-fn what_was_changed_on_a_host_that_ended_with_its_writer_is_in_nobodys_way() {
+fn a_journal_of_an_ended_host_does_not_block_others() {
     let (mut host, (_folder, path)) = (host(), folder());
     host.ends_with_writer = true;
     let mut journal = Journal::begin(&path, &host).unwrap();

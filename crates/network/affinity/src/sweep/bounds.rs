@@ -1,39 +1,38 @@
-//! What the numbers of a run may be: a file of results may have been edited, cut or mixed up.
-//! Not which runs belong to a sweep: that is `record`.
+//! Range checks for the numbers of a result file, which may have been edited, truncated or mixed up.
 
 use super::GRACE;
 use super::record::{Header, Sample};
 use crate::counters::{CpuShares, HardwareCounts};
 use crate::cpus::MAX_CPU;
-use crate::load::{LEAST_GBPS, Load, MOST_CPUS, MOST_GBPS};
+use crate::load::{Load, MAX_CPUS, MAX_GBPS, MIN_GBPS};
 use crate::steering::Steering;
-use crate::vary::MOST_MTU;
+use crate::vary::MAX_MTU;
 
-/// More than anything is counted in a second: the instructions of a fast core are a twentieth of it.
-const MOST_A_SECOND: f64 = 1e12;
-/// Less than an interval can be in which the kernel was asked twice, s.
-const LEAST_SECONDS: f64 = 1e-6;
-/// Programs that a host can have: Linux numbers no more (PID_MAX_LIMIT).
-const MOST_PROGRAMS: f64 = 4_194_304.0;
-/// NUMA nodes that Linux has at most (MAX_NUMNODES).
-const MOST_NODES: f64 = 1024.0;
-/// Queues that an interface has at most.
-const MOST_QUEUES: f64 = 65_536.0;
+/// Upper bound of any count per second. A fast core executes a twentieth of that in instructions.
+const MAX_PER_SECOND: f64 = 1e12;
+/// Lower bound of an interval between two readings in seconds.
+const MIN_SECONDS: f64 = 1e-6;
+/// Maximum number of processes in Linux (PID_MAX_LIMIT).
+const MAX_PROGRAMS: f64 = 4_194_304.0;
+/// Maximum number of NUMA nodes in Linux (MAX_NUMNODES).
+const MAX_NODES: f64 = 1024.0;
+/// Maximum number of queues of an interface.
+const MAX_QUEUES: f64 = 65_536.0;
 /// The last second of the year 9999, in seconds since 1970.
-const LAST_SECOND: f64 = 253_402_300_799.0;
-/// What sums of parts may lie above 1.
+const MAX_TIMESTAMP: f64 = 253_402_300_799.0;
+/// Tolerance for sums of fractions above 1.
 const ROUNDING: f64 = 1e-6;
-/// The longest run that a sweep makes, s.
-const LONGEST_RUN: u32 = 3600;
-/// The most that each pair is measured in a sweep.
-const MOST_REPEATS: u32 = 1000;
-/// Flows at once.
-const MOST_FLOWS: u32 = 128;
+/// Maximum length of a run in seconds.
+const MAX_RUN_SECONDS: u32 = 3600;
+/// Maximum number of repetitions of a sweep.
+const MAX_REPEATS: u32 = 1000;
+/// Maximum number of parallel flows.
+const MAX_FLOWS: u32 = 128;
 
-/// A number, where it stands, and the least and the most that it may be.
+/// A field's name, its value, its minimum and its maximum.
 type Bound = (String, f64, f64, f64);
 
-/// The first number of a run of the sweep of `header` that cannot be, in words.
+/// Checks the numbers of a run in the sweep of `header`. The error describes the first one out of range.
 pub fn check(sample: &Sample, header: &Header) -> Result<(), String> {
     match (&sample.rate, &sample.failure) {
         (Some(_), Some(_)) => return Err("it has both a `rate` and a `failure`".into()),
@@ -43,39 +42,39 @@ pub fn check(sample: &Sample, header: &Header) -> Result<(), String> {
     }
     let pair = [sample.pair.flow, sample.pair.application];
     if let Some(cpu) = sample.hardware.keys().find(|cpu| !pair.contains(cpu)) {
-        return Err(format!("hardware.{cpu}: it must be of a CPU of the pair {}", sample.pair));
+        return Err(format!("hardware.{cpu}: it must be a CPU of the pair {}", sample.pair));
     }
     numbers(sample, header).into_iter().try_for_each(within)
 }
 
-/// The same of what all runs have in common.
+/// Checks the numbers of a header.
 pub fn check_header(header: &Header) -> Result<(), String> {
     let nic = &header.nic;
     let of_nic = match &header.steering {
         Steering::Interrupts { interface, .. } | Steering::Rps { interface, .. } => *interface == nic.name,
     };
     if !of_nic {
-        return Err(format!("steering: it must be of the interface {}", nic.name));
+        return Err(format!("steering: it must name the interface {}", nic.name));
     }
     let mut seen = std::collections::BTreeSet::new();
     if let Some(place) = header.places.iter().find(|place| !seen.insert(place.cpu)) {
-        return Err(format!("places: CPU {} is there twice", place.cpu));
+        return Err(format!("places: CPU {} is listed twice", place.cpu));
     }
-    let mut all: Vec<Bound> = vec![("seconds".into(), header.seconds.into(), 0.0, LONGEST_RUN.into())];
+    let mut all: Vec<Bound> = vec![("seconds".into(), header.seconds.into(), 0.0, MAX_RUN_SECONDS.into())];
     for place in &header.places {
         let shared = place.core.iter().chain(place.last_cache.iter().flatten());
         let cpus = std::iter::once(&place.cpu).chain(shared);
         all.extend(cpus.map(|cpu| cpu_number("places: the CPU's number", *cpu)));
-        all.push(("places: the CPU's node".into(), place.node.into(), 0.0, MOST_NODES - 1.0));
+        all.push(("places: the CPU's node".into(), place.node.into(), 0.0, MAX_NODES - 1.0));
     }
-    all.extend(nic.mtu.map(|mtu| ("nic.mtu".into(), mtu as f64, 1.0, MOST_MTU as f64)));
-    all.extend(nic.speed_mbps.map(|speed| ("nic.speed_mbps".into(), speed as f64, 1.0, MOST_GBPS * 1e3)));
-    all.extend(nic.node.map(|node| ("nic.node".into(), node.into(), 0.0, MOST_NODES - 1.0)));
+    all.extend(nic.mtu.map(|mtu| ("nic.mtu".into(), mtu as f64, 1.0, MAX_MTU as f64)));
+    all.extend(nic.speed_mbps.map(|speed| ("nic.speed_mbps".into(), speed as f64, 1.0, MAX_GBPS * 1e3)));
+    all.extend(nic.node.map(|node| ("nic.node".into(), node.into(), 0.0, MAX_NODES - 1.0)));
     for (field, queues) in [("nic.rx_queues", &nic.rx_queues), ("nic.tx_queues", &nic.tx_queues)] {
-        all.extend(queues.iter().map(|queue| (field.into(), (*queue).into(), 0.0, MOST_QUEUES - 1.0)));
+        all.extend(queues.iter().map(|queue| (field.into(), (*queue).into(), 0.0, MAX_QUEUES - 1.0)));
     }
     if let Load::Iperf(iperf) = &header.load {
-        all.push(("load.iperf.flows".into(), iperf.flows.into(), 1.0, MOST_FLOWS.into()));
+        all.push(("load.iperf.flows".into(), iperf.flows.into(), 1.0, MAX_FLOWS.into()));
     }
     all.into_iter().try_for_each(within)
 }
@@ -85,40 +84,40 @@ fn cpu_number(field: &str, cpu: u32) -> Bound {
 }
 
 fn within((field, value, least, most): Bound) -> Result<(), String> {
-    // Not a number is in no range either.
+    // Also rejects NaN.
     if (least..=most).contains(&value) {
         return Ok(());
     }
     Err(format!("{field} is {}: it must be from {} to {}", shown(value), shown(least), shown(most)))
 }
 
-/// A number without a hundred zeroes.
+/// Formats a number without long runs of zeros.
 fn shown(value: f64) -> String {
     let is_plain = value == 0.0 || (1e-4..1e15).contains(&value.abs());
     if is_plain { value.to_string() } else { format!("{value:e}") }
 }
 
 fn numbers(sample: &Sample, header: &Header) -> Vec<Bound> {
-    // A run lasts no longer than it may; of one that failed perhaps nothing was counted.
+    // A run never exceeds its time limit. A failed run may have no counts.
     let longest = f64::from(header.seconds) + GRACE.as_secs_f64();
-    let least = if sample.rate.is_some() && header.seconds > 0 { LEAST_SECONDS } else { 0.0 };
-    let most = MOST_A_SECOND * longest;
+    let least = if sample.rate.is_some() && header.seconds > 0 { MIN_SECONDS } else { 0.0 };
+    let most = MAX_PER_SECOND * longest;
     let count = |field: &str, value: u64| (field.to_string(), value as f64, 0.0, most);
     let kernel = &sample.kernel;
     let mut all: Vec<Bound> = vec![
-        ("repeat".into(), sample.repeat.into(), 0.0, f64::from(MOST_REPEATS - 1)),
-        ("at".into(), sample.at as f64, 0.0, LAST_SECOND),
+        ("repeat".into(), sample.repeat.into(), 0.0, f64::from(MAX_REPEATS - 1)),
+        ("at".into(), sample.at as f64, 0.0, MAX_TIMESTAMP),
         ("kernel.seconds".into(), kernel.seconds, least, longest),
         count("kernel.context_switches", kernel.context_switches),
-        ("kernel.running_before".into(), kernel.running_before as f64, 0.0, MOST_PROGRAMS),
+        ("kernel.running_before".into(), kernel.running_before as f64, 0.0, MAX_PROGRAMS),
     ];
     all.extend(sample.variant.iter().map(|(knob, value)| {
         let range = knob.range();
         (format!("variant.{knob}"), *value as f64, *range.start() as f64, *range.end() as f64)
     }));
     if let Some(rate) = &sample.rate {
-        let optional = [("rate.lost", rate.lost, 1.0), ("rate.remote_cpu", rate.remote_cpu, MOST_CPUS)];
-        all.push(("rate.gbps".into(), rate.gbps, LEAST_GBPS, MOST_GBPS));
+        let optional = [("rate.lost", rate.lost, 1.0), ("rate.remote_cpu", rate.remote_cpu, MAX_CPUS)];
+        all.push(("rate.gbps".into(), rate.gbps, MIN_GBPS, MAX_GBPS));
         all.extend(
             optional.into_iter().filter_map(|(field, value, most)| Some((field.into(), value?, 0.0, most))),
         );

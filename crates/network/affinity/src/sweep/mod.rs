@@ -1,5 +1,6 @@
-//! The sweep: every pair of CPUs, flow and application, under a load, with all counters, several times in mixed order.
-//! Not what its results mean: that is `analysis`.
+//! The sweep: runs a load at every pair of CPUs (flow and application) and reads all counters, several times in random
+//! order. `analysis` evaluates the results.
+//!
 //! Source: Hanford et al. 2014: interrupts to core f, iperf3 on core a, run under a counter tool, repeat.
 
 mod bounds;
@@ -13,91 +14,93 @@ use crate::cpus::CpuSet;
 use crate::host::Host;
 use crate::journal::{Journal, JournalError};
 use crate::load::{LoadError, Rate};
-use crate::places::{Pair, classify};
+use crate::pairs::{Pair, classify};
 use crate::setting::Setting;
 use crate::vary::{Knob, Variant, words};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// What is counted is the middle of a run: not its start, nor its report.
-const COUNTED: (f64, f64) = (0.15, 0.9);
-/// What a run may take beyond its length: connecting, reporting.
+/// Part of a run in which counters are read, as fractions of its length. Excludes the start and the load's final
+/// report.
+const COUNTED_FRACTION: (f64, f64) = (0.15, 0.9);
+/// Time that a run may take beyond its length, for connecting and reporting.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// A server may still be at the end of the run before: how often it is asked again, and after how long.
-const BUSY_TRIES: u32 = 20;
-const BUSY_WAIT: Duration = Duration::from_millis(250);
-/// How long a link may be down after one of its settings was changed.
-const LINK_WAIT: Duration = Duration::from_secs(10);
+/// Retries and delay if the server is still busy with the previous run.
+const MAX_BUSY_RETRIES: u32 = 20;
+const BUSY_RETRY_DELAY: Duration = Duration::from_millis(250);
+/// How long a link may stay down after a setting was changed.
+const LINK_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Which runs are made, and in which order.
+/// The runs of a sweep.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     /// The pairs.
     pub pairs: Vec<Pair>,
-    /// What of the interface is varied: each pair is measured under each of these. One without any knob if nothing is.
+    /// Combinations of varied parameters. Each pair is measured with each of them. A single empty one if nothing is
+    /// varied.
     pub variants: Vec<Variant>,
-    /// How often each.
+    /// Number of repetitions.
     pub repeats: u32,
-    /// Decides the order.
+    /// Seed of the random order.
     pub seed: u64,
 }
 
-/// Everything that a run needs besides its pair.
+/// What a run needs in addition to its pair.
 pub struct Setup<'a> {
-    /// The host, as the receiver sees it.
+    /// The host as the receiver sees it.
     pub host: &'a dyn Host,
-    /// What the runs have in common.
+    /// Properties common to all runs.
     pub header: &'a Header,
-    /// A process whose network namespace the load runs in; this process's if none.
+    /// A process whose network namespace the load runs in; `None` for this process's namespace.
     pub namespace: Option<u32>,
-    /// Called after a run that failed, with what may bring the far end back; says what had become of it, if that is known.
+    /// Called after a failed run to recover the remote end. Returns what had happened to it, if known.
     pub after_failure: &'a mut dyn FnMut() -> Option<String>,
-    /// Ends the sweep after the run that it meets.
+    /// Ends the sweep after the current run.
     pub stop: &'a AtomicBool,
 }
 
-/// What has become of a sweep.
+/// Statistics of a sweep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// Runs made now.
+    /// Runs made.
     pub ran: usize,
-    /// Runs that the file held before.
+    /// Runs that the file already held.
     pub known: usize,
-    /// Runs that failed, of those made now.
+    /// Runs that failed, of those made.
     pub failed: usize,
-    /// Runs that were not made, because the interface does not take their combination of settings.
+    /// Runs skipped because the interface rejected their combination of settings.
     pub refused: usize,
-    /// Whether it was stopped before its end.
+    /// Whether the sweep was stopped early.
     pub stopped: bool,
 }
 
 /// Why a sweep ended early.
 #[derive(Debug, thiserror::Error)]
 pub enum SweepError {
-    /// A setting cannot be made, or somebody else makes it.
+    /// A setting cannot be changed, or another program changed it.
     #[error(transparent)]
     Journal(#[from] JournalError),
-    /// A result cannot be kept.
+    /// A result cannot be written.
     #[error(transparent)]
     Result(#[from] ResultError),
-    /// The load failed several times in a row, each time the same way.
+    /// The load failed several times in a row with the same error.
     #[error("the load failed {times} times in a row: {why}")]
     Load {
-        /// How often.
+        /// Number of failures.
         times: usize,
-        /// What was said last.
+        /// The last error.
         why: String,
     },
 }
 
-/// Failures in a row after which the load is taken to be broken.
-const MOST_FAILURES: usize = 3;
+/// Number of consecutive failures after which the sweep gives up.
+const MAX_FAILURES: usize = 3;
 
 impl Plan {
-    /// The runs in their order: every repeat has all variants, mixed anew, and each of them all pairs, mixed anew, so that what drifts
-    /// hits all alike. The pairs of a variant come together, since a driver may take its link down for a change.
+    /// The runs in order. Each repetition shuffles the variants, and each variant shuffles the pairs, so that drift
+    /// affects all alike. The pairs of a variant stay together, because a driver may take the link down for a change.
     pub fn order(&self) -> Vec<Run> {
         let mut state = self.seed;
         let mut all = Vec::new();
@@ -111,18 +114,18 @@ impl Plan {
     }
 }
 
-/// One run of a plan.
+/// A run of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// The CPUs.
+    /// The pair of CPUs.
     pub pair: Pair,
-    /// Which of the repeats, from 0.
+    /// Number of the repetition, from 0.
     pub repeat: u32,
-    /// What of the interface is varied.
+    /// Values of the varied parameters.
     pub variant: Variant,
 }
 
-/// All in a random order (Fisher and Yates).
+/// A random permutation (Fisher and Yates).
 fn mixed<T: Clone>(all: &[T], state: &mut u64) -> Vec<T> {
     let mut all = all.to_vec();
     for last in (1..all.len()).rev() {
@@ -140,10 +143,12 @@ fn next(state: &mut u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-/// Makes the runs of `plan` that `results` has not; `tell` hears of each. The journal puts the settings back, not this.
+/// Makes the runs of `plan` that `results` does not hold, and calls `tell` for each. The caller restores the settings
+/// with the journal.
 ///
 /// # Errors
-/// If a setting cannot be made or is somebody else's, a result cannot be kept, or the load fails again and again.
+/// If a setting cannot be changed or another program changed it, a result cannot be written, or the load fails
+/// repeatedly.
 pub fn run(
     plan: &Plan,
     setup: &mut Setup<'_>,
@@ -166,7 +171,8 @@ pub fn run(
         if excluded.as_ref().is_none_or(|(variant, _)| *variant != run.variant) {
             match vary(setup, journal, (&base, &applied), &run.variant) {
                 Ok(()) => (applied, excluded) = (run.variant.clone(), None),
-                // Of several settings one may exclude another; of a single one there is nothing else to measure.
+                // With several settings, one may exclude another, so skip this combination. With a single one there is
+                // nothing else to measure.
                 Err(error @ JournalError::Refused { .. }) if run.variant.len() > 1 => {
                     (applied, excluded) = (Variant::new(), Some((run.variant.clone(), error)));
                 }
@@ -184,7 +190,7 @@ pub fn run(
             outcome.stopped = true;
             break;
         };
-        // A run under settings that somebody changed in its middle is none.
+        // A run is invalid if another program changed a setting during it.
         if let Some(foreign) = journal.foreign().into_iter().next() {
             return Err(foreign.into());
         }
@@ -199,19 +205,19 @@ pub fn run(
         in_a_row = if sample.failure.is_some() { in_a_row + 1 } else { 0 };
         if let Some(why) = sample.failure {
             outcome.failed += 1;
-            if in_a_row >= MOST_FAILURES {
+            if in_a_row >= MAX_FAILURES {
                 return Err(SweepError::Load { times: in_a_row, why });
             }
         }
     }
     match excluded {
-        // Nothing could be measured at all: what the last one said is what is wrong.
+        // Nothing could be measured, so report the last rejection.
         Some((_, error)) if outcome.ran == 0 && outcome.known == 0 => Err(error.into()),
         _ => Ok(outcome),
     }
 }
 
-/// Whether a run has a result, or is known to be refused.
+/// Returns whether a run has a result or was rejected.
 fn is_known(run: &Run, known: &[Sample]) -> bool {
     let is_same = |sample: &Sample| {
         (sample.pair, sample.repeat, &sample.variant) == (run.pair, run.repeat, &run.variant)
@@ -219,13 +225,13 @@ fn is_known(run: &Run, known: &[Sample]) -> bool {
     known.iter().any(|sample| is_same(sample) && (sample.failure.is_none() || sample.refused))
 }
 
-/// A run whose settings the interface does not take.
+/// A sample for a run whose settings the interface rejected.
 fn refused(setup: &Setup<'_>, run: &Run, error: &JournalError) -> Option<Sample> {
-    let why = format!("the interface does not take {}: {error}", words(&run.variant));
+    let why = format!("the interface rejects {}: {error}", words(&run.variant));
     Some(Sample { failure: Some(why), refused: true, ..unmeasured(setup, run)? })
 }
 
-/// What each setting that is varied was before anything was changed.
+/// Original values of all varied settings.
 type Base = Vec<(Setting, String)>;
 
 fn base(plan: &Plan, setup: &Setup<'_>) -> Base {
@@ -242,8 +248,9 @@ fn base(plan: &Plan, setup: &Setup<'_>) -> Base {
     found
 }
 
-/// Makes the interface as `variant` has it. Where something is to be changed, all that is varied goes back first to what it was: what an interface
-/// takes, and what a setting means there, hangs on the others, and would hang on the order of the runs.
+/// Applies `variant`. If anything changes, first restores all varied settings to their original values: what an
+/// interface accepts, and what a setting means, depends on the other settings. Without that, the result would depend on
+/// the order of the runs.
 fn vary(
     setup: &Setup<'_>,
     journal: &mut Journal<'_>,
@@ -265,21 +272,22 @@ fn vary(
         has_changed |= !changes.is_empty();
         either_way(setup, journal, changes)?;
     } else if let Some((knob, value)) = variant.get_key_value(&Knob::Rfs) {
-        // Steering has just emptied the queues' flow tables.
+        // Steering has just cleared the queues' flow tables.
         apply(journal, &wanted(knob, value))?;
     }
     let state = format!("sys/class/net/{}/operstate", setup.header.nic.name);
     let begin = Instant::now();
     while has_changed
-        && begin.elapsed() < LINK_WAIT
+        && begin.elapsed() < LINK_TIMEOUT
         && setup.host.read(&state).is_ok_and(|state| state == "down")
     {
-        std::thread::sleep(BUSY_WAIT);
+        std::thread::sleep(BUSY_RETRY_DELAY);
     }
     Ok(())
 }
 
-/// Makes settings in this order or, where one is refused so, in the other one: threads are told only while there is GRO.
+/// Applies settings in this order, or in reverse if one is rejected. For example, some interfaces accept threaded NAPI
+/// only while GRO is on.
 fn either_way(
     setup: &Setup<'_>,
     journal: &mut Journal<'_>,
@@ -291,7 +299,7 @@ fn either_way(
         Err(JournalError::Refused { .. }) => {}
         other => return other,
     }
-    // From where it began: what has been made may be what is in the way.
+    // Start over, because a setting that was accepted may be the obstacle.
     match apply(journal, &before) {
         Ok(()) | Err(JournalError::Refused { .. }) => {}
         other => return other,
@@ -300,7 +308,8 @@ fn either_way(
     apply(journal, &settings)
 }
 
-/// Makes settings in this order; what is refused is tried again while others of them are taken, since one may be in the way of another.
+/// Applies settings in this order. Retries rejected ones as long as others are accepted, because one may depend on
+/// another.
 fn apply(journal: &mut Journal<'_>, settings: &[(Setting, String)]) -> Result<(), JournalError> {
     let mut left: Vec<&(Setting, String)> = settings.iter().collect();
     while !left.is_empty() {
@@ -321,7 +330,7 @@ fn apply(journal: &mut Journal<'_>, settings: &[(Setting, String)]) -> Result<()
     Ok(())
 }
 
-/// A run with nothing measured yet; none of a pair of CPUs that are not online, which is refused when the pairs are chosen.
+/// A sample without results; `None` if a CPU of the pair is offline, which is ruled out when the pairs are chosen.
 fn unmeasured(setup: &Setup<'_>, run: &Run) -> Option<Sample> {
     Some(Sample {
         pair: run.pair,
@@ -338,7 +347,7 @@ fn unmeasured(setup: &Setup<'_>, run: &Run) -> Option<Sample> {
     })
 }
 
-/// One run; none if it was stopped.
+/// Makes one run; `None` if it was stopped.
 fn measure(setup: &Setup<'_>, run: &Run) -> Option<Sample> {
     let (header, pair) = (setup.header, run.pair);
     let length = Duration::from_secs(header.seconds.into());
@@ -350,39 +359,44 @@ fn measure(setup: &Setup<'_>, run: &Run) -> Option<Sample> {
         has_environment: true,
     };
     let mut sample = unmeasured(setup, run)?;
-    let mut outcome = counted(setup, &start, length, &mut sample);
-    for _ in 0..BUSY_TRIES {
-        if !matches!(&outcome, Err(Trouble::Load(error)) if error.is_busy())
+    let mut outcome = measure_run(setup, &start, length, &mut sample);
+    for _ in 0..MAX_BUSY_RETRIES {
+        if !matches!(&outcome, Err(RunError::Load(error)) if error.is_busy())
             || setup.stop.load(Ordering::Relaxed)
         {
             break;
         }
-        std::thread::sleep(BUSY_WAIT);
-        outcome = counted(setup, &start, length, &mut sample);
+        std::thread::sleep(BUSY_RETRY_DELAY);
+        outcome = measure_run(setup, &start, length, &mut sample);
     }
     match outcome {
         Ok(rate) => sample.rate = Some(rate),
-        Err(Trouble::Child(ChildError::Stopped { .. })) => return None,
-        Err(Trouble::Child(error)) => sample.failure = Some(error.to_string()),
-        Err(Trouble::Load(error)) => sample.failure = Some(error.to_string()),
+        Err(RunError::Child(ChildError::Stopped { .. })) => return None,
+        Err(RunError::Child(error)) => sample.failure = Some(error.to_string()),
+        Err(RunError::Load(error)) => sample.failure = Some(error.to_string()),
     }
     Some(sample)
 }
 
-enum Trouble {
+enum RunError {
     Child(ChildError),
     Load(LoadError),
 }
 
-fn counted(setup: &Setup<'_>, start: &Start, length: Duration, sample: &mut Sample) -> Result<Rate, Trouble> {
-    let mut child = start.spawn().map_err(Trouble::Child)?;
-    child.runs_until(length.mul_f64(COUNTED.0), setup.stop);
+fn measure_run(
+    setup: &Setup<'_>,
+    start: &Start,
+    length: Duration,
+    sample: &mut Sample,
+) -> Result<Rate, RunError> {
+    let mut child = start.spawn().map_err(RunError::Child)?;
+    child.runs_until(length.mul_f64(COUNTED_FRACTION.0), setup.stop);
     let mut cpus = vec![sample.pair.flow];
     cpus.extend(Some(sample.pair.application).filter(|application| *application != sample.pair.flow));
     let hardware: Vec<Hardware> = cpus.iter().filter_map(|cpu| Hardware::begin(*cpu).ok()).collect();
     let before = Reading::now(setup.host);
     let migrations = moved(setup.host, child.id());
-    let whole = child.runs_until(length.mul_f64(COUNTED.1), setup.stop);
+    let whole = child.runs_until(length.mul_f64(COUNTED_FRACTION.1), setup.stop);
     let ran = child.age();
     let after = Reading::now(setup.host);
     if whole {
@@ -391,29 +405,32 @@ fn counted(setup: &Setup<'_>, start: &Start, length: Duration, sample: &mut Samp
         let again = moved(setup.host, child.id());
         sample.migrations = again.zip(migrations).map(|(after, before)| after.saturating_sub(before));
     }
-    let ended = child.end(setup.stop).map_err(Trouble::Child)?;
-    // iperf3 reports its errors in JSON and with a status; its own words say more than the status.
+    let ended = child.end(setup.stop).map_err(RunError::Child)?;
+    // iperf3 reports errors both in JSON and by its exit status. The JSON is more specific.
     match setup.header.load.rate(&ended.out) {
         Ok(rate) if ended.status.success() => match whole || length.is_zero() {
             true => Ok(rate),
-            // A rate of a run in which nothing was counted says nothing of its costs, and is the rate of another time.
+            // The load ended before the counting interval was over, so the rate and the counts cover different times.
             false => {
-                Err(Trouble::Load(LoadError::Short { ran: ran.as_secs_f64(), wanted: length.as_secs_f64() }))
+                Err(RunError::Load(LoadError::Short { ran: ran.as_secs_f64(), wanted: length.as_secs_f64() }))
             }
         },
-        Ok(_) => Err(Trouble::Load(LoadError::NoRate(format!("it {}", how_it_ended(ended.status))))),
-        // Nothing at all was said.
-        Err(LoadError::NoRate(said)) if said.is_empty() && ended.err.trim().is_empty() => Err(Trouble::Load(
-            LoadError::NoRate(format!("it said nothing and {}", how_it_ended(ended.status))),
-        )),
-        Err(LoadError::NoRate(_)) if !ended.err.trim().is_empty() => {
-            Err(Trouble::Load(LoadError::NoRate(ended.err.trim().lines().last().unwrap_or_default().into())))
+        Ok(_) => Err(RunError::Load(LoadError::NoRate(format!("it {}", how_it_ended(ended.status))))),
+        // There was no output at all.
+        Err(LoadError::NoRate(said)) if said.is_empty() && ended.err.trim().is_empty() => {
+            Err(RunError::Load(LoadError::NoRate(format!(
+                "it printed nothing and {}",
+                how_it_ended(ended.status)
+            ))))
         }
-        Err(error) => Err(Trouble::Load(error)),
+        Err(LoadError::NoRate(_)) if !ended.err.trim().is_empty() => {
+            Err(RunError::Load(LoadError::NoRate(ended.err.trim().lines().last().unwrap_or_default().into())))
+        }
+        Err(error) => Err(RunError::Load(error)),
     }
 }
 
-/// How often the scheduler has moved a process, where the kernel is built to say so.
+/// Number of times the scheduler migrated a process, if the kernel reports it.
 fn moved(host: &dyn Host, process: u32) -> Option<u64> {
     let facts = host.read(&format!("proc/{process}/sched")).ok()?;
     let line = facts.lines().find(|line| line.starts_with("se.nr_migrations"))?;

@@ -1,11 +1,11 @@
-//! The file of a sweep's results: lines of JSON, a header and then one for each run, so that a sweep that was stopped goes on.
-//! Not what the results mean: that is `analysis`.
+//! The result file of a sweep: a JSON header line followed by one line per run, so that an interrupted sweep can
+//! continue. `analysis` evaluates it.
 
 use super::bounds;
 use crate::counters::{HardwareCounts, KernelCounts};
 use crate::interface::Nic;
 use crate::load::{Load, Rate};
-use crate::places::{Class, Pair, classify};
+use crate::pairs::{Class, Pair, classify};
 use crate::steering::Steering;
 use crate::vary::Variant;
 use longma_topology::{CpuPlace, harmless, shown};
@@ -17,21 +17,21 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
-/// The form of the file.
+/// Format version.
 const FORMAT: u32 = 1;
 const MAX_BYTES: u64 = 1 << 30;
 
-/// What all runs of a sweep have in common. A file takes no runs of another sweep.
+/// Properties common to all runs of a sweep. A file holds the runs of one sweep only.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Header {
-    /// The form of the file.
+    /// Format version of the file.
     pub affinity_sweep: u32,
-    /// The kernel's release.
+    /// Kernel release.
     pub kernel: String,
-    /// The processor's name.
+    /// Name of the processor.
     pub processor: String,
-    /// Where the CPUs are.
+    /// CPU topology.
     pub places: Vec<CpuPlace>,
     /// The interface.
     pub nic: Nic,
@@ -39,111 +39,112 @@ pub struct Header {
     pub steering: Steering,
     /// The load.
     pub load: Load,
-    /// Seconds of a run.
+    /// Length of a run in seconds.
     pub seconds: u32,
-    /// The sender's CPUs, where it is on this host.
+    /// CPUs of the sender, if it is on this host.
     pub sender: Option<crate::cpus::CpuSet>,
 }
 
-/// One run at one pair.
+/// A run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sample {
-    /// The pair.
+    /// The pair of CPUs.
     pub pair: Pair,
-    /// How its CPUs lie to each other.
+    /// Topological relation of the CPUs.
     pub class: Class,
-    /// Which of the repeats, from 0.
+    /// Number of the repetition, from 0.
     pub repeat: u32,
-    /// What of the interface was varied, and its values.
+    /// Values of the varied parameters.
     #[serde(default, skip_serializing_if = "Variant::is_empty")]
     pub variant: Variant,
-    /// When it began, in seconds since 1970.
+    /// Start time in seconds since 1970.
     pub at: u64,
-    /// What the load measured; none if it failed.
+    /// Result of the load; `None` if the run failed.
     pub rate: Option<Rate>,
-    /// Why it failed.
+    /// Why the run failed.
     pub failure: Option<String>,
-    /// Whether it was not made, because the interface does not take what was to be varied in this combination: `failure` says what.
+    /// Whether the run was skipped because the interface rejected this combination of settings. `failure` holds the
+    /// reason.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub refused: bool,
-    /// What the kernel counted in the middle of the run.
+    /// Kernel counts in the middle of the run.
     pub kernel: KernelCounts,
-    /// What the hardware counted there, by CPU; none where it counts nothing.
+    /// Hardware counts in the same interval by CPU; empty if there are no counters.
     pub hardware: BTreeMap<u32, HardwareCounts>,
-    /// Times that the load's process was moved to another CPU, where the kernel says so.
+    /// Number of migrations of the load's process, if the kernel reports it.
     pub migrations: Option<u64>,
 }
 
-/// A sweep's results as they are read.
+/// The contents of a result file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Results {
-    /// What the runs have in common.
+    /// Properties common to all runs.
     pub header: Header,
-    /// The runs, in the order they were made.
+    /// The runs in chronological order.
     pub samples: Vec<Sample>,
-    /// Whether the file's last line was not written to its end, and is left out.
+    /// Whether an incomplete last line was ignored.
     pub is_cut: bool,
 }
 
-/// The open file of a sweep, which nobody else writes to.
+/// The result file of a running sweep, locked against other writers.
 pub struct ResultFile {
     file: File,
     path: PathBuf,
-    /// What it holds.
+    /// Runs that it already holds.
     pub known: Vec<Sample>,
-    /// Whether its last line was not written to its end, and is dropped.
+    /// Whether an incomplete last line was dropped.
     pub is_cut: bool,
 }
 
-/// Why results cannot be read or kept.
+/// Why results cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum ResultError {
-    /// The system refuses.
+    /// The file cannot be read or written.
     #[error("{}: {error}", shown(path))]
     File {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the operating system.
         error: io::Error,
     },
-    /// It is something else, or damaged.
-    #[error("{}, line {line}: no result of an affinity sweep: {why}", shown(path))]
+    /// The file is not a result file, or is damaged.
+    #[error("{}, line {line}: not a result of an affinity sweep: {why}", shown(path))]
     Damaged {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The line, from 1.
+        /// Line number, from 1.
         line: usize,
         /// What is wrong.
         why: String,
     },
-    /// It holds another sweep.
+    /// The file holds another sweep.
     #[error(
-        "{} holds another sweep: {what} differs; choose another file with --output, or make the sweep the same",
+        "{} holds another sweep: {what} differs; choose another file with --output, or use the same options",
         shown(path)
     )]
     Other {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// What differs.
         what: String,
     },
-    /// Another process writes to it.
+    /// Another process is writing to the file.
     #[error("{} is being written by another sweep", shown(path))]
     Busy {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
 }
 
 impl Header {
-    /// The form that is written now.
+    /// The present format version.
     pub const FORMAT: u32 = FORMAT;
 
-    /// What differs from another, in a word, if anything does that makes runs incomparable.
+    /// The first difference from another header that makes runs incomparable.
     fn difference(&self, other: &Self) -> Option<&'static str> {
         let differs = [
-            (self.affinity_sweep != other.affinity_sweep, "the form of the file"),
+            (self.affinity_sweep != other.affinity_sweep, "the format of the file"),
             (self.kernel != other.kernel, "the kernel"),
             (
                 self.processor != other.processor || self.places != other.places,
@@ -161,13 +162,16 @@ impl Header {
 }
 
 impl Sample {
-    /// What of a run cannot be of the sweep that `header` begins.
+    /// Checks that a run is consistent with `header`.
     fn check(&self, header: &Header) -> Result<(), String> {
         let pair = self.pair;
         match classify(&header.places, pair) {
             None => return Err(format!("the pair {pair} names a CPU that the first line does not")),
             Some(class) if class != self.class => {
-                return Err(format!("the pair {pair} is {class} by the first line, and not {}", self.class));
+                return Err(format!(
+                    "the pair {pair} is {class} according to the first line, not {}",
+                    self.class
+                ));
             }
             Some(_) => {}
         }
@@ -176,10 +180,11 @@ impl Sample {
 }
 
 impl Results {
-    /// Reads the file of a sweep.
+    /// Reads a result file.
     ///
     /// # Errors
-    /// If it cannot be read or is none. A last line that was not written to its end is left out: the sweep was stopped there.
+    /// If it cannot be read or is invalid. An incomplete last line is ignored, because an interrupted sweep may leave
+    /// one.
     pub fn read(path: &Path) -> Result<Self, ResultError> {
         let mut file = crate::files::readable(path).map_err(|error| file_error(path, error))?;
         parse(path, &mut file)?.results.ok_or_else(|| ResultError::Damaged {
@@ -189,20 +194,20 @@ impl Results {
         })
     }
 
-    /// What was varied, each combination once.
+    /// All combinations of varied values.
     pub fn variants(&self) -> Vec<Variant> {
         let all: std::collections::BTreeSet<&Variant> =
             self.samples.iter().map(|sample| &sample.variant).collect();
         all.into_iter().cloned().collect()
     }
 
-    /// The combinations that the interface did not take, each with its words.
+    /// Combinations that the interface rejected, with the reason.
     pub fn refused(&self) -> std::collections::BTreeMap<&Variant, &str> {
         let refused = self.samples.iter().filter(|sample| sample.refused);
         refused.filter_map(|sample| Some((&sample.variant, sample.failure.as_deref()?))).collect()
     }
 
-    /// What is there in place of results, in words, if no run has one.
+    /// If no run has a result, describes what the file contains instead.
     pub fn nothing(&self) -> Option<String> {
         if self.samples.iter().any(|sample| sample.rate.is_some()) {
             return None;
@@ -210,13 +215,13 @@ impl Results {
         let refused = self.samples.iter().filter(|sample| sample.refused).count();
         let failed = self.samples.len() - refused;
         let mut words = match (failed, refused) {
-            (0, 0) => return Some("it has no run: the sweep ended before the first one did".into()),
+            (0, 0) => return Some("it has no run: the sweep stopped before the first one finished".into()),
             (_, 0) => format!("none of its {failed} runs has a result"),
             (0, _) => {
-                format!("none of its {refused} runs was made: the interface does not take their settings")
+                format!("none of its {refused} runs was made: the interface rejected their settings")
             }
             _ => format!(
-                "none of its runs has a result: {failed} failed, and {refused} were not made for the settings"
+                "none of its runs has a result: {failed} failed, and the interface rejected the settings of {refused}"
             ),
         };
         let last = |refused: bool| self.samples.iter().rfind(|sample| sample.refused == refused);
@@ -234,7 +239,7 @@ impl Results {
 }
 
 impl ResultFile {
-    /// Opens the file to go on with the sweep of `header`, or makes it.
+    /// Opens the file to continue the sweep of `header`, or creates it.
     ///
     /// # Errors
     /// If it holds another sweep, is damaged or is being written.
@@ -263,7 +268,7 @@ impl ResultFile {
         Ok(opened)
     }
 
-    /// Keeps a run.
+    /// Appends a run.
     ///
     /// # Errors
     /// If it cannot be written.
@@ -274,7 +279,7 @@ impl ResultFile {
     }
 
     fn append(&mut self, line: &impl Serialize) -> Result<(), ResultError> {
-        // Plain data of ours can always be written as JSON.
+        // Our own plain data always serializes.
         let mut text = serde_json::to_vec(line).expect("a result is plain data");
         text.push(b'\n');
         let written = self.file.write_all(&text).and_then(|()| self.file.sync_data());
@@ -284,7 +289,7 @@ impl ResultFile {
 
 impl Drop for ResultFile {
     fn drop(&mut self) {
-        // As with the journal: a child between fork and exec must not keep the lock.
+        // Unlock explicitly, as for the journal: a child between fork and exec must not keep the lock.
         let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
     }
 }
@@ -293,14 +298,14 @@ fn file_error(path: &Path, error: io::Error) -> ResultError {
     ResultError::File { path: path.into(), error }
 }
 
-/// A line of JSON as what it must be, or which part of it is not, and why.
+/// Parses a line of JSON. The error names the field and the reason.
 fn plain<T: DeserializeOwned>(text: &str) -> Result<T, String> {
-    // Types of this program are no words for people, and the place is counted from the line's begin.
+    // Replace Rust type names, and count the position from the start of the line.
     let words = |error: &serde_json::Error| {
         let said = error.to_string();
         let said =
             said.split(" at line ").next().unwrap_or(&said).replace("expected f64", "expected a number");
-        let said = said.replace("expected u64", "expected a whole number from 0 on");
+        let said = said.replace("expected u64", "expected a whole number from 0");
         said.replace("expected u32", &format!("expected a whole number from 0 to {}", u32::MAX))
     };
     let mut from = serde_json::Deserializer::from_str(text);
@@ -315,19 +320,20 @@ fn plain<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     Ok(found)
 }
 
-/// What a file holds.
+/// Contents of a file.
 struct Parsed {
-    /// None if there is no header.
+    /// `None` if there is no header.
     results: Option<Results>,
-    /// Bytes of the whole lines.
+    /// Number of bytes in complete lines.
     length: u64,
-    /// Whether the last of them has no line end, as an editor may leave it.
+    /// Whether the last complete line has no newline, as some editors leave it.
     lacks_end: bool,
-    /// Whether a part of a line stands behind them.
+    /// Whether an incomplete line follows.
     is_cut: bool,
 }
 
-/// Reads all whole lines. JSON that was cut anywhere is none, so one without its end is whole if it is JSON.
+/// Reads all complete lines. Truncated JSON is never valid, so a last line that is valid JSON is complete even without
+/// a newline.
 fn parse(path: &Path, file: &mut File) -> Result<Parsed, ResultError> {
     let mut text = String::new();
     file.take(MAX_BYTES).read_to_string(&mut text).map_err(|error| file_error(path, error))?;
@@ -338,22 +344,25 @@ fn parse(path: &Path, file: &mut File) -> Result<Parsed, ResultError> {
     let damaged = |line: usize, why: String| ResultError::Damaged { path: path.into(), line: line + 1, why };
     let mut lines = text[..whole].lines().enumerate();
     let Some((_, first)) = lines.next() else {
-        // What is no beginning of ours is not overwritten.
+        // Never overwrite a file that does not start like a result file.
         return match text.is_empty() || text.starts_with("{\"affinity_sweep\"") {
             true => Ok(Parsed { results: None, length: 0, lacks_end: false, is_cut }),
-            false => Err(damaged(0, "it has no line of its own".into())),
+            false => Err(damaged(0, "it has no line".into())),
         };
     };
     let header: Header = plain(first).map_err(|why| damaged(0, why))?;
     if header.affinity_sweep != FORMAT {
-        return Err(damaged(0, format!("it is of form {}, and this is for {FORMAT}", header.affinity_sweep)));
+        return Err(damaged(
+            0,
+            format!("it has format {}; this program reads format {FORMAT}", header.affinity_sweep),
+        ));
     }
     bounds::check_header(&header).map_err(|why| damaged(0, why))?;
     let mut done = BTreeSet::new();
     let mut sample = |(line, text): (usize, &str)| {
         let sample: Sample = plain(text).map_err(|why| damaged(line, why))?;
         sample.check(&header).map_err(|why| damaged(line, why))?;
-        // One that failed is made again; one that has a result, or that is refused, is not.
+        // A failed run is repeated. A successful or rejected one is not.
         let run = (sample.pair, sample.repeat, sample.variant.clone());
         let is_there = done.contains(&run);
         if is_there {

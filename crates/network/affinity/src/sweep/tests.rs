@@ -1,10 +1,10 @@
-//! Sweeps on a made-up host with a load that only prints a rate.
+//! Tests of sweeps on a simulated host, with a load that only prints a rate.
 
 use super::*;
 use crate::fake::FakeHost;
 use crate::interface;
 use crate::load::Load;
-use crate::places::all_pairs;
+use crate::pairs::all_pairs;
 use crate::steering::Steering;
 use longma_topology::CpuPlace;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ const RPS: &str = "sys/class/net/eth0/queues/rx-0/rps_cpus";
 const MTU: &str = "sys/class/net/eth0/mtu";
 const THREADED: &str = "sys/class/net/eth0/threaded";
 
-/// A host whose two CPUs are this machine's first that may be used, so that the load can be bound.
+/// A host whose two CPUs are the first usable ones of this machine, so that the load can be bound to them.
 fn host() -> FakeHost {
     let mut host = FakeHost::with(&[(RPS, "0"), ("proc/stat", "cpu0 1 0 1 1 0 0 0 0\nctxt 5")]);
     let allowed: CpuSet = std::fs::read_to_string("/proc/self/status")
@@ -93,7 +93,7 @@ impl Bench {
     }
 }
 
-/// A run of a second whose load is over at once.
+/// A run of one second whose load ends immediately.
 #[test]
 fn a_load_that_ends_before_anything_was_counted_has_no_result() {
     let bench = Bench::new();
@@ -151,12 +151,12 @@ fn a_sweep_sets_each_pair_measures_it_and_leaves_the_host_as_it_was() {
 }
 
 #[test]
-fn a_sweep_that_was_cut_off_goes_on_where_it_was() {
+fn an_interrupted_sweep_continues_where_it_stopped() {
     let bench = Bench::new();
     bench.run("echo 1", 1, &mut |_, _, _| ()).unwrap();
     let text = std::fs::read(bench.file()).unwrap();
     let lines = text.iter().filter(|byte| **byte == b'\n').count();
-    // Without its line end alone it is whole: nothing is dropped, and nothing is to be done.
+    // A last line without its newline is complete: nothing is dropped and nothing needs to be repeated.
     std::fs::write(bench.file(), &text[..text.len() - 1]).unwrap();
     let read = Results::read(&bench.file()).unwrap();
     assert_eq!((read.samples.len(), read.is_cut), (lines - 1, false));
@@ -207,7 +207,7 @@ fn a_load_that_fails_again_and_again_ends_the_sweep_with_its_own_words() {
 }
 
 #[test]
-fn a_load_that_somebody_kills_is_a_failed_run_that_names_the_signal_and_the_others_are_kept() {
+fn a_killed_load_is_a_failed_run_with_its_signal() {
     let bench = Bench::new();
     let (mark, runs) = (bench.folder.path().join("mark"), bench.plan(1).order().len());
     // The first run is killed after it has printed a rate.
@@ -219,13 +219,13 @@ fn a_load_that_somebody_kills_is_a_failed_run_that_names_the_signal_and_the_othe
         failures[0].starts_with("`sh` (process ") && failures[0].ends_with(") was killed by SIGKILL"),
         "{failures:?}"
     );
-    // The same command makes the one that is missing.
+    // Rerunning the same command repeats only the failed run.
     let again = bench.run(&script, 1, &mut |_, _, _| ()).unwrap();
     assert_eq!((again.ran, again.known, again.failed), (1, runs - 1, 0));
 }
 
 #[test]
-fn what_is_varied_is_set_for_its_runs_and_put_back_and_what_the_interface_refuses_is_named() {
+fn varied_settings_are_restored_and_rejected_ones_are_named() {
     const FLOWS: &str = "proc/sys/net/core/rps_sock_flow_entries";
     const QUEUE_FLOWS: &str = "sys/class/net/eth0/queues/rx-0/rps_flow_cnt";
     let mut bench = Bench::new();
@@ -240,7 +240,7 @@ fn what_is_varied_is_set_for_its_runs_and_put_back_and_what_the_interface_refuse
         .run("echo 1", 2, &mut |sample, _, _| {
             let now = [MTU, FLOWS, QUEUE_FLOWS].map(|path| bench.host.read(path).unwrap());
             let [mtu, flows] = [Knob::Mtu, Knob::Rfs].map(|knob| sample.variant[&knob].to_string());
-            // Steering empties the queues' tables before each run.
+            // Steering clears the queues' tables before each run.
             assert_eq!(now, [mtu, flows.clone(), flows]);
             seen.push(sample.variant.clone());
         })
@@ -251,7 +251,7 @@ fn what_is_varied_is_set_for_its_runs_and_put_back_and_what_the_interface_refuse
     let results = Results::read(&bench.file()).unwrap();
     assert_eq!(results.variants().len(), 4);
     assert!(results.variants().iter().all(|variant| results.of(variant).samples.len() == pairs * 2));
-    // The same command has nothing left to do; the pairs of a variant came together.
+    // Rerunning the same command does nothing. The pairs of a variant were measured together.
     assert_eq!(bench.run("echo 1", 2, &mut |_, _, _| ()).unwrap().ran, 0);
     let changes = seen.windows(2).filter(|two| two[0] != two[1]).count();
     assert!(changes < 8, "{changes}");
@@ -269,7 +269,7 @@ fn a_run_that_cannot_be_of_its_sweep_is_named() {
     let cpu = Results::read(&bench.file()).unwrap().samples[0].pair.flow;
     for (from, to, why) in [
         (format!("\"flow\":{cpu}"), "\"flow\":999".to_string(), "names a CPU"),
-        ("\"same-cpu\"".into(), "\"other-socket\"".into(), "by the first line"),
+        ("\"same-cpu\"".into(), "\"other-socket\"".into(), "according to the first line"),
         ("\"gbps\":5.0".into(), "\"gbps\":-5.0".into(), "rate.gbps is -5: it must be from 1e-9 to 1000000"),
         ("\"gbps\":5.0".into(), "\"gbps\":1e307".into(), "it must be from 1e-9 to 1000000"),
         ("\"gbps\":5.0".into(), "\"gbps\":5e-324".into(), "rate.gbps is 5e-324: it must be from 1e-9"),
@@ -278,7 +278,7 @@ fn a_run_that_cannot_be_of_its_sweep_is_named() {
         ("\"gbps\":5.0".into(), "\"gbps\":null".into(), "rate.gbps, column"),
         ("\"gbps\":5.0".into(), "\"gbps\":NaN".into(), "rate.gbps, column"),
         ("\"failure\":null".into(), "\"failure\":\"no\"".into(), "both a `rate` and a `failure`"),
-        ("\"context_switches\":0".into(), "\"context_switches\":-3".into(), "a whole number from 0 on"),
+        ("\"context_switches\":0".into(), "\"context_switches\":-3".into(), "a whole number from 0"),
     ] {
         let (first, rest) = text.split_once('\n').unwrap();
         assert!(rest.contains(&from), "{rest}");
@@ -373,7 +373,7 @@ fn a_number_that_cannot_be_is_refused_with_its_line_its_field_and_its_range() {
         ),
         (
             &|header| header["steering"]["rps"]["interface"] = "eth9".into(),
-            "steering: it must be of the interface eth0",
+            "steering: it must name the interface eth0",
         ),
     ];
     for (change, why) in cases {
@@ -402,12 +402,12 @@ fn a_run_that_is_there_twice_is_refused_unless_the_first_one_failed() {
 }
 
 #[test]
-fn a_combination_that_the_interface_does_not_take_is_left_out_told_and_kept_as_refused() {
+fn a_combination_rejected_by_the_interface_is_recorded_as_refused() {
     let mut bench = Bench::new();
     for (path, text) in [(MTU, "1500"), (THREADED, "0")] {
         bench.host.put(path, text);
     }
-    // Threads only with small packets, whichever of the two comes first.
+    // Threaded NAPI excludes large packets, whichever is set first.
     bench.host.excluded = vec![((MTU.into(), "9000".into()), (THREADED.into(), "1".into()))];
     let variations: Vec<_> =
         ["mtu=1500,9000", "threaded=0,1"].iter().map(|text| text.parse().unwrap()).collect();
@@ -435,8 +435,8 @@ fn a_combination_that_the_interface_does_not_take_is_left_out_told_and_kept_as_r
     let refused = results.refused();
     let (variant, why) = refused.iter().next().unwrap();
     assert_eq!((refused.len(), words(variant)), (1, "mtu=9000 threaded=1".into()));
-    assert!(why.contains("does not take mtu=9000 threaded=1"), "{why}");
-    // Where nothing can be measured, the kernel's words end it.
+    assert!(why.contains("rejects mtu=9000 threaded=1"), "{why}");
+    // If nothing can be measured, the kernel's error ends the sweep.
     let mut bench = Bench::new();
     [(MTU, "1500"), (THREADED, "0")].iter().for_each(|(path, text)| bench.host.put(path, text));
     bench.host.refused.insert(THREADED.into());
@@ -446,7 +446,8 @@ fn a_combination_that_the_interface_does_not_take_is_left_out_told_and_kept_as_r
     assert!(error.contains("threaded cannot be made `1`"), "{error}");
 }
 
-/// A host where threads are begun only while packets are small, and stay when they become large: as GRO and threads on a veth pair.
+/// A host where threaded NAPI can be turned on only with small packets and stays on with large ones, like GRO and
+/// threaded NAPI on a veth pair.
 fn picky() -> FakeHost {
     let mut host = host();
     for (path, text) in [(MTU, "1500"), (THREADED, "0")] {
@@ -471,14 +472,14 @@ fn settings_that_are_refused_in_one_order_go_back_and_are_made_in_the_other() {
     assert_eq!(
         written,
         [
-            // As it is asked for; the second is tried again because the first was taken.
+            // In the requested order. The second is retried because the first was accepted.
             (MTU, "9000"),
             (THREADED, "1"),
             (THREADED, "1"),
-            // Back to where it began.
+            // Back to the original values.
             (MTU, "1500"),
             (THREADED, "0"),
-            // The other way round.
+            // In reverse order.
             (THREADED, "1"),
             (MTU, "9000"),
         ]
@@ -486,7 +487,7 @@ fn settings_that_are_refused_in_one_order_go_back_and_are_made_in_the_other() {
     assert!(journal.restore().unwrap().is_whole());
 }
 
-/// Threads can be begun with large packets only by way of small ones, where every combination begins.
+/// Threaded NAPI with large packets is reachable only through small packets, where every combination starts.
 #[test]
 fn a_combination_begins_where_the_host_was_and_not_where_the_one_before_has_left_it() {
     let variations: Vec<_> =

@@ -1,5 +1,5 @@
-//! The log of decisions: what was done to which setting, and why; lines of JSON in two files that together stay small.
-//! Not the journal: nothing is put back from here.
+//! The tuner's decision log: which setting was changed and why. JSON lines in two rotating files of limited size.
+//! Nothing is restored from it.
 
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
@@ -8,29 +8,29 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The log's file is renamed at this size and a new one begun; the one before that is lost. Bytes.
-pub const MOST_BYTES: u64 = 512 << 10;
+/// Size in bytes at which the file is rotated. The previous rotated file is overwritten.
+pub const MAX_LOG_BYTES: u64 = 512 << 10;
 
-/// What was decided.
+/// Kind of a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Act {
-    /// Watching began.
+    /// Tuning started.
     Begun,
     /// A setting was changed.
     Moved,
-    /// A setting would have been changed, in a dry run.
+    /// A setting would have been changed (dry run).
     WouldMove,
-    /// A setting is not changed, or no more.
+    /// A setting is not changed, or not any longer.
     LeftAlone,
-    /// Something cannot be seen or done here.
+    /// Something cannot be observed or changed on this host.
     Missing,
-    /// Watching ended, and all was put back.
+    /// Tuning ended, and all settings were restored.
     Ended,
 }
 
 impl Act {
-    /// Its name for people.
+    /// Display name.
     pub fn word(self) -> &'static str {
         match self {
             Self::Begun => "begun",
@@ -46,24 +46,24 @@ impl Act {
 /// A decision.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Decision {
-    /// When, in seconds since 1970.
+    /// Time in seconds since 1970.
     pub at: f64,
-    /// What was decided.
+    /// Kind of decision.
     pub act: Act,
-    /// About what.
+    /// The object of the decision.
     pub subject: String,
-    /// The CPUs before, as a list.
+    /// CPU list before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
-    /// The CPUs after, as a list.
+    /// CPU list after.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<String>,
-    /// Why.
+    /// The reason.
     pub why: String,
 }
 
 impl Decision {
-    /// A decision of now.
+    /// Creates a decision with the present time.
     pub fn new(act: Act, subject: impl Into<String>, why: impl Into<String>) -> Self {
         let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
         Self { at, act, subject: subject.into(), from: None, to: None, why: why.into() }
@@ -78,10 +78,10 @@ pub struct Log {
 }
 
 impl Log {
-    /// Opens the log at `path`, or makes it; its folder must be there.
+    /// Opens or creates the log at `path`. Its directory must exist.
     ///
     /// # Errors
-    /// What the system said.
+    /// The error of the operating system.
     pub fn open(path: &Path) -> io::Result<Self> {
         let mut options = OpenOptions::new();
         let options = options.append(true).create(true).mode(0o600);
@@ -90,14 +90,14 @@ impl Log {
         Ok(Self { path: path.into(), file, bytes })
     }
 
-    /// Adds a decision.
+    /// Appends a decision.
     ///
     /// # Errors
-    /// What the system said: the decision is then not in the log.
+    /// The error of the operating system; the decision is then lost.
     pub fn add(&mut self, decision: &Decision) -> io::Result<()> {
         let mut line = serde_json::to_vec(decision)?;
         line.push(b'\n');
-        if self.bytes > 0 && self.bytes + line.len() as u64 > MOST_BYTES {
+        if self.bytes > 0 && self.bytes + line.len() as u64 > MAX_LOG_BYTES {
             std::fs::rename(&self.path, before(&self.path))?;
             *self = Self::open(&self.path)?;
         }
@@ -107,23 +107,24 @@ impl Log {
     }
 }
 
-/// The file in which older decisions are.
+/// Path of the rotated file.
 fn before(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".1");
     name.into()
 }
 
-/// The decisions of the log at `path`, oldest first, and how many lines are none, as after a full disk.
+/// Reads the decisions of the log at `path`, oldest first, and the number of invalid lines, which a full disk may
+/// leave.
 ///
 /// # Errors
-/// If there is a log that cannot be read; there being none is no error.
+/// If a log exists and cannot be read. A missing log is not an error.
 pub fn read(path: &Path) -> io::Result<(Vec<Decision>, usize)> {
     let (mut decisions, mut lost) = (Vec::new(), 0);
     for path in [before(path), path.into()] {
         let mut text = Vec::new();
         match crate::files::readable(&path) {
-            Ok(file) => file.take(2 * MOST_BYTES).read_to_end(&mut text)?,
+            Ok(file) => file.take(2 * MAX_LOG_BYTES).read_to_end(&mut text)?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             Err(error) => return Err(error),
         };
@@ -148,11 +149,11 @@ mod tests {
         assert_eq!(read(&path).unwrap(), (vec![], 0));
         let mut log = Log::open(&path).unwrap();
         let decision = |number: usize| Decision::new(Act::Moved, number.to_string(), "x".repeat(2000));
-        let count = 3 * MOST_BYTES as usize / 2000;
+        let count = 3 * MAX_LOG_BYTES as usize / 2000;
         (0..count).for_each(|number| log.add(&decision(number)).unwrap());
         let sizes: u64 =
             [before(&path), path.clone()].iter().map(|path| path.metadata().unwrap().len()).sum();
-        assert!(sizes <= 2 * MOST_BYTES, "{sizes}");
+        assert!(sizes <= 2 * MAX_LOG_BYTES, "{sizes}");
         std::fs::OpenOptions::new()
             .append(true)
             .open(&path)

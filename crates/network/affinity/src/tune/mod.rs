@@ -1,6 +1,8 @@
-//! Keeps every flow and its application on one socket, on different cores that share a cache, and says why.
-//! Not the wishes (`plan`), nor when they are followed (`steady`), nor how they are undone (`journal`).
-//! Source: Hanford et al. 2014, "future work"; the manners are bpftune's: say what and why, step aside where somebody sets a value.
+//! The tuner: keeps each flow and its application on one socket, on different cores that share a cache, and logs the
+//! reasons. `plan` proposes changes, `steady` damps them, and `journal` undoes them.
+//!
+//! Source: Hanford et al. 2014, "future work". Like bpftune, it reports what it changes and why, and leaves a setting
+//! alone when another program changes it.
 
 pub mod log;
 pub mod model;
@@ -18,45 +20,46 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 use steady::{Steady, Verdict};
 
-/// Between two looks.
-pub const LOOK: Duration = Duration::from_millis(1000);
-/// Between two looks, at most: a change is followed within two seconds, with [`LOOK_AGAIN`] and the looks themselves.
-pub const LOOK_MOST: Duration = Duration::from_millis(1500);
-/// The part of a core's time that looking may take, where that leaves time to follow a change.
-const COST: f64 = 0.004;
+/// Minimum interval between observations.
+pub const MIN_INTERVAL: Duration = Duration::from_millis(1000);
+/// Maximum interval between observations. Together with [`CONFIRM_INTERVAL`] and the observations themselves, it lets the
+/// tuner respond to a change within two seconds.
+pub const MAX_INTERVAL: Duration = Duration::from_millis(1500);
+/// Fraction of one core that observing may use, within the limits on the interval.
+const OBSERVATION_COST: f64 = 0.004;
 
-/// How long to wait for the next look after one that took so much CPU time.
+/// Interval after an observation that used the given CPU time.
 pub fn pause(cost: Duration) -> Duration {
-    cost.div_f64(COST).clamp(LOOK, LOOK_MOST)
+    cost.div_f64(OBSERVATION_COST).clamp(MIN_INTERVAL, MAX_INTERVAL)
 }
 
-/// Between a look that wants a change and the one that makes it.
-pub const LOOK_AGAIN: Duration = Duration::from_millis(300);
+/// Interval between the observation that proposes a change and the one that confirms it.
+pub const CONFIRM_INTERVAL: Duration = Duration::from_millis(300);
 
-/// The part of a core's time that looking for threads which have inherited their CPUs may take: the more there are, the rarer it is done.
-const HEIRS_COST: f64 = 0.001;
+/// Fraction of one core that searching for inherited affinities may use. The search becomes rarer as it takes longer.
+const INHERITED_COST: f64 = 0.001;
 
-/// Letters of a thread's name that the kernel keeps (TASK_COMM_LEN without its zero), bytes.
+/// Bytes of a thread's name that the kernel keeps (TASK_COMM_LEN without the terminating zero).
 const NAME_BYTES: usize = 15;
 
-/// Settings and sentences that are remembered, at most.
-const MOST_REMEMBERED: usize = 20_000;
+/// Maximum number of settings and messages to remember.
+const MAX_REMEMBERED: usize = 20_000;
 
-/// What is left alone.
+/// Objects that the tuner must not change.
 #[derive(Clone, Debug, Default)]
 pub struct Exclusions {
-    /// Only these CPUs are used; all if none.
+    /// Only use these CPUs; `None` allows all.
     pub cpus: Option<CpuSet>,
-    /// Interrupts.
+    /// Interrupts to leave alone.
     pub irqs: BTreeSet<u32>,
-    /// Processes, by number, by the name of any of their threads, or by their program's.
+    /// Processes to leave alone, by ID, by the name of any of their threads, or by program name.
     pub processes: BTreeSet<String>,
-    /// Flows with one of these ports at either end.
+    /// Ports, local or remote, whose flows are ignored.
     pub ports: BTreeSet<u16>,
 }
 
 impl Exclusions {
-    /// Whether a thread's process is one of those that are left alone.
+    /// Returns whether a thread's process is excluded.
     fn has(&self, thread: &Thread) -> bool {
         let is_called = |name: &String| {
             let short = name.as_bytes().get(..NAME_BYTES).unwrap_or(name.as_bytes());
@@ -66,31 +69,32 @@ impl Exclusions {
     }
 }
 
-/// What is remembered between looks.
+/// State of the tuner between observations.
 pub struct Tuner {
     exclusions: Exclusions,
     steady: Steady<Setting>,
-    /// What was made of each setting here: in a dry run, what would have been.
+    /// The value written to each setting; in a dry run, the value that would have been written.
     ours: BTreeMap<Setting, CpuSet>,
-    /// Settings that somebody else changed, or that the kernel refuses.
+    /// Settings that another program changed or the kernel rejected.
     given_up: BTreeSet<Setting>,
-    /// What was said already.
+    /// Messages already logged.
     told: BTreeSet<String>,
-    /// When threads that have inherited their CPUs are looked for next.
+    /// When to search for inherited affinities next.
     heirs_at: Duration,
 }
 
 impl Tuner {
-    /// Nothing is known yet.
+    /// Creates a tuner.
     pub fn new(exclusions: Exclusions) -> Self {
         let (ours, given_up, told, heirs_at) = Default::default();
         Self { exclusions, steady: Steady::new(), ours, given_up, told, heirs_at }
     }
 
-    /// Decides on what was seen at `now` since the begin, and does it; without a journal it is a dry run and nothing is done.
+    /// Decides on an observation made at time `now`, measured from the start, and applies the changes. Without a
+    /// journal it makes a dry run.
     ///
     /// # Errors
-    /// If the journal cannot be written: nothing is changed without.
+    /// If the journal cannot be written. Then nothing is changed.
     pub fn step(
         &mut self,
         seen: &Observation,
@@ -106,7 +110,7 @@ impl Tuner {
             if now >= self.heirs_at {
                 let begin = Instant::now();
                 journal.inherit()?;
-                self.heirs_at = now + begin.elapsed().div_f64(HEIRS_COST);
+                self.heirs_at = now + begin.elapsed().div_f64(INHERITED_COST);
             }
             for error in journal.foreign() {
                 self.give_up(&error, &mut decisions);
@@ -121,8 +125,8 @@ impl Tuner {
                 Verdict::Wait => {}
                 Verdict::Hold => {
                     let words = format!(
-                        "it was changed {} times within {} s: it stays as it is for now",
-                        steady::MOST_CHANGES,
+                        "it was changed {} times within {} s: it stays unchanged for now",
+                        steady::MAX_CHANGES,
                         steady::WINDOW.as_secs()
                     );
                     self.tell(Act::LeftAlone, &name(seen, change.what), &words, &mut decisions);
@@ -139,7 +143,7 @@ impl Tuner {
         Ok(decisions)
     }
 
-    /// Whether the next look should come soon.
+    /// Returns whether the next observation should come soon.
     pub fn is_waiting(&self) -> bool {
         self.steady.is_waiting()
     }
@@ -191,12 +195,13 @@ impl Tuner {
         }
     }
 
-    /// A setting that is another's is that one's from now on.
+    /// Gives up a setting after an error: it stays untouched from then on.
     fn give_up(&mut self, error: &JournalError, decisions: &mut Vec<Decision>) {
         let (setting, words) = match error {
-            JournalError::Foreign { setting, found, ours } => {
-                (setting, format!("somebody else made it `{found}` after it was made `{ours}` here"))
-            }
+            JournalError::Foreign { setting, found, ours } => (
+                setting,
+                format!("another program set it to `{found}` after this program set it to `{ours}`"),
+            ),
             JournalError::Renamed { setting, .. } => (setting, error.to_string()),
             JournalError::Refused { setting, value, error }
                 if error.kind() == std::io::ErrorKind::NotFound =>
@@ -205,7 +210,7 @@ impl Tuner {
             }
             JournalError::Refused { setting: setting @ Setting::Irq(_), value, error } => {
                 let advice = "its driver manages it; applications still follow it";
-                (setting, format!("the kernel refuses to send it to CPU {value} ({error}): {advice}"))
+                (setting, format!("the kernel refuses to move it to CPU {value} ({error}): {advice}"))
             }
             JournalError::Refused { setting, value, error } => {
                 (setting, format!("the kernel refuses CPUs {value} ({error})"))
@@ -218,9 +223,9 @@ impl Tuner {
         }
     }
 
-    /// Threads without flows are forgotten once there are very many, most of which have ended.
+    /// Drops threads without flows when too much is remembered. Most of them have ended.
     fn forget(&mut self, seen: &Observation) {
-        if self.ours.len() + self.given_up.len() + self.told.len() < MOST_REMEMBERED {
+        if self.ours.len() + self.given_up.len() + self.told.len() < MAX_REMEMBERED {
             return;
         }
         let threads: BTreeSet<Setting> = seen.threads.iter().map(Thread::setting).collect();
@@ -232,7 +237,7 @@ impl Tuner {
     }
 
     fn tell(&mut self, act: Act, subject: &str, words: &str, decisions: &mut Vec<Decision>) {
-        // Numbers change from look to look; the rest of the sentence is what was said.
+        // Digits vary between observations, so ignore them when comparing messages.
         let sentence: String = format!("{subject}: {words}")
             .chars()
             .filter(|letter| act != Act::Missing || !letter.is_ascii_digit())
@@ -249,7 +254,7 @@ impl Tuner {
         }
     }
 
-    /// The model of what was seen, and where everything is.
+    /// Builds the model of an observation and its present placement.
     fn model(&mut self, seen: &Observation, decisions: &mut Vec<Decision>) -> (Model, Placing) {
         let online: CpuSet = seen.places.iter().map(|place| place.cpu).collect();
         let usable: CpuSet = online
@@ -278,7 +283,7 @@ impl Tuner {
                 load: thread.load,
                 open: (why.is_none() && !open.is_empty()).then_some(open),
             });
-            // Where it runs at this moment says little: it may be on another of its CPUs in the next.
+            // Use the thread's affinity and not its present CPU, which may change at any time.
             let bound = self.ours.get(&thread.setting()).unwrap_or(&thread.bound);
             let cpus: CpuSet = bound.iter().filter(|cpu| online.contains(*cpu)).collect();
             placing.threads.push(if cpus.is_empty() { CpuSet::one(thread.cpu) } else { cpus });
@@ -308,20 +313,20 @@ impl Tuner {
             return Some("it was given up".into());
         }
         let is_pinned = thread.open.iter().any(|cpu| !thread.bound.contains(cpu));
-        // What a thread has inherited from one that was bound here is no wish of anybody.
+        // An affinity inherited from a thread that was bound here is not another program's decision.
         let inherited = || {
             seen.threads
                 .iter()
                 .any(|of| of.process == thread.process && self.ours.get(&of.setting()) == Some(&thread.bound))
         };
         if is_pinned && !self.ours.contains_key(&setting) && !inherited() {
-            return Some(format!("somebody has bound it to CPUs {}", thread.bound));
+            return Some(format!("another program has bound it to CPUs {}", thread.bound));
         }
         None
     }
 }
 
-/// The queues that a flow comes by: the one that it is hashed to, if that is known and there is one of that number; else all of its
+/// The queues that a flow may arrive on: the one it is hashed to, if known and unique; otherwise all queues of its
 /// interface.
 fn queues_of(flow: &Flow, queues: &[Queue]) -> Vec<usize> {
     let of_interface = (0..queues.len()).filter(|index| queues[*index].interface == flow.interface);
@@ -333,7 +338,8 @@ fn queues_of(flow: &Flow, queues: &[Queue]) -> Vec<usize> {
     }
 }
 
-/// Which thread has how much of which queue: what is not known is shared by the queues of the interface by their interrupts.
+/// The weights between queues and threads. If a flow's queue is unknown, its bytes are divided among the queues of the
+/// interface by their interrupt rates.
 fn links(seen: &Observation, exclusions: &Exclusions) -> Vec<model::Link> {
     let mut weights: BTreeMap<(usize, usize), f64> = BTreeMap::new();
     for flow in &seen.flows {
@@ -341,7 +347,7 @@ fn links(seen: &Observation, exclusions: &Exclusions) -> Vec<model::Link> {
         let Some(thread) = flow.thread.filter(|_| !is_excluded) else { continue };
         let queues = queues_of(flow, &seen.queues);
         let all: f64 = queues.iter().filter_map(|index| seen.queues[*index].interrupts).sum();
-        // Without rates every flow counts the same.
+        // Without rates, all flows count the same.
         let bytes = if flow.received.is_none() && flow.sent.is_none() { 1.0 } else { flow.bytes() };
         for index in &queues {
             let part = if all > 0.0 {
@@ -361,7 +367,7 @@ fn links(seen: &Observation, exclusions: &Exclusions) -> Vec<model::Link> {
     weights.into_iter().filter(|(_, weight)| *weight > 0.0).map(link).collect()
 }
 
-/// The load of each CPU that is neither a queue's nor a flow's thread's.
+/// Load of each CPU not caused by a queue or a flow's thread.
 fn other(seen: &Observation, placing: &Placing, model: &Model) -> BTreeMap<u32, f64> {
     let mine = model.loads(placing);
     let rest = |(cpu, shares): (&u32, &crate::counters::CpuShares)| {
@@ -385,7 +391,7 @@ fn name(seen: &Observation, what: Moved) -> String {
     }
 }
 
-/// Why a change is made, for people.
+/// Human-readable reason for a change.
 fn reason(seen: &Observation, model: &Model, from: &Placing, change: &Move) -> String {
     let of_change = |link: &&model::Link| match change.what {
         Moved::Queue(index) => link.queue == index,
@@ -394,15 +400,18 @@ fn reason(seen: &Observation, model: &Model, from: &Placing, change: &Move) -> S
     let Some(link) =
         model.links.iter().filter(of_change).max_by(|one, other| one.weight.total_cmp(&other.weight))
     else {
-        return format!("the CPUs there have room ({:.2} to {:.2})", change.before, change.after);
+        return format!(
+            "the CPUs there have spare capacity (cost {:.2} to {:.2})",
+            change.before, change.after
+        );
     };
     let thread = &seen.threads[link.thread];
     let application = thread.cpu;
     let lies = match from.queues[link.queue] {
-        None => "its packets are handled wherever they arrive".into(),
+        None => "its packets are processed where they arrive".into(),
         Some(flow) => {
-            let class = crate::places::classify(&model.places, crate::places::Pair { flow, application });
-            let words = class.map_or("one of them on no CPU that is online", crate::places::Class::meaning);
+            let class = crate::pairs::classify(&model.places, crate::pairs::Pair { flow, application });
+            let words = class.map_or("one of the CPUs is offline", crate::pairs::Class::meaning);
             format!(
                 "flow on CPU {flow}, application on CPU {application} of {}: {words}",
                 from.threads[link.thread]

@@ -1,91 +1,94 @@
-//! What a placing of queues and threads is worth: a number that is lower the better flows and their applications lie to each other.
-//! Not a throughput: an order of placings, from classes and load alone. Nothing here looks at a host.
-//! Source: the order of the classes is that of Hanford et al. 2014 ([`Class::ALL`]); the costs below are ranks and no measurements.
+//! Cost model for the placement of queues and threads on CPUs. A lower cost means that flows and their applications are
+//! closer together. The cost ranks placements by class and load; it does not predict throughput.
+//!
+//! Source: the order of the classes is that of Hanford et al. 2014 ([`Class::ALL`]); the costs below are ranks, not
+//! measurements.
 
 use crate::cpus::CpuSet;
-use crate::places::{Class, Pair, classify};
+use crate::pairs::{Class, Pair, classify};
 use longma_topology::CpuPlace;
 use std::collections::BTreeMap;
 
-/// A flow on the wrong side of the socket link from its NIC costs as much as one class.
-const FAR: f64 = 1.0;
-/// A queue whose packets are handled wherever they happen to arrive: as bad as the middle of the classes.
-const UNSTEERED: f64 = 2.0;
-/// A CPU is full from here on, in parts of it: some room is needed for what varies.
+/// Cost of a flow on another socket than its NIC, the same as one class.
+const FAR_COST: f64 = 1.0;
+/// Cost of a queue whose packets are processed wherever they arrive, as for the middle class.
+const UNSTEERED_COST: f64 = 2.0;
+/// Load above which a CPU counts as full. Below 1, to leave room for variation.
 const FULL: f64 = 0.9;
-/// What a CPU's worth of work above that costs: as much as all bytes in the worst class.
-const OVERLOAD: f64 = 4.0;
+/// Cost of one CPU's worth of load above that, as much as all bytes in the worst class.
+const OVERLOAD_COST: f64 = 4.0;
 
-/// A queue: what sends the packets of some flows to one CPU.
+/// A queue, which directs the packets of some flows to one CPU.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Queue {
-    /// The node of its NIC; none if unknown.
+    /// NUMA node of its NIC; `None` if unknown.
     pub node: Option<u32>,
-    /// Parts of a CPU that its protocol work takes.
+    /// Load of its protocol processing in CPUs.
     pub load: f64,
-    /// The CPUs that it may be sent to; none if it is to be left alone.
+    /// CPUs that it may be directed to; `None` if it must not be changed.
     pub open: Option<CpuSet>,
 }
 
-/// A thread that flows belong to.
+/// A thread that uses flows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Thread {
-    /// Parts of a CPU that it takes.
+    /// Load in CPUs.
     pub load: f64,
-    /// The CPUs that it may be bound to; none if it is to be left alone.
+    /// CPUs that it may be bound to; `None` if it must not be changed.
     pub open: Option<CpuSet>,
 }
 
 /// The flows between a queue and a thread.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Link {
-    /// The queue's index.
+    /// Index of the queue.
     pub queue: usize,
-    /// The thread's index.
+    /// Index of the thread.
     pub thread: usize,
-    /// Their part of all bytes: all links together make 1.
+    /// Their fraction of all bytes. The weights of all links add up to 1.
     pub weight: f64,
 }
 
-/// A host with its flows at one moment.
+/// A snapshot of a host with its flows.
 #[derive(Clone, Debug, Default)]
 pub struct Model {
-    /// The CPUs that are online.
+    /// Topology of the online CPUs.
     pub places: Vec<CpuPlace>,
     /// The queues.
     pub queues: Vec<Queue>,
     /// The threads.
     pub threads: Vec<Thread>,
-    /// Which thread has the flows of which queue.
+    /// The links between queues and threads.
     pub links: Vec<Link>,
-    /// Other load by CPU, in parts of it.
+    /// Other load of each CPU, as a fraction.
     pub other: BTreeMap<u32, f64>,
 }
 
-/// Where queues and threads are.
+/// An assignment of queues and threads to CPUs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Placing {
-    /// The CPU of each queue; none if its packets are handled where they arrive.
+    /// CPU of each queue; `None` if its packets are processed where they arrive.
     pub queues: Vec<Option<u32>>,
-    /// The CPUs over which each thread is spread: those that it may run on.
+    /// CPUs that each thread may run on.
     pub threads: Vec<CpuSet>,
 }
 
 impl Model {
-    /// What a placing costs: 0 if every flow shares a cache and no core with its application, near its NIC, and no CPU is full.
+    /// Cost of a placement. 0 if every flow shares a cache but no core with its application, is close to its NIC, and
+    /// no CPU is full.
     pub fn measure(&self, placing: &Placing) -> f64 {
-        self.distance(placing) + OVERLOAD * self.overload(placing)
+        self.distance(placing) + OVERLOAD_COST * self.overload(placing)
     }
 
-    /// The part of the cost that comes from where flows and applications lie.
+    /// The part of the cost that is due to topology.
     pub fn distance(&self, placing: &Placing) -> f64 {
         self.links.iter().map(|link| link.weight * self.link(placing, *link)).sum()
     }
 
     fn link(&self, placing: &Placing, link: Link) -> f64 {
-        let Some(flow) = placing.queues[link.queue] else { return UNSTEERED };
+        let Some(flow) = placing.queues[link.queue] else { return UNSTEERED_COST };
         let node = self.queues[link.queue].node;
-        let far = if self.is_far(node, flow) { FAR } else { 0.0 };
+        let far = if self.is_far(node, flow) { FAR_COST } else { 0.0 };
         let cpus = &placing.threads[link.thread];
         let costs: Vec<f64> = cpus.iter().map(|cpu| self.rank(flow, cpu)).collect();
         far + costs.iter().sum::<f64>() / costs.len().max(1) as f64
@@ -98,11 +101,11 @@ impl Model {
 
     fn is_far(&self, node: Option<u32>, cpu: u32) -> bool {
         let place = self.place(cpu).map(|place| place.node);
-        // A NIC on a node without CPUs is near none and far from none.
+        // No CPU is close to a NIC on a node without CPUs, so none counts as far.
         node.is_some_and(|node| place != Some(node) && self.places.iter().any(|place| place.node == node))
     }
 
-    /// The load of each CPU.
+    /// Load of each CPU.
     pub fn loads(&self, placing: &Placing) -> BTreeMap<u32, f64> {
         let mut loads: BTreeMap<u32, f64> = self
             .places
@@ -129,12 +132,12 @@ impl Model {
         self.loads(placing).values().map(|load| (load - FULL).max(0.0)).sum()
     }
 
-    /// Where a CPU is.
+    /// Topology of a CPU.
     pub fn place(&self, cpu: u32) -> Option<&CpuPlace> {
         self.places.iter().find(|place| place.cpu == cpu)
     }
 
-    /// The groups of CPUs that share a last cache, or a socket where no cache is named.
+    /// Groups of CPUs that share a last-level cache, or a socket if no cache is known.
     pub fn groups(&self) -> Vec<Vec<u32>> {
         let mut groups: BTreeMap<(u32, Option<Vec<u32>>), Vec<u32>> = BTreeMap::new();
         for place in &self.places {

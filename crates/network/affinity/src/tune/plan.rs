@@ -1,48 +1,48 @@
-//! From where queues and threads are to where they should be: the fewest changes that make a placing clearly better.
-//! Not when they are made: that is `steady`. Nothing here looks at a host.
+//! Plans changes to the placement of queues and threads: as few as possible, each with a significant gain. `steady`
+//! decides when to make them.
 
 use super::model::{Model, Placing};
 use crate::cpus::CpuSet;
 
-/// What is moved.
+/// The object of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Moved {
-    /// A queue, by index.
+    /// A queue by its index.
     Queue(usize),
-    /// A thread, by index.
+    /// A thread by its index.
     Thread(usize),
 }
 
-/// One change of a plan.
+/// A change of a plan.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Move {
-    /// What is moved.
+    /// The object to move.
     pub what: Moved,
-    /// The CPUs that it moves to: one for a queue.
+    /// The new CPUs: exactly one for a queue.
     pub to: CpuSet,
-    /// What all costs before the step that this change is part of.
+    /// Total cost before the step that contains this change.
     pub before: f64,
-    /// What all costs after it.
+    /// Total cost after that step.
     pub after: f64,
 }
 
-/// A change is worth making if it brings a twentieth of the bytes a class forward.
+/// Minimum gain per change: one class for a twentieth of the bytes.
 pub const MARGIN: f64 = 0.05;
-/// Steps of one plan; the rest follows at the next look.
-const MOST_STEPS: usize = 64;
-/// CPUs of a group that a queue may be sent to, those with least load.
+/// Maximum number of steps in a plan. The next observation continues.
+const MAX_STEPS: usize = 64;
+/// Number of least loaded CPUs of a group to consider for a queue.
 const BEST_OF_GROUP: usize = 2;
-/// A CPU with more other load is left out of a thread's CPUs where there are better ones.
+/// Other load above which a CPU is left out of a thread's CPUs if there are better ones.
 const CROWDED: f64 = 0.5;
 
-/// A step: changes that are worth making together.
+/// A step: changes evaluated together.
 type Step = Vec<(Moved, CpuSet)>;
 
-/// The changes that lead from `from` to a better placing: none if there is none that gains [`MARGIN`] a change.
+/// Returns the changes that lead from `from` to a better placement; empty if no step gains [`MARGIN`] per change.
 pub fn plan(model: &Model, from: &Placing) -> Vec<Move> {
     let (mut placing, mut moves) = (from.clone(), Vec::<Move>::new());
     let mut cost = model.measure(&placing);
-    for _ in 0..MOST_STEPS {
+    for _ in 0..MAX_STEPS {
         let Some((step, after)) = best_step(model, &placing, cost) else { break };
         for (what, to) in step {
             make(&mut placing, what, &to);
@@ -50,13 +50,13 @@ pub fn plan(model: &Model, from: &Placing) -> Vec<Move> {
         }
         cost = after;
     }
-    // Of several changes of one thing only the last is made.
+    // If an object is changed several times, keep only the last change.
     let is_last = |index: usize| moves[index + 1..].iter().all(|later| later.what != moves[index].what);
     let last = (0..moves.len()).filter(|index| is_last(*index)).map(|index| moves[index].clone());
     last.filter(|change| current(from, change.what) != Some(change.to.clone())).collect()
 }
 
-/// The placing after some changes.
+/// The placement after some changes.
 pub fn after(from: &Placing, moves: &[Move]) -> Placing {
     let mut placing = from.clone();
     moves.iter().for_each(|change| make(&mut placing, change.what, &change.to));
@@ -77,7 +77,7 @@ fn current(placing: &Placing, what: Moved) -> Option<CpuSet> {
     }
 }
 
-/// The step that gains most for its number of changes, with what all costs after it.
+/// The step with the highest gain per change, and the total cost after it.
 fn best_step(model: &Model, placing: &Placing, cost: f64) -> Option<(Step, f64)> {
     let mut best: Option<(Step, f64, f64)> = None;
     for step in steps(model, placing) {
@@ -85,7 +85,7 @@ fn best_step(model: &Model, placing: &Placing, cost: f64) -> Option<(Step, f64)>
         step.iter().for_each(|(what, to)| make(&mut then, *what, to));
         let after = model.measure(&then);
         let gain = (cost - after) / step.len() as f64;
-        // The first of equals: the order of the steps does not depend on chance.
+        // Prefer the first of equals, so that the result is deterministic.
         if gain >= MARGIN && best.as_ref().is_none_or(|(_, _, most)| gain > most + 1e-9) {
             best = Some((step, after, gain));
         }
@@ -93,7 +93,8 @@ fn best_step(model: &Model, placing: &Placing, cost: f64) -> Option<(Step, f64)>
     best.map(|(step, after, _)| (step, after))
 }
 
-/// Every step that is looked at: a thread to a group, a queue to a CPU, and a queue to a CPU with all its threads into that group.
+/// All steps to consider: a thread to a group, a queue to a CPU, and a queue to a CPU together with all its threads to
+/// that group.
 fn steps(model: &Model, placing: &Placing) -> Vec<Step> {
     let groups = model.groups();
     let loads = model.loads(placing);
@@ -110,7 +111,7 @@ fn steps(model: &Model, placing: &Placing) -> Vec<Step> {
             threads_of(model, index).filter(|of| model.threads[*of].open.is_some()).collect();
         for group in &groups {
             let mut cpus: Vec<u32> = group.iter().copied().filter(|cpu| open.contains(*cpu)).collect();
-            // CPU 0 last among equals: most other work lands there.
+            // Prefer other CPUs to CPU 0, on which most other work runs.
             cpus.sort_by(|one, other| {
                 loads[one].total_cmp(&loads[other]).then((*one == 0).cmp(&(*other == 0)))
             });
@@ -122,9 +123,9 @@ fn steps(model: &Model, placing: &Placing) -> Vec<Step> {
                     let open = model.threads[*thread].open.as_ref();
                     let set =
                         open.and_then(|open| choices(model, group, open, &[cpu]).into_iter().next_back());
-                    // One that lies well already is not touched.
+                    // Leave well-placed threads alone.
                     if let Some(set) =
-                        set.filter(|_| !lies_well(model, &placing.threads[*thread], group, cpu))
+                        set.filter(|_| !is_well_placed(model, &placing.threads[*thread], group, cpu))
                     {
                         step.push((Moved::Thread(*thread), set));
                     }
@@ -146,20 +147,20 @@ fn threads_of(model: &Model, queue: usize) -> impl Iterator<Item = usize> + '_ {
     threads.into_iter()
 }
 
-/// The CPUs of the queues that a thread has flows of.
+/// CPUs of the queues whose flows a thread uses.
 fn feeding(model: &Model, placing: &Placing, thread: usize) -> Vec<u32> {
     let of_thread = model.links.iter().filter(|link| link.thread == thread);
     of_thread.filter_map(|link| placing.queues[link.queue]).collect()
 }
 
-/// Whether a thread is inside of a group and on none of the flow's core.
-fn lies_well(model: &Model, cpus: &CpuSet, group: &[u32], flow: u32) -> bool {
+/// Returns whether a thread is confined to a group and avoids the flow's core.
+fn is_well_placed(model: &Model, cpus: &CpuSet, group: &[u32], flow: u32) -> bool {
     let core = model.place(flow).map(|place| place.core.clone()).unwrap_or_default();
     cpus.iter().all(|cpu| group.contains(&cpu) && !core.contains(&cpu) && cpu != flow)
 }
 
-/// The sets of a group's CPUs that a thread may be bound to: all of them but the cores of its flows, as far as that leaves any, and of these
-/// those that have room, and the one with most room.
+/// Candidate CPU sets of a group for a thread: all CPUs except the cores of its flows, if any are left; those of them
+/// with a low load; and the least loaded one.
 fn choices(model: &Model, group: &[u32], open: &CpuSet, flows: &[u32]) -> Vec<CpuSet> {
     let cores: Vec<u32> = flows
         .iter()

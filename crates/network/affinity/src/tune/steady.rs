@@ -1,28 +1,28 @@
-//! When a planned change is made: once it has been wanted twice in a row, and never often for the same thing.
-//! Not what is changed. Nothing here looks at a host or a clock.
+//! Damps changes: a change is made only if two consecutive observations call for it, and not too often for the same
+//! object.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Changes of one thing that are made within [`WINDOW`], at most.
-pub const MOST_CHANGES: usize = 3;
-/// The time over which they are counted.
+/// Maximum number of changes to one object within [`WINDOW`].
+pub const MAX_CHANGES: usize = 3;
+/// Period over which changes are counted.
 pub const WINDOW: Duration = Duration::from_secs(60);
-/// Looks in a row that must want a change.
-const LOOKS: u32 = 2;
+/// Number of consecutive observations that must call for a change.
+const CONFIRMATIONS: u32 = 2;
 
-/// What is to be done about a wish.
+/// Decision about a proposed change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is looked at once more first.
+    /// Wait for another observation.
     Wait,
-    /// It is made now.
+    /// Make the change.
     Make,
-    /// The thing was changed too often lately.
+    /// The object was changed too often recently.
     Hold,
 }
 
-/// What is remembered of things by their name.
+/// History of the objects.
 #[derive(Debug, Default)]
 pub struct Steady<K> {
     wanted: BTreeMap<K, u32>,
@@ -30,12 +30,13 @@ pub struct Steady<K> {
 }
 
 impl<K: Ord + Clone> Steady<K> {
-    /// Nothing is known yet.
+    /// Creates an empty history.
     pub fn new() -> Self {
         Self { wanted: BTreeMap::new(), made: BTreeMap::new() }
     }
 
-    /// Says what to do about the wishes of one look, at `now` since the begin. A verdict of [`Verdict::Make`] counts as made.
+    /// Decides on the proposed changes of one observation at time `now`, measured from the start. Counts
+    /// [`Verdict::Make`] as made.
     pub fn judge(&mut self, wishes: &[K], now: Duration) -> Vec<Verdict> {
         self.wanted.retain(|thing, _| wishes.contains(thing));
         self.made.retain(|_, times| {
@@ -48,11 +49,11 @@ impl<K: Ord + Clone> Steady<K> {
     fn judge_one(&mut self, thing: &K, now: Duration) -> Verdict {
         let looks = self.wanted.entry(thing.clone()).or_default();
         *looks += 1;
-        if *looks < LOOKS {
+        if *looks < CONFIRMATIONS {
             return Verdict::Wait;
         }
         let made = self.made.entry(thing.clone()).or_default();
-        if made.len() >= MOST_CHANGES {
+        if made.len() >= MAX_CHANGES {
             return Verdict::Hold;
         }
         made.push(now);
@@ -60,9 +61,9 @@ impl<K: Ord + Clone> Steady<K> {
         Verdict::Make
     }
 
-    /// Whether something was wanted that is waited for: then the next look should come soon.
+    /// Returns whether a proposed change awaits confirmation, so that the next observation should come soon.
     pub fn is_waiting(&self) -> bool {
-        self.wanted.values().any(|looks| *looks < LOOKS)
+        self.wanted.values().any(|looks| *looks < CONFIRMATIONS)
     }
 }
 
@@ -99,7 +100,7 @@ mod tests {
             }
             for (thing, time) in &made {
                 let inside = made.iter().filter(|(other, at)| other == thing && at >= time && at - time < 60_000);
-                prop_assert!(inside.count() <= MOST_CHANGES);
+                prop_assert!(inside.count() <= MAX_CHANGES);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The daemon on a made-up host: what it moves, what it leaves, and what it puts back.
+//! Tests of the tuner on a simulated host: what it moves, leaves alone and restores.
 
 use super::*;
 use crate::fake::FakeHost;
@@ -8,7 +8,7 @@ use crate::watch::tests::{host, socket, stat, watch};
 
 const IRQ: &str = "proc/irq/50/smp_affinity_list";
 
-/// A tuner at work on a made-up host.
+/// A tuner on a simulated host.
 struct Work<'a> {
     host: &'a FakeHost,
     watch: Watch,
@@ -22,7 +22,7 @@ impl<'a> Work<'a> {
         Self { host, watch: watch(), tuner: Tuner::new(exclusions), bytes: 0, second: 0 }
     }
 
-    /// Some looks a second after each other, in which the flow carries bytes.
+    /// Several observations, one second apart, in which the flow carries bytes.
     fn looks(&mut self, count: usize, mut journal: Option<&mut Journal<'_>>) -> Vec<Decision> {
         let mut decisions = Vec::new();
         for _ in 0..count {
@@ -61,7 +61,7 @@ fn a_flow_and_its_reader_come_to_two_cores_of_the_nics_socket_and_all_is_put_bac
     let (flow, reader) = (work.watch.look(&host).queues[0].cpu.unwrap(), host.thread_cpus(7).unwrap());
     assert!(flow < 2 && reader.iter().all(|cpu| cpu < 2 && cpu != flow), "{flow} {reader}");
     assert!(decisions.iter().any(|decision| decision.why.contains("one CPU for both")), "{decisions:?}");
-    // Nothing is done any more, however long it is looked at.
+    // Nothing more is changed, however long it runs.
     host.put("proc/7/task/7/stat", &stat("reader", 50, reader.iter().next().unwrap()));
     let more = work.looks(30, Some(&mut journal));
     assert!(more.is_empty(), "{more:?}");
@@ -84,7 +84,7 @@ fn a_dry_run_says_once_what_it_would_do_and_does_nothing() {
 }
 
 #[test]
-fn what_is_pinned_or_excluded_is_left_alone() {
+fn pinned_or_excluded_objects_are_unchanged() {
     let pinned = |cpus: &str, irq: &str, exclusions: Exclusions| {
         let (host, folder) = (host(), tempfile::tempdir().unwrap());
         host.put_thread(7, cpus.parse().unwrap());
@@ -94,11 +94,11 @@ fn what_is_pinned_or_excluded_is_left_alone() {
         let decisions = Work::new(&host, exclusions).looks(6, Some(&mut journal));
         (host.thread_cpus(7).unwrap().to_string(), host.read(IRQ).unwrap(), decisions)
     };
-    // Both are somebody's.
+    // Both were pinned by another program.
     let (reader, irq, decisions) = pinned("0", "0", Exclusions::default());
     assert_eq!((reader.as_str(), irq.as_str(), acts(&decisions, Act::Moved).len()), ("0", "0", 0));
     assert_eq!(acts(&decisions, Act::LeftAlone).len(), 2, "{decisions:?}");
-    // A pinned reader keeps its CPU, and its flow comes near.
+    // A pinned reader keeps its CPU, and its flow moves close to it.
     let (reader, irq, _) = pinned("0", "0-3", Exclusions::default());
     assert_eq!((reader.as_str(), irq.as_str()), ("0", "1"));
     let named = |name: &str| Exclusions {
@@ -118,7 +118,7 @@ fn what_is_pinned_or_excluded_is_left_alone() {
     assert!(all.iter().all(|cpu| cpu >= 2), "{all}");
 }
 
-/// The kernel keeps 15 letters of a thread's name.
+/// The kernel keeps 15 characters of a thread's name.
 #[test]
 fn a_process_is_excluded_by_a_long_name_and_by_that_of_any_of_its_threads() {
     for (thread, excluded, is) in [
@@ -128,7 +128,7 @@ fn a_process_is_excluded_by_a_long_name_and_by_that_of_any_of_its_threads() {
         ("a-thread-of-it", "a-thread-of-its-own", false),
     ] {
         let (host, folder) = (host(), tempfile::tempdir().unwrap());
-        // The reader is another thread of the same process: it waits for the flow.
+        // The reader is another thread of the same process: it is blocked on the flow's descriptor.
         host.put("proc/7/task/8/stat", &stat(thread, 0, 1));
         let read = if cfg!(target_arch = "x86_64") { 0 } else { 63 };
         host.put("proc/7/task/7/syscall", &format!("{read} 0x3 0x0"));
@@ -140,7 +140,7 @@ fn a_process_is_excluded_by_a_long_name_and_by_that_of_any_of_its_threads() {
 }
 
 #[test]
-fn what_somebody_else_changes_is_his_and_stays() {
+fn external_changes_are_kept() {
     let (host, folder) = (host(), tempfile::tempdir().unwrap());
     let mut journal = journal(&host, &folder);
     let mut work = Work::new(&host, Exclusions::default());
@@ -151,7 +151,7 @@ fn what_somebody_else_changes_is_his_and_stays() {
     assert!(
         decisions
             .iter()
-            .any(|decision| decision.act == Act::LeftAlone && decision.why.contains("somebody else")),
+            .any(|decision| decision.act == Act::LeftAlone && decision.why.contains("another program")),
         "{decisions:?}"
     );
     assert_eq!(host.thread_cpus(7).unwrap().to_string(), "3");
@@ -168,7 +168,7 @@ fn a_managed_interrupt_is_given_up_and_its_application_follows() {
     let decisions = Work::new(&host, Exclusions::default()).looks(10, Some(&mut journal));
     assert!(decisions.iter().any(|decision| decision.why.contains("its driver manages it")), "{decisions:?}");
     assert_eq!(host.thread_cpus(7).unwrap().to_string(), "3");
-    // A thread that may not be bound either.
+    // A thread that cannot be bound either.
     let mut host = self::host();
     host.refused.extend([IRQ.into(), "thread 7".into()]);
     let folder = tempfile::tempdir().unwrap();
@@ -203,12 +203,12 @@ fn threads_that_a_bound_one_began_are_put_back_with_it() {
     work.looks(4, Some(&mut journal));
     let bound = host.thread_cpus(7).unwrap();
     assert_ne!(bound.to_string(), "0-3");
-    // A thread, and a process that it started, with the CPUs of the one that began them.
+    // A thread and a child process that inherited the affinity.
     host.put("proc/7/task/8/stat", &stat("reader", 0, 1));
     host.put("proc/7/task/8/children", "20");
     host.put("proc/20/task/20/stat", &stat("child", 0, 1));
     [8, 20].into_iter().for_each(|thread| host.put_thread(thread, bound.clone()));
-    // One that binds itself elsewhere is no heir.
+    // A thread that bound itself elsewhere has inherited nothing.
     host.put("proc/7/task/9/stat", &stat("own", 0, 3));
     host.put_thread(9, "3".parse().unwrap());
     assert!(journal.restore().unwrap().is_whole());
@@ -223,7 +223,7 @@ fn a_load_that_swings_makes_nothing_flap() {
     let mut work = Work::new(&host, Exclusions::default());
     let mut moved = Vec::new();
     for second in 0u64..120 {
-        // The kernel moves the reader wherever it may go, and other load comes and goes.
+        // The kernel moves the reader among its CPUs, and other load comes and goes.
         let open = host.thread_cpus(7).unwrap();
         let cpu = open.iter().nth(second as usize % open.iter().count()).unwrap();
         host.put("proc/7/task/7/stat", &stat("reader", second * 40, cpu));
@@ -237,7 +237,7 @@ fn a_load_that_swings_makes_nothing_flap() {
     }
     for (second, subject) in &moved {
         let inside = moved.iter().filter(|(at, of)| of == subject && at >= second && at - second < 60);
-        assert!(inside.count() <= steady::MOST_CHANGES, "{moved:?}");
+        assert!(inside.count() <= steady::MAX_CHANGES, "{moved:?}");
     }
     assert!(!moved.is_empty());
 }
@@ -245,14 +245,14 @@ fn a_load_that_swings_makes_nothing_flap() {
 #[test]
 fn looks_are_rarer_where_they_cost_much_and_a_change_is_still_followed_in_two_seconds() {
     let of = |micros| pause(Duration::from_micros(micros));
-    assert_eq!((of(0), of(1000), of(1_000_000)), (LOOK, LOOK, LOOK_MOST));
+    assert_eq!((of(0), of(1000), of(1_000_000)), (MIN_INTERVAL, MIN_INTERVAL, MAX_INTERVAL));
     // 5 ms in 1.25 s are 0.4 %.
     assert_eq!(of(5000), Duration::from_millis(1250));
-    assert!(LOOK_MOST + LOOK_AGAIN < Duration::from_secs(2));
+    assert!(MAX_INTERVAL + CONFIRM_INTERVAL < Duration::from_secs(2));
 }
 
-/// A host as the others' with a second queue, on CPU 3, and two readers with a flow each: the driver's table has each hash on its own queue
-/// by the lowest bit.
+/// The common test host with a second queue on CPU 3 and two readers with one flow each. The driver's table selects the
+/// queue by the lowest bit of the hash.
 fn with_two_queues(table: Vec<u32>) -> FakeHost {
     let mut host = host();
     host.put("sys/class/net/eth0/queues/rx-1/rps_cpus", "0");
@@ -263,11 +263,11 @@ fn with_two_queues(table: Vec<u32>) -> FakeHost {
     host.put("proc/8/task/8/stat", &stat("other", 10, 2));
     host.put_thread(8, "0-3".parse().unwrap());
     let key = (0..40).map(|at: u8| at.wrapping_mul(37) ^ 0x6d).collect();
-    host.spread = Some(crate::spread::Spread { key, table, ports: [true; 2] });
+    host.rss_table = Some(crate::rss_table::RssTable { key, table, ports: [true; 2] });
     host
 }
 
-/// Two looks, in which a flow of each process carries bytes, and interrupts come to both queues.
+/// Two observations in which each process's flow carries bytes and both queues receive interrupts.
 fn observed(host: &FakeHost) -> Observation {
     let mut watch = watch();
     for look in 0..2u64 {
@@ -291,9 +291,9 @@ fn observed(host: &FakeHost) -> Observation {
 fn a_flow_counts_for_the_queue_that_it_is_hashed_to_and_for_no_other() {
     let seen = observed(&with_two_queues(vec![0, 1]));
     let queues: Vec<Option<u32>> = seen.flows.iter().map(|flow| flow.queue).collect();
-    let spread = with_two_queues(vec![0, 1]).spread.unwrap();
+    let rss_table = with_two_queues(vec![0, 1]).rss_table.unwrap();
     for flow in &seen.flows {
-        assert_eq!(flow.queue, spread.queue_of(flow.local, flow.remote), "{queues:?}");
+        assert_eq!(flow.queue, rss_table.queue_of(flow.local, flow.remote), "{queues:?}");
     }
     assert_ne!(queues[0], queues[1], "by this key they are on different queues");
     let links = links(&seen, &Exclusions::default());
@@ -307,9 +307,9 @@ fn a_flow_counts_for_the_queue_that_it_is_hashed_to_and_for_no_other() {
 }
 
 #[test]
-fn where_the_hash_is_not_told_or_names_no_queue_that_is_there_a_flow_counts_for_all() {
+fn without_a_usable_hash_a_flow_counts_for_all_queues() {
     let mut untold = with_two_queues(vec![0, 1]);
-    untold.spread = None;
+    untold.rss_table = None;
     for host in [untold, with_two_queues(vec![9])] {
         let links = links(&observed(&host), &Exclusions::default());
         assert_eq!(links.len(), 4, "{links:?}");

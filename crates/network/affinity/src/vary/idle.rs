@@ -1,13 +1,14 @@
-//! Which of the settings that are varied do nothing under a load, and why.
-//! Not which an interface refuses: it says so itself.
+//! Detects varied parameters that have no effect under a load, and explains why. The interface itself reports values
+//! that it rejects.
+//!
 //! Source: Linux net/core/dev.c (netdev_pick_tx, get_rps_cpu), net/ipv4/tcp_offload.c and udp_offload.c; ethtool(8).
 
 use super::{Knob, Variation};
 use crate::interface::Nic;
 use crate::load::Load;
-use crate::places::Pair;
+use crate::pairs::Pair;
 
-/// What of `variations` changes nothing on some of the `pairs`, in a sentence each.
+/// Describes, in one sentence each, the `variations` that have no effect on some of the `pairs`.
 pub fn idle(variations: &[Variation], nic: &Nic, load: &Load, pairs: &[Pair]) -> Vec<String> {
     let values = |knob: Knob| {
         variations
@@ -23,16 +24,16 @@ pub fn idle(variations: &[Variation], nic: &Nic, load: &Load, pairs: &[Pair]) ->
     let why = |knob: Knob| match knob {
         Knob::Xps if nic.tx_queues.len() < 2 => Some(format!("{} has one transmit queue", nic.name)),
         Knob::Gro | Knob::Lro | Knob::Tso | Knob::Gso if is_udp => {
-            Some("iperf3's datagrams are neither merged nor cut".into())
+            Some("iperf3's datagrams are neither merged nor segmented".into())
         }
         Knob::Tso | Knob::Gso if is_iperf && !sends => {
-            Some("this host sends acknowledgements alone; it sends data with --forward".into())
+            Some("this host sends only acknowledgements; with --forward it sends data".into())
         }
         Knob::Gro | Knob::Lro if is_iperf && sends => {
-            Some("only acknowledgements arrive here; data do without --forward".into())
+            Some("only acknowledgements arrive here; without --forward data arrive".into())
         }
         Knob::Rfs if !values(Knob::Rfs).iter().any(|entries| *entries > 0) => {
-            Some("a flow table without entries is none".into())
+            Some("a flow table without entries does nothing".into())
         }
         Knob::Rfs => {
             let same = pairs.iter().filter(|pair| pair.flow == pair.application).count();
@@ -60,7 +61,7 @@ mod tests {
     use crate::load::Iperf;
 
     #[test]
-    fn what_changes_nothing_is_said_with_its_reason_and_what_does_is_not() {
+    fn ineffective_settings_are_reported_with_their_reason() {
         let host = FakeHost::with(&[
             ("sys/class/net/eth1/queues/rx-0/rps_cpus", "0"),
             ("sys/class/net/eth1/queues/tx-0/xps_cpus", "0"),
@@ -76,10 +77,10 @@ mod tests {
         let (near, same) = ([pair(0, 1)], [pair(0, 1), pair(1, 1)]);
         for (text, nic, iperf, pairs, why) in [
             ("xps=1,2", &one, &tcp, &near[..], "xps does nothing where eth1 has one transmit queue"),
-            ("gro=1,0", &one, &udp, &near, "datagrams are neither merged nor cut"),
-            ("gso=1,0", &one, &tcp, &near, "sends acknowledgements alone"),
+            ("gro=1,0", &one, &udp, &near, "datagrams are neither merged nor segmented"),
+            ("gso=1,0", &one, &tcp, &near, "sends only acknowledgements"),
             ("lro=1,0", &one, &forward, &near, "only acknowledgements arrive here"),
-            ("rfs=0", &one, &tcp, &near, "a flow table without entries is none"),
+            ("rfs=0", &one, &tcp, &near, "a flow table without entries does nothing"),
             ("rfs=0,64", &one, &tcp, &same, "the flow's own CPU on 1 of 2 pairs"),
             (
                 "rfs=0,64",

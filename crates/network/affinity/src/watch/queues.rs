@@ -1,18 +1,20 @@
-//! The queues of interfaces: where each one's work is done, how much, and whether somebody else has a say in it.
-//! Source: Linux Documentation/core-api/irq/irq-affinity.rst; kernel/irq/proc.c for affinity_hint and effective_affinity.
+//! Queues of interfaces: the CPU that processes each one, its load, and whether another program controls it.
+//!
+//! Source: Linux Documentation/core-api/irq/irq-affinity.rst; kernel/irq/proc.c for affinity_hint and
+//! effective_affinity.
 
 use super::{Observation, Queue};
 use crate::cpus::CpuSet;
 use crate::host::Host;
 use crate::interface::{Irq, Nic};
+use crate::rss_table::queue_of_irq;
 use crate::setting::Setting;
-use crate::spread::queue_of_irq;
 use std::collections::BTreeMap;
 
-/// Times that each interrupt came, by number and CPU.
+/// Count of each interrupt by number and CPU.
 pub type Interrupts = BTreeMap<u32, BTreeMap<u32, u64>>;
 
-/// Reads /proc/interrupts.
+/// Parses /proc/interrupts.
 pub fn interrupts(table: &str) -> Interrupts {
     let mut lines = table.lines();
     let head = lines.next().unwrap_or_default();
@@ -26,7 +28,7 @@ pub fn interrupts(table: &str) -> Interrupts {
     lines.filter_map(line).collect()
 }
 
-/// The queues of the interfaces, with what came since `counts.0`.
+/// The queues of the interfaces, with the interrupts since `counts.0`.
 pub fn of(
     host: &dyn Host,
     nics: &[Nic],
@@ -79,7 +81,7 @@ fn of_irq(
     let all: u64 = grown.iter().flatten().map(|(count, _)| count).sum();
     let file = |name: &str| host.read(&format!("proc/irq/{}/{name}", irq.number)).ok();
     let effective = file("effective_affinity_list").and_then(|text| text.parse::<CpuSet>().ok());
-    // Where it came last; before it comes, where the kernel has sent it.
+    // The CPU that handled it last; before the first interrupt, the one that the kernel selected.
     let took = grown.iter().flatten().filter(|(count, _)| *count > 0).max().map(|(_, cpu)| *cpu);
     let sent = effective.as_ref().or(irq.cpus.as_ref()).and_then(|cpus| cpus.iter().next());
     let hint =
@@ -87,9 +89,10 @@ fn of_irq(
     let cpus = irq.cpus.clone().unwrap_or_default();
     let is_narrowed =
         usual.is_some_and(|usual| cpus != *usual && usual.iter().any(|cpu| !cpus.contains(cpu)));
-    // Drivers spread their interrupts themselves and leave a hint; what follows neither is somebody's wish.
-    let taken =
-        (is_narrowed && hint.as_ref() != Some(&cpus)).then(|| format!("somebody has sent it to CPUs {cpus}"));
+    // Drivers distribute their interrupts and publish that as a hint. An affinity that is neither the default nor the
+    // hint was set by another program.
+    let taken = (is_narrowed && hint.as_ref() != Some(&cpus))
+        .then(|| format!("another program has bound it to CPUs {cpus}"));
     Queue {
         interface: nic.name.clone(),
         node: nic.node,
@@ -107,8 +110,10 @@ fn of_rps(host: &dyn Host, nic: &Nic, queue: u32) -> Queue {
     let setting = Setting::Rps { interface: nic.name.clone(), queue };
     let cpus = setting.read(host).ok().and_then(|mask| CpuSet::from_mask(&mask).ok());
     let taken = match &cpus {
-        None => Some("how its packets are steered cannot be read".into()),
-        Some(cpus) if !cpus.is_empty() => Some(format!("somebody has spread its packets over CPUs {cpus}")),
+        None => Some("its packet steering cannot be read".into()),
+        Some(cpus) if !cpus.is_empty() => {
+            Some(format!("another program spreads its packets over CPUs {cpus}"))
+        }
         Some(_) => None,
     };
     Queue {
@@ -124,7 +129,7 @@ fn of_rps(host: &dyn Host, nic: &Nic, queue: u32) -> Queue {
     }
 }
 
-/// The softirq time of a CPU belongs to the queues that are there, by their interrupts.
+/// Divides the softirq time of each CPU among its queues by their interrupts.
 fn share_load(queues: &mut [Queue], seen: &Observation) {
     let mut all: BTreeMap<u32, (f64, usize)> = BTreeMap::new();
     for queue in queues.iter() {

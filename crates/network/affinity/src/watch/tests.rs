@@ -1,4 +1,4 @@
-//! What is seen of flows, interrupts and threads in recorded files of the kernel.
+//! Tests of the observation of flows, interrupts and threads with simulated kernel files.
 
 use super::*;
 use crate::fake::FakeHost;
@@ -13,7 +13,7 @@ fn place(cpu: u32) -> CpuPlace {
     }
 }
 
-/// The line of /proc of a thread that last ran on `cpu`.
+/// A /proc stat line of a thread that last ran on `cpu`.
 pub(crate) fn stat(name: &str, ticks: u64, cpu: u32) -> String {
     let mut fields: Vec<String> = (4..=52).map(|_| "0".into()).collect();
     (fields[14 - 4], fields[22 - 4], fields[39 - 4]) = (ticks.to_string(), "900".into(), cpu.to_string());
@@ -26,7 +26,8 @@ pub(crate) fn socket(port: u16, inode: u32, received: Option<u64>) -> Socket {
     Socket { local: end(5201), remote, inode, received, sent: received.map(|_| 0) }
 }
 
-/// Two sockets with two CPUs each; a NIC of one queue on the first, its interrupt on CPU 0; process 7 with one thread on CPU 0.
+/// Two sockets with two CPUs each; a NIC with one queue on the first socket, its interrupt on CPU 0; process 7 with one
+/// thread on CPU 0.
 pub(crate) fn host() -> FakeHost {
     let mut host = FakeHost::with(&[
         ("sys/class/net/eth0/queues/rx-0/rps_cpus", "0"),
@@ -65,7 +66,7 @@ fn a_busy_flow_is_seen_with_its_queue_and_its_thread_and_an_idle_one_is_not() {
     );
     assert_eq!((seen.flows[0].thread, seen.flows[0].remote.port()), (Some(0), 1));
     assert_eq!((seen.queues[0].cpu, &seen.queues[0].taken), (Some(2), &None));
-    // The one whose bytes are unknown may be busy; nobody has it.
+    // The flow with unknown bytes may be busy, and no process has it open.
     assert_eq!((seen.flows[1].thread, seen.flows[1].remote.port()), (None, 3));
     assert!(
         seen.missing.iter().any(|words| words.contains("1 busy flows are not found")),
@@ -97,14 +98,14 @@ fn of_several_threads_the_one_that_waits_for_the_flow_has_it() {
     );
     host.put("proc/7/task/8/syscall", &format!("{read} 0x3 0x0"));
     assert_eq!(look(&mut watch, 2 << 40).threads[0].thread, 8);
-    // Nobody waits, but only one is busy.
+    // No thread is blocked on the descriptor, but only one is busy.
     host.remove("proc/7/task/8/syscall");
     host.put("proc/7/task/9/stat", &stat("reader", 90, 2));
     assert_eq!(look(&mut watch, 3 << 40).threads[0].thread, 9);
 }
 
 #[test]
-fn what_the_kernel_does_not_show_is_said_and_the_rest_works() {
+fn missing_kernel_data_is_reported_and_the_rest_works() {
     let host = FakeHost::default();
     let seen = watch().look(&host);
     assert!(seen.missing.iter().any(|words| words.contains("no interface eth0")), "{:?}", seen.missing);
@@ -134,7 +135,7 @@ fn what_the_kernel_does_not_show_is_said_and_the_rest_works() {
 }
 
 #[test]
-fn an_interrupt_that_somebody_has_sent_is_his_and_one_that_its_driver_spread_is_not() {
+fn a_manually_bound_interrupt_is_distinguished_from_a_driver_default() {
     let host = host();
     let taken = || watch().look(&host).queues[0].taken.clone();
     assert_eq!(taken(), None);

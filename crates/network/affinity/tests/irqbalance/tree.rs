@@ -1,5 +1,5 @@
-//! A host's /sys/devices/system, /sys/bus/pci and /proc as files, in which irqbalance finds CPUs, a NIC and its interrupts.
-//! Not how it is judged.
+//! Simulated files of /sys/devices/system, /sys/bus/pci and /proc in which irqbalance finds CPUs, a NIC and its
+//! interrupts.
 
 use longma_affinity::cpus::CpuSet;
 use longma_affinity::tune::model::{Model, Placing};
@@ -8,15 +8,15 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// The number of the first queue's interrupt.
+/// Number of the first queue's interrupt.
 const FIRST_IRQ: usize = 40;
-/// A NIC on the PCI bus.
+/// PCI address of the NIC.
 const NIC: &str = "0000:01:00.0";
-/// Seconds between two looks of irqbalance.
+/// irqbalance's interval in seconds.
 const LOOK: u64 = 2;
-/// Interrupts a second of a queue that takes a whole CPU.
+/// Interrupts per second of a queue that uses a whole CPU.
 const FULL_RATE: f64 = 100_000.0;
-/// Seconds after which it is ended.
+/// Time limit in seconds.
 const LIMIT: &str = "40";
 
 /// A tree of files, removed when dropped.
@@ -27,13 +27,13 @@ pub struct Recorded<'a> {
 }
 
 impl<'a> Recorded<'a> {
-    /// The tree of a host whose NIC hangs on `node`, with an interrupt for each queue.
+    /// Creates the tree of a host whose NIC is attached to `node`, with one interrupt per queue.
     pub fn new(model: &'a Model, from: &'a Placing, node: u32) -> Self {
         let tree = Self { folder: tempfile::tempdir().unwrap(), model, from };
         tree.cpus();
         let nic = format!("pci/devices/{NIC}");
         tree.put(&format!("{nic}/class"), "0x020000");
-        // ConnectX-3: it reads these numbers, and does nothing without.
+        // ConnectX-3. irqbalance requires these IDs.
         for (file, number) in [
             ("vendor", "0x15b3"),
             ("device", "0x1003"),
@@ -93,7 +93,7 @@ impl<'a> Recorded<'a> {
         self.put("system/node/online", &nodes.to_string());
     }
 
-    /// What the kernel has counted after so many seconds: each queue's work is time in softirq of its CPU.
+    /// Writes the kernel's counters after some seconds. Each queue's load is softirq time of its CPU.
     fn counts(&self, seconds: f64) {
         let cpus = self.model.places.len();
         let mut table =
@@ -118,7 +118,8 @@ impl<'a> Recorded<'a> {
         self.put("proc/stat", &format!("cpu 0 0 0 0 0 0 0 0 0 0\n{}", lines.join("\n")));
     }
 
-    /// The CPU that irqbalance sends each queue's interrupt to; none where it leaves several or writes nothing that can be read.
+    /// The CPU that irqbalance chooses for each queue's interrupt; `None` if it leaves several or writes nothing
+    /// readable.
     pub fn balanced(&self, program: &str) -> Vec<Option<u32>> {
         let root = self.folder.path().to_str().unwrap();
         let script = format!(

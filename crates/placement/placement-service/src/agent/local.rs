@@ -1,11 +1,10 @@
-//! An agent's office in the same process: the store itself, and the desk.
-//! Not for other machines (`remote`).
+//! Control plane of an agent that runs in the service's process: uses the store and the shared state directly.
 
-use super::Office;
-use crate::desk::Desk;
-use crate::lost::SECOND_AGENT;
+use super::ControlPlane;
+use crate::state::SECOND_AGENT;
+use crate::state::ServiceState;
 use crate::wire::{AgentOrders, AgentReport};
-use longma_placement::hypervisor::Ending;
+use longma_placement::hypervisor::ShutdownDeadline;
 use longma_placement::store::StoreError;
 use longma_placement::{Host, Store};
 use std::sync::Arc;
@@ -13,46 +12,46 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 
 pub(super) struct Local {
-    desk: Arc<Desk>,
+    state: Arc<ServiceState>,
     runtime: Handle,
     machine: String,
 }
 
 impl Local {
-    pub fn new(desk: Arc<Desk>, runtime: Handle, machine: String) -> Self {
-        Self { desk, runtime, machine }
+    pub fn new(state: Arc<ServiceState>, runtime: Handle, machine: String) -> Self {
+        Self { state, runtime, machine }
     }
 
     fn claim(&self, host: &str) -> Result<(), StoreError> {
-        if self.desk.claim(host, &self.machine)? {
+        if self.state.claim(host, &self.machine)? {
             return Ok(());
         }
-        self.desk.note_second_agent(host)?;
+        self.state.note_second_agent(host)?;
         Err(StoreError::Taken { what: format!("agent of {host}: {SECOND_AGENT}") })
     }
 }
 
-impl Office for Local {
+impl ControlPlane for Local {
     fn store(&self) -> &dyn Store {
-        &*self.desk.store
+        &*self.state.store
     }
 
     fn describe(&self, host: &Host) -> Result<(), StoreError> {
         self.claim(&host.name)?;
-        self.desk.describe(host)
+        self.state.describe(host)
     }
 
     fn report(&self, host: &str, report: AgentReport) -> Result<AgentOrders, StoreError> {
         let (generation, wait) = (report.generation, Duration::from_millis(report.wait_ms));
         self.claim(host)?;
         if report.at_work {
-            return self.desk.note_heard(host).map(|()| AgentOrders::default());
+            return self.state.record_contact(host).map(|()| AgentOrders::default());
         }
-        self.desk.report(host, report)?;
-        Ok(self.runtime.block_on(self.desk.work(host, generation, wait)))
+        self.state.report(host, report)?;
+        Ok(self.runtime.block_on(self.state.work(host, generation, wait)))
     }
 
-    fn ending(&self) -> &Ending {
-        &self.desk.ending
+    fn ending(&self) -> &ShutdownDeadline {
+        &self.state.ending
     }
 }

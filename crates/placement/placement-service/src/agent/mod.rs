@@ -1,17 +1,17 @@
-//! The agent of one host: describes it, makes its virtual machines as intended, moves them when told, reports.
-//! Not what is intended: that is the store's; and not how it is done: the hypervisor's and `longma_placement::reconcile`'s.
+//! The agent of one host. It describes the host to the service, reconciles its virtual machines with the store, carries
+//! out moves, and reports.
 
 mod local;
 mod remote;
 
 use crate::Log;
 use crate::client::Client;
-use crate::desk::Desk;
+use crate::state::ServiceState;
 use crate::wire::{AgentOrders, AgentReport, Order, OrderDone};
 use local::Local;
 use longma_placement::audit::audit;
 use longma_placement::collect::{Counters, counters};
-use longma_placement::hypervisor::{Ending, domain_name};
+use longma_placement::hypervisor::{ShutdownDeadline, domain_name};
 use longma_placement::reconcile::{move_vm, reconcile};
 use longma_placement::store::{StoreError, Vm, VmId, VmQuery, VmState};
 use longma_placement::{CpuSet, Host, Hypervisor, Store, collect};
@@ -22,42 +22,43 @@ use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-/// A report waits so long for something to do.
-const WAIT: Duration = Duration::from_secs(2);
-/// Everything is looked at as often as this, also if nothing is to do: somebody may have changed a domain by hand.
-const LOOKING: Duration = Duration::from_secs(15);
-/// The host is described anew as often as this: CPUs and memory come and go.
-const DESCRIBING: Duration = Duration::from_secs(10);
-/// Whoever is at work says so as often as this: to start a large virtual machine takes minutes, and a silent agent's host takes nothing more.
-const BEAT: Duration = Duration::from_secs(5);
-/// What has begun when the agent is to end has so long: a service manager kills what does not end.
-pub(crate) const ENDING: Duration = Duration::from_secs(6);
-/// An agent says what became of its last call within so long after that.
-const LAST_WORDS: Duration = Duration::from_secs(2);
-/// Memory of each node that the host keeps for itself: an eighth, at most so much.
-const KEPT_MIB: u64 = 2048;
+/// How long a report is held open to wait for work.
+const REPORT_WAIT: Duration = Duration::from_secs(2);
+/// Interval between full checks. They also run without work, because domains may be changed from outside.
+const CHECK_INTERVAL: Duration = Duration::from_secs(15);
+/// Interval at which the host's description is refreshed, since CPUs and memory may come and go.
+const DESCRIBE_INTERVAL: Duration = Duration::from_secs(10);
+/// Interval of heartbeats during long operations. Starting a large virtual machine takes minutes, and the host of a
+/// silent agent accepts no virtual machines.
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(5);
+/// Time that operations in progress get at shutdown. A service manager kills a process that takes much longer.
+pub(crate) const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(6);
+/// Time to report the result of the last call after that.
+const FINAL_REPORT_TIMEOUT: Duration = Duration::from_secs(2);
+/// Memory of each node reserved for the host: an eighth, but at most this many MiB.
+const MAX_RESERVED_MIB: u64 = 2048;
 
-/// How a host is known.
+/// Where the description of a host comes from.
 #[derive(Clone, Debug)]
 pub enum Description {
-    /// Read from `/sys` and `/proc` under this folder, again and again.
+    /// Read from `/sys` and `/proc` below a directory, repeatedly.
     Read {
-        /// The folder: "/" for this machine.
+        /// The directory: "/" for this machine.
         root: PathBuf,
-        /// The host's name.
+        /// Name of the host.
         name: String,
-        /// CPUs that the host keeps for itself.
+        /// CPUs reserved for the host.
         reserved: CpuSet,
     },
-    /// Made up, and never changed.
+    /// A constant description of a simulated host.
     Fixed(Box<Host>),
 }
 
 impl Description {
-    /// The host now.
+    /// Returns the present description.
     ///
     /// # Errors
-    /// With the file that is missing or wrong.
+    /// If a file is missing or malformed; the message names it.
     pub fn host(&self) -> Result<Host, String> {
         match self {
             Self::Fixed(host) => Ok((**host).clone()),
@@ -65,7 +66,7 @@ impl Description {
                 let mut host = collect(root, name).map_err(|e| e.to_string())?;
                 for node in &mut host.nodes {
                     let ordinary = &mut node.memory[0].mib;
-                    *ordinary -= KEPT_MIB.min(*ordinary / 8);
+                    *ordinary -= MAX_RESERVED_MIB.min(*ordinary / 8);
                 }
                 host.reserved = reserved.clone();
                 host.check().map_err(|e| e.to_string())?;
@@ -77,42 +78,42 @@ impl Description {
     fn counters(&self) -> Option<Counters> {
         match self {
             Self::Fixed(_) => None,
-            // What cannot be read now is not reported; the description says what is missing.
+            // Unreadable counters are not reported here. The description reports missing files.
             Self::Read { root, .. } => counters(root).ok(),
         }
     }
 }
 
-/// A host of this machine, or one that is made up, with its hypervisor.
+/// A host served by an agent in the service's process, with its hypervisor.
 pub struct AllInOne {
-    /// How the host is known.
+    /// Where its description comes from.
     pub description: Description,
-    /// What drives its virtual machines.
+    /// Its hypervisor.
     pub hypervisor: Box<dyn Hypervisor>,
 }
 
-/// Where an agent reports to.
-trait Office: Send + Sync {
-    /// The store, or what stands for it.
+/// An agent's connection to the service.
+trait ControlPlane: Send + Sync {
+    /// The store, or its remote substitute.
     fn store(&self) -> &dyn Store;
-    /// Describes the host.
+    /// Registers the host or updates its description.
     fn describe(&self, host: &Host) -> Result<(), StoreError>;
-    /// Reports, and waits for what is to do.
+    /// Sends a report and waits for work.
     fn report(&self, host: &str, report: AgentReport) -> Result<AgentOrders, StoreError>;
-    /// When the agent is to end.
-    fn ending(&self) -> &Ending;
+    /// The shutdown deadline.
+    fn ending(&self) -> &ShutdownDeadline;
 }
 
 /// An agent.
 pub struct Agent {
-    office: Arc<dyn Office>,
+    control_plane: Arc<dyn ControlPlane>,
     description: Description,
     hypervisor: Box<dyn Hypervisor>,
     log: Log,
     cpu_seconds: BTreeMap<VmId, (Instant, f64)>,
 }
 
-/// What an agent knows between two rounds.
+/// State kept between two rounds.
 struct Round {
     host: Host,
     described: Instant,
@@ -123,16 +124,20 @@ struct Round {
 }
 
 impl Agent {
-    /// One in the service's own process.
-    pub(crate) fn beside(desk: Arc<Desk>, runtime: tokio::runtime::Handle, host: AllInOne) -> Self {
-        let log = desk.log.clone();
-        let office = Arc::new(Local::new(desk, runtime, machine()));
+    /// Creates an agent in the service's process.
+    pub(crate) fn in_process(
+        state: Arc<ServiceState>,
+        runtime: tokio::runtime::Handle,
+        host: AllInOne,
+    ) -> Self {
+        let log = state.log.clone();
+        let control_plane = Arc::new(Local::new(state, runtime, machine()));
         let AllInOne { description, mut hypervisor } = host;
-        hypervisor.heed(office.ending());
-        Self { office, description, hypervisor, log, cpu_seconds: BTreeMap::new() }
+        hypervisor.set_shutdown_deadline(control_plane.ending());
+        Self { control_plane, description, hypervisor, log, cpu_seconds: BTreeMap::new() }
     }
 
-    /// One that reaches its service over the network. It ends at SIGTERM and SIGINT.
+    /// Creates an agent that reaches its service over the network. It ends on SIGTERM and SIGINT.
     pub fn remote(
         client: Client,
         host: &str,
@@ -141,15 +146,15 @@ impl Agent {
         log: Log,
     ) -> Self {
         let client = if client.is_of_a_machine() { client } else { client.of_machine(&machine()) };
-        let office = Arc::new(Remote::new(client, host, signalled(&log)));
-        hypervisor.heed(office.ending());
-        Self { office, description, hypervisor, log, cpu_seconds: BTreeMap::new() }
+        let control_plane = Arc::new(Remote::new(client, host, deadline_on_signal(&log)));
+        hypervisor.set_shutdown_deadline(control_plane.ending());
+        Self { control_plane, description, hypervisor, log, cpu_seconds: BTreeMap::new() }
     }
 
-    /// Works until it is to end, and then ends what it has begun if that does not last: a call of its service or of the kernel may hang.
-    /// What fails is logged and tried again.
+    /// Runs until shutdown. Then finishes the operation in progress, or abandons it if a call of the service or the
+    /// kernel hangs. Failures are logged and retried.
     pub fn run(self) {
-        let (office, log) = (self.office.clone(), self.log.clone());
+        let (control_plane, log) = (self.control_plane.clone(), self.log.clone());
         let (at_work, ended) = channel::<()>();
         let working = std::thread::Builder::new().name("placement-agent".into()).spawn(move || {
             let _at_work = at_work;
@@ -159,8 +164,10 @@ impl Agent {
             return log(&format!("an agent cannot work: {error}"));
         }
         while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(Duration::from_millis(200)) {
-            if office.ending().is_over() && ended.recv_timeout(LAST_WORDS) == Err(RecvTimeoutError::Timeout) {
-                return log("an agent did not end; what it left half done is put right at the next start");
+            if control_plane.ending().has_passed()
+                && ended.recv_timeout(FINAL_REPORT_TIMEOUT) == Err(RecvTimeoutError::Timeout)
+            {
+                return log("an agent did not stop; the next start completes or undoes its unfinished work");
             }
         }
     }
@@ -168,7 +175,7 @@ impl Agent {
     fn work(mut self) {
         let mut said = String::new();
         let mut round = None;
-        while !self.office.ending().has_begun() {
+        while !self.control_plane.ending().is_set() {
             let Err(problem) = self.round(&mut round) else {
                 if !said.is_empty() {
                     (self.log)("the agent works again");
@@ -177,23 +184,25 @@ impl Agent {
                 continue;
             };
             if problem != said {
-                (self.log)(&format!("the agent tries again: {problem}"));
+                (self.log)(&format!("the agent failed and tries again: {problem}"));
                 said = problem;
             }
-            // From the beginning: the service may have been made anew.
+            // Start over, because the service may have been recreated.
             round = None;
-            let until = Instant::now() + WAIT;
-            while Instant::now() < until && !self.office.ending().has_begun() {
+            let until = Instant::now() + REPORT_WAIT;
+            while Instant::now() < until && !self.control_plane.ending().is_set() {
                 std::thread::sleep(Duration::from_millis(100));
             }
         }
     }
 
-    /// Describes the host. A description that what is promised cannot be kept with is told, and the rest goes on.
+    /// Sends the host's description. If it conflicts with existing reservations, logs that and continues.
     fn describe(&self, host: &Host) -> Result<(), String> {
-        match self.office.describe(host) {
+        match self.control_plane.describe(host) {
             Err(error @ StoreError::Conflict { .. }) => {
-                (self.log)(&format!("the host is described as it was before: {error}"));
+                (self.log)(&format!(
+                    "the new description conflicts with reservations, so the previous one stays in use: {error}"
+                ));
                 Ok(())
             }
             described => described.map_err(|e| e.to_string()),
@@ -213,7 +222,7 @@ impl Agent {
             Some(round) => round,
             None => self.begin()?,
         };
-        if round.described.elapsed() > DESCRIBING {
+        if round.described.elapsed() > DESCRIBE_INTERVAL {
             let host = self.description.host()?;
             if host != round.host {
                 self.describe(&host)?;
@@ -221,32 +230,32 @@ impl Agent {
             }
             round.described = Instant::now();
         }
-        // Somebody waits for what was carried out: it is told before the next look.
+        // A client waits for the result of an order, so report it before the next full check.
         let has_done = !round.report.done.is_empty();
-        if !has_done && round.looked.is_none_or(|at| at.elapsed() > LOOKING) {
-            let _heard = self.heard(&round.host.name);
-            self.look(&mut round);
+        if !has_done && round.looked.is_none_or(|at| at.elapsed() > CHECK_INTERVAL) {
+            let _heartbeats = self.start_heartbeats(&round.host.name);
+            self.check_host(&mut round);
         }
         if let (Some(now), Some(then)) = (self.description.counters(), &round.counters) {
             round.report.load = now.load_since(then, &round.host);
             round.counters = Some(now);
         }
         round.report.generation = round.generation;
-        round.report.wait_ms = if has_done { 0 } else { WAIT.as_millis() as u64 };
+        round.report.wait_ms = if has_done { 0 } else { REPORT_WAIT.as_millis() as u64 };
         let report = std::mem::take(&mut round.report);
         let (problems, foreign) = (report.problems.clone(), report.foreign.clone());
-        let orders = self.office.report(&round.host.name, report).map_err(|e| e.to_string())?;
-        // They stand until the next look.
+        let orders = self.control_plane.report(&round.host.name, report).map_err(|e| e.to_string())?;
+        // They stay valid until the next full check.
         (round.report.problems, round.report.foreign) = (problems, foreign);
         if orders.generation != round.generation {
             round.generation = orders.generation;
-            let _heard = self.heard(&round.host.name);
+            let _heartbeats = self.start_heartbeats(&round.host.name);
             for order in orders.orders {
-                let done = self.carry_out(&round.host, order);
+                let done = self.execute(&round.host, order);
                 round.report.done.push(done);
             }
             match round.report.done.is_empty() {
-                true => self.look(&mut round),
+                true => self.check_host(&mut round),
                 false => round.looked = None,
             }
         }
@@ -254,23 +263,23 @@ impl Agent {
         Ok(())
     }
 
-    /// Keeps the agent heard of for as long as the answer is held.
-    fn heard(&self, host: &str) -> Sender<()> {
+    /// Sends heartbeats until the returned sender is dropped.
+    fn start_heartbeats(&self, host: &str) -> Sender<()> {
         let (held, released) = channel();
-        let (office, host) = (self.office.clone(), host.to_string());
+        let (control_plane, host) = (self.control_plane.clone(), host.to_string());
         std::thread::spawn(move || {
-            while let Err(RecvTimeoutError::Timeout) = released.recv_timeout(BEAT) {
-                // Who is not heard is taken to be silent, as without this; the round's own report says why.
-                let _ = office.report(&host, AgentReport { at_work: true, ..AgentReport::default() });
+            while let Err(RecvTimeoutError::Timeout) = released.recv_timeout(HEARTBEAT_INTERVAL) {
+                // If this fails, the agent counts as silent. The next regular report logs the reason.
+                let _ = control_plane.report(&host, AgentReport { at_work: true, ..AgentReport::default() });
             }
         });
         held
     }
 
-    /// Makes everything as intended, and notes what is not.
-    fn look(&mut self, round: &mut Round) {
+    /// Reconciles the host and audits it.
+    fn check_host(&mut self, round: &mut Round) {
         round.looked = Some(Instant::now());
-        let store = self.office.store();
+        let store = self.control_plane.store();
         round.report.problems.clear();
         match reconcile(store, &mut *self.hypervisor, &round.host) {
             Ok(done) => {
@@ -284,8 +293,8 @@ impl Agent {
             }
         }
         if !round.report.problems.is_empty() {
-            // Sooner than usual, but not at once: what is refused now is refused a moment later.
-            round.looked = Instant::now().checked_sub(LOOKING.saturating_sub(WAIT));
+            // Check again sooner than usual. An immediate retry would most likely fail again.
+            round.looked = Instant::now().checked_sub(CHECK_INTERVAL.saturating_sub(REPORT_WAIT));
         }
         match audit(store, &mut *self.hypervisor, &round.host) {
             Ok(findings) => round.report.findings = Some(findings),
@@ -294,10 +303,10 @@ impl Agent {
         round.report.vm_cpus = self.vm_cpus(&round.host);
     }
 
-    /// How many CPUs' time each virtual machine used since the last look.
+    /// CPU usage of each virtual machine since the last check, in CPUs.
     fn vm_cpus(&mut self, host: &Host) -> BTreeMap<VmId, f64> {
         let query = VmQuery { host: Some(host.name.clone()), ..VmQuery::default() };
-        let vms: Vec<Vm> = self.office.store().vms(&query).unwrap_or_default();
+        let vms: Vec<Vm> = self.control_plane.store().vms(&query).unwrap_or_default();
         let mut used = BTreeMap::new();
         let mut kept = BTreeMap::new();
         for vm in vms.iter().filter(|vm| vm.state == VmState::Running) {
@@ -305,7 +314,7 @@ impl Agent {
             let now = Instant::now();
             if let Some((at, before)) = self.cpu_seconds.get(&vm.id) {
                 let passed = now.duration_since(*at).as_secs_f64();
-                // A domain that was made again counts from zero.
+                // The counter restarts when a domain is created again.
                 if passed > 0.1 && seconds >= *before {
                     used.insert(vm.id, (seconds - before) / passed);
                 }
@@ -316,8 +325,8 @@ impl Agent {
         used
     }
 
-    fn carry_out(&mut self, host: &Host, order: Order) -> OrderDone {
-        let store = self.office.store();
+    fn execute(&mut self, host: &Host, order: Order) -> OrderDone {
+        let store = self.control_plane.store();
         let moved = move_vm(store, &mut *self.hypervisor, host, order.vm, &order.target);
         let problem = match moved {
             Ok(report) => {
@@ -330,30 +339,33 @@ impl Agent {
         };
         match &problem {
             None => (self.log)(&format!("virtual machine {} moved", order.vm)),
-            Some(problem) => (self.log)(&format!("virtual machine {} is not moved: {problem}", order.vm)),
+            Some(problem) => (self.log)(&format!("virtual machine {} was not moved: {problem}", order.vm)),
         }
         OrderDone { number: order.number, problem }
     }
 }
 
-/// What tells this machine from a copy of it, and stays while it runs: the kernel's number of its start (random(4)). Without one, a number of
-/// this process.
+/// Identity of this machine, different from any copy of it and constant until reboot: the kernel's boot ID (random(4)).
+/// Falls back to the process ID.
 fn machine() -> String {
     let started = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let started: String = started.chars().filter(char::is_ascii_hexdigit).collect();
     if started.is_empty() { format!("process{}", std::process::id()) } else { started }
 }
 
-/// Begins at SIGTERM and SIGINT.
-fn signalled(log: &Log) -> Ending {
-    let ending = Ending::default();
+/// A deadline that is set on SIGTERM or SIGINT.
+fn deadline_on_signal(log: &Log) -> ShutdownDeadline {
+    let ending = ShutdownDeadline::default();
     let (begun, log) = (ending.clone(), log.clone());
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let waited = runtime.and_then(|runtime| runtime.block_on(crate::signals::ended()));
         match waited {
-            Ok(()) => begun.begin(ENDING),
-            Err(error) => log(&format!("signals end the agent at once, which loses nothing: {error}")),
+            Ok(()) => begun.begin(SHUTDOWN_TIMEOUT),
+            Err(error) => log(&format!(
+                "cannot handle signals, so they end the agent at once, which loses \
+                no data: {error}"
+            )),
         }
     });
     ending

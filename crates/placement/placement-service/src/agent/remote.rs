@@ -1,10 +1,10 @@
-//! An agent's office on another machine: the part of the store that an agent uses, over the API.
-//! Not a store: what an agent has no business with is refused here already.
+//! Control plane of an agent on another machine: implements the store operations that an agent needs through the API,
+//! and rejects all others.
 
-use super::Office;
+use super::ControlPlane;
 use crate::client::{Client, ClientError, part};
 use crate::wire::{AgentChange, AgentOrders, AgentReport};
-use longma_placement::hypervisor::Ending;
+use longma_placement::hypervisor::ShutdownDeadline;
 use longma_placement::inventory::HostStatus;
 use longma_placement::store::{
     Alarm, Counts, Event, Intent, Pending, Quota, Reservation, Reserved, StoreError, StoredHost, TenantUse,
@@ -14,7 +14,7 @@ use longma_placement::{Host, Placement, Request, Store};
 
 pub(super) struct Remote {
     store: RemoteStore,
-    ending: Ending,
+    ending: ShutdownDeadline,
 }
 
 struct RemoteStore {
@@ -25,7 +25,7 @@ struct RemoteStore {
 type Result<T> = std::result::Result<T, StoreError>;
 
 fn not_mine<T>() -> Result<T> {
-    Err(StoreError::Database("an agent does not do this".into()))
+    Err(StoreError::Database("an agent does not support this".into()))
 }
 
 impl RemoteStore {
@@ -46,12 +46,12 @@ impl RemoteStore {
 }
 
 impl Remote {
-    pub fn new(client: Client, host: &str, ending: Ending) -> Self {
+    pub fn new(client: Client, host: &str, ending: ShutdownDeadline) -> Self {
         Self { store: RemoteStore { client, path: format!("/v1/agents/{}", part(host)) }, ending }
     }
 }
 
-impl Office for Remote {
+impl ControlPlane for Remote {
     fn store(&self) -> &dyn Store {
         &self.store
     }
@@ -65,7 +65,7 @@ impl Office for Remote {
         self.store.client.post(&path, None, &report).map_err(|e| StoreError::Service(e.to_string()))
     }
 
-    fn ending(&self) -> &Ending {
+    fn ending(&self) -> &ShutdownDeadline {
         &self.ending
     }
 }
@@ -86,7 +86,7 @@ impl Store for RemoteStore {
         self.vms(&VmQuery::default())?.into_iter().find(|vm| vm.id == id).ok_or_else(unknown)
     }
 
-    fn has_made(&self, id: VmId, created_at: Option<i64>) -> Result<bool> {
+    fn has_created(&self, id: VmId, created_at: Option<i64>) -> Result<bool> {
         let at = created_at.map(|at| format!("?created_at={at}")).unwrap_or_default();
         let path = format!("{}/made/{id}{at}", self.path);
         self.client.get(&path).map_err(|e| StoreError::Service(e.to_string()))
@@ -149,7 +149,7 @@ impl Store for RemoteStore {
     fn record(&self, _: &Event) -> Result<()> {
         not_mine()
     }
-    fn news(&self, _: i64, _: i64) -> Result<(Vec<String>, i64)> {
+    fn changes_since(&self, _: i64, _: i64) -> Result<(Vec<String>, i64)> {
         not_mine()
     }
     fn raise_alarm(&self, _: &str, _: Option<u32>, _: &str, _: f64) -> Result<bool> {

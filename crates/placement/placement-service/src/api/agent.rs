@@ -1,12 +1,12 @@
-//! What agents on other machines need: their host's virtual machines, changes of those, reports and orders.
-//! Not for people. An agent's token is for one host, and nothing of another can be seen or changed with it.
+//! Routes for agents on other machines: their host's virtual machines, state changes, reports and orders. An agent's
+//! token gives access to one host only.
 
-use super::{Asked, Body, Path};
+use super::{Body, Path, QueryParams};
 use crate::access::{Caller, Role};
-use crate::client::MACHINE;
-use crate::desk::Desk;
-use crate::lost::SECOND_AGENT;
-use crate::refusal::Refusal;
+use crate::client::MACHINE_HEADER;
+use crate::problem::HttpProblem;
+use crate::state::SECOND_AGENT;
+use crate::state::ServiceState;
 use crate::wire::{AgentChange, AgentOrders, AgentReport, Problem, plain};
 use axum::Json;
 use axum::extract::State;
@@ -15,118 +15,131 @@ use longma_placement::store::{StoreError, Vm, VmId, VmQuery};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Whether the caller is the agent of this host, and the only one: a token that was copied to another machine must not start there what
-/// runs here.
-async fn own_host(desk: &Arc<Desk>, caller: &Caller, host: &str, headers: &HeaderMap) -> Result<(), Refusal> {
+/// Checks that the caller is the agent of this host, on the machine that manages it. A token copied to another machine
+/// must not start the same virtual machines there.
+async fn own_host(
+    state: &Arc<ServiceState>,
+    caller: &Caller,
+    host: &str,
+    headers: &HeaderMap,
+) -> Result<(), HttpProblem> {
     caller.must_be(&[Role::Agent])?;
     if caller.scope.as_deref() != Some(host) {
-        return Err(Refusal::new(403, "not allowed", "this token is for another host's agent".into()));
+        return Err(HttpProblem::new(403, "not allowed", "this token is for another host's agent".into()));
     }
-    let machine = headers.get(MACHINE).and_then(|m| m.to_str().ok()).unwrap_or_default();
+    let machine = headers.get(MACHINE_HEADER).and_then(|m| m.to_str().ok()).unwrap_or_default();
     let machine: String = machine.chars().take(64).collect();
     let name = host.to_string();
-    let claimed = desk.with(move |d| match d.claim(&name, &machine)? {
+    let claimed = state.with(move |d| match d.claim(&name, &machine)? {
         true => Ok(true),
         false => d.note_second_agent(&name).map(|()| false),
     });
     if claimed.await? {
         return Ok(());
     }
-    Err(Refusal::new(409, "another agent", SECOND_AGENT.into()))
+    Err(HttpProblem::new(409, "another agent", SECOND_AGENT.into()))
 }
 
-/// Takes in what an agent says; answers when there is something to do, or the time is over.
+/// Accepts an agent's report. Answers when there is work or the wait time has passed.
 #[utoipa::path(post, path = "/v1/agents/{host}/report", tag = "agents", params(("host" = String, Path, description = "its host")),
     request_body = AgentReport, responses((status = 200, body = AgentOrders), (status = "4XX", body = Problem)))]
 pub(crate) async fn report(
-    State(desk): State<Arc<Desk>>,
+    State(state): State<Arc<ServiceState>>,
     caller: Caller,
     headers: HeaderMap,
     Path(host): Path<String>,
     Body(report): Body<AgentReport>,
-) -> Result<Json<AgentOrders>, Refusal> {
-    own_host(&desk, &caller, &host, &headers).await?;
+) -> Result<Json<AgentOrders>, HttpProblem> {
+    own_host(&state, &caller, &host, &headers).await?;
     let (generation, wait) = (report.generation, Duration::from_millis(report.wait_ms));
     let (name, at_work) = (host.clone(), report.at_work);
-    desk.with(move |d| {
-        d.store.host(&name)?;
-        if at_work { d.note_heard(&name) } else { d.report(&name, report) }
-    })
-    .await?;
+    state
+        .with(move |d| {
+            d.store.host(&name)?;
+            if at_work { d.record_contact(&name) } else { d.report(&name, report) }
+        })
+        .await?;
     if at_work {
         return Ok(Json(AgentOrders::default()));
     }
-    Ok(Json(desk.work(&host, generation, wait).await))
+    Ok(Json(state.work(&host, generation, wait).await))
 }
 
-/// All virtual machines of the host.
+/// Lists all virtual machines of the host.
 #[utoipa::path(get, path = "/v1/agents/{host}/vms", tag = "agents", params(("host" = String, Path, description = "its host")),
     responses((status = 200, body = Vec<Vm>), (status = "4XX", body = Problem)))]
 pub(crate) async fn vms(
-    State(desk): State<Arc<Desk>>,
+    State(state): State<Arc<ServiceState>>,
     caller: Caller,
     headers: HeaderMap,
     Path(host): Path<String>,
-) -> Result<Json<Vec<Vm>>, Refusal> {
-    own_host(&desk, &caller, &host, &headers).await?;
+) -> Result<Json<Vec<Vm>>, HttpProblem> {
+    own_host(&state, &caller, &host, &headers).await?;
     let query = VmQuery { host: Some(host), ..VmQuery::default() };
-    Ok(Json(desk.with(move |d| d.store.vms(&query)).await?))
+    Ok(Json(state.with(move |d| d.store.vms(&query)).await?))
 }
 
-/// When a virtual machine was asked for, if a domain says so.
+/// Creation time of a virtual machine as recorded by its domain.
 #[derive(serde::Deserialize)]
-pub(crate) struct Born {
+pub(crate) struct CreationQuery {
     created_at: Option<i64>,
 }
 
-/// Whether a virtual machine of this number was ever made here: a domain that names another is another service's, and is left alone.
+/// Tells whether this database ever created a virtual machine with this ID. If not, its domain belongs to another
+/// service and is left alone.
 #[utoipa::path(get, path = "/v1/agents/{host}/made/{vm}", tag = "agents",
     params(("host" = String, Path, description = "its host"), ("vm" = i64, Path, description = "number"),
-        ("created_at" = Option<i64>, Query, description = "when it was asked for, in seconds since 1970, if the domain says so")),
+        ("created_at" = Option<i64>, Query, description = "creation time of the virtual machine in \
+            seconds since 1970, if the domain records it")),
     responses((status = 200, body = bool), (status = "4XX", body = Problem)))]
 pub(crate) async fn made(
-    State(desk): State<Arc<Desk>>,
+    State(state): State<Arc<ServiceState>>,
     caller: Caller,
     headers: HeaderMap,
     Path((host, vm)): Path<(String, VmId)>,
-    Asked(born): Asked<Born>,
-) -> Result<Json<bool>, Refusal> {
-    own_host(&desk, &caller, &host, &headers).await?;
-    Ok(Json(desk.with(move |d| d.store.has_made(vm, born.created_at)).await?))
+    QueryParams(born): QueryParams<CreationQuery>,
+) -> Result<Json<bool>, HttpProblem> {
+    own_host(&state, &caller, &host, &headers).await?;
+    Ok(Json(state.with(move |d| d.store.has_created(vm, born.created_at)).await?))
 }
 
-/// The database's identity: domains name it, and one that names another is another service's, whatever its number.
+/// Returns the database's identity, which domains record. A domain with another identity belongs to another service,
+/// whatever its ID.
 #[utoipa::path(get, path = "/v1/agents/{host}/database", tag = "agents", params(("host" = String, Path, description = "its host")),
     responses((status = 200, body = String), (status = "4XX", body = Problem)))]
 pub(crate) async fn database(
-    State(desk): State<Arc<Desk>>,
+    State(state): State<Arc<ServiceState>>,
     caller: Caller,
     headers: HeaderMap,
     Path(host): Path<String>,
-) -> Result<Json<String>, Refusal> {
-    own_host(&desk, &caller, &host, &headers).await?;
-    Ok(Json(desk.with(|d| d.store.identity()).await?))
+) -> Result<Json<String>, HttpProblem> {
+    own_host(&state, &caller, &host, &headers).await?;
+    Ok(Json(state.with(|d| d.store.identity()).await?))
 }
 
-/// Makes a change that an agent reports of one of its host's virtual machines, or of the host; the virtual machine after it.
+/// Applies a change to the host or to one of its virtual machines. Returns the virtual machine after the change.
 #[utoipa::path(post, path = "/v1/agents/{host}/changes", tag = "agents", params(("host" = String, Path, description = "its host")),
     request_body = AgentChange, responses((status = 200, body = Option<Vm>), (status = "4XX", body = Problem)))]
 pub(crate) async fn change(
-    State(desk): State<Arc<Desk>>,
+    State(state): State<Arc<ServiceState>>,
     caller: Caller,
     headers: HeaderMap,
     Path(host): Path<String>,
     Body(change): Body<AgentChange>,
-) -> Result<Json<Option<Vm>>, Refusal> {
-    own_host(&desk, &caller, &host, &headers).await?;
+) -> Result<Json<Option<Vm>>, HttpProblem> {
+    own_host(&state, &caller, &host, &headers).await?;
     if let AgentChange::Describe(described) = &change {
         if described.name != host {
-            return Err(Refusal::new(403, "not allowed", "this token is for another host's agent".into()));
+            return Err(HttpProblem::new(
+                403,
+                "not allowed",
+                "this token is for another host's agent".into(),
+            ));
         }
-        described.check().map_err(|e| Refusal::field("describe", e.to_string()))?;
+        described.check().map_err(|e| HttpProblem::field("describe", e.to_string()))?;
     }
-    let changed = desk.with(move |d| {
-        // Told as if there were none: an agent does not learn of other hosts' virtual machines.
+    let changed = state.with(move |d| {
+        // Report it as unknown, so that an agent learns nothing about other hosts' virtual machines.
         let own = |id| match d.store.vm(id) {
             Ok(vm) if vm.placement.as_ref().is_some_and(|p| p.host == host) => Ok(()),
             _ => Err(StoreError::Unknown { what: format!("virtual machine {id} on this host") }),
@@ -135,7 +148,8 @@ pub(crate) async fn change(
             AgentChange::Describe(described) => d.describe(&described).map(|()| None),
             AgentChange::Transition { vm, from, to, problem } => {
                 own(vm)?;
-                // A text of another machine: it is shown to people, and must not be a book.
+                // The text comes from another machine and is shown to users: strip control characters and limit its
+                // length.
                 let problem = problem.as_deref().map(plain);
                 d.store.transition(vm, from, to, problem.as_deref()).map(Some)
             }
@@ -143,7 +157,7 @@ pub(crate) async fn change(
                 own(vm)?;
                 let there = d.store.vm(vm)?.placement;
                 let described = d.store.host(&host)?.host;
-                if let Some(what) = there.and_then(|there| target.unlike(&there, &described)) {
+                if let Some(what) = there.and_then(|there| target.mismatch(&there, &described)) {
                     return Err(StoreError::Conflict { host: host.clone(), what });
                 }
                 d.store.begin_move(vm, &target).map(Some)

@@ -1,9 +1,10 @@
-//! A JSON body becomes a value, or a refusal that names the field.
-//! Not what the fields may hold: that is the value's own matter.
-//! Source: RFC 8259; serde's data model, in which a list may stand for a structure, and JSON Schema, in which it may not.
+//! Parses JSON bodies. Errors name the field.
+//!
+//! Source: RFC 8259. serde accepts a list in place of a structure and JSON Schema does not; this module follows JSON
+//! Schema.
 
-use crate::desk::Desk;
-use crate::refusal::Refusal;
+use crate::problem::HttpProblem;
+use crate::state::ServiceState;
 use axum::extract::{FromRequest, Request};
 use axum::http::header::CONTENT_TYPE;
 use serde::de::{self, DeserializeOwned, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -14,42 +15,46 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The longest body: the largest domain XML with room for its escapes.
-pub(crate) const MOST_BYTES: usize = 1 << 20;
-/// A body must be here after so long.
-pub(crate) const BODY_PATIENCE: Duration = Duration::from_secs(10);
+/// Maximum size of a body: the largest domain XML, with room for JSON escapes.
+pub(crate) const MAX_BODY_BYTES: usize = 1 << 20;
+/// Timeout for receiving a body.
+pub(crate) const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A JSON body: of the right kind, not too long, here in time, and without a field that is unknown.
+/// A JSON body with the right content type, within the limits of size and time, and without unknown fields.
 pub(crate) struct Body<T>(pub T);
 
-impl<T: DeserializeOwned + Serialize> FromRequest<Arc<Desk>> for Body<T> {
-    type Rejection = Refusal;
+impl<T: DeserializeOwned + Serialize> FromRequest<Arc<ServiceState>> for Body<T> {
+    type Rejection = HttpProblem;
 
-    async fn from_request(request: Request, _: &Arc<Desk>) -> Result<Self, Refusal> {
+    async fn from_request(request: Request, _: &Arc<ServiceState>) -> Result<Self, HttpProblem> {
         let kind = request.headers().get(CONTENT_TYPE).and_then(|h| h.to_str().ok()).unwrap_or("");
         if kind.split(';').next().map(str::trim) != Some("application/json") {
-            return Err(Refusal::new(415, "wrong kind of body", "send it as application/json".into()));
+            return Err(HttpProblem::new(
+                415,
+                "unsupported content type",
+                "send the body as application/json".into(),
+            ));
         }
-        let read = axum::body::to_bytes(request.into_body(), MOST_BYTES);
-        let bytes = match tokio::time::timeout(BODY_PATIENCE, read).await {
+        let read = axum::body::to_bytes(request.into_body(), MAX_BODY_BYTES);
+        let bytes = match tokio::time::timeout(BODY_TIMEOUT, read).await {
             Ok(Ok(bytes)) => bytes,
             Ok(Err(_)) => {
-                let detail = format!("the body is cut off or has more than {MOST_BYTES} bytes");
-                return Err(Refusal::new(413, "body too long", detail));
+                let detail = format!("the body is cut off or has more than {MAX_BODY_BYTES} bytes");
+                return Err(HttpProblem::new(413, "body too long", detail));
             }
             Err(_) => {
-                let detail = format!("the body took more than {} s", BODY_PATIENCE.as_secs());
-                return Err(Refusal::new(408, "too slow", detail));
+                let detail = format!("the body took more than {} s", BODY_TIMEOUT.as_secs());
+                return Err(HttpProblem::new(408, "too slow", detail));
             }
         };
         parse(&bytes).map(Self)
     }
 }
 
-/// A value from JSON; what is wrong is told with its place. `2.0` is the whole number 2, as it is to JSON Schema.
-pub(super) fn parse<T: DeserializeOwned + Serialize>(bytes: &[u8]) -> Result<T, Refusal> {
+/// Parses a value. Errors name the field. As in JSON Schema, `2.0` is accepted as the integer 2.
+pub(super) fn parse<T: DeserializeOwned + Serialize>(bytes: &[u8]) -> Result<T, HttpProblem> {
     if let Some(path) = key_given_twice(bytes) {
-        return Err(Refusal::field(&path, "is given twice".into()));
+        return Err(HttpProblem::field(&path, "appears twice".into()));
     }
     parse_strictly(bytes).or_else(|refusal| {
         let whole = || {
@@ -61,23 +66,24 @@ pub(super) fn parse<T: DeserializeOwned + Serialize>(bytes: &[u8]) -> Result<T, 
     })
 }
 
-/// The path of a key that an object has twice. The library keeps the last one where it does not know the fields: in a value, in a map.
+/// Returns the path of a duplicate object key. Where the fields are not known in advance (in a map or a generic value),
+/// serde would keep the last one.
 pub fn key_given_twice(bytes: &[u8]) -> Option<String> {
     let mut text = serde_json::Deserializer::from_slice(bytes);
     let error = serde_path_to_error::deserialize::<_, KeysOnce>(&mut text).err()?;
-    // What is no JSON at all is told by whoever reads it.
+    // Invalid JSON is reported by the actual parser.
     error.inner().is_data().then(|| error.path().to_string())
 }
 
-/// JSON of any kind whose objects have each key once.
+/// Any JSON value whose objects have no duplicate keys.
 struct KeysOnce;
 
-/// What stands in the place of a value whose key was there before.
-struct Refused;
+/// Fails to deserialize, to report a duplicate key.
+struct DuplicateKey;
 
-impl<'de> Deserialize<'de> for Refused {
+impl<'de> Deserialize<'de> for DuplicateKey {
     fn deserialize<D: Deserializer<'de>>(_: D) -> Result<Self, D::Error> {
-        Err(de::Error::custom("the key is given twice"))
+        Err(de::Error::custom("the key appears twice"))
     }
 }
 
@@ -118,22 +124,22 @@ impl<'de> Visitor<'de> for KeysOnce {
     fn visit_map<A: MapAccess<'de>>(self, mut all: A) -> Result<Self, A::Error> {
         let mut keys = HashSet::new();
         while let Some(key) = all.next_key::<String>()? {
-            // It fails at the value, so that the key is part of the error's path.
+            // Fail at the value, so that the key is part of the error's path.
             if keys.insert(key) {
                 all.next_value::<Self>()?;
             } else {
-                all.next_value::<Refused>()?;
+                all.next_value::<DuplicateKey>()?;
             }
         }
         Ok(self)
     }
 }
 
-/// Makes numbers whole that are so but for how they are written; whether there were any.
+/// Converts floating-point numbers with integral values to integers. Returns whether there were any.
 fn make_whole(value: &mut Value) -> bool {
     match value {
         Value::Number(number) if number.is_f64() => {
-            // Up to here every whole number is one of these, and is itself.
+            // Up to 2^53, every integer is represented exactly.
             let whole = number.as_f64().filter(|x| x.fract() == 0.0 && x.abs() <= (1u64 << 53) as f64);
             let Some(whole) = whole else { return false };
             *value = (whole as i64).into();
@@ -145,32 +151,33 @@ fn make_whole(value: &mut Value) -> bool {
     }
 }
 
-fn parse_strictly<T: DeserializeOwned + Serialize>(bytes: &[u8]) -> Result<T, Refusal> {
+fn parse_strictly<T: DeserializeOwned + Serialize>(bytes: &[u8]) -> Result<T, HttpProblem> {
     let mut text = serde_json::Deserializer::from_slice(bytes);
     let value: T = serde_path_to_error::deserialize(&mut text).map_err(|error| {
         let field = error.path().to_string();
         let inner = error.into_inner();
-        // The library calls a list in the place of a word a mistake of syntax.
+        // serde_json reports a list in place of an enum variant as a syntax error.
         match inner.is_data() || serde_json::from_slice::<IgnoredAny>(bytes).is_ok() {
-            true if inner.is_data() => Refusal::field(&field, inner.to_string()),
-            true => Refusal::field(&field, format!("is of another kind than it must be: {inner}")),
-            false => Refusal::new(400, "not JSON", inner.to_string()),
+            true if inner.is_data() => HttpProblem::field(&field, inner.to_string()),
+            true => HttpProblem::field(&field, format!("has the wrong type: {inner}")),
+            false => HttpProblem::new(400, "not JSON", inner.to_string()),
         }
     })?;
-    text.end().map_err(|error| Refusal::new(400, "not JSON", error.to_string()))?;
-    // The library takes a list of a structure's fields for it. Where there is no list there is nothing to compare.
+    text.end().map_err(|error| HttpProblem::new(400, "not JSON", error.to_string()))?;
+    // serde accepts a list of a structure's fields in place of an object. Without any list in the text the check is
+    // unnecessary.
     if bytes.contains(&b'[') {
-        let refused = |error: serde_json::Error| Refusal::new(400, "not JSON", error.to_string());
+        let refused = |error: serde_json::Error| HttpProblem::new(400, "not JSON", error.to_string());
         let given: Value = serde_json::from_slice(bytes).map_err(refused)?;
         let taken = serde_json::to_value(&value).map_err(refused)?;
         if let Some(path) = list_for_object(&given, &taken) {
-            return Err(Refusal::field(&path, "must be an object, not a list".into()));
+            return Err(HttpProblem::field(&path, "must be an object, not a list".into()));
         }
     }
     Ok(value)
 }
 
-/// Where a list was taken for an object.
+/// Path at which a list was accepted in place of an object.
 fn list_for_object(given: &Value, taken: &Value) -> Option<String> {
     let below = |place: String, given, taken| {
         let found = list_for_object(given, taken)?;
@@ -201,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_in_the_place_of_a_word_is_told_by_its_field() {
+    fn a_list_instead_of_a_string_is_reported_with_its_field() {
         let body = json!({ "name": "a", "vcpus": 1, "memory_mib": 64, "cpu": ["range"] });
         let (status, said) = refused::<Request>(&body);
         assert!(status == 422 && said.contains(r#""cpu""#) && !said.contains("not JSON"), "{status}: {said}");
@@ -210,17 +217,17 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_given_twice_is_told_by_its_path() {
+    fn a_duplicate_key_is_reported_with_its_path() {
         let twice = |fields: &[u8]| {
             let problem = key_given_twice(fields);
-            // Read as a value, as a request is at first.
+            // Requests are first parsed as a generic value.
             assert_eq!(parse::<Value>(fields).is_err(), problem.is_some());
             problem
         };
         assert_eq!(twice(br#"{"name": "a", "vcpus": 1, "name": "b"}"#).as_deref(), Some("name"));
         let deep = br#"{"groups": [{"group": "a"}, {"group": "a", "level": "host", "group": "b"}]}"#;
         assert_eq!(twice(deep).as_deref(), Some("groups[1].group"));
-        // The same key by another spelling.
+        // The same key, spelled with an escape.
         assert_eq!(
             twice(br#"{"boot": {"disk": {"path": "/a", "p\u0061th": "/b"}}}"#).as_deref(),
             Some("boot.disk.path")

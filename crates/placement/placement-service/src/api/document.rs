@@ -1,20 +1,20 @@
-//! The OpenAPI document: what the routes say of themselves, and what holds for all of them.
-//! Not the routes.
-//! Source: the OpenAPI Specification 3.1; RFC 9457 for the type of answers that refuse.
+//! Completes the OpenAPI document generated from the routes.
+//!
+//! Source: the OpenAPI Specification 3.1; RFC 9457 for error answers.
 
 use utoipa::openapi::schema::{KnownFormat, SchemaFormat, SchemaType, Type};
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::{ContentBuilder, OpenApi, Ref, RefOr, Response, ResponseBuilder, Schema};
 
-/// The type of a body that is a problem.
+/// Content type of error answers.
 const PROBLEM: &str = "application/problem+json";
 
-/// The document with its title, its tokens and the answers that every operation may give.
+/// Adds the title, the authentication scheme and the error answers common to all operations.
 pub(super) fn finished(mut document: OpenApi) -> OpenApi {
     document.info.title = "Longma placement".into();
     document.info.version = env!("CARGO_PKG_VERSION").into();
     document.info.description =
-        Some("Virtual machines on NUMA hosts: asked for, placed, kept so, explained.".into());
+        Some("Places virtual machines on NUMA hosts, keeps them there and explains its choices.".into());
     let components = document.components.get_or_insert_default();
     let bearer = SecurityScheme::Http(HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build());
     components.add_security_scheme("token", bearer);
@@ -28,10 +28,10 @@ pub(super) fn finished(mut document: OpenApi) -> OpenApi {
             }
             let refused = |says: &str| RefOr::T(problem(says));
             let answers = &mut operation.responses.responses;
-            answers.insert("4XX".into(), refused("refused: the body says why"));
+            answers.insert("4XX".into(), refused("rejected: the body gives the reason"));
             answers.insert(
                 "5XX".into(),
-                refused("not possible now: the body says why, and whether to try again"),
+                refused("temporarily unavailable: the body gives the reason and whether to retry"),
             );
         }
     }
@@ -43,7 +43,7 @@ fn problem(says: &str) -> Response {
     ResponseBuilder::new().description(says).content(PROBLEM, body).build()
 }
 
-/// Gives whole numbers without a sign the bounds that they have: their formats are the signed ones'.
+/// Adds the bounds of unsigned integers, which their OpenAPI formats do not express.
 fn bounded(schema: &mut RefOr<Schema>) {
     let RefOr::T(schema) = schema else { return };
     match schema {

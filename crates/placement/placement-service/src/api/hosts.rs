@@ -1,10 +1,9 @@
-//! Hosts: how full, how busy, whether they take more; and how much of their memory is in pieces.
-//! Not how they are read: that is their agents'.
+//! Routes for hosts: usage, load, draining, and memory fragmentation.
 
-use super::{Asked, Path};
+use super::{Path, QueryParams};
 use crate::access::{Caller, Role};
-use crate::desk::Desk;
-use crate::refusal::Refusal;
+use crate::problem::HttpProblem;
+use crate::state::ServiceState;
 use crate::wire::{Defragmentation, Drained, HostView, Hosts, PlannedMove, Problem};
 use axum::Json;
 use axum::extract::State;
@@ -15,22 +14,25 @@ use serde::Deserialize;
 use std::sync::Arc;
 use utoipa::IntoParams;
 
-/// Hosts on a page, at most.
-const MOST: usize = 1000;
+/// Maximum number of hosts on a page.
+const MAX_PAGE: usize = 1000;
 
 const OPERATORS: [Role; 2] = [Role::Admin, Role::Operator];
 
-/// Hosts as users see them.
-pub(super) async fn views(desk: &Arc<Desk>, stored: Vec<StoredHost>) -> Result<Vec<HostView>, Refusal> {
+/// Converts hosts to the form shown to users.
+pub(super) async fn views(
+    state: &Arc<ServiceState>,
+    stored: Vec<StoredHost>,
+) -> Result<Vec<HostView>, HttpProblem> {
     let names: Vec<String> = stored.iter().map(|s| s.host.name.clone()).collect();
-    let usage = desk.decider.ask(move |allocator| {
+    let usage = state.worker.ask(move |allocator| {
         let inventory = allocator.scheduler().inventory();
         names.iter().map(|name| inventory.usage(name)).collect::<Vec<_>>()
     });
     let usage = usage.await?;
     let view = |(stored, usage): (StoredHost, Option<longma_placement::inventory::HostUse>)| {
         let name = stored.host.name.clone();
-        desk.host(&name, |h| HostView {
+        state.host(&name, |h| HostView {
             name: name.clone(),
             status: stored.status,
             heard_s: h.heard.map(|at| at.elapsed().as_secs()),
@@ -44,127 +46,131 @@ pub(super) async fn views(desk: &Arc<Desk>, stored: Vec<StoredHost>) -> Result<V
     Ok(stored.into_iter().zip(usage).map(view).collect())
 }
 
-async fn view(desk: &Arc<Desk>, name: String) -> Result<HostView, Refusal> {
-    let stored = desk.with(move |d| d.store.host(&name)).await?;
-    views(desk, vec![stored]).await?.pop().ok_or_else(|| Refusal::unknown("such host"))
+async fn view(state: &Arc<ServiceState>, name: String) -> Result<HostView, HttpProblem> {
+    let stored = state.with(move |d| d.store.host(&name)).await?;
+    views(state, vec![stored]).await?.pop().ok_or_else(|| HttpProblem::unknown("such host"))
 }
 
-/// Which hosts are wanted.
+/// Paging parameters.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields, default)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct WhichHosts {
-    /// Only those whose names come after this one: `next` of the page before.
+pub(crate) struct HostListQuery {
+    /// Only those whose names sort after this one: `next` of the previous page.
     after: String,
-    /// At most so many, 1 to 1000; 1000 if left out.
+    /// Maximum number of results, 1 to 1000; the default is 1000.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<usize>,
 }
 
 /// Lists hosts, page by page.
-#[utoipa::path(get, path = "/v1/hosts", tag = "hosts", params(WhichHosts),
+#[utoipa::path(get, path = "/v1/hosts", tag = "hosts", params(HostListQuery),
     responses((status = 200, body = Hosts), (status = "4XX", body = Problem)))]
 pub(crate) async fn list(
-    State(desk): State<Arc<Desk>>,
+    State(state): State<Arc<ServiceState>>,
     caller: Caller,
-    Asked(which): Asked<WhichHosts>,
-) -> Result<Json<Hosts>, Refusal> {
+    QueryParams(which): QueryParams<HostListQuery>,
+) -> Result<Json<Hosts>, HttpProblem> {
     caller.must_be(&OPERATORS)?;
-    let limit = which.limit.unwrap_or(MOST);
-    if !(1..=MOST).contains(&limit) {
-        return Err(Refusal::new(400, "wrong query", format!("limit: is {limit}; from 1 to {MOST}")));
+    let limit = which.limit.unwrap_or(MAX_PAGE);
+    if !(1..=MAX_PAGE).contains(&limit) {
+        return Err(HttpProblem::new(
+            400,
+            "invalid query",
+            format!("limit: is {limit}; must be from 1 to {MAX_PAGE}"),
+        ));
     }
     if which.after.contains('\0') {
-        return Err(Refusal::new(400, "wrong query", "after: is no name of a host".into()));
+        return Err(HttpProblem::new(400, "invalid query", "after: is not a valid host name".into()));
     }
-    // One more says whether there is a next page.
-    let mut stored = desk.with(move |d| d.store.hosts_after(&which.after, limit + 1)).await?;
+    // One extra row shows whether there is a next page.
+    let mut stored = state.with(move |d| d.store.hosts_after(&which.after, limit + 1)).await?;
     let next = (stored.len() > limit).then(|| stored[limit - 1].host.name.clone());
     stored.truncate(limit);
-    Ok(Json(Hosts { items: views(&desk, stored).await?, next }))
+    Ok(Json(Hosts { items: views(&state, stored).await?, next }))
 }
 
 /// Shows a host.
 #[utoipa::path(get, path = "/v1/hosts/{host}", tag = "hosts", params(("host" = String, Path, description = "its name")),
     responses((status = 200, body = HostView), (status = "4XX", body = Problem)))]
 pub(crate) async fn show(
-    State(desk): State<Arc<Desk>>,
+    State(state): State<Arc<ServiceState>>,
     caller: Caller,
     Path(host): Path<String>,
-) -> Result<Json<HostView>, Refusal> {
+) -> Result<Json<HostView>, HttpProblem> {
     caller.must_be(&OPERATORS)?;
-    Ok(Json(view(&desk, host).await?))
+    Ok(Json(view(&state, host).await?))
 }
 
 async fn set(
-    desk: Arc<Desk>,
+    state: Arc<ServiceState>,
     caller: Caller,
     host: String,
     status: HostStatus,
-) -> Result<Json<Drained>, Refusal> {
+) -> Result<Json<Drained>, HttpProblem> {
     caller.must_be(&OPERATORS)?;
     let name = host.clone();
-    let left = desk
+    let left = state
         .with(move |d| {
             d.set_status(&name, status)?;
             d.store.vms(&VmQuery { host: Some(name), ..VmQuery::default() })
         })
         .await?;
-    // The scheduler's own memory follows: views ask it with all that the store has.
-    Ok(Json(Drained { host: view(&desk, host).await?, left }))
+    // `view` queries the scheduler after it has applied the store's changes.
+    Ok(Json(Drained { host: view(&state, host).await?, left }))
 }
 
-/// Lets a host take no more virtual machines; those that it has stay.
+/// Drains a host: it accepts no more virtual machines, and the present ones stay.
 #[utoipa::path(post, path = "/v1/hosts/{host}/drain", tag = "hosts", params(("host" = String, Path, description = "its name")),
     responses((status = 200, body = Drained), (status = "4XX", body = Problem)))]
 pub(crate) async fn drain(
-    State(desk): State<Arc<Desk>>,
+    State(state): State<Arc<ServiceState>>,
     caller: Caller,
     Path(host): Path<String>,
-) -> Result<Json<Drained>, Refusal> {
-    set(desk, caller, host, HostStatus::Draining).await
+) -> Result<Json<Drained>, HttpProblem> {
+    set(state, caller, host, HostStatus::Draining).await
 }
 
-/// Lets a host take virtual machines again.
+/// Makes a drained host accept virtual machines again.
 #[utoipa::path(post, path = "/v1/hosts/{host}/undrain", tag = "hosts", params(("host" = String, Path, description = "its name")),
     responses((status = 200, body = Drained), (status = "4XX", body = Problem)))]
 pub(crate) async fn undrain(
-    State(desk): State<Arc<Desk>>,
+    State(state): State<Arc<ServiceState>>,
     caller: Caller,
     Path(host): Path<String>,
-) -> Result<Json<Drained>, Refusal> {
-    set(desk, caller, host, HostStatus::Up).await
+) -> Result<Json<Drained>, HttpProblem> {
+    set(state, caller, host, HostStatus::Up).await
 }
 
-/// How long a plan may be.
+/// Limit of a plan.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields, default)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct Most {
-    /// At most so many moves, 1 to 100; 10 if left out.
+pub(crate) struct MoveLimit {
+    /// Maximum number of moves, 1 to 100; the default is 10.
     moves: Option<usize>,
 }
 
-/// Plans moves between the nodes of a host that make its free memory usable. Nothing is moved.
-#[utoipa::path(get, path = "/v1/hosts/{host}/defragmentation", tag = "hosts", params(("host" = String, Path, description = "its name"), Most),
+/// Plans moves between the nodes of a host that make more of its free memory usable. Nothing is moved.
+#[utoipa::path(get, path = "/v1/hosts/{host}/defragmentation", tag = "hosts", params(("host" = String, Path, description = "its name"), MoveLimit),
     responses((status = 200, body = Defragmentation), (status = "4XX", body = Problem)))]
 pub(crate) async fn defragment(
-    State(desk): State<Arc<Desk>>,
+    State(state): State<Arc<ServiceState>>,
     caller: Caller,
     Path(host): Path<String>,
-    Asked(most): Asked<Most>,
-) -> Result<Json<Defragmentation>, Refusal> {
+    QueryParams(most): QueryParams<MoveLimit>,
+) -> Result<Json<Defragmentation>, HttpProblem> {
     caller.must_be(&OPERATORS)?;
     let moves = most.moves.unwrap_or(10).clamp(1, 100);
     let name = host.clone();
-    let vms = desk
+    let vms = state
         .with(move |d| {
             d.store.host(&name)?;
             d.store.vms(&VmQuery { host: Some(name), ..VmQuery::default() })
         })
         .await?;
-    // A plan takes long: it is made with a copy, and decisions go on.
-    let scheduler = desk.decider.ask(|allocator| allocator.scheduler().clone()).await?;
+    // Planning takes long, so it works on a copy of the scheduler while decisions continue.
+    let scheduler = state.worker.ask(|allocator| allocator.scheduler().clone()).await?;
     let made = tokio::task::spawn_blocking(move || {
         let plan = plan(&scheduler, &host, &vms, &COMMON_SIZES, moves);
         let nodes = |p: &longma_placement::Placement| p.cells.iter().map(|c| c.node).collect::<Vec<_>>();
@@ -185,5 +191,5 @@ pub(crate) async fn defragment(
         }
         Defragmentation { host, score_before: plan.score.0, score_after: plan.score.1, moves }
     });
-    made.await.map(Json).map_err(|e| Refusal::new(500, "internal error", e.to_string()))
+    made.await.map(Json).map_err(|e| HttpProblem::new(500, "internal error", e.to_string()))
 }

@@ -1,6 +1,6 @@
-//! The REST API: routes, and what they have in common.
-//! Not what is done: that is the desk's, the scheduler's and the store's.
-//! Source: RFC 9110; RFC 9457 for answers that refuse.
+//! The REST API: routes, common extractors, authentication and logging.
+//!
+//! Source: RFC 9110; RFC 9457 for error answers.
 
 mod agent;
 mod body;
@@ -13,8 +13,8 @@ mod vms;
 mod watch;
 
 use crate::access::{Caller, digest};
-use crate::desk::Desk;
-use crate::refusal::Refusal;
+use crate::problem::HttpProblem;
+use crate::state::ServiceState;
 use crate::wire::Problem;
 use axum::Router;
 use axum::extract::{FromRequestParts, Query, Request, State};
@@ -33,71 +33,74 @@ use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-/// The words after `?`.
-pub(crate) struct Asked<T>(pub T);
+/// Query parameters.
+pub(crate) struct QueryParams<T>(pub T);
 
-impl<T: DeserializeOwned> FromRequestParts<Arc<Desk>> for Asked<T> {
-    type Rejection = Refusal;
+impl<T: DeserializeOwned> FromRequestParts<Arc<ServiceState>> for QueryParams<T> {
+    type Rejection = HttpProblem;
 
-    async fn from_request_parts(parts: &mut Parts, _: &Arc<Desk>) -> Result<Self, Refusal> {
+    async fn from_request_parts(parts: &mut Parts, _: &Arc<ServiceState>) -> Result<Self, HttpProblem> {
         let asked = Query::try_from_uri(&parts.uri);
-        asked.map(|Query(value)| Self(value)).map_err(|e| Refusal::new(400, "wrong query", e.body_text()))
+        asked
+            .map(|Query(value)| Self(value))
+            .map_err(|e| HttpProblem::new(400, "invalid query", e.body_text()))
     }
 }
 
-/// What a path names.
+/// Path parameters.
 pub(crate) struct Path<T>(pub T);
 
-impl<T: DeserializeOwned + Send> FromRequestParts<Arc<Desk>> for Path<T> {
-    type Rejection = Refusal;
+impl<T: DeserializeOwned + Send> FromRequestParts<Arc<ServiceState>> for Path<T> {
+    type Rejection = HttpProblem;
 
-    async fn from_request_parts(parts: &mut Parts, desk: &Arc<Desk>) -> Result<Self, Refusal> {
-        let named = axum::extract::Path::from_request_parts(parts, desk).await;
+    async fn from_request_parts(parts: &mut Parts, state: &Arc<ServiceState>) -> Result<Self, HttpProblem> {
+        let named = axum::extract::Path::from_request_parts(parts, state).await;
         named
             .map(|axum::extract::Path(name)| Self(name))
-            .map_err(|e| Refusal::new(400, "wrong path", e.body_text()))
+            .map_err(|e| HttpProblem::new(400, "wrong path", e.body_text()))
     }
 }
 
-impl FromRequestParts<Arc<Desk>> for Caller {
-    type Rejection = Refusal;
+impl FromRequestParts<Arc<ServiceState>> for Caller {
+    type Rejection = HttpProblem;
 
-    async fn from_request_parts(parts: &mut Parts, desk: &Arc<Desk>) -> Result<Self, Refusal> {
-        let refused = |detail: &str| Refusal::new(401, "who are you?", detail.into());
+    async fn from_request_parts(parts: &mut Parts, state: &Arc<ServiceState>) -> Result<Self, HttpProblem> {
+        let refused = |detail: &str| HttpProblem::new(401, "not authenticated", detail.into());
         let header = parts.headers.get(AUTHORIZATION).and_then(|h| h.to_str().ok());
         let header = header.ok_or_else(|| refused("send the header `Authorization: Bearer TOKEN`"))?;
-        // A scheme's name is the same in upper and lower case (RFC 9110, 11.1).
+        // Scheme names are case-insensitive (RFC 9110, 11.1).
         let token = header.split_once(' ').filter(|(scheme, _)| scheme.eq_ignore_ascii_case("Bearer"));
         let token = token.map(|(_, token)| token.trim()).filter(|t| t.len() <= 256);
-        let token = token.ok_or_else(|| refused("the header Authorization is not `Bearer TOKEN`"))?;
-        let caller = desk.caller(&digest(token)).await?;
-        caller.ok_or_else(|| refused("this token is not known here, or was removed"))
+        let token =
+            token.ok_or_else(|| refused("the header Authorization does not have the form `Bearer TOKEN`"))?;
+        let caller = state.caller(&digest(token)).await?;
+        caller.ok_or_else(|| refused("this token is unknown or was removed"))
     }
 }
 
-/// Whose connection it is.
+/// Address of the client.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Peer(pub SocketAddr);
 
-/// Counts every answer, and logs those that refuse.
-async fn account(State(desk): State<Arc<Desk>>, request: Request, next: Next) -> Response {
+/// Counts every answer and logs errors.
+async fn account(State(state): State<Arc<ServiceState>>, request: Request, next: Next) -> Response {
     let began = Instant::now();
     let (method, path) = (request.method().clone(), request.uri().path().to_string());
     let peer = request.extensions().get::<Peer>().map(|p| p.0);
     let response = next.run(request).await;
     let status = response.status().as_u16();
-    desk.metrics.answered(&method, status, began.elapsed().as_secs_f64());
+    state.metrics.answered(&method, status, began.elapsed().as_secs_f64());
     if status >= 400 {
         let why = response.extensions().get::<Problem>().map(|p| p.detail.clone()).unwrap_or_default();
         let peer = peer.map(|p| p.to_string()).unwrap_or_default();
-        // As Rust text: neither a path nor a detail can break out of its line.
+        // Debug format escapes control characters, so neither a path nor a detail can forge a log line.
         let path: String = path.chars().take(200).collect();
-        (desk.log)(&format!("{status} {method} {path:?} from {peer}: {why:?}"));
+        (state.log)(&format!("{status} {method} {path:?} from {peer}: {why:?}"));
     }
     response
 }
 
-fn described() -> OpenApiRouter<Arc<Desk>> {
+fn described() -> OpenApiRouter<Arc<ServiceState>> {
     OpenApiRouter::new()
         .routes(routes!(vms::list, vms::create))
         .routes(routes!(vms::show, vms::delete))
@@ -133,12 +136,13 @@ pub fn openapi() -> OpenApi {
 }
 
 /// All routes.
-pub(crate) fn router(desk: Arc<Desk>) -> Router {
+pub(crate) fn router(state: Arc<ServiceState>) -> Router {
     let (routes, document) = described().split_for_parts();
     let document = Arc::new(finished(document));
-    let unknown = || async { Refusal::unknown("such path; GET /openapi.json lists them") };
-    let method =
-        || async { Refusal::new(405, "wrong method", "GET /openapi.json lists what there is".into()) };
+    let unknown = || async { HttpProblem::unknown("such path; GET /openapi.json lists them") };
+    let method = || async {
+        HttpProblem::new(405, "wrong method", "GET /openapi.json lists the allowed methods".into())
+    };
     routes
         .route(
             "/openapi.json",
@@ -150,6 +154,6 @@ pub(crate) fn router(desk: Arc<Desk>) -> Router {
         .route("/", axum::routing::get(page::page))
         .fallback(unknown)
         .method_not_allowed_fallback(method)
-        .layer(axum::middleware::from_fn_with_state(desk.clone(), account))
-        .with_state(desk)
+        .layer(axum::middleware::from_fn_with_state(state.clone(), account))
+        .with_state(state)
 }

@@ -1,10 +1,9 @@
-//! What operators ask: alarms, why a request fits or not, what is not as intended, counters, whether the service lives.
-//! Not the answers' making: the library's `explain`, `audit` and `monitor`.
+//! Routes for operators: alarms, explanations, audits, metrics, health.
 
-use super::{Asked, Body};
+use super::{Body, QueryParams};
 use crate::access::{Caller, Role};
-use crate::desk::Desk;
-use crate::refusal::Refusal;
+use crate::problem::HttpProblem;
+use crate::state::ServiceState;
 use crate::wire::{Alarms, Audit, Audited, Problem};
 use axum::Json;
 use axum::extract::State;
@@ -17,90 +16,91 @@ use serde_json::Value;
 use std::sync::Arc;
 use utoipa::IntoParams;
 
-/// Which alarms are wanted.
+/// Filter parameters.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields, default)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct WhichAlarms {
-    /// Also those that are cleared.
+pub(crate) struct AlarmQuery {
+    /// Whether to include cleared alarms.
     all: bool,
-    /// At most so many, 1 to 1000; 100 if left out.
+    /// Maximum number of results, 1 to 1000; the default is 100.
     limit: Option<usize>,
 }
 
-/// Lists alarms, the newest first.
-#[utoipa::path(get, path = "/v1/alarms", tag = "operation", params(WhichAlarms),
+/// Lists alarms, newest first.
+#[utoipa::path(get, path = "/v1/alarms", tag = "operation", params(AlarmQuery),
     responses((status = 200, body = Alarms), (status = "4XX", body = Problem)))]
 pub(crate) async fn alarms(
-    State(desk): State<Arc<Desk>>,
+    State(state): State<Arc<ServiceState>>,
     caller: Caller,
-    Asked(which): Asked<WhichAlarms>,
-) -> Result<Json<Alarms>, Refusal> {
+    QueryParams(which): QueryParams<AlarmQuery>,
+) -> Result<Json<Alarms>, HttpProblem> {
     caller.must_be(&[Role::Admin, Role::Operator])?;
     let limit = which.limit.unwrap_or(100).clamp(1, 1000);
-    let mut items = desk.with(move |d| d.store.alarms(!which.all, limit)).await?;
-    if let Some(alarm) = desk.displaced() {
-        // It cannot be written down.
+    let mut items = state.with(move |d| d.store.alarms(!which.all, limit)).await?;
+    if let Some(alarm) = state.displaced() {
+        // This alarm is not in the store, because the database cannot be written.
         items.insert(0, alarm);
         items.truncate(limit);
     }
     Ok(Json(Alarms { items }))
 }
 
-/// How much of an explanation is wanted.
+/// Scope of an explanation.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields, default)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct HowMuch {
+pub(crate) struct ExplainQuery {
     /// Only this host.
     host: Option<String>,
-    /// At most so many hosts, 1 to 1000; 10 if left out. All are counted.
+    /// Maximum number of hosts to list, 1 to 1000; the default is 10. The counts cover all hosts.
     limit: Option<usize>,
 }
 
-/// Says where a request would fit and why not elsewhere, host by host and node by node; tenants are told the counts only.
-#[utoipa::path(post, path = "/v1/explain", tag = "operation", request_body = Request, params(HowMuch),
+/// Explains which hosts and nodes a request fits on and why the others are rejected. Tenants get only the counts.
+#[utoipa::path(post, path = "/v1/explain", tag = "operation", request_body = Request, params(ExplainQuery),
     responses((status = 200, body = Explanation), (status = "4XX", body = Problem)))]
 pub(crate) async fn explain(
-    State(desk): State<Arc<Desk>>,
+    State(state): State<Arc<ServiceState>>,
     caller: Caller,
-    Asked(how): Asked<HowMuch>,
+    QueryParams(how): QueryParams<ExplainQuery>,
     Body(body): Body<Value>,
-) -> Result<Json<Explanation>, Refusal> {
+) -> Result<Json<Explanation>, HttpProblem> {
     let request = super::vms::request_of(&caller, body)?;
     let limit = if caller.tenant()?.is_some() { 0 } else { how.limit.unwrap_or(10).clamp(1, 1000) };
     let own = caller.tenant()?.is_none_or(|own| own == request.tenant);
     if !own {
-        return Err(Refusal::new(403, "not allowed", "this token is for another tenant".into()));
+        return Err(HttpProblem::new(403, "not allowed", "this token is for another tenant".into()));
     }
     let host = how.host.filter(|_| caller.role != Role::Tenant);
-    let said = desk.decider.ask(move |allocator| {
+    let said = state.worker.ask(move |allocator| {
         let known = host.as_ref().is_none_or(|h| allocator.scheduler().inventory().usage(h).is_some());
         known.then(|| allocator.scheduler().explain(&request, host.as_deref(), limit))
     });
-    let said = said.await?.ok_or_else(|| Refusal::unknown("host of this name"))?;
-    said.map(Json).map_err(|fields| Refusal::fields("the request is wrong", fields))
+    let said = said.await?.ok_or_else(|| HttpProblem::unknown("host of this name"))?;
+    said.map(Json).map_err(|fields| HttpProblem::fields("the request is invalid", fields))
 }
 
-/// Which host is looked at.
+/// Scope of an audit.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields, default)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct OneHost {
+pub(crate) struct HostQuery {
     /// Only this host.
     host: Option<String>,
 }
 
-/// Says what is not as intended: threads, memory, domains as agents saw them last, and the sums of the database.
-#[utoipa::path(get, path = "/v1/audit", tag = "operation", params(OneHost),
+/// Lists differences from the intended state: threads, memory and domains as last reported by the agents, and the
+/// database's totals.
+#[utoipa::path(get, path = "/v1/audit", tag = "operation", params(HostQuery),
     responses((status = 200, body = Audit), (status = "4XX", body = Problem)))]
 pub(crate) async fn audit(
-    State(desk): State<Arc<Desk>>,
+    State(state): State<Arc<ServiceState>>,
     caller: Caller,
-    Asked(which): Asked<OneHost>,
-) -> Result<Json<Audit>, Refusal> {
+    QueryParams(which): QueryParams<HostQuery>,
+) -> Result<Json<Audit>, HttpProblem> {
     caller.must_be(&[Role::Admin, Role::Operator])?;
-    let (names, database) = desk
+    let (names, database) = state
         .with(move |d| {
             let names = match which.host {
                 Some(name) => vec![d.store.host(&name)?.host.name],
@@ -110,7 +110,7 @@ pub(crate) async fn audit(
         })
         .await?;
     let audited = |name: String| {
-        desk.host(&name, |h| Audited {
+        state.host(&name, |h| Audited {
             host: name.clone(),
             age_s: h.audited.map(|at| at.elapsed().as_secs()),
             findings: h.findings.clone(),
@@ -121,23 +121,28 @@ pub(crate) async fn audit(
     Ok(Json(Audit { hosts: names.into_iter().map(audited).collect(), database }))
 }
 
-/// Counters for Prometheus.
+/// Returns metrics for Prometheus.
 #[utoipa::path(get, path = "/metrics", tag = "operation", responses((status = 200, body = String, content_type = "application/openmetrics-text"), (status = "4XX", body = Problem)))]
-pub(crate) async fn metrics(State(desk): State<Arc<Desk>>, caller: Caller) -> Result<Response, Refusal> {
+pub(crate) async fn metrics(
+    State(state): State<Arc<ServiceState>>,
+    caller: Caller,
+) -> Result<Response, HttpProblem> {
     caller.must_be(&[Role::Admin, Role::Operator])?;
-    let text = desk.with(|d| d.metrics.text(&*d.store)).await?;
+    let text = state.with(|d| d.metrics.text(&*d.store)).await?;
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     Ok(([(CONTENT_TYPE, kind)], text).into_response())
 }
 
-/// Says whether the service answers and may write; needs no token.
+/// Reports whether the service is able to read and write. Requires no token.
 #[utoipa::path(get, path = "/healthz", tag = "operation", security(()),
     responses((status = 200, body = String, content_type = "text/plain"), (status = 503, body = Problem)))]
-pub(crate) async fn health(State(desk): State<Arc<Desk>>) -> Result<&'static str, Refusal> {
-    match desk.displaced() {
-        Some(_) => {
-            Err(Refusal::new(503, "the database was moved", "the service's log says what to do".into()))
-        }
+pub(crate) async fn health(State(state): State<Arc<ServiceState>>) -> Result<&'static str, HttpProblem> {
+    match state.displaced() {
+        Some(_) => Err(HttpProblem::new(
+            503,
+            "the database was moved",
+            "see the service's log for what to do".into(),
+        )),
         None => Ok("ok\n"),
     }
 }

@@ -1,5 +1,6 @@
-//! The web page: a live map of hosts, nodes, CPUs, virtual machines and alarms, and tables of hosts, tenants and tokens, over the same API as everybody else.
-//! Not a second way in: it has no token until its user gives it one.
+//! The web page: a live map of hosts, nodes, CPUs, virtual machines and alarms, and tables of hosts, tenants and
+//! tokens. It uses the public API with a token that its user enters.
+//!
 //! Source: the Content Security Policy Level 3 specification.
 
 use axum::http::header::{
@@ -9,7 +10,7 @@ use axum::http::header::{
 use axum::response::IntoResponse;
 
 const PAGE: &str = include_str!("page.html");
-/// Nothing from elsewhere, nothing sent elsewhere, no frame around it. Its own script and style are inside it.
+/// Allows inline script and style and requests to this service only, and forbids embedding in a frame.
 const POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; \
     base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 

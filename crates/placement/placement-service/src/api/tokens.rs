@@ -1,10 +1,9 @@
-//! Tokens and quotas: made, listed, removed by admins.
-//! Not what a role may do (`access`).
+//! Routes for tokens and quotas.
 
 use super::{Body, Path};
 use crate::access::{Caller, Role, digest, new_token};
-use crate::desk::Desk;
-use crate::refusal::Refusal;
+use crate::problem::HttpProblem;
+use crate::state::ServiceState;
 use crate::wire::{MadeToken, NewToken, Problem, Tenants, TokenView, Tokens};
 use axum::Json;
 use axum::extract::State;
@@ -13,44 +12,51 @@ use longma_placement::name::name_problem;
 use longma_placement::store::{Quota, Token};
 use std::sync::Arc;
 
-/// Lists tokens; not the tokens themselves, which nobody has but their bearers.
+/// Lists tokens by name, role and scope. The tokens themselves are not stored.
 #[utoipa::path(get, path = "/v1/tokens", tag = "access", responses((status = 200, body = Tokens), (status = "4XX", body = Problem)))]
-pub(crate) async fn list(State(desk): State<Arc<Desk>>, caller: Caller) -> Result<Json<Tokens>, Refusal> {
+pub(crate) async fn list(
+    State(state): State<Arc<ServiceState>>,
+    caller: Caller,
+) -> Result<Json<Tokens>, HttpProblem> {
     caller.must_be(&[Role::Admin])?;
-    let kept = desk.with(|d| d.store.tokens()).await?;
+    let kept = state.with(|d| d.store.tokens()).await?;
     let view = |t: Token| TokenView { name: t.name, role: t.role, scope: t.scope, created_at: t.created_at };
     Ok(Json(Tokens { items: kept.into_iter().map(view).collect() }))
 }
 
-/// Makes a token; the answer is the only place where it is shown.
+/// Creates a token. It is shown only in this answer.
 #[utoipa::path(post, path = "/v1/tokens", tag = "access", request_body = NewToken,
     responses((status = 201, body = MadeToken), (status = "4XX", body = Problem)))]
 pub(crate) async fn create(
-    State(desk): State<Arc<Desk>>,
+    State(state): State<Arc<ServiceState>>,
     caller: Caller,
     Body(wanted): Body<NewToken>,
-) -> Result<(StatusCode, Json<MadeToken>), Refusal> {
+) -> Result<(StatusCode, Json<MadeToken>), HttpProblem> {
     caller.must_be(&[Role::Admin])?;
     let role = Role::named(&wanted.role);
     let role =
-        role.ok_or_else(|| Refusal::field("role", "must be admin, operator, tenant or agent".into()))?;
+        role.ok_or_else(|| HttpProblem::field("role", "must be admin, operator, tenant or agent".into()))?;
     if let Some(problem) = name_problem(&wanted.name) {
-        return Err(Refusal::field("name", problem));
+        return Err(HttpProblem::field("name", problem));
     }
     match (role, wanted.scope.as_deref()) {
         (Role::Tenant | Role::Agent, None) => {
-            return Err(Refusal::field("scope", "name the tenant or, for an agent, the host".into()));
+            return Err(HttpProblem::field(
+                "scope",
+                "must name the tenant or, for an agent, the host".into(),
+            ));
         }
         (Role::Admin | Role::Operator, Some(_)) => {
-            return Err(Refusal::field("scope", "admins and operators have none".into()));
+            return Err(HttpProblem::field("scope", "must be absent for admins and operators".into()));
         }
         (_, scope) => {
             if let Some(problem) = scope.and_then(name_problem) {
-                return Err(Refusal::field("scope", problem));
+                return Err(HttpProblem::field("scope", problem));
             }
         }
     }
-    let token = new_token().map_err(|e| Refusal::new(500, "no random numbers", e.to_string()))?;
+    let token = new_token()
+        .map_err(|e| HttpProblem::new(500, "the system provides no random numbers", e.to_string()))?;
     let name = wanted.name.clone();
     let kept = Token {
         name: wanted.name,
@@ -59,64 +65,68 @@ pub(crate) async fn create(
         scope: wanted.scope,
         created_at: 0,
     };
-    desk.with(move |d| {
-        d.store.put_token(&kept)?;
-        d.refresh_tokens()
-    })
-    .await?;
+    state
+        .with(move |d| {
+            d.store.put_token(&kept)?;
+            d.refresh_tokens()
+        })
+        .await?;
     Ok((StatusCode::CREATED, Json(MadeToken { name, token })))
 }
 
-/// Removes a token: who has it is refused from now on.
+/// Deletes a token. Requests with it are rejected from then on.
 #[utoipa::path(delete, path = "/v1/tokens/{name}", tag = "access", params(("name" = String, Path, description = "its name")),
     responses((status = 204), (status = "4XX", body = Problem)))]
 pub(crate) async fn remove(
-    State(desk): State<Arc<Desk>>,
+    State(state): State<Arc<ServiceState>>,
     caller: Caller,
     Path(name): Path<String>,
-) -> Result<StatusCode, Refusal> {
+) -> Result<StatusCode, HttpProblem> {
     caller.must_be(&[Role::Admin])?;
     if name == caller.name {
-        return Err(Refusal::new(
+        return Err(HttpProblem::new(
             409,
             "in use",
-            "a token does not remove itself: use another admin's".into(),
+            "a token cannot remove itself: use another admin's token".into(),
         ));
     }
-    let was = desk.with(move |d| {
+    let was = state.with(move |d| {
         let was = d.store.remove_token(&name)?;
         d.refresh_tokens()?;
         Ok(was)
     });
-    if was.await? { Ok(StatusCode::NO_CONTENT) } else { Err(Refusal::unknown("token of this name")) }
+    if was.await? { Ok(StatusCode::NO_CONTENT) } else { Err(HttpProblem::unknown("token of this name")) }
 }
 
-/// Lists tenants with what they have and may have; a tenant sees itself.
+/// Lists tenants with their usage and quotas. A tenant sees only itself.
 #[utoipa::path(get, path = "/v1/tenants", tag = "access", responses((status = 200, body = Tenants), (status = "4XX", body = Problem)))]
-pub(crate) async fn tenants(State(desk): State<Arc<Desk>>, caller: Caller) -> Result<Json<Tenants>, Refusal> {
+pub(crate) async fn tenants(
+    State(state): State<Arc<ServiceState>>,
+    caller: Caller,
+) -> Result<Json<Tenants>, HttpProblem> {
     let own = caller.tenant()?.map(str::to_string);
-    let mut items = desk.with(|d| d.store.tenants()).await?;
+    let mut items = state.with(|d| d.store.tenants()).await?;
     items.retain(|t| own.as_ref().is_none_or(|own| *own == t.tenant));
     Ok(Json(Tenants { items }))
 }
 
-/// Says how much a tenant may have; what it has already it keeps.
+/// Sets the quota of a tenant. Existing virtual machines above it are kept.
 #[utoipa::path(put, path = "/v1/tenants/{tenant}/quota", tag = "access", params(("tenant" = String, Path, description = "its name")),
     request_body = Quota, responses((status = 204), (status = "4XX", body = Problem)))]
 pub(crate) async fn set_quota(
-    State(desk): State<Arc<Desk>>,
+    State(state): State<Arc<ServiceState>>,
     caller: Caller,
     Path(tenant): Path<String>,
     Body(quota): Body<Quota>,
-) -> Result<StatusCode, Refusal> {
+) -> Result<StatusCode, HttpProblem> {
     caller.must_be(&[Role::Admin])?;
     if let Some(problem) = name_problem(&tenant) {
-        return Err(Refusal::field("tenant", problem));
+        return Err(HttpProblem::field("tenant", problem));
     }
     if quota.memory_mib.is_some_and(|mib| i64::try_from(mib).is_err()) {
-        let problem = format!("must be at most {}; leave it out for no bound", i64::MAX);
-        return Err(Refusal::field("memory_mib", problem));
+        let problem = format!("must be at most {}; omit it for no limit", i64::MAX);
+        return Err(HttpProblem::field("memory_mib", problem));
     }
-    desk.with(move |d| d.store.set_quota(&tenant, &quota)).await?;
+    state.with(move |d| d.store.set_quota(&tenant, &quota)).await?;
     Ok(StatusCode::NO_CONTENT)
 }

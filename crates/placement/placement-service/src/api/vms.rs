@@ -1,12 +1,12 @@
-//! Virtual machines: asked for, listed, started, stopped, moved, deleted.
-//! Not what is done to them on a host: that is the agent's.
-//! Source: the draft "The Idempotency-Key HTTP Header Field" of the IETF's HTTPAPI group.
+//! Routes for virtual machines: create, list, start, stop, resize, move, delete.
+//!
+//! Source: the IETF HTTPAPI draft "The Idempotency-Key HTTP Header Field".
 
-use super::{Asked, Body, Path};
+use super::{Body, Path, QueryParams};
 use crate::access::{Caller, Role};
-use crate::desk::Desk;
 use crate::libvirt::template_problem;
-use crate::refusal::Refusal;
+use crate::problem::HttpProblem;
+use crate::state::ServiceState;
 use crate::wire::{Problem, Rebind, Resize, VmPage};
 use axum::Json;
 use axum::extract::State;
@@ -23,63 +23,67 @@ use std::sync::Arc;
 use std::time::Duration;
 use utoipa::IntoParams;
 
-/// Virtual machines on a page, at most.
-const MOST: usize = 1000;
-/// How long a move is waited for.
-const MOVE_PATIENCE: Duration = Duration::from_secs(60);
+/// Maximum number of virtual machines on a page.
+const MAX_PAGE: usize = 1000;
+/// How long a request waits for a move.
+const MOVE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Which virtual machines are wanted.
+/// Filter and paging parameters.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields, default)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct Which {
-    /// Only of this tenant.
+pub(crate) struct VmListQuery {
+    /// Only those of this tenant.
     tenant: Option<String>,
-    /// Only on this host.
+    /// Only those on this host.
     host: Option<String>,
-    /// Also those that are deleted.
+    /// Whether to include deleted ones.
     deleted: bool,
-    /// Only those with a higher number: `next` of the page before.
+    /// Only those with a higher ID: `next` of the previous page.
     after: VmId,
-    /// At most so many, 1 to 1000; 100 if left out.
+    /// Maximum number of results, 1 to 1000; the default is 100.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<usize>,
 }
 
-/// Whose virtual machine of a name is meant.
+/// Disambiguates a name.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields, default)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct Whose {
-    /// The tenant; for names only, as numbers are unique. A tenant's own if left out, else `default`.
+pub(crate) struct TenantQuery {
+    /// Tenant that the name belongs to. Defaults to the caller's tenant, or to `default`.
     tenant: Option<String>,
 }
 
 /// Lists virtual machines, page by page.
-#[utoipa::path(get, path = "/v1/vms", tag = "virtual machines", params(Which),
+#[utoipa::path(get, path = "/v1/vms", tag = "virtual machines", params(VmListQuery),
     responses((status = 200, body = VmPage), (status = "4XX", body = Problem)))]
 pub(crate) async fn list(
-    State(desk): State<Arc<Desk>>,
+    State(state): State<Arc<ServiceState>>,
     caller: Caller,
-    Asked(which): Asked<Which>,
-) -> Result<Json<VmPage>, Refusal> {
+    QueryParams(which): QueryParams<VmListQuery>,
+) -> Result<Json<VmPage>, HttpProblem> {
     let limit = which.limit.unwrap_or(100);
-    if !(1..=MOST).contains(&limit) {
-        return Err(Refusal::new(400, "wrong query", format!("limit: is {limit}; from 1 to {MOST}")));
+    if !(1..=MAX_PAGE).contains(&limit) {
+        return Err(HttpProblem::new(
+            400,
+            "invalid query",
+            format!("limit: is {limit}; must be from 1 to {MAX_PAGE}"),
+        ));
     }
     let tenant = match caller.tenant()? {
         Some(own) if which.tenant.as_deref().is_some_and(|asked| asked != own) => {
-            return Err(Refusal::new(403, "not allowed", "this token is for another tenant".into()));
+            return Err(HttpProblem::new(403, "not allowed", "this token is for another tenant".into()));
         }
         Some(own) => Some(own.to_string()),
         None => which.tenant,
     };
-    // One more says whether there is a next page.
+    // One extra row shows whether there is a next page.
     let query =
         VmQuery { tenant, host: which.host, deleted: which.deleted, after: which.after, limit: limit + 1 };
     let all_hosts = caller.role != Role::Tenant;
-    let listed = desk.with(move |d| {
-        // To a tenant a host that there is not is as one with nothing of its own.
+    let listed = state.with(move |d| {
+        // A tenant cannot tell an unknown host from a host where it has no virtual machines.
         query.host.as_ref().filter(|_| all_hosts).map(|name| d.store.host(name)).transpose()?;
         d.store.vms(&query)
     });
@@ -89,133 +93,134 @@ pub(crate) async fn list(
     Ok(Json(VmPage { items, next }))
 }
 
-/// The client's key, if it sent one.
-fn key(headers: &HeaderMap) -> Result<Option<String>, Refusal> {
+/// The client's idempotency key, if it sent one.
+fn key(headers: &HeaderMap) -> Result<Option<String>, HttpProblem> {
     let Some(key) = headers.get("idempotency-key") else { return Ok(None) };
     let key = key
         .to_str()
         .ok()
         .filter(|k| !k.is_empty() && k.len() <= 128 && k.bytes().all(|b| b.is_ascii_graphic()));
-    let wrong =
-        || Refusal::new(400, "wrong header", "Idempotency-Key: 1 to 128 printable ASCII characters".into());
+    let wrong = || {
+        HttpProblem::new(400, "wrong header", "Idempotency-Key: 1 to 128 printable ASCII characters".into())
+    };
     Ok(Some(key.ok_or_else(wrong)?.to_string()))
 }
 
-/// What a tenant may not ask for: other tenants' images, and domain XML, which could name any file of the host.
-fn allowed(desk: &Desk, caller: &Caller, request: &Request) -> Result<(), Refusal> {
+/// Rejects what tenants must not request: other tenants' images, and domain XML, which could name any file of the host.
+fn allowed(state: &ServiceState, caller: &Caller, request: &Request) -> Result<(), HttpProblem> {
     let Some(tenant) = caller.tenant()? else { return Ok(()) };
     if request.tenant != tenant {
-        return Err(Refusal::new(403, "not allowed", "this token is for another tenant".into()));
+        return Err(HttpProblem::new(403, "not allowed", "this token is for another tenant".into()));
     }
     match &request.boot {
-        Boot::Template { .. } => Err(Refusal::new(
+        Boot::Template { .. } => Err(HttpProblem::new(
             403,
             "not allowed",
-            "boot.template is for operators: it can name any file of a host".into(),
+            "boot.template needs the role operator, because it can name any file on a host".into(),
         )),
         Boot::Disk { path, .. } => {
-            let own = desk.images.join(tenant);
+            let own = state.images.join(tenant);
             let inside =
                 std::path::Path::new(path).strip_prefix(&own).is_ok_and(|rest| rest.iter().count() > 0);
             if inside {
                 return Ok(());
             }
-            let detail = format!("boot.disk.path: a tenant's images lie in {}", own.display());
-            Err(Refusal::new(403, "not allowed", detail))
+            let detail = format!("boot.disk.path: a tenant's images must be in {}", own.display());
+            Err(HttpProblem::new(403, "not allowed", detail))
         }
         Boot::Nothing => Ok(()),
     }
 }
 
-/// A request from its body; the tenant is the caller's if it is left out.
-pub(super) fn request_of(caller: &Caller, mut body: Value) -> Result<Request, Refusal> {
+/// Builds a request from its body. The tenant defaults to the caller's.
+pub(super) fn request_of(caller: &Caller, mut body: Value) -> Result<Request, HttpProblem> {
     if let (Some(tenant), Some(object)) = (caller.tenant()?, body.as_object_mut()) {
         object.entry("tenant").or_insert_with(|| tenant.into());
     }
-    // Through text again: then a wrong field is told by its path.
+    // Parse from text again, so that errors have the path of the field.
     super::parse(body.to_string().as_bytes())
 }
 
-/// Asks for a virtual machine. It is reserved durably when this answers, and made soon after.
+/// Creates a virtual machine. The answer means that it is durably reserved; its domain is created soon afterwards.
 #[utoipa::path(post, path = "/v1/vms", tag = "virtual machines", request_body = Request,
-    params(("Idempotency-Key" = Option<String>, Header, pattern = "^[!-~]{1,128}$", description = "a second request with the same key is answered as the first")),
-    responses((status = 201, body = Vm, description = "reserved"), (status = 200, body = Vm, description = "it was reserved with this key before"),
+    params(("Idempotency-Key" = Option<String>, Header, pattern = "^[!-~]{1,128}$", description = "a second request with the same key gets the answer of the first")),
+    responses((status = 201, body = Vm, description = "reserved"), (status = 200, body = Vm, description = "it was already reserved with this key"),
         (status = "4XX", body = Problem)))]
 pub(crate) async fn create(
-    State(desk): State<Arc<Desk>>,
+    State(state): State<Arc<ServiceState>>,
     caller: Caller,
     headers: HeaderMap,
     Body(body): Body<Value>,
-) -> Result<Response, Refusal> {
+) -> Result<Response, HttpProblem> {
     let key = key(&headers)?;
     let request = request_of(&caller, body)?;
-    request.check().map_err(|fields| Refusal::fields("the request is wrong", fields))?;
-    allowed(&desk, &caller, &request)?;
+    request.check().map_err(|fields| HttpProblem::fields("the request is invalid", fields))?;
+    allowed(&state, &caller, &request)?;
     if let Boot::Template { xml } = &request.boot
         && let Some(why) = template_problem(xml)
     {
-        return Err(Refusal::field("boot.template.xml", why));
+        return Err(HttpProblem::field("boot.template.xml", why));
     }
-    let placed = desk.decider.place(request, key).await?;
-    let reserved = placed.map_err(|error| Refusal::of_allocation(error, &desk.log))?;
-    let vm = desk.with(move |d| d.store.vm(reserved.id)).await?;
+    let placed = state.worker.place(request, key).await?;
+    let reserved = placed.map_err(|error| HttpProblem::of_allocation(error, &state.log))?;
+    let vm = state.with(move |d| d.store.vm(reserved.id)).await?;
     if reserved.replayed {
         return Ok((StatusCode::OK, Json(vm)).into_response());
     }
-    desk.metrics.placed();
-    desk.wake_host_of(&vm);
+    state.metrics.placed();
+    state.notify_host_of(&vm);
     let location = format!("/v1/vms/{}", vm.id);
     Ok((StatusCode::CREATED, [(LOCATION, location)], Json(vm)).into_response())
 }
 
-/// The virtual machine that a path names, if the caller may see it: who may not is told that there is none.
+/// Finds the virtual machine named by a path. One that the caller may not see does not exist for it.
 pub(super) async fn find(
-    desk: &Arc<Desk>,
+    state: &Arc<ServiceState>,
     caller: &Caller,
     name: String,
-    whose: Whose,
-) -> Result<Vm, Refusal> {
+    whose: TenantQuery,
+) -> Result<Vm, HttpProblem> {
     let own = caller.tenant()?.map(str::to_string);
     let asked = format!("virtual machine {}", name.chars().take(80).collect::<String>());
     let found = if !name.is_empty() && name.bytes().all(|b| b.is_ascii_digit()) {
-        let id = name.parse::<VmId>().map_err(|_| Refusal::unknown(&asked))?;
-        // A tenant that is named is held to: a number is nobody's name.
+        let id = name.parse::<VmId>().map_err(|_| HttpProblem::unknown(&asked))?;
+        // IDs are unique, but a tenant given in the query must still match.
         let of = whose.tenant;
-        let vm = desk.with(move |d| d.store.vm(id)).await?;
+        let vm = state.with(move |d| d.store.vm(id)).await?;
         Some(vm).filter(|vm| of.is_none_or(|tenant| tenant == vm.request.tenant))
     } else {
         let tenant = whose.tenant.or(own).unwrap_or_else(|| "default".into());
-        desk.with(move |d| d.store.find_vm(&tenant, &name)).await?
+        state.with(move |d| d.store.find_vm(&tenant, &name)).await?
     };
-    found.filter(|vm| caller.sees(vm)).ok_or_else(|| Refusal::unknown(&asked))
+    found.filter(|vm| caller.sees(vm)).ok_or_else(|| HttpProblem::unknown(&asked))
 }
 
-/// Shows a virtual machine, by number or by name.
-#[utoipa::path(get, path = "/v1/vms/{vm}", tag = "virtual machines", params(("vm" = String, Path, description = "number or name"), Whose),
+/// Shows a virtual machine, by ID or by name.
+#[utoipa::path(get, path = "/v1/vms/{vm}", tag = "virtual machines", params(("vm" = String, Path, description = "number or name"), TenantQuery),
     responses((status = 200, body = Vm), (status = "4XX", body = Problem)))]
 pub(crate) async fn show(
-    State(desk): State<Arc<Desk>>,
+    State(state): State<Arc<ServiceState>>,
     caller: Caller,
     Path(name): Path<String>,
-    Asked(whose): Asked<Whose>,
-) -> Result<Json<Vm>, Refusal> {
-    Ok(Json(find(&desk, &caller, name, whose).await?))
+    QueryParams(whose): QueryParams<TenantQuery>,
+) -> Result<Json<Vm>, HttpProblem> {
+    Ok(Json(find(&state, &caller, name, whose).await?))
 }
 
 async fn intend(
-    desk: Arc<Desk>,
+    state: Arc<ServiceState>,
     caller: Caller,
     name: String,
-    whose: Whose,
+    whose: TenantQuery,
     intent: Intent,
-) -> Result<Json<Vm>, Refusal> {
-    let vm = find(&desk, &caller, name, whose).await?;
-    let changed = desk.with(move |d| {
+) -> Result<Json<Vm>, HttpProblem> {
+    let vm = find(&state, &caller, name, whose).await?;
+    let changed = state.with(move |d| {
         let changed = d.set_intent(&vm, intent)?;
         if changed.state == VmState::Failed && intent == Intent::Run {
-            // What failed is tried again because its owner says so.
+            // Retry a failed virtual machine at its owner's request.
             let again = d.store.transition(vm.id, VmState::Failed, VmState::Creating, None)?;
-            d.wake_host_of(&again);
+            d.notify_host_of(&again);
             return Ok(again);
         }
         Ok(changed)
@@ -223,117 +228,118 @@ async fn intend(
     Ok(Json(changed.await?))
 }
 
-/// Says that a virtual machine is to run; one that failed is tried again.
-#[utoipa::path(post, path = "/v1/vms/{vm}/start", tag = "virtual machines", params(("vm" = String, Path, description = "number or name"), Whose),
+/// Starts a virtual machine. Retries one that failed.
+#[utoipa::path(post, path = "/v1/vms/{vm}/start", tag = "virtual machines", params(("vm" = String, Path, description = "number or name"), TenantQuery),
     responses((status = 200, body = Vm), (status = "4XX", body = Problem)))]
 pub(crate) async fn start(
-    State(desk): State<Arc<Desk>>,
+    State(state): State<Arc<ServiceState>>,
     caller: Caller,
     Path(name): Path<String>,
-    Asked(whose): Asked<Whose>,
-) -> Result<Json<Vm>, Refusal> {
-    intend(desk, caller, name, whose, Intent::Run).await
+    QueryParams(whose): QueryParams<TenantQuery>,
+) -> Result<Json<Vm>, HttpProblem> {
+    intend(state, caller, name, whose, Intent::Run).await
 }
 
-/// Says that a virtual machine is not to run; it keeps its place.
-#[utoipa::path(post, path = "/v1/vms/{vm}/stop", tag = "virtual machines", params(("vm" = String, Path, description = "number or name"), Whose),
+/// Stops a virtual machine. It keeps its placement.
+#[utoipa::path(post, path = "/v1/vms/{vm}/stop", tag = "virtual machines", params(("vm" = String, Path, description = "number or name"), TenantQuery),
     responses((status = 200, body = Vm), (status = "4XX", body = Problem)))]
 pub(crate) async fn stop(
-    State(desk): State<Arc<Desk>>,
+    State(state): State<Arc<ServiceState>>,
     caller: Caller,
     Path(name): Path<String>,
-    Asked(whose): Asked<Whose>,
-) -> Result<Json<Vm>, Refusal> {
-    intend(desk, caller, name, whose, Intent::Stop).await
+    QueryParams(whose): QueryParams<TenantQuery>,
+) -> Result<Json<Vm>, HttpProblem> {
+    intend(state, caller, name, whose, Intent::Stop).await
 }
 
-/// Deletes a virtual machine; its place is free when its domain is gone.
-#[utoipa::path(delete, path = "/v1/vms/{vm}", tag = "virtual machines", params(("vm" = String, Path, description = "number or name"), Whose),
+/// Deletes a virtual machine. Its resources are released when its domain is gone.
+#[utoipa::path(delete, path = "/v1/vms/{vm}", tag = "virtual machines", params(("vm" = String, Path, description = "number or name"), TenantQuery),
     responses((status = 200, body = Vm), (status = "4XX", body = Problem)))]
 pub(crate) async fn delete(
-    State(desk): State<Arc<Desk>>,
+    State(state): State<Arc<ServiceState>>,
     caller: Caller,
     Path(name): Path<String>,
-    Asked(whose): Asked<Whose>,
-) -> Result<Json<Vm>, Refusal> {
-    intend(desk, caller, name, whose, Intent::Delete).await
+    QueryParams(whose): QueryParams<TenantQuery>,
+) -> Result<Json<Vm>, HttpProblem> {
+    intend(state, caller, name, whose, Intent::Delete).await
 }
 
-/// Gives a stopped virtual machine another size, on its host.
-#[utoipa::path(post, path = "/v1/vms/{vm}/resize", tag = "virtual machines", params(("vm" = String, Path, description = "number or name"), Whose),
+/// Resizes a stopped virtual machine on its host.
+#[utoipa::path(post, path = "/v1/vms/{vm}/resize", tag = "virtual machines", params(("vm" = String, Path, description = "number or name"), TenantQuery),
     request_body = Resize, responses((status = 200, body = Vm), (status = "4XX", body = Problem)))]
 pub(crate) async fn resize(
-    State(desk): State<Arc<Desk>>,
+    State(state): State<Arc<ServiceState>>,
     caller: Caller,
     Path(name): Path<String>,
-    Asked(whose): Asked<Whose>,
+    QueryParams(whose): QueryParams<TenantQuery>,
     Body(size): Body<Resize>,
-) -> Result<Json<Vm>, Refusal> {
+) -> Result<Json<Vm>, HttpProblem> {
     caller.must_be(&[Role::Admin, Role::Operator, Role::Tenant])?;
-    let Vm { id, request, .. } = find(&desk, &caller, name, whose).await?;
+    let Vm { id, request, .. } = find(&state, &caller, name, whose).await?;
     let request = Request {
         vcpus: size.vcpus.unwrap_or(request.vcpus),
         memory_mib: size.memory_mib.unwrap_or(request.memory_mib),
         ..request
     };
-    request.check().map_err(|fields| Refusal::fields("the new size is wrong", fields))?;
-    let resized = desk.decider.ask(move |allocator| allocator.resize(id, &request)).await?;
-    let vm = resized.map_err(|error| Refusal::of_allocation(error, &desk.log))?;
-    desk.wake_host_of(&vm);
+    request.check().map_err(|fields| HttpProblem::fields("the new size is invalid", fields))?;
+    let resized = state.worker.ask(move |allocator| allocator.resize(id, &request)).await?;
+    let vm = resized.map_err(|error| HttpProblem::of_allocation(error, &state.log))?;
+    state.notify_host_of(&vm);
     Ok(Json(vm))
 }
 
-/// Why a virtual machine cannot move on its host; `forbidden` is where it would, were it not for its groups.
+/// Error for a virtual machine that cannot move on its host. `forbidden` is the placement that it would get without
+/// group rules.
 async fn no_target(
-    desk: &Arc<Desk>,
+    state: &Arc<ServiceState>,
     vm: Vm,
     host: String,
     forbidden: Option<Placement>,
-) -> Result<Refusal, Refusal> {
+) -> Result<HttpProblem, HttpProblem> {
     let name = host.clone();
-    let said = desk.with(move |d| {
+    let said = state.with(move |d| {
         let group = forbidden.map(|place| forbidding_group(&*d.store, &vm, &place)).transpose()?;
         Ok((group.flatten(), d.store.host(&name)?.status))
     });
     let (group, status) = said.await?;
     if let Some(why) = group {
-        return Ok(Refusal::new(409, "forbidden by a group", format!("nothing was moved: {why}")));
+        return Ok(HttpProblem::new(409, "forbidden by a group", format!("nothing was moved: {why}")));
     }
     let detail = match status {
         HostStatus::Up => format!(
-            "it fits none of these nodes of {host} beside what is there; an explanation says what is missing"
+            "it does not fit on these nodes of {host} with the present load; request an explanation to see what they lack"
         ),
         HostStatus::Draining => {
-            format!("{host} is draining: nothing is moved to its nodes until it is up again")
+            format!("{host} is draining: nothing can move to its nodes until it is up again")
         }
-        HostStatus::Down => format!("{host} is down: nothing is moved there until its agent is heard again"),
+        HostStatus::Down => format!("{host} is down: nothing can move there until its agent reports again"),
     };
-    Ok(Refusal::new(409, "no room", detail))
+    Ok(HttpProblem::new(409, "no room", detail))
 }
 
-/// Moves a running virtual machine to other nodes of its host, live; answers when it is there, or when the move was undone.
-#[utoipa::path(post, path = "/v1/vms/{vm}/rebind", tag = "virtual machines", params(("vm" = String, Path, description = "number or name"), Whose),
+/// Moves a running virtual machine live to other nodes of its host. Answers when the move is complete or undone.
+#[utoipa::path(post, path = "/v1/vms/{vm}/rebind", tag = "virtual machines", params(("vm" = String, Path, description = "number or name"), TenantQuery),
     request_body = Rebind, responses((status = 200, body = Vm), (status = "4XX", body = Problem), (status = 504, body = Problem)))]
 pub(crate) async fn rebind(
-    State(desk): State<Arc<Desk>>,
+    State(state): State<Arc<ServiceState>>,
     caller: Caller,
     Path(name): Path<String>,
-    Asked(whose): Asked<Whose>,
+    QueryParams(whose): QueryParams<TenantQuery>,
     Body(rebind): Body<Rebind>,
-) -> Result<Json<Vm>, Refusal> {
+) -> Result<Json<Vm>, HttpProblem> {
     caller.must_be(&[Role::Admin, Role::Operator, Role::Tenant])?;
-    let vm = find(&desk, &caller, name, whose).await?;
+    let vm = find(&state, &caller, name, whose).await?;
     let placement = match (&vm.placement, vm.state) {
         (Some(placement), VmState::Running) => placement.clone(),
         _ => {
-            let detail = format!("virtual machine {} is {}; only one that runs can move", vm.id, vm.state);
-            return Err(Refusal::new(409, "not in this state", detail));
+            let detail = format!("virtual machine {} is {}; only a running one can move", vm.id, vm.state);
+            return Err(HttpProblem::new(409, "not in this state", detail));
         }
     };
     let (id, host) = (vm.id, placement.host.clone());
     let here: Vec<u32> = placement.cells.iter().map(|c| c.node).collect();
     let (request, name) = (vm.request.clone(), host.clone());
-    let decided = desk.decider.ask(move |allocator| {
+    let decided = state.worker.ask(move |allocator| {
         let scheduler = allocator.scheduler();
         let all = scheduler.inventory().usage(&name).map(|u| u.nodes).unwrap_or_default();
         let nodes: Vec<u32> = match rebind.nodes.is_empty() {
@@ -346,29 +352,33 @@ pub(crate) async fn rebind(
         (target.ok_or(forbidden), unknown)
     });
     let target = match decided.await? {
-        (_, Some(node)) => return Err(Refusal::field("nodes", format!("host {host} has no node {node}"))),
-        (Err(forbidden), None) => return Err(no_target(&desk, vm, host, forbidden).await?),
+        (_, Some(node)) => {
+            return Err(HttpProblem::field("nodes", format!("host {host} has no node {node}")));
+        }
+        (Err(forbidden), None) => return Err(no_target(&state, vm, host, forbidden).await?),
         (Ok(target), None) => target,
     };
-    if !desk.is_reached(&host) {
+    if !state.is_connected(&host) {
         let detail = format!(
-            "the agent of {host} is silent, or reports to another service: ask that one; nothing was moved"
+            "the agent of {host} is silent or reports to another service, to which the request must go; nothing was moved"
         );
-        return Err(Refusal::new(503, "agent not here", detail));
+        return Err(HttpProblem::new(503, "agent not here", detail));
     }
-    let (number, answered) = desk.order(&host, id, target);
-    match tokio::time::timeout(MOVE_PATIENCE, answered).await {
+    let (number, answered) = state.order(&host, id, target);
+    match tokio::time::timeout(MOVE_TIMEOUT, answered).await {
         Ok(Ok(done)) => match done.problem {
-            None => Ok(Json(desk.with(move |d| d.store.vm(id)).await?)),
-            Some(problem) => Err(Refusal::new(409, "not moved", problem)),
+            None => Ok(Json(state.with(move |d| d.store.vm(id)).await?)),
+            Some(problem) => Err(HttpProblem::new(409, "not moved", problem)),
         },
         _ => {
-            let taken = !desk.cancel(&host, number);
+            let taken = !state.cancel(&host, number);
             let detail = match taken {
-                false => format!("the agent of {host} did not take the order; nothing was moved"),
-                true => format!("the agent of {host} has not said yet whether it moved; look again soon"),
+                false => format!("the agent of {host} did not accept the order; nothing was moved"),
+                true => {
+                    format!("the agent of {host} has not yet reported whether it moved; check again soon")
+                }
             };
-            Err(Refusal::new(504, "no answer", detail))
+            Err(HttpProblem::new(504, "no answer", detail))
         }
     }
 }

@@ -1,11 +1,11 @@
-//! Events as they happen, by server-sent events.
-//! Not their recording: that is the store's.
+//! Streams events as server-sent events.
+//!
 //! Source: the HTML standard, "Server-sent events".
 
-use super::Asked;
+use super::QueryParams;
 use crate::access::{Caller, Role};
-use crate::desk::Desk;
-use crate::refusal::Refusal;
+use crate::problem::HttpProblem;
+use crate::state::ServiceState;
 use crate::wire::{Problem, Watched};
 use axum::extract::State;
 use axum::http::HeaderMap;
@@ -18,41 +18,43 @@ use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use utoipa::IntoParams;
 
-/// Watchers at once.
-const MOST: usize = 256;
-/// Watchers of one tenant, so that none shuts the others out.
-const MOST_OF_ONE: usize = 16;
-/// Events that are read at once.
-const TOGETHER: usize = 500;
+/// Maximum number of watchers.
+const MAX_WATCHERS: usize = 256;
+/// Maximum number of watchers of one tenant, so that no tenant can exclude the others.
+const MAX_WATCHERS_PER_TENANT: usize = 16;
+/// Number of events read per query.
+const EVENTS_PER_QUERY: usize = 500;
 
-/// Who watches: how many of each tenant, and of operators together.
+/// Number of watchers of each tenant; operators count together under `None`.
 static WATCHERS: Mutex<BTreeMap<Option<String>, usize>> = Mutex::new(BTreeMap::new());
 
 fn watchers() -> MutexGuard<'static, BTreeMap<Option<String>, usize>> {
     WATCHERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// One of the watchers that there may be.
-struct Seat(Option<String>);
+/// A permit for one watcher.
+struct WatchSlot(Option<String>);
 
-impl Seat {
-    fn take(tenant: Option<&str>) -> Result<Self, Refusal> {
+impl WatchSlot {
+    fn take(tenant: Option<&str>) -> Result<Self, HttpProblem> {
         let tenant = tenant.map(str::to_string);
         let mut watchers = watchers();
-        let busy = |most: usize| Refusal::new(503, "busy", format!("{most} watch already; try again later"));
-        if watchers.values().sum::<usize>() >= MOST {
-            return Err(busy(MOST));
+        let busy = |most: usize| {
+            HttpProblem::new(503, "busy", format!("{most} clients watch already; try again later"))
+        };
+        if watchers.values().sum::<usize>() >= MAX_WATCHERS {
+            return Err(busy(MAX_WATCHERS));
         }
         let own = watchers.entry(tenant.clone()).or_default();
-        if tenant.is_some() && *own >= MOST_OF_ONE {
-            return Err(busy(MOST_OF_ONE));
+        if tenant.is_some() && *own >= MAX_WATCHERS_PER_TENANT {
+            return Err(busy(MAX_WATCHERS_PER_TENANT));
         }
         *own += 1;
         Ok(Self(tenant))
     }
 }
 
-impl Drop for Seat {
+impl Drop for WatchSlot {
     fn drop(&mut self) {
         let mut watchers = watchers();
         if let Some(own) = watchers.get_mut(&self.0) {
@@ -64,29 +66,29 @@ impl Drop for Seat {
     }
 }
 
-/// From where on.
+/// Where to start.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields, default)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct Since {
-    /// Number of the last event that is known; from now on if left out. The header Last-Event-ID says the same and counts more.
+pub(crate) struct EventQuery {
+    /// Number of the last known event; new events only if omitted. The header Last-Event-ID takes precedence.
     after: Option<i64>,
 }
 
 struct Watcher {
-    desk: Arc<Desk>,
+    state: Arc<ServiceState>,
     caller: Caller,
     after: i64,
     ready: VecDeque<Watched>,
-    _seat: Seat,
+    _slot: WatchSlot,
 }
 
 impl Watcher {
-    /// Reads what came after the last event, without what the caller must not see.
-    async fn read(&mut self) -> Result<(), Refusal> {
+    /// Reads new events and drops those that the caller must not see.
+    async fn read(&mut self) -> Result<(), HttpProblem> {
         let (after, caller) = (self.after, self.caller.clone());
-        let found = self.desk.with(move |d| {
-            let mut events = d.store.events(after, TOGETHER)?;
+        let found = self.state.with(move |d| {
+            let mut events = d.store.events(after, EVENTS_PER_QUERY)?;
             let last = events.last().map_or(after, |e| e.number);
             if caller.role == Role::Tenant {
                 events.retain(|e| e.vm.is_some_and(|vm| d.store.vm(vm).is_ok_and(|vm| caller.sees(&vm))));
@@ -99,8 +101,8 @@ impl Watcher {
     }
 
     async fn next(mut self) -> Option<(Result<sse::Event, Infallible>, Self)> {
-        let mut changed = self.desk.last_event.subscribe();
-        let mut stopping = self.desk.stopping.subscribe();
+        let mut changed = self.state.last_event.subscribe();
+        let mut stopping = self.state.stopping.subscribe();
         loop {
             if let Some(event) = self.ready.pop_front() {
                 let number = event.number.to_string();
@@ -112,7 +114,7 @@ impl Watcher {
                 later = changed.wait_for(|last| *last > after) => { later.ok()?; }
                 _ = stopping.wait_for(|s| *s) => return None,
             }
-            if !self.desk.knows(&self.caller).await {
+            if !self.state.is_token_valid(&self.caller).await {
                 return None;
             }
             self.read().await.ok()?;
@@ -120,18 +122,18 @@ impl Watcher {
     }
 }
 
-/// Sends events as they happen; a tenant is sent its own virtual machines' only.
-#[utoipa::path(get, path = "/v1/watch", tag = "operation", params(Since),
+/// Streams events as they happen. A tenant receives only events of its virtual machines.
+#[utoipa::path(get, path = "/v1/watch", tag = "operation", params(EventQuery),
     responses((status = 200, body = Watched, content_type = "text/event-stream"), (status = "4XX", body = Problem)))]
 pub(crate) async fn watch(
-    State(desk): State<Arc<Desk>>,
+    State(state): State<Arc<ServiceState>>,
     caller: Caller,
     headers: HeaderMap,
-    Asked(since): Asked<Since>,
-) -> Result<Sse<impl Stream<Item = Result<sse::Event, Infallible>>>, Refusal> {
-    let seat = Seat::take(caller.tenant()?)?;
+    QueryParams(since): QueryParams<EventQuery>,
+) -> Result<Sse<impl Stream<Item = Result<sse::Event, Infallible>>>, HttpProblem> {
+    let slot = WatchSlot::take(caller.tenant()?)?;
     let header = headers.get("last-event-id").and_then(|h| h.to_str().ok()?.parse::<i64>().ok());
-    let after = header.or(since.after).unwrap_or_else(|| *desk.last_event.borrow());
-    let watcher = Watcher { desk, caller, after, ready: VecDeque::new(), _seat: seat };
+    let after = header.or(since.after).unwrap_or_else(|| *state.last_event.borrow());
+    let watcher = Watcher { state, caller, after, ready: VecDeque::new(), _slot: slot };
     Ok(Sse::new(stream::unfold(watcher, Watcher::next)).keep_alive(KeepAlive::default()))
 }

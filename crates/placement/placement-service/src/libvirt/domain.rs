@@ -1,8 +1,9 @@
-//! A virtual machine as libvirt's domain XML, and back: what a live domain's XML says of its threads and memory.
-//! Not XML's own rules (`tree`).
-//! Source: libvirt, "Domain XML format": CPU Tuning, NUMA Node Tuning, Memory Backing, CPU model and topology.
-//! Memory of a running domain can be bound anew only in the mode `restrictive`; with it virtual nodes cannot be bound one by one
-//! (tried with libvirt 9.0), so that with several of them it is `strict` and stays where it was bound.
+//! Converts a virtual machine to libvirt's domain XML, and a live domain's XML back to its threads and memory. `tree`
+//! handles XML syntax.
+//!
+//! Source: libvirt, "Domain XML format": CPU Tuning, NUMA Node Tuning, Memory Backing, CPU model and topology. The
+//! memory of a running domain can be rebound only in the mode `restrictive`, which does not allow binding virtual nodes
+//! individually (libvirt 9.0). A domain with several virtual nodes therefore uses `strict` and keeps its binding.
 
 use super::Virtualization;
 use super::tree::{self, Element};
@@ -14,13 +15,13 @@ use longma_placement::store::VmId;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// More than any domain has.
-const MOST_IO_THREADS: usize = 1024;
+/// Upper bound of I/O threads, above what any domain has.
+const MAX_IO_THREADS: usize = 1024;
 
-/// The namespace of what Longma keeps with a domain.
+/// XML namespace of Longma's metadata.
 const NAMESPACE: &str = "urn:longma:placement";
-/// Elements of a user's template that are Longma's to write.
-const OURS: [&str; 13] = [
+/// Elements that Longma replaces in a user's template.
+const REPLACED_ELEMENTS: [&str; 13] = [
     "name",
     "uuid",
     "genid",
@@ -44,7 +45,7 @@ fn mib_of(placement: &Placement, cell: usize) -> u64 {
     placement.cells[cell].memory.iter().map(|s| s.mib).sum()
 }
 
-/// Vcpus of each cell, as libvirt lists them.
+/// Virtual CPUs of each cell, in libvirt's list format.
 fn cell_cpus(placement: &Placement) -> Vec<CpuSet> {
     let mut first = 0;
     let cells = placement.cells.iter().map(|cell| {
@@ -55,9 +56,9 @@ fn cell_cpus(placement: &Placement) -> Vec<CpuSet> {
     cells.collect()
 }
 
-/// The CPUs of the emulator's threads while it starts. For the memory of each of several virtual nodes QEMU has a thread that binds itself to
-/// the node's CPUs, and it ends if it may run on none of them: it may on those of the virtual machine itself. What it is given for good is
-/// pinned when it runs.
+/// Affinity of the emulator threads during the start. With several virtual nodes, QEMU starts one thread per node to
+/// allocate its memory. That thread binds itself to the node's CPUs and fails if its affinity excludes all of them, so
+/// the virtual machine's own CPUs are added. The final affinity is set once the domain runs.
 fn emulator_at_start(domain: &Domain) -> CpuSet {
     let (emulator, vcpus) = (&domain.pins.emulator, &domain.pins.vcpus);
     match domain.placement.cells.len() {
@@ -66,13 +67,13 @@ fn emulator_at_start(domain: &Domain) -> CpuSet {
     }
 }
 
-/// The threads for input and output that a domain has: so many, numbered from 1 on, or those that are listed.
+/// Numbers of a domain's I/O threads: those listed, or 1 up to the given count.
 pub(super) fn io_threads(xml: &Element) -> Vec<u32> {
     let count = xml.child("iothreads").and_then(|count| count.text.trim().parse().ok()).unwrap_or(0);
     let listed = xml.child("iothreadids").into_iter().flat_map(|ids| &ids.children);
     let listed: Vec<u32> = listed.filter_map(|id| id.get("id")?.parse().ok()).collect();
-    // Numbers that are not listed are the lowest that are free.
-    let missing = (count as usize).saturating_sub(listed.len()).min(MOST_IO_THREADS);
+    // Unlisted threads get the lowest free numbers.
+    let missing = (count as usize).saturating_sub(listed.len()).min(MAX_IO_THREADS);
     let free: Vec<u32> = (1..).filter(|id| !listed.contains(id)).take(missing).collect();
     [listed, free].concat()
 }
@@ -125,20 +126,20 @@ fn memory_backing(domain: &Domain) -> Option<Element> {
         backing = backing.and(Element::new("hugepages").and(page));
     }
     if domain.placement.memory == MemoryPolicy::Strict {
-        // What is promised is taken at the start: there is nothing to run out of later.
+        // Allocate reserved memory at the start, so that the guest cannot run out of it later.
         backing = backing.and(Element::new("allocation").with("mode", "immediate"));
     }
     (!backing.children.is_empty()).then_some(backing)
 }
 
-/// What Longma decides of a domain, whoever wrote the rest; `cpu` is the rest's own element, `io_threads` its threads for input and output.
+/// The elements that Longma decides. `cpu` is the template's own element, `io_threads` the numbers of its I/O threads.
 fn decided(domain: &Domain, cpu: Option<Element>, io_threads: &[u32], uuid: Option<&str>) -> Vec<Element> {
     let placement = &domain.placement;
     let mib: u64 = (0..placement.cells.len()).map(|c| mib_of(placement, c)).sum();
     let vm = Element::new("longma:vm").with("xmlns:longma", NAMESPACE).with("id", domain.vm);
     let vm = vm.with("database", &domain.database).with("created-at", domain.created_at);
     let mut elements = vec![Element::new("name").holding(&domain.name)];
-    // Beside the name: libvirt's schema is checked by a library that wants these two together.
+    // Next to the name: libvirt's schema validation requires these two elements to be adjacent.
     elements.extend(uuid.map(|uuid| Element::new("uuid").holding(uuid)));
     elements.extend([
         Element::new("metadata").and(vm),
@@ -157,7 +158,7 @@ fn decided(domain: &Domain, cpu: Option<Element>, io_threads: &[u32], uuid: Opti
     elements
 }
 
-/// A machine with nothing but what it boots from.
+/// A minimal machine with only its boot disk.
 fn plain(domain: &Domain, virtualization: Virtualization, uuid: Option<&str>) -> Element {
     let kind = if virtualization == Virtualization::Kvm { "kvm" } else { "qemu" };
     let machine = Element::new("type").with("arch", std::env::consts::ARCH).holding("hvm");
@@ -171,7 +172,7 @@ fn plain(domain: &Domain, virtualization: Virtualization, uuid: Option<&str>) ->
         let disk = Element::new("disk").with("type", "file").with("device", "disk");
         let driver = Element::new("driver").with("name", "qemu").with("type", format);
         let target = Element::new("target").with("dev", "vda").with("bus", "virtio");
-        // Whatever the image says of another one behind it, there is none: its guest may have written it.
+        // Ignore any backing file named in the image: the guest may have written it.
         let alone = Element::new("backingStore");
         let source = Element::new("source").with("file", path);
         devices = devices.and(disk.and(driver).and(source).and(alone).and(target));
@@ -187,35 +188,35 @@ fn plain(domain: &Domain, virtualization: Virtualization, uuid: Option<&str>) ->
         .and(devices)
 }
 
-/// The user's own domain with what Longma decides in it.
+/// The user's template, completed with Longma's elements.
 fn filled(domain: &Domain, xml: &str, uuid: Option<&str>) -> Result<Element, String> {
     let mut template = template(xml).map_err(|why| format!("the template: {why}"))?;
     let cpu = template.child("cpu").cloned();
     template.attributes.retain(|a| a.0 != "id");
     template.text.clear();
-    template.children.retain(|c| !OURS.contains(&&*c.name));
+    template.children.retain(|c| !REPLACED_ELEMENTS.contains(&&*c.name));
     let mut children = decided(domain, cpu, &io_threads(&template), uuid);
     children.append(&mut template.children);
     template.children = children;
     Ok(template)
 }
 
-/// A template as its owner gave it.
+/// Parses a user's template.
 ///
 /// # Errors
-/// If it is not well formed, or no domain.
+/// If it is not well-formed or not a domain.
 pub(super) fn template(xml: &str) -> Result<Element, String> {
     let template = tree::parse(xml)?;
     match &*template.name {
         "domain" => Ok(template),
-        other => Err(format!("its element is `{other}` and not `domain`")),
+        other => Err(format!("its root element is `{other}`, expected `domain`")),
     }
 }
 
-/// The domain as XML; with the `uuid` of the one that it replaces.
+/// Writes the domain as XML, with the `uuid` of the domain that it replaces.
 ///
 /// # Errors
-/// If the template is no domain, or something is asked for that cannot be given yet.
+/// If the template is invalid, or the request needs an unsupported feature.
 pub(super) fn write(
     domain: &Domain,
     virtualization: Virtualization,
@@ -223,7 +224,7 @@ pub(super) fn write(
 ) -> Result<String, String> {
     if !domain.placement.devices.is_empty() {
         return Err(
-            "devices are reserved and not yet given to the guest: leave them out, or name them in a template"
+            "devices are only reserved, not yet attached to the guest: omit them, or add them in a template"
                 .into(),
         );
     }
@@ -233,38 +234,39 @@ pub(super) fn write(
     }
 }
 
-/// The domains that libvirt printed one after another. What is inside of one, as in somebody's metadata, is none of them.
+/// The domains that libvirt printed one after another. Ignores `domain` elements nested in another domain, for example
+/// in its metadata.
 pub(super) fn each(text: &str) -> Vec<Element> {
     tree::parse_each(text).into_iter().filter(|xml| xml.name == "domain").collect()
 }
 
-/// The name of a domain.
+/// Name of a domain.
 pub(super) fn name_of(xml: &Element) -> &str {
     xml.child("name").map_or("", |name| &name.text)
 }
 
-/// The number by which libvirt knows a domain; unlike a name it is never read as something else.
+/// UUID of a domain. Unlike a name, virsh never takes it for something else.
 pub(super) fn uuid_of(xml: &Element) -> &str {
     xml.child("uuid").map_or("", |uuid| uuid.text.trim())
 }
 
-/// What Longma keeps with a domain.
+/// Longma's metadata of a domain.
 fn kept(xml: &Element) -> Option<&Element> {
     let mut all = xml.child("metadata")?.all("longma:vm");
     all.find(|kept| kept.get("xmlns:longma") == Some(NAMESPACE))
 }
 
-/// The virtual machine that a domain says it is.
+/// ID of the virtual machine in a domain's metadata.
 pub(super) fn vm_of(xml: &Element) -> Option<VmId> {
     kept(xml)?.get("id")?.parse().ok()
 }
 
-/// The database that a domain says its virtual machine is of.
+/// Identity of the database in a domain's metadata.
 pub(super) fn database_of(xml: &Element) -> Option<String> {
     kept(xml)?.get("database").map(str::to_string)
 }
 
-/// When the virtual machine was asked for that a domain says it is.
+/// Creation time of the virtual machine in a domain's metadata.
 pub(super) fn created_at_of(xml: &Element) -> Option<i64> {
     kept(xml)?.get("created-at")?.parse().ok()
 }
@@ -273,11 +275,11 @@ fn list(text: &str) -> Result<CpuSet, String> {
     text.parse::<CpuSet>().map_err(|e| e.to_string())
 }
 
-/// A live domain as its XML tells it.
+/// State of a live domain from its XML.
 pub(super) fn actual(xml: &Element) -> Result<Actual, String> {
-    let vcpu = xml.child("vcpu").ok_or("it has no element vcpu")?;
+    let vcpu = xml.child("vcpu").ok_or("it has no `vcpu` element")?;
     let count: usize =
-        vcpu.text.trim().parse().map_err(|_| format!("`{}` is no number of virtual CPUs", vcpu.text))?;
+        vcpu.text.trim().parse().map_err(|_| format!("`{}` is not a number of virtual CPUs", vcpu.text))?;
     if count > 4096 {
         return Err(format!("it has {count} virtual CPUs"));
     }
@@ -302,12 +304,13 @@ pub(super) fn actual(xml: &Element) -> Result<Actual, String> {
         offline: offline(xml, count as u32),
         io_threads: io_thread_pins(xml)?,
         size_mib: xml.child("memory").map(|memory| bytes(&memory.text, memory).div_ceil(1 << 20)),
-        slowed: slowed(xml),
+        cpu_limits: cpu_limits(xml),
         ..Actual::default()
     })
 }
 
-/// Of `most` virtual CPUs those that the domain does not have now: each is listed, or the first ones are there.
+/// Virtual CPUs below `most` that are not plugged in. Either the XML lists each one, or the first `current` are plugged
+/// in.
 fn offline(xml: &Element, most: u32) -> CpuSet {
     if let Some(listed) = xml.child("vcpus") {
         let off = listed.all("vcpu").filter(|vcpu| vcpu.get("enabled") == Some("no"));
@@ -317,7 +320,7 @@ fn offline(xml: &Element, most: u32) -> CpuSet {
     (now.unwrap_or(most)..most).collect()
 }
 
-/// Where each thread for input and output may run; empty if anywhere.
+/// Affinity of each I/O thread; an empty set means any CPU.
 fn io_thread_pins(xml: &Element) -> Result<BTreeMap<u32, CpuSet>, String> {
     let mut pins: BTreeMap<u32, CpuSet> =
         io_threads(xml).into_iter().map(|thread| (thread, CpuSet::new())).collect();
@@ -330,25 +333,25 @@ fn io_thread_pins(xml: &Element) -> Result<BTreeMap<u32, CpuSet>, String> {
     Ok(pins)
 }
 
-/// The shares of CPU time of who was given none: what the kernel has, in its second version of cgroups or its first.
-pub(super) fn usual_shares() -> i64 {
+/// Default CPU shares of the kernel, for version 2 or version 1 of cgroups.
+pub(super) fn default_shares() -> i64 {
     if Path::new("/sys/fs/cgroup/cgroup.controllers").exists() { 100 } else { 1024 }
 }
 
-/// What bounds a domain's CPU time: Longma sets none of these. A period says nothing without a quota.
-pub(super) fn slowed(xml: &Element) -> BTreeMap<String, i64> {
+/// CPU limits of a domain. Longma sets none. A period without a quota has no effect.
+pub(super) fn cpu_limits(xml: &Element) -> BTreeMap<String, i64> {
     let tune = xml.child("cputune").into_iter().flat_map(|tune| &tune.children);
     let bounds = tune.filter_map(|bound| Some((bound.name.clone(), bound.text.trim().parse().ok()?)));
     bounds
         .filter(|(name, value): &(String, i64)| match name.as_str() {
-            "shares" => *value != usual_shares(),
+            "shares" => *value != default_shares(),
             "quota" | "global_quota" | "emulator_quota" | "iothread_quota" => *value > 0,
             _ => false,
         })
         .collect()
 }
 
-/// A number in the unit that its element says.
+/// Converts a number with the element's unit to bytes.
 fn bytes(number: &str, element: &Element) -> u64 {
     let unit = match element.get("unit").unwrap_or("KiB") {
         "b" | "bytes" => 1,
@@ -359,7 +362,7 @@ fn bytes(number: &str, element: &Element) -> u64 {
     number.trim().parse::<u64>().unwrap_or(0).saturating_mul(unit)
 }
 
-/// Bytes of each virtual node's memory, or of all of it.
+/// Memory of each virtual node in bytes, or the total as the only entry.
 pub(super) fn cell_bytes(xml: &Element) -> Vec<u64> {
     let cells = xml.at(&["cpu", "numa"]).into_iter().flat_map(|numa| numa.all("cell"));
     let cells: Vec<u64> = cells.map(|cell| bytes(cell.get("memory").unwrap_or(""), cell)).collect();
@@ -393,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn one_virtual_node_can_be_bound_anew_and_reads_back() {
+    fn one_virtual_node_can_be_rebound_and_reads_back() {
         let domain = domain(exclusive(4, 1));
         let text = write(&domain, Virtualization::Software, None).unwrap();
         let xml = tree::parse(&text).unwrap();
@@ -413,10 +416,10 @@ mod tests {
         let text = write(&domain(exclusive(2, 1)), Virtualization::Kvm, None).unwrap();
         let with = |bounds: &str| {
             let xml = tree::parse(&text.replace("</cputune>", &format!("{bounds}</cputune>"))).unwrap();
-            actual(&xml).unwrap().slowed.into_iter().collect::<Vec<_>>()
+            actual(&xml).unwrap().cpu_limits.into_iter().collect::<Vec<_>>()
         };
         assert_eq!(with(""), []);
-        let free = format!("<shares>{}</shares><period>100000</period><quota>-1</quota>", usual_shares());
+        let free = format!("<shares>{}</shares><period>100000</period><quota>-1</quota>", default_shares());
         assert_eq!(with(&free), []);
         let bounds = "<shares>2</shares><quota>1000</quota><iothread_quota>5000</iothread_quota>";
         let wanted = [("iothread_quota", 5000), ("quota", 1000), ("shares", 2)];
@@ -424,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn domains_that_are_printed_together_are_told_apart() {
+    fn several_domains_in_one_output_are_separated() {
         let one = |id: u32| {
             format!(
                 "<domain type='kvm'>\n  <name>longma-{id}</name>\n  <title>&lt;/domain&gt;</title>\n</domain>\n\n"
@@ -436,7 +439,7 @@ mod tests {
         assert_eq!(names(&(one(1) + &one(2))), ["longma-1", "longma-2"]);
         assert_eq!(names(&format!("{}<domain>\n<name>\n{}", one(1), one(3))), ["longma-1"]);
         assert_eq!(names(""), Vec::<String>::new());
-        // Somebody keeps whole domains in another's metadata.
+        // A user stores whole domains in another domain's metadata.
         let inside = format!("<metadata>\n<x:x>\n{}{}</x:x></metadata>\n", one(1), one(1));
         let foreign = one(4).replace("longma-4", "spoof").replace("<title>", &format!("{inside}<title>"));
         assert_eq!(names(&(one(1) + &foreign + &one(2))), ["longma-1", "spoof", "longma-2"]);
@@ -453,7 +456,7 @@ mod tests {
         }
     }
 
-    /// As libvirt 9.0 prints them after `virsh setvcpus --live` and `iothreadadd`.
+    /// In the form that libvirt 9.0 prints after `virsh setvcpus --live` and `iothreadadd`.
     #[test]
     fn virtual_cpus_and_threads_for_input_and_output_are_read_as_they_are_now() {
         let with = |vcpu: &str, rest: &str| {
@@ -489,13 +492,13 @@ mod tests {
             xml.at(&["cpu", "numa"]).unwrap().all("cell").map(|c| c.get("cpus").unwrap()).collect();
         assert_eq!(cells, ["0-2", "3-5"]);
         assert_eq!(cell_bytes(&xml), [2048 << 20, 2048 << 20]);
-        // QEMU's threads that allocate on node 3 may run there, on CPUs that are its own.
+        // QEMU's threads that allocate on node 3 may run there, on the virtual machine's own CPUs.
         let emulator = xml.at(&["cputune", "emulatorpin"]).and_then(|p| p.get("cpuset"));
         assert_eq!(emulator, Some("0-3,16-17,24-25,80,88"));
     }
 
     #[test]
-    fn a_template_keeps_what_is_its_own_and_loses_what_is_decided_here() {
+    fn a_template_keeps_its_elements_except_those_that_longma_sets() {
         let xml = "<domain type='kvm' id='9'><name>x</name><uuid>u</uuid><memory>1</memory><vcpu cpuset='0'>99</vcpu>
             <cputune><vcpupin vcpu='0' cpuset='5'/></cputune><metadata><longma:vm xmlns:longma='urn:longma:placement' id='1'/></metadata>
             <cpu mode='host-model'><topology sockets='9'/><numa><cell id='0' cpus='0' memory='1'/></numa></cpu>
@@ -509,7 +512,9 @@ mod tests {
         assert!(filled.child("cpu").unwrap().children.is_empty());
         assert!(filled.at(&["devices", "interface"]).is_some());
         let request = Request { boot: Boot::Template { xml: "<network/>".into() }, ..exclusive(2, 1) };
-        assert!(write(&domain(request), Virtualization::Kvm, None).unwrap_err().contains("not `domain`"));
+        assert!(
+            write(&domain(request), Virtualization::Kvm, None).unwrap_err().contains("expected `domain`")
+        );
     }
 
     #[test]

@@ -1,19 +1,20 @@
-//! Disk images before a guest gets them: none may lead to another file, for its former guest may have written what stands in it.
-//! Not what an operator's own template names.
-//! Source: QEMU's docs/interop/qcow2.txt: the header's backing file and its bit for an external data file.
+//! Checks disk images before they are attached. An image must not refer to another file, because a previous guest may
+//! have written its header. Images in an operator's template are not checked.
+//!
+//! Source: QEMU's docs/interop/qcow2.txt: backing file, and incompatible feature bit for an external data file.
 
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Component, Path};
 
-/// Bytes of the header that are looked at.
+/// Number of header bytes read.
 const HEADER_BYTES: usize = 80;
 const MAGIC: &[u8] = b"QFI\xfb";
-/// Of the features that a reader must know: the data are in another file.
+/// Incompatible feature bit: the data is in an external file.
 const EXTERNAL_DATA: u64 = 1 << 2;
 
-/// Whether an image of this format stands for itself.
+/// Checks that an image refers to no other file.
 ///
 /// # Errors
 /// What is wrong with it, and what to do.
@@ -22,17 +23,18 @@ pub(super) fn check(path: &Path, format: &str) -> Result<(), String> {
     let seen = fs::symlink_metadata(path).map_err(|error| format!("its image {name}: {error}"))?;
     let kind = seen.file_type();
     if kind.is_symlink() {
-        return Err(format!("its image {name} is a symbolic link: name the file that it leads to"));
+        return Err(format!("its image {name} is a symbolic link: give the path of the target file"));
     }
-    // Whoever may write a folder on the way could lead to any folder.
+    // A symbolic link in the path would let the owner of its directory redirect it anywhere.
     if let Some(link) = path.ancestors().skip(1).find(|folder| folder.is_symlink()) {
         return Err(format!(
-            "its image {name} lies behind a symbolic link, {}: name the folder that it leads to (for tenants, with --images)",
+            "the path of its image {name} contains a symbolic link, {}: give the target directory instead \
+                (for tenants, with --images)",
             link.display()
         ));
     }
     if path.components().any(|part| part == Component::ParentDir) {
-        return Err(format!("its image {name} is named with `..`: name it without"));
+        return Err(format!("the path of its image {name} contains `..`: give it without"));
     }
     if !kind.is_file() && !kind.is_block_device() {
         return Err(format!("its image {name} is neither a file nor a block device"));
@@ -41,7 +43,7 @@ pub(super) fn check(path: &Path, format: &str) -> Result<(), String> {
         "raw" => Ok(()),
         "qcow2" => check_qcow2(path).map_err(|why| format!("its image {name} {why}")),
         other => Err(format!(
-            "images of format {other} can name other files: convert it to raw or qcow2, or use a template"
+            "images of format {other} can refer to other files: convert it to raw or qcow2, or use a template"
         )),
     }
 }
@@ -51,17 +53,15 @@ fn check_qcow2(path: &Path) -> Result<(), String> {
     let read = File::open(path).and_then(|mut file| file.read_exact(&mut header));
     read.map_err(|error| format!("cannot be read: {error}"))?;
     if !header.starts_with(MAGIC) {
-        return Err("is no qcow2 image".into());
+        return Err("is not a qcow2 image".into());
     }
     let word = |at: usize| header[at..at + 8].iter().fold(0, |word: u64, byte| word << 8 | u64::from(*byte));
     let version = word(0) & 0xffff_ffff;
     if word(8) != 0 {
-        return Err("has another image behind it: flatten it with qemu-img convert, or use a template".into());
+        return Err("has a backing file: flatten it with qemu-img convert, or use a template".into());
     }
     if version >= 3 && word(72) & EXTERNAL_DATA != 0 {
-        return Err(
-            "keeps its data in another file: flatten it with qemu-img convert, or use a template".into()
-        );
+        return Err("has an external data file: flatten it with qemu-img convert, or use a template".into());
     }
     Ok(())
 }
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_that_stands_for_itself_is_taken() {
+    fn a_self_contained_image_is_accepted() {
         let (_folder, path) = image(|_| {});
         assert_eq!([check(&path, "qcow2"), check(&path, "raw")], [Ok(()), Ok(())]);
     }
@@ -94,7 +94,7 @@ mod tests {
         std::os::unix::fs::symlink(folder.path(), &link).unwrap();
         let behind = link.join(path.file_name().unwrap());
         let refused = check(&behind, "raw").unwrap_err();
-        assert!(refused.contains(&format!("behind a symbolic link, {}:", link.display())), "{refused}");
+        assert!(refused.contains(&format!("contains a symbolic link, {}:", link.display())), "{refused}");
         let up = folder.path().join("x/../image");
         fs::create_dir(folder.path().join("x")).unwrap();
         assert!(check(&up, "raw").unwrap_err().contains("`..`"));
@@ -105,7 +105,9 @@ mod tests {
         let backed = image(|bytes| bytes[15] = 104);
         let external = image(|bytes| bytes[79] = 4);
         let none = image(|bytes| bytes[0] = b'X');
-        for (said, (_, path)) in [("behind it", &backed), ("another file", &external), ("no qcow2", &none)] {
+        for (said, (_, path)) in
+            [("backing file", &backed), ("external data file", &external), ("not a qcow2", &none)]
+        {
             assert!(check(path, "qcow2").unwrap_err().contains(said), "{said}");
         }
         let link = backed.0.path().join("link");

@@ -1,17 +1,19 @@
-//! libvirt behind the hypervisor's trait, driven by its own command `virsh`.
-//! Not a binding: the library's bindings for Rust pin other crates to old versions, and a child that hangs can be killed.
-//! Source: libvirt's manuals: virsh(1), "Domain XML format"; what can be changed live was tried with libvirt 9.0.
+//! A hypervisor implementation for libvirt, which runs the command `virsh`. A child process that hangs can be killed,
+//! and the Rust bindings of the library would pin other crates to old versions.
+//!
+//! Source: libvirt's manuals: virsh(1), "Domain XML format". Which properties can be changed live was tested with
+//! libvirt 9.0.
 
 mod domain;
 mod image;
-mod look;
+mod locality;
 mod process;
 mod tree;
 mod virsh;
 
-pub use look::{Look, look};
+pub use locality::{Locality, survey};
 
-use longma_placement::hypervisor::{Actual, Domain, Ending, HypervisorError, Listed};
+use longma_placement::hypervisor::{Actual, Domain, HypervisorError, Listed, ShutdownDeadline};
 use longma_placement::placement::Share;
 use longma_placement::request::Boot;
 use longma_placement::{CpuSet, Hypervisor};
@@ -20,31 +22,32 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use virsh::{Fault, Virsh};
 
-/// Why a text is no template of a domain, if it is none.
+/// Returns why a text is not a valid domain template.
 pub(crate) fn template_problem(xml: &str) -> Option<String> {
     domain::template(xml).err()
 }
 
-/// Domains that one call describes.
-const TOGETHER: usize = 100;
-/// Starting allocates all of a virtual machine's memory.
-const STARTING: Duration = Duration::from_secs(300);
-/// libvirt waits 15 s for QEMU to end before it kills it.
-const STOPPING: Duration = Duration::from_secs(60);
-/// libvirt waits 5 s for a guest to let virtual CPUs go; one that does not is left alone for so long.
-const ASKING_AGAIN: Duration = Duration::from_secs(300);
+/// Number of domains described by one virsh call.
+const DOMAINS_PER_CALL: usize = 100;
+/// Timeout for starting, which allocates all memory of a virtual machine.
+const START_TIMEOUT: Duration = Duration::from_secs(300);
+/// Timeout for stopping. libvirt waits 15 s for QEMU to exit before it kills it.
+const STOP_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long to leave a guest alone after it did not release a virtual CPU. Each attempt blocks for 5 s.
+const UNPLUG_RETRY_DELAY: Duration = Duration::from_secs(300);
 
-/// What runs a virtual machine's instructions.
+/// How guest instructions are executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Virtualization {
-    /// The processor.
+    /// By the processor, with KVM.
     Kvm,
-    /// QEMU.
+    /// By QEMU's emulator.
     Software,
 }
 
 impl Virtualization {
-    /// KVM if `/dev/kvm` can be opened. There are hosts where it can and a guest hangs: then say so yourself.
+    /// KVM if `/dev/kvm` can be opened. On some hosts it can be opened but guests hang; the operator must then choose
+    /// explicitly.
     pub fn found() -> Self {
         let open = std::fs::OpenOptions::new().read(true).write(true).open("/dev/kvm");
         if open.is_ok() { Self::Kvm } else { Self::Software }
@@ -56,22 +59,22 @@ impl Virtualization {
 pub struct Libvirt {
     virsh: Virsh,
     virtualization: Virtualization,
-    /// Domains that did not get another number of virtual CPUs, and when.
+    /// Domains whose number of virtual CPUs could not be changed, and when that was tried.
     uncounted: BTreeMap<String, Instant>,
 }
 
 impl Libvirt {
-    /// Connects to the libvirt of this address: "qemu:///system".
+    /// Connects to libvirt at a URI such as "qemu:///system".
     ///
     /// # Errors
-    /// If there is no `virsh`, or no libvirt that answers.
+    /// If virsh is not installed or libvirt does not answer.
     pub fn connect(uri: &str, virtualization: Virtualization) -> Result<Self, HypervisorError> {
         let virsh = Virsh::new(uri);
-        virsh.run(&["version", "--daemon"]).map_err(|fault| HypervisorError::Away(fault.text()))?;
+        virsh.run(&["version", "--daemon"]).map_err(|fault| HypervisorError::Unreachable(fault.text()))?;
         Ok(Self { virsh, virtualization, uncounted: BTreeMap::new() })
     }
 
-    /// Calls virsh about a domain; what `so_already` knows is no error.
+    /// Runs virsh for a domain. A fault for which `so_already` returns true counts as success.
     fn call(
         &self,
         what: &str,
@@ -86,14 +89,14 @@ impl Libvirt {
         }
     }
 
-    /// All domains with their XML. They are asked for by their numbers: a name may have spaces and quotes, begin with a dash, or be another
-    /// domain's number.
+    /// All domains with their XML. They are addressed by UUID: a name may contain spaces and quotes, begin with a dash,
+    /// or look like another domain's ID.
     fn found(&self) -> Result<(Vec<Found>, States), HypervisorError> {
-        let call = ["list --all --uuid", STATES].join("; ");
+        let call = ["list --all --uuid", LIST_STATES].join("; ");
         let text = self.virsh.run(&[&call]).map_err(|f| f.error("list domains"))?;
         let (all, states) = States::read(&text);
         let mut described = Vec::new();
-        for some in uuids(all).chunks(TOGETHER) {
+        for some in uuids(all).chunks(DOMAINS_PER_CALL) {
             described.extend(self.xmls(some)?);
         }
         let found = |xml: tree::Element| {
@@ -108,7 +111,8 @@ impl Libvirt {
         Ok((described.into_iter().map(found).collect(), states))
     }
 
-    /// The XML of several domains by one call: each takes long on a slow host. One that went meanwhile is left out.
+    /// Reads the XML of several domains with one call, because a call is slow on some hosts. Domains that have
+    /// disappeared are left out.
     fn xmls(&self, uuids: &[String]) -> Result<Vec<tree::Element>, HypervisorError> {
         let commands: Vec<String> = uuids.iter().map(|uuid| format!("dumpxml --domain {uuid}")).collect();
         let together = match self.virsh.run(&[&commands.join("; ")]) {
@@ -120,7 +124,7 @@ impl Libvirt {
             together.into_iter().map(|xml| (domain::uuid_of(&xml).to_string(), xml)).collect();
         let mut all = Vec::new();
         for uuid in uuids {
-            // One that went meanwhile, or cannot be read, is told by itself.
+            // If a domain has disappeared or its XML is invalid, query it on its own.
             all.extend(match described.remove(uuid) {
                 Some(xml) => Some(xml),
                 None => self.dump(uuid)?.filter(|xml| domain::uuid_of(xml) == uuid),
@@ -129,14 +133,14 @@ impl Libvirt {
         Ok(all)
     }
 
-    /// A domain as its XML, the kernel and libvirt's lists tell it.
+    /// State of a domain from its XML, the kernel and libvirt's lists.
     fn actual(&self, name: &str, xml: &tree::Element, states: &States) -> Result<Actual, HypervisorError> {
         let mut actual = actual(name, xml)?;
         let uuid = domain::uuid_of(xml);
         actual.transient = states.transient.iter().any(|one| one == uuid);
         if states.paused.iter().any(|one| one == uuid) {
             let said = self.virsh.run(&["domstate", "--domain", uuid, "--reason"]);
-            // It may have gone on, or have ended, meanwhile.
+            // It may have been resumed or stopped in the meantime.
             actual.paused = said.ok().and_then(|said| {
                 let reason = said.trim().strip_prefix("paused")?.trim();
                 Some(reason.trim_start_matches('(').trim_end_matches(')').to_string())
@@ -145,12 +149,12 @@ impl Libvirt {
         Ok(actual)
     }
 
-    /// The XML of the domain of a name, live if it runs; none if there is no such domain.
+    /// XML of the domain with this name, live if it runs; `None` if it does not exist.
     fn xml(&self, name: &str) -> Result<Option<tree::Element>, HypervisorError> {
         Ok(self.dump(name)?.filter(|xml| domain::name_of(xml) == name))
     }
 
-    /// The XML of a domain by what libvirt takes for its number or its name.
+    /// XML of the domain that virsh finds by this ID, UUID or name.
     fn dump(&self, domain: &str) -> Result<Option<tree::Element>, HypervisorError> {
         let what = format!("describe {domain}");
         match self.virsh.run(&["dumpxml", "--domain", domain]) {
@@ -164,21 +168,21 @@ impl Libvirt {
     }
 }
 
-/// A domain in libvirt's list, with its XML.
+/// A list entry with the domain's XML.
 type Found = (Listed, tree::Element);
 
-/// What a domain's XML does not say, of all domains; to be called together with others.
-const STATES: &str =
+/// Lists paused and transient domains, which the XML does not show. Appended to other commands.
+const LIST_STATES: &str =
     "echo /paused; list --state-paused --uuid; echo /transient; list --transient --uuid; echo /end";
 
-/// The numbers of domains that virsh printed, one a line; nothing else is put into a line of commands.
+/// UUIDs that virsh printed, one per line. Strict, because they become part of a command line.
 fn uuids(text: &str) -> Vec<String> {
     let digit = |byte: u8| byte.is_ascii_hexdigit() || byte == b'-';
     let lines = text.lines().map(str::trim).filter(|line| line.len() == 36 && line.bytes().all(digit));
     lines.map(str::to_string).collect()
 }
 
-/// The numbers of domains that are paused, and of those that end with their process.
+/// UUIDs of paused and of transient domains.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct States {
     paused: Vec<String>,
@@ -186,7 +190,7 @@ struct States {
 }
 
 impl States {
-    /// Those that [`STATES`] prints, and what was printed before; what comes after is not looked at.
+    /// Parses the output of [`LIST_STATES`]. Also returns the text before it, and ignores the text after it.
     fn read(text: &str) -> (&str, Self) {
         let (before, rest) = text.split_once("/paused").unwrap_or((text, ""));
         let (paused, rest) = rest.split_once("/transient").unwrap_or((rest, ""));
@@ -195,7 +199,7 @@ impl States {
     }
 }
 
-/// A domain as its XML and the kernel tell it.
+/// State of a domain from its XML and the kernel.
 fn actual(name: &str, xml: &tree::Element) -> Result<Actual, HypervisorError> {
     let mut actual = domain::actual(xml)
         .map_err(|why| HypervisorError::Refused { what: format!("describe {name}"), why })?;
@@ -203,11 +207,11 @@ fn actual(name: &str, xml: &tree::Element) -> Result<Actual, HypervisorError> {
         && let Some(pid) = process::of_domain(name)
     {
         let cells = domain::cell_bytes(xml);
-        // What cannot be seen (libvirt on another machine, no rights) is not compared.
+        // If the process is not visible (libvirt on another machine, insufficient rights), skip the comparison.
         actual.memory_mib = process::guest_memory(pid, &cells).unwrap_or_default();
-        actual.strayed = process::strayed(Path::new("/"), pid, &actual.pins.vcpus);
-        let strayed = process::strayed_io_threads(Path::new("/"), pid, &actual.io_threads);
-        actual.io_threads.extend(strayed);
+        actual.misplaced_vcpus = process::misplaced_vcpus(Path::new("/"), pid, &actual.pins.vcpus);
+        let misplaced = process::misplaced_io_threads(Path::new("/"), pid, &actual.io_threads);
+        actual.io_threads.extend(misplaced);
     }
     Ok(actual)
 }
@@ -217,8 +221,8 @@ fn never(_: &Fault) -> bool {
 }
 
 impl Hypervisor for Libvirt {
-    fn heed(&mut self, ending: &Ending) {
-        self.virsh.heed(ending);
+    fn set_shutdown_deadline(&mut self, ending: &ShutdownDeadline) {
+        self.virsh.set_shutdown_deadline(ending);
     }
 
     fn list(&mut self) -> Result<Vec<Listed>, HypervisorError> {
@@ -237,7 +241,7 @@ impl Hypervisor for Libvirt {
 
     fn inspect(&mut self, name: &str) -> Result<Option<Actual>, HypervisorError> {
         let Some(xml) = self.xml(name)? else { return Ok(None) };
-        let said = self.virsh.run(&[STATES]).map_err(|f| f.error("list domains"))?;
+        let said = self.virsh.run(&[LIST_STATES]).map_err(|f| f.error("list domains"))?;
         self.actual(name, &xml, &States::read(&said).1).map(Some)
     }
 
@@ -248,16 +252,23 @@ impl Hypervisor for Libvirt {
     fn define(&mut self, wanted: &Domain) -> Result<(), HypervisorError> {
         let what = format!("define {}", wanted.name);
         let refused = |why: String| HypervisorError::Refused { what: what.clone(), why };
-        // A domain that is replaced keeps its number, by which libvirt and the guest know it.
+        // A redefined domain keeps its UUID, by which libvirt and the guest identify it.
         let uuid = match self.xml(&wanted.name)? {
             Some(xml) if domain::vm_of(&xml) != Some(wanted.vm) => {
-                return Err(refused("somebody else has a domain of this name: rename or undefine it".into()));
+                return Err(refused(
+                    "a domain of this name exists that the service did not create: rename \
+                    or undefine it"
+                        .into(),
+                ));
             }
             Some(xml) if domain::database_of(&xml).is_some_and(|other| other != wanted.database) => {
-                return Err(refused("another database has a domain of this name: undefine it there".into()));
+                return Err(refused(
+                    "a domain of this name belongs to another database: undefine it there".into(),
+                ));
             }
             Some(xml) if domain::created_at_of(&xml).is_some_and(|at| at != wanted.created_at) => {
-                let why = "a domain of this name is of a virtual machine that the database has lost: undefine it if nobody wants it";
+                let why = "a domain of this name belongs to a virtual machine that the database has lost: \
+                    undefine it if it is no longer needed";
                 return Err(refused(why.into()));
             }
             found => found.map(|xml| domain::uuid_of(&xml).to_string()),
@@ -269,19 +280,19 @@ impl Hypervisor for Libvirt {
         let defined = self.virsh.run_for(
             &["define", "--file", "/dev/stdin", "--validate"],
             Some(&xml),
-            virsh::PATIENCE,
+            virsh::CALL_TIMEOUT,
         );
         defined.map(drop).map_err(|fault| fault.error(&what))
     }
 
     fn start(&mut self, name: &str) -> Result<(), HypervisorError> {
         self.uncounted.remove(name);
-        self.call(&format!("start {name}"), &["start", "--domain", name], STARTING, Fault::is_running)
+        self.call(&format!("start {name}"), &["start", "--domain", name], START_TIMEOUT, Fault::is_running)
     }
 
     fn stop(&mut self, name: &str) -> Result<(), HypervisorError> {
         let so = |fault: &Fault| fault.is_not_running() || fault.no_domain();
-        self.call(&format!("stop {name}"), &["destroy", "--domain", name], STOPPING, so)
+        self.call(&format!("stop {name}"), &["destroy", "--domain", name], STOP_TIMEOUT, so)
     }
 
     fn undefine(&mut self, name: &str) -> Result<(), HypervisorError> {
@@ -294,29 +305,29 @@ impl Hypervisor for Libvirt {
             "--checkpoints-metadata",
             "--nvram",
         ];
-        self.call(&format!("undefine {name}"), &words, virsh::PATIENCE, Fault::no_domain)
+        self.call(&format!("undefine {name}"), &words, virsh::CALL_TIMEOUT, Fault::no_domain)
     }
 
     fn resume(&mut self, name: &str) -> Result<(), HypervisorError> {
         let so = |fault: &Fault| fault.is_running();
-        self.call(&format!("resume {name}"), &["resume", "--domain", name], virsh::PATIENCE, so)
+        self.call(&format!("resume {name}"), &["resume", "--domain", name], virsh::CALL_TIMEOUT, so)
     }
 
     fn persist(&mut self, domain: &Domain) -> Result<(), HypervisorError> {
-        // With the same number it is the same domain, which goes on running.
+        // With the same UUID, libvirt redefines the domain without stopping it.
         self.define(domain)
     }
 
-    fn unslow(&mut self, name: &str) -> Result<(), HypervisorError> {
-        let slowed = self.xml(name)?.map(|xml| domain::slowed(&xml)).unwrap_or_default();
-        for bound in slowed.keys() {
+    fn remove_cpu_limits(&mut self, name: &str) -> Result<(), HypervisorError> {
+        let cpu_limits = self.xml(name)?.map(|xml| domain::cpu_limits(&xml)).unwrap_or_default();
+        for bound in cpu_limits.keys() {
             let free = match &**bound {
-                "shares" => format!("cpu_shares={}", domain::usual_shares()),
+                "shares" => format!("cpu_shares={}", domain::default_shares()),
                 "quota" => "vcpu_quota=-1".into(),
                 other => format!("{other}=-1"),
             };
             let words = ["schedinfo", "--domain", name, "--live", "--set", &free];
-            self.call(&format!("give CPU time to {name}"), &words, virsh::PATIENCE, never)?;
+            self.call(&format!("give CPU time to {name}"), &words, virsh::CALL_TIMEOUT, never)?;
         }
         Ok(())
     }
@@ -324,29 +335,32 @@ impl Hypervisor for Libvirt {
     fn pin_vcpu(&mut self, name: &str, vcpu: u32, cpus: &CpuSet) -> Result<(), HypervisorError> {
         let (number, list) = (vcpu.to_string(), cpus.to_string());
         let words = ["vcpupin", "--domain", name, "--vcpu", &number, "--cpulist", &list, "--live"];
-        self.call(&format!("pin virtual CPU {vcpu} of {name}"), &words, virsh::PATIENCE, never)
+        self.call(&format!("pin virtual CPU {vcpu} of {name}"), &words, virsh::CALL_TIMEOUT, never)
     }
 
     fn pin_emulator(&mut self, name: &str, cpus: &CpuSet) -> Result<(), HypervisorError> {
         let list = cpus.to_string();
         let words = ["emulatorpin", "--domain", name, "--cpulist", &list, "--live"];
-        self.call(&format!("pin the emulator of {name}"), &words, virsh::PATIENCE, never)
+        self.call(&format!("pin the emulator of {name}"), &words, virsh::CALL_TIMEOUT, never)
     }
 
     fn pin_io_thread(&mut self, name: &str, thread: u32, cpus: &CpuSet) -> Result<(), HypervisorError> {
         let (thread, list) = (thread.to_string(), cpus.to_string());
         let words = ["iothreadpin", "--domain", name, "--iothread", &thread, "--cpulist", &list, "--live"];
-        let what = format!("pin thread {thread} for input and output of {name}");
-        self.call(&what, &words, virsh::PATIENCE, never)
+        let what = format!("pin I/O thread {thread} of {name}");
+        self.call(&what, &words, virsh::CALL_TIMEOUT, never)
     }
 
     fn set_vcpus(&mut self, name: &str, count: u32) -> Result<(), HypervisorError> {
         let (what, number) = (format!("give {count} virtual CPUs to {name}"), count.to_string());
-        if self.uncounted.get(name).is_some_and(|at| at.elapsed() < ASKING_AGAIN) {
-            return Err(HypervisorError::Refused { what, why: "it was refused a moment ago".into() });
+        if self.uncounted.get(name).is_some_and(|at| at.elapsed() < UNPLUG_RETRY_DELAY) {
+            return Err(HypervisorError::Refused {
+                what,
+                why: "libvirt refused this call a moment ago".into(),
+            });
         }
         let words = ["setvcpus", "--domain", name, "--count", &number, "--live"];
-        let done = self.call(&what, &words, virsh::PATIENCE, never);
+        let done = self.call(&what, &words, virsh::CALL_TIMEOUT, never);
         if matches!(done, Err(HypervisorError::Refused { .. })) {
             self.uncounted.insert(name.into(), Instant::now());
         }
@@ -356,16 +370,17 @@ impl Hypervisor for Libvirt {
     fn bind_memory(&mut self, name: &str, nodes: &[u32]) -> Result<(), HypervisorError> {
         let set: CpuSet = nodes.iter().copied().collect();
         let list = set.to_string();
-        // The kernel moves the pages meanwhile: libvirt lets the cpuset do it.
+        // libvirt sets the cpuset, which makes the kernel migrate the pages during the call.
         let words = ["numatune", "--domain", name, "--nodeset", &list, "--live"];
-        self.call(&format!("bind the memory of {name}"), &words, STARTING, never)
+        self.call(&format!("bind the memory of {name}"), &words, START_TIMEOUT, never)
     }
 
     fn move_memory(&mut self, name: &str, cell: usize, shares: &[Share]) -> Result<(), HypervisorError> {
         let what = format!("move the memory of {name}");
         let Some(pid) = process::of_domain(name) else { return Ok(()) };
         let Some(xml) = self.xml(name)? else { return Ok(()) };
-        // migrate_pages(2) knows processes and not virtual nodes: with several of those, the binding alone decides.
+        // migrate_pages(2) acts on whole processes. With several virtual nodes, only the binding determines their
+        // location.
         if domain::cell_bytes(&xml).len() != 1 || cell != 0 {
             return Ok(());
         }

@@ -1,5 +1,6 @@
-//! QEMU's process as the kernel tells it: its number, its memory by node, its CPU time, where its threads may run; and its memory moved.
-//! Not libvirt's view.
+//! The kernel's view of a domain's QEMU process: process ID, memory by node, CPU time and thread affinity. Also
+//! migrates its memory.
+//!
 //! Source: proc(5): maps, numa_maps, stat, status; migrate_pages(2).
 
 use longma_placement::CpuSet;
@@ -8,14 +9,14 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The process of a domain that runs on this machine.
+/// Process ID of a domain on this machine.
 pub(super) fn of_domain(name: &str) -> Option<u32> {
     if name.contains('/') || name.contains('\0') {
         return None;
     }
     let user = std::env::var_os("XDG_RUNTIME_DIR").map(|d| PathBuf::from(d).join("libvirt/qemu/run"));
     let folders = [Some(PathBuf::from("/run/libvirt/qemu")), user];
-    // libvirt names the file as it writes the name into XML.
+    // libvirt escapes the name in the file name as in XML.
     let written: String = name.chars().map(escaped).collect();
     let read = |folder: PathBuf| {
         [name, &written]
@@ -36,27 +37,28 @@ fn escaped(letter: char) -> String {
     }
 }
 
-/// CPU time that a process has used, in seconds.
+/// CPU time used by a process, in seconds.
 pub(super) fn cpu_seconds(pid: u32) -> Option<f64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     Some(ticks(&stat)? / rustix::param::clock_ticks_per_second() as f64)
 }
 
-/// User and system ticks of a line of `stat`. The name before them may hold anything, so they are counted from its end.
+/// User and system ticks of a `stat` line. The command name may contain anything, so the fields are counted from its
+/// closing parenthesis.
 pub(super) fn ticks(stat: &str) -> Option<f64> {
     let words: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     let number = |at: usize| words.get(at)?.parse::<f64>().ok();
     Some(number(11)? + number(12)?)
 }
 
-/// Where threads of virtual CPUs may run, of those that may elsewhere than their `pins` say. A CPU that is offline cannot be run on, and its pin
-/// stands for the others.
-pub(super) fn strayed(root: &Path, pid: u32, pins: &[CpuSet]) -> BTreeMap<u32, CpuSet> {
+/// Actual affinity of the virtual CPU threads that deviate from `pins`. Offline CPUs in a pin are ignored, because the
+/// kernel drops them.
+pub(super) fn misplaced_vcpus(root: &Path, pid: u32, pins: &[CpuSet]) -> BTreeMap<u32, CpuSet> {
     elsewhere(root, vcpu_threads(root, pid), |vcpu| pins.get(vcpu as usize))
 }
 
-/// The same of threads for input and output.
-pub(super) fn strayed_io_threads(
+/// The same for I/O threads.
+pub(super) fn misplaced_io_threads(
     root: &Path,
     pid: u32,
     pins: &BTreeMap<u32, CpuSet>,
@@ -76,30 +78,30 @@ fn elsewhere<'a>(
     let elsewhere = |number: u32, allowed: &CpuSet| {
         let Some(pin) = pin(number) else { return false };
         let may: CpuSet = pin.iter().filter(|cpu| online.contains(*cpu)).collect();
-        // What cannot be read is not compared, nor what has no pin.
+        // Skip threads that cannot be read or have no pin.
         !allowed.is_empty() && !pin.is_empty() && may != *allowed
     };
     let threads = threads.into_iter().map(|(number, thread)| (number, thread.allowed));
     threads.filter(|(number, allowed)| elsewhere(*number, allowed)).collect()
 }
 
-/// A thread of QEMU's.
+/// A QEMU thread.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Thread {
-    /// CPU time that it used, in ticks.
+    /// CPU time used, in ticks.
     pub ticks: f64,
-    /// The CPU that it ran on last.
+    /// CPU that it last ran on.
     pub cpu: u32,
     /// CPUs that it may run on.
     pub allowed: CpuSet,
 }
 
-/// The threads of the virtual CPUs of a process, by number; QEMU names them "CPU 0/KVM".
+/// The virtual CPU threads of a process, by number. QEMU names them "CPU 0/KVM".
 pub(super) fn vcpu_threads(root: &Path, pid: u32) -> BTreeMap<u32, Thread> {
     threads(root, pid, |name| name.strip_prefix("CPU ")?.split_once('/')?.0.parse().ok())
 }
 
-/// The number of a thread for input and output; QEMU names them by what libvirt calls them, "IO iothread1".
+/// Number of an I/O thread. QEMU names it after libvirt's ID, "IO iothread1".
 fn io_thread(name: &str) -> Option<u32> {
     name.trim().strip_prefix("IO iothread")?.parse().ok()
 }
@@ -115,7 +117,7 @@ fn threads(root: &Path, pid: u32, number: fn(&str) -> Option<u32>) -> BTreeMap<u
         };
         let allowed = status.lines().find_map(|l| l.strip_prefix("Cpus_allowed_list:"));
         let allowed = allowed.and_then(|l| l.trim().parse().ok()).unwrap_or_default();
-        // The 39th field of all, the 37th behind the name: the CPU it ran on last.
+        // Field 39 of the line, at index 36 after the name: the CPU it last ran on.
         let cpu = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(36)?.parse().ok());
         if let (Some(cpu), Some(ticks)) = (cpu, ticks(&stat)) {
             found.insert(number, Thread { ticks, cpu, allowed });
@@ -124,7 +126,7 @@ fn threads(root: &Path, pid: u32, number: fn(&str) -> Option<u32>) -> BTreeMap<u
     found
 }
 
-/// Pages of a line of `numa_maps`, in KiB by node.
+/// Pages of a `numa_maps` line, in KiB by node.
 fn pages(line: &str) -> BTreeMap<u32, u64> {
     let words = || line.split_whitespace().filter_map(|word| word.split_once('='));
     let page_kib =
@@ -144,7 +146,8 @@ fn in_mib(kib: BTreeMap<u32, u64>) -> BTreeMap<u32, u64> {
     kib.into_iter().map(|(node, kib)| (node, kib >> 10)).filter(|(_, mib)| *mib > 0).collect()
 }
 
-/// The guest's own memory in MiB by node: mappings as large as its virtual nodes. None if those are not found.
+/// Guest memory in MiB by node, identified as the mappings that have the sizes of the virtual nodes. `None` if they are
+/// not found.
 pub(super) fn guest_memory(pid: u32, cells: &[u64]) -> Option<BTreeMap<u32, u64>> {
     let folder = PathBuf::from(format!("/proc/{pid}"));
     guest_memory_of(
@@ -158,7 +161,7 @@ fn guest_memory_of(maps: &str, numa_maps: &str, cells: &[u64]) -> Option<BTreeMa
     let mapping = |line: &str| {
         let mut words = line.split_whitespace();
         let (from, to) = words.next()?.split_once('-')?;
-        // A translator's code is executable and may be as large.
+        // A code buffer of the translator may have the same size, but is executable.
         let plain = words.next()?.starts_with("rw-");
         let (from, to) = (u64::from_str_radix(from, 16).ok()?, u64::from_str_radix(to, 16).ok()?);
         (plain && cells.contains(&to.checked_sub(from)?)).then_some(from)
@@ -177,7 +180,7 @@ fn guest_memory_of(maps: &str, numa_maps: &str, cells: &[u64]) -> Option<BTreeMa
     Some(in_mib(kib))
 }
 
-/// All memory of a process in MiB by node, under a root.
+/// All memory of a process in MiB by node. `proc` is read below `root`.
 pub(super) fn all_memory(root: &Path, pid: u32) -> io::Result<BTreeMap<u32, u64>> {
     let text = fs::read_to_string(root.join(format!("proc/{pid}/numa_maps")))?;
     let mut kib = BTreeMap::new();
@@ -185,7 +188,8 @@ pub(super) fn all_memory(root: &Path, pid: u32) -> io::Result<BTreeMap<u32, u64>
     Ok(in_mib(kib))
 }
 
-/// Moves a process's memory to the first of `to` from all nodes that are not among them. On a host of one node there is nothing to do.
+/// Migrates a process's memory from all nodes outside `to` to the first node of `to`. Does nothing on a host with one
+/// node.
 pub(super) fn migrate(pid: u32, to: &[u32]) -> io::Result<()> {
     let online = fs::read_to_string("/sys/devices/system/node/online")?;
     let online: CpuSet =
@@ -198,7 +202,8 @@ pub(super) fn migrate(pid: u32, to: &[u32]) -> io::Result<()> {
         words
     };
     let (old, new) = (mask(&from), mask(&[*first]));
-    // SAFETY: migrate_pages(2) reads two masks of 1024 bits, which live until it returns, and changes nothing of this process.
+    // SAFETY: migrate_pages(2) reads two masks of 1024 bits, which are alive during the call, and changes nothing in
+    // this process.
     let moved = unsafe { libc::syscall(libc::SYS_migrate_pages, pid, 1024 + 1, old.as_ptr(), new.as_ptr()) };
     if moved < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

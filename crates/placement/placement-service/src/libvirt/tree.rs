@@ -1,13 +1,13 @@
-//! XML as a tree: read, changed, written. Every text and attribute is escaped by the XML library.
-//! Not libvirt's schema.
+//! A minimal XML tree that can be parsed, modified and written. The XML library escapes all text and attributes.
+//!
 //! Source: quick-xml's documentation.
 
 use quick_xml::escape::unescape;
 use quick_xml::events::{BytesEnd, BytesStart, BytesText, Event};
 use quick_xml::{Reader, Writer};
 
-/// Elements inside elements: libvirt's own reader takes 256, whoever writes them.
-const DEEPEST: usize = 512;
+/// Maximum nesting depth. libvirt's own parser allows 256.
+const MAX_DEPTH: usize = 512;
 
 /// An element.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -51,7 +51,7 @@ impl Element {
         self.children.iter().find(|c| c.name == name)
     }
 
-    /// The element at the end of a path.
+    /// Finds the element at the end of a path.
     pub fn at(&self, path: &[&str]) -> Option<&Element> {
         path.iter().try_fold(self, |element, name| element.child(name))
     }
@@ -60,7 +60,7 @@ impl Element {
         self.children.iter().filter(move |c| c.name == name)
     }
 
-    /// As text.
+    /// Serializes the element.
     pub fn write(&self) -> Result<String, String> {
         let mut writer = Writer::new_with_indent(Vec::new(), b' ', 2);
         self.write_to(&mut writer).map_err(|e| e.to_string())?;
@@ -97,7 +97,8 @@ fn element(start: &BytesStart<'_>) -> Result<Element, String> {
     Ok(element)
 }
 
-/// White space between elements is no text; what an element without others holds is kept to the letter: a name may end in a space.
+/// Drops white space between child elements. The text of a leaf element is kept exactly, because a name may end in a
+/// space.
 fn tidied(mut element: Element) -> Element {
     let trimmed = element.text.trim();
     if !element.children.is_empty() || trimmed.is_empty() {
@@ -106,14 +107,15 @@ fn tidied(mut element: Element) -> Element {
     element
 }
 
-/// The next document of several; none at the end. Without a document type, which could name files and make texts endless.
+/// Parses the next of several documents; `None` at the end. Document types are rejected, because they can name files
+/// and expand without bound.
 fn next(reader: &mut Reader<&[u8]>) -> Result<Option<Element>, String> {
     let mut open: Vec<Element> = Vec::new();
     loop {
         let event = reader.read_event().map_err(|e| e.to_string())?;
         let (mut closed, mut text) = (None, None);
         match event {
-            Event::Start(_) | Event::Empty(_) if open.len() >= DEEPEST => return Err("too deep".into()),
+            Event::Start(_) | Event::Empty(_) if open.len() >= MAX_DEPTH => return Err("too deep".into()),
             Event::Start(start) => open.push(element(&start)?),
             Event::Empty(start) => closed = Some(element(&start)?),
             Event::End(_) => closed = open.pop().map(tidied),
@@ -126,7 +128,7 @@ fn next(reader: &mut Reader<&[u8]>) -> Result<Option<Element>, String> {
             }
             Event::DocType(_) => return Err("a document type is not allowed".into()),
             Event::Eof if open.is_empty() => return Ok(None),
-            Event::Eof => return Err("it ends in the middle".into()),
+            Event::Eof => return Err("it ends unexpectedly".into()),
             _ => {}
         }
         match (closed, open.last_mut()) {
@@ -138,17 +140,17 @@ fn next(reader: &mut Reader<&[u8]>) -> Result<Option<Element>, String> {
     }
 }
 
-/// Reads a document: one element.
+/// Parses a document with one root element.
 pub(super) fn parse(text: &str) -> Result<Element, String> {
     let mut reader = Reader::from_str(text);
     let root = next(&mut reader)?.ok_or("there is no element")?;
     match next(&mut reader)? {
         None => Ok(root),
-        Some(_) => Err("it is more than one document".into()),
+        Some(_) => Err("it has more than one root element".into()),
     }
 }
 
-/// Reads documents one after another, up to the first that is none.
+/// Parses consecutive documents, up to the first invalid one.
 pub(super) fn parse_each(text: &str) -> Vec<Element> {
     let mut reader = Reader::from_str(text);
     std::iter::from_fn(|| next(&mut reader).ok().flatten()).collect()
@@ -159,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_reads_back_whatever_is_in_it() {
+    fn written_elements_read_back_unchanged() {
         let hostile = r#"a"b'c<d>&amp;]]>e"#;
         let tree = Element::new("domain").with("type", hostile).and(Element::new("name").holding(hostile));
         let text = tree.write().unwrap();
@@ -176,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_plain_document_is_refused() {
+    fn documents_with_other_constructs_are_rejected() {
         for bad in [
             "",
             "<a>",

@@ -1,32 +1,32 @@
-//! One child process for each call, with a time limit, in the C locale.
-//! Not what is called.
+//! Runs virsh in the C locale, as one child process per call, with a time limit.
+//!
 //! Source: virsh(1).
 
-use longma_placement::hypervisor::{Ending, HypervisorError};
+use longma_placement::hypervisor::{HypervisorError, ShutdownDeadline};
 use rustix::process::{Pid, Signal};
 use std::io::{Read, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long a call may take that should take a moment.
-pub(super) const PATIENCE: Duration = Duration::from_secs(30);
-/// Longest output that is read of a child.
-const LONGEST: u64 = 16 << 20;
+/// Time limit of ordinary calls.
+pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(30);
+/// Maximum size of a child's output in bytes.
+const MAX_OUTPUT_BYTES: u64 = 16 << 20;
 
-/// How libvirt is called.
+/// How to call virsh.
 #[derive(Clone, Debug)]
 pub(super) struct Virsh {
     uri: String,
-    ending: Ending,
+    ending: ShutdownDeadline,
 }
 
-/// Why a call came to nothing.
+/// Why a call failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// There is no virsh, or it did not end in time.
+    /// virsh is not installed or did not finish in time.
     Gone(String),
-    /// What it said.
+    /// The error that virsh printed.
     Said(String),
 }
 
@@ -53,7 +53,7 @@ impl Fault {
         self.says(&["domain is not running"])
     }
 
-    /// As the trait knows it: away if libvirt itself cannot be reached, else a refusal.
+    /// Converts to the trait's error: `Unreachable` if libvirt is unreachable, otherwise `Refused`.
     pub fn error(self, what: &str) -> HypervisorError {
         let away = [
             "failed to connect",
@@ -63,7 +63,7 @@ impl Fault {
             "End of file while reading",
         ];
         if self.says(&away) || matches!(self, Self::Gone(_)) {
-            return HypervisorError::Away(self.text());
+            return HypervisorError::Unreachable(self.text());
         }
         HypervisorError::Refused { what: what.into(), why: self.text() }
     }
@@ -71,47 +71,47 @@ impl Fault {
 
 impl Virsh {
     pub fn new(uri: &str) -> Self {
-        Self { uri: uri.into(), ending: Ending::default() }
+        Self { uri: uri.into(), ending: ShutdownDeadline::default() }
     }
 
-    /// Children that last beyond this ending are killed, and none are made after it.
-    pub fn heed(&mut self, ending: &Ending) {
+    /// Children that run past this deadline are killed, and none are started after it.
+    pub fn set_shutdown_deadline(&mut self, ending: &ShutdownDeadline) {
         self.ending = ending.clone();
     }
 
-    /// What a call prints.
+    /// Runs virsh and returns its output.
     pub fn run(&self, words: &[&str]) -> Result<String, Fault> {
-        self.run_for(words, None, PATIENCE)
+        self.run_for(words, None, CALL_TIMEOUT)
     }
 
-    /// The same with something to read, and another limit.
+    /// Like [`Virsh::run`], with standard input and a time limit.
     pub fn run_for(&self, words: &[&str], input: Option<&str>, patience: Duration) -> Result<String, Fault> {
         let mut command = Command::new("virsh");
         command.args(["--quiet", "--connect", &self.uri]).args(words);
         command.env("LC_ALL", "C").stdout(Stdio::piped()).stderr(Stdio::piped());
         command.stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() });
-        // With whatever it starts, so that all of them can be killed.
+        // In its own process group, so that it can be killed together with its children.
         command.process_group(0);
         let gone = |why: String| Fault::Gone(format!("virsh: {why}"));
-        if self.ending.is_over() {
-            return Err(gone(format!("{} is not called any more: it is the end", words[0])));
+        if self.ending.has_passed() {
+            return Err(gone(format!("{} was not run because the service is stopping", words[0])));
         }
         let mut child = command.spawn().map_err(|e| gone(e.to_string()))?;
         let writer = child.stdin.take().zip(input.map(str::to_string)).map(|(mut to, text)| {
-            // A child that does not read it says why by its own means.
+            // Fails if the child does not read its input; it then reports an error itself.
             std::thread::spawn(move || to.write_all(text.as_bytes()))
         });
         let readers = (read(child.stdout.take()), read(child.stderr.take()));
         let ended = wait(&mut child, patience, &self.ending);
         let (Ok(out), Ok(said)) = (readers.0.join(), readers.1.join()) else {
-            return Err(gone("its output could not be read".into()));
+            return Err(gone("its output cannot be read".into()));
         };
         drop(writer.map(std::thread::JoinHandle::join));
         match ended.map_err(|e| gone(e.to_string()))? {
-            None if self.ending.is_over() => Err(gone(format!("{} did not end in time", words[0]))),
-            None => Err(gone(format!("{} did not end within {} s", words[0], patience.as_secs()))),
+            None if self.ending.has_passed() => Err(gone(format!("{} did not finish in time", words[0]))),
+            None => Err(gone(format!("{} did not finish within {} s", words[0], patience.as_secs()))),
             Some(status) if status.success() => {
-                String::from_utf8(out).map_err(|_| gone("its output is no text".into()))
+                String::from_utf8(out).map_err(|_| gone("its output is not text".into()))
             }
             Some(status) => {
                 let said = String::from_utf8_lossy(&said);
@@ -130,23 +130,27 @@ fn read(from: Option<impl Read + Send + 'static>) -> std::thread::JoinHandle<Vec
     std::thread::spawn(move || {
         let mut bytes = Vec::new();
         if let Some(from) = from {
-            // What was read before a failure is all that there is.
-            let _ = from.take(LONGEST).read_to_end(&mut bytes);
+            // On an error, use what was read so far.
+            let _ = from.take(MAX_OUTPUT_BYTES).read_to_end(&mut bytes);
         }
         bytes
     })
 }
 
-/// How a child ended; none if it was killed because the time was over.
-fn wait(child: &mut Child, patience: Duration, ending: &Ending) -> std::io::Result<Option<ExitStatus>> {
+/// Waits for a child. Returns `None` if it was killed at the time limit.
+fn wait(
+    child: &mut Child,
+    patience: Duration,
+    ending: &ShutdownDeadline,
+) -> std::io::Result<Option<ExitStatus>> {
     let until = Instant::now() + patience;
     let mut pause = Duration::from_millis(1);
     loop {
         if let Some(status) = child.try_wait()? {
             return Ok(Some(status));
         }
-        if Instant::now() > until || ending.is_over() {
-            // What it started itself may hold its output open.
+        if Instant::now() > until || ending.has_passed() {
+            // Its children may still hold the output pipe open.
             let _ = rustix::process::kill_process_group(Pid::from_child(child), Signal::KILL);
             child.kill()?;
             child.wait()?;
@@ -165,7 +169,7 @@ mod tests {
     fn a_child_that_hangs_is_killed() {
         let mut child = Command::new("sleep").arg("100").spawn().unwrap();
         let began = Instant::now();
-        assert_eq!(wait(&mut child, Duration::from_millis(50), &Ending::default()).unwrap(), None);
+        assert_eq!(wait(&mut child, Duration::from_millis(50), &ShutdownDeadline::default()).unwrap(), None);
         assert!(began.elapsed() < Duration::from_secs(20));
     }
 
@@ -175,24 +179,24 @@ mod tests {
         command.args(["-c", "sleep 100; true"]).process_group(0).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let output = read(child.stdout.take());
-        let (began, ending) = (Instant::now(), Ending::default());
+        let (began, ending) = (Instant::now(), ShutdownDeadline::default());
         ending.begin(Duration::from_millis(50));
-        assert_eq!(wait(&mut child, PATIENCE, &ending).unwrap(), None);
+        assert_eq!(wait(&mut child, CALL_TIMEOUT, &ending).unwrap(), None);
         assert_eq!(output.join().unwrap(), b"");
         assert!(began.elapsed() < Duration::from_secs(20));
         let mut virsh = Virsh::new("test:///default");
-        virsh.heed(&ending);
+        virsh.set_shutdown_deadline(&ending);
         let said = virsh.run(&["version"]).unwrap_err();
-        assert!(said.text().contains("not called any more"), "{said:?}");
+        assert!(said.text().contains("was not run"), "{said:?}");
     }
 
     #[test]
-    fn what_virsh_says_is_told_apart() {
+    fn errors_of_virsh_are_classified() {
         let said = |text: &str| Fault::Said(text.into());
         assert!(said("failed to get domain 'x'").no_domain());
         assert!(matches!(
             said("failed to connect to the hypervisor").error("list"),
-            HypervisorError::Away(_)
+            HypervisorError::Unreachable(_)
         ));
         assert!(matches!(said("internal error: no").error("list"), HypervisorError::Refused { .. }));
         assert!(said("Requested operation is not valid: domain is not running").is_not_running());

@@ -1,5 +1,4 @@
-//! What the API does for those who may: from request to delete, twice with one key, page by page, watched, explained, encrypted.
-//! Not who may not (`security`).
+//! Successful use of the API: create to delete, idempotency, paging, watching, explanations, TLS.
 
 use crate::service::*;
 use longma_placement::fake::FakeHypervisor;
@@ -201,7 +200,7 @@ fn an_agent_on_another_machine_does_the_same() {
     let moved: Vm = service.admin.post("/v1/vms/a/rebind", None, &Rebind::default()).unwrap();
     assert_ne!(hypervisor.domains()["longma-1"].bound, before);
     assert_eq!(hypervisor.domains()["longma-1"].bound, moved.placement.unwrap().bound);
-    // Somebody changes the domain by hand: the next looks find it and put it right.
+    // A domain is changed from outside: the next check finds and corrects it.
     hypervisor.tamper("longma-1", |domain| {
         domain.running = false;
         true
@@ -212,7 +211,7 @@ fn an_agent_on_another_machine_does_the_same() {
 }
 
 #[test]
-fn with_a_certificate_only_those_who_trust_it_come_in() {
+fn only_clients_that_trust_the_certificate_connect() {
     let folder = tempfile::tempdir().unwrap();
     let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_string()]).unwrap();
     let (certificate, key) = (folder.path().join("cert.pem"), folder.path().join("key.pem"));

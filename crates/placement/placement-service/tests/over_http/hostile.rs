@@ -1,18 +1,19 @@
-//! Whatever a body holds, the API refuses it or does it: bodies after its own OpenAPI document, each with something hostile in one place.
-//! Not what is refused and why (`security`), nor bytes that are no JSON.
-//! Source: the manner of schemathesis and other fuzzers that go by a description.
+//! Fuzzes the API: bodies generated from its OpenAPI document, each with one hostile change. Every answer must be a
+//! regular success or rejection.
+//!
+//! Source: the approach of schemathesis and similar schema-based fuzzers.
 
 use crate::service::*;
 use longma_placement_service::openapi;
 use serde_json::{Map, Value, json};
 
-/// Bodies for each operation that takes one.
+/// Bodies per operation.
 const BODIES: usize = 60;
 
-/// SplitMix64: the same bodies each time.
-struct Chance(u64);
+/// SplitMix64, so that every run uses the same bodies.
+struct Rng(u64);
 
-impl Chance {
+impl Rng {
     fn below(&mut self, end: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -21,8 +22,8 @@ impl Chance {
     }
 }
 
-/// A value that a schema describes, small numbers and short texts.
-fn described(document: &Value, schema: &Value, chance: &mut Chance, depth: usize) -> Value {
+/// Generates a value that matches a schema, with small numbers and short texts.
+fn described(document: &Value, schema: &Value, chance: &mut Rng, depth: usize) -> Value {
     if let Some(name) = schema["$ref"].as_str() {
         let at = name.trim_start_matches('#');
         return described(document, document.pointer(at).unwrap(), chance, depth + 1);
@@ -70,8 +71,8 @@ fn described(document: &Value, schema: &Value, chance: &mut Chance, depth: usize
     }
 }
 
-/// A value that nobody means.
-fn hostile(chance: &mut Chance) -> Value {
+/// An extreme or malformed value.
+fn hostile(chance: &mut Rng) -> Value {
     let nested = (0..100).fold(json!(1), |inner, _| json!([inner]));
     let all = [
         Value::Null,
@@ -98,8 +99,8 @@ fn hostile(chance: &mut Chance) -> Value {
     all[chance.below(all.len())].clone()
 }
 
-/// Puts something hostile in one place, takes a key away, or adds one.
-fn spoil(value: &mut Value, chance: &mut Chance) {
+/// Puts a hostile value in one place, removes a key, or adds one.
+fn spoil(value: &mut Value, chance: &mut Rng) {
     let deeper = chance.below(4) > 0;
     match value {
         Value::Object(object) if !object.is_empty() => {
@@ -124,7 +125,7 @@ fn no_body_that_is_json_brings_an_error_of_the_services_own_or_ends_it() {
     let service = service();
     let agent = service.token("g", "agent", Some("h2"));
     let document = serde_json::to_value(openapi()).unwrap();
-    let mut chance = Chance(16);
+    let mut chance = Rng(16);
     let (mut tried, mut refused) = (0, 0);
     for (path, operations) in document["paths"].as_object().unwrap() {
         for (method, operation) in operations.as_object().unwrap() {
@@ -140,7 +141,7 @@ fn no_body_that_is_json_brings_an_error_of_the_services_own_or_ends_it() {
             for _ in 0..BODIES {
                 let mut body = described(&document, schema, &mut chance, 0);
                 (0..1 + chance.below(2)).for_each(|_| spoil(&mut body, &mut chance));
-                // A report that is one is answered when there is something to do, or after seconds.
+                // A valid report would block until there is work or the wait time has passed.
                 if path.ends_with("/report") && body.as_object().is_some_and(|o| !o.contains_key("extra")) {
                     body["extra"] = json!(1);
                 }

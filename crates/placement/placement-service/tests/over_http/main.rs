@@ -1,5 +1,4 @@
-//! The service as its users have it, by what they do: a file each, in one program, since each would link the service anew.
-//! Not the command: that is tested where it is.
+//! Tests of the service over HTTP. One test program with a module per topic, so that the service is linked only once.
 
 mod api;
 mod hostile;

@@ -1,6 +1,5 @@
-//! What is easily mistaken for something else: a repeat for a new request, a name for a number, another's place for one's own, a text for orders
-//! to a terminal.
-//! Not who may do what (`security`), nor bodies that are no requests (`hostile`).
+//! Ambiguous input: a retry and a new request, a name and an ID, another tenant's object and one's own, text with
+//! terminal control sequences.
 
 use crate::service::*;
 use longma_placement::audit::{Finding, What};
@@ -24,7 +23,7 @@ fn status<T>(answer: &Result<T, ClientError>) -> u16 {
     }
 }
 
-/// A service without an agent of its own, and the one of host h1.
+/// A service without an agent, and a client with the token of host h1's agent.
 fn apart() -> (Service, Client) {
     let service = service_with(Wishes { alone: true, ..Wishes::default() });
     let agent = service.client("agent", "agent", Some("h1"));
@@ -51,7 +50,7 @@ fn a_repeat_is_known_by_its_key_also_when_it_took_the_last_room() {
     }
     assert_eq!(status(&ask("f0", "k0", 30_000)), 422, "the key is another request's");
     assert_eq!(status(&ask("new", "new", 20_000)), 409);
-    // Of several at once with one key, all hear of the one that was made.
+    // Concurrent requests with the same key all return the same virtual machine.
     service.admin.delete::<Vm>("/v1/vms/f0").unwrap();
     until("its room is free", || ask("last", "probe-is-no-key-of-it", 20_000).is_ok() || made.is_empty());
     service.admin.delete::<Vm>("/v1/vms/last").unwrap();
@@ -77,7 +76,7 @@ fn a_number_is_no_name_and_a_tenant_that_is_named_is_held_to() {
 }
 
 #[test]
-fn one_tenants_watchers_shut_nobody_else_out() {
+fn the_watchers_of_one_tenant_do_not_exclude_others() {
     let service = service();
     let token = service.token("t", "tenant", Some("t"));
     let watch = |token: &str| {
@@ -127,7 +126,7 @@ fn what_an_agent_says_does_not_order_an_operators_terminal() {
     }
 }
 
-/// The place that an agent moves a virtual machine to takes as much, of what the host has, as the one it has.
+/// An agent may move a virtual machine only to a placement with the same amounts of existing resources.
 #[test]
 fn an_agent_cannot_move_a_virtual_machine_to_where_it_would_be_less() {
     let (service, agent) = apart();
@@ -173,7 +172,7 @@ fn a_template_that_is_none_is_refused_before_a_place_is_taken() {
     assert_eq!(none["items"].as_array().map(Vec::len), Some(0));
 }
 
-/// A group by node holds after the first placement too, and who is refused for it learns which group and whose place it is.
+/// Group rules by node also apply after the first placement. The error names the group and the conflicting member.
 #[test]
 fn a_rebind_that_a_group_forbids_says_which_group_and_which_member() {
     let service = service();
@@ -202,14 +201,14 @@ fn a_rebind_that_a_group_forbids_says_which_group_and_which_member() {
     }
     service.admin.delete::<Vm>("/v1/vms/m3").unwrap();
     until("its node is free", || rebind(json!({ "nodes": [node(&made[3])] })).is_ok());
-    // Nothing is in the way of a host that takes nothing but that.
+    // Groups do not forbid the move, but the host is draining.
     service.admin.post::<Value>("/v1/hosts/h1/drain", None, &json!({})).unwrap();
     let Err(ClientError::Refused(problem)) = rebind(json!({})) else { panic!("it is draining") };
     assert!(problem.detail.contains("draining"), "{problem:?}");
 }
 
 #[test]
-fn an_agent_with_another_hosts_token_is_told_that_and_not_that_a_database_failed() {
+fn an_agent_with_another_hosts_token_gets_a_clear_error() {
     let service = service_with(Wishes { alone: true, ..Wishes::default() });
     let client = service.client("agent", "agent", Some("h1"));
     let logged = Arc::new(Mutex::new(Vec::new()));
@@ -221,7 +220,7 @@ fn an_agent_with_another_hosts_token_is_told_that_and_not_that_a_database_failed
         Box::new(FakeHypervisor::new()),
         Arc::new(move |line: &str| log.lock().unwrap().push(line.to_string())),
     );
-    // It tries again until the test's process ends.
+    // The agent retries until the test process ends.
     std::thread::spawn(|| agent.run());
     let said = || logged.lock().unwrap().join("; ");
     until("it says why", || said().contains("this token is for another host's agent"));
@@ -248,7 +247,7 @@ fn what_a_refusal_repeats_does_not_order_a_terminal() {
 }
 
 #[test]
-fn what_cannot_be_is_said_by_its_own_name() {
+fn impossible_values_are_reported_with_their_names() {
     let service = service();
     let body = json!({ "name": "web", "vcpus": 1, "memory_mib": 16 });
     service.admin.post::<Vm>("/v1/vms", None, &body).unwrap();

@@ -1,5 +1,5 @@
-//! What seldom happens to a service: CPUs go offline under virtual machines and come back, two machines say that they are one host.
-//! Not clocks that jump and disks that fill up: those need the command (`tests/placement_odd.py`).
+//! Rare events: CPUs go offline and return, and two machines claim to be the same host. `tests/placement_odd.py` covers
+//! clock jumps and full disks.
 
 use crate::service::*;
 use longma_placement::fake::FakeHypervisor;
@@ -17,17 +17,17 @@ use std::time::Duration;
 fn put(root: &Path, path: &str, text: &str) {
     let path = root.join(path);
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-    // Whoever reads meanwhile reads the old or the new.
-    let beside = path.with_extension("new");
-    std::fs::write(&beside, text).unwrap();
-    std::fs::rename(beside, path).unwrap();
+    // Replace the file atomically, so that concurrent readers see either version.
+    let temporary = path.with_extension("new");
+    std::fs::write(&temporary, text).unwrap();
+    std::fs::rename(temporary, path).unwrap();
 }
 
 fn set_online(root: &Path, cpus: &CpuSet) {
     put(root, "sys/devices/system/cpu/online", &cpus.to_string());
 }
 
-/// What Linux shows of a machine of two nodes with four CPUs each.
+/// The files of a Linux machine with two nodes of four CPUs each.
 fn tree(root: &Path) {
     for (node, cpus) in [(0, "0-3"), (1, "4-7")] {
         let folder = format!("sys/devices/system/node/node{node}");
@@ -58,18 +58,18 @@ fn on_a_tree() -> (tempfile::TempDir, Service) {
 }
 
 #[test]
-fn a_host_whose_cpus_got_other_numbers_takes_nothing_more_until_what_was_promised_is_given_back() {
+fn a_host_with_renumbered_cpus_accepts_nothing_until_reservations_end() {
     let (folder, service) = on_a_tree();
     let body = |name: &str| json!({ "name": name, "vcpus": 2, "memory_mib": 1024, "cpu": "exclusive" });
     service.admin.post::<Vm>("/v1/vms", None, &body("db")).unwrap();
     until("it runs", || service.admin.get::<Vm>("/v1/vms/db").unwrap().state == VmState::Running);
-    // Its CPUs are the other node's now.
+    // The CPUs have moved to the other node.
     for (node, cpus) in [(0, "4-7"), (1, "0-3")] {
         put(folder.path(), &format!("sys/devices/system/node/node{node}/cpulist"), cpus);
     }
     until("an alarm says so", || standing(&service, "host-undescribed").is_some());
     let view: HostView = service.admin.get("/v1/hosts/h1").unwrap();
-    assert!(view.problems[0].contains("is a virtual machine's own on node"), "{:?}", view.problems);
+    assert!(view.problems[0].contains("is dedicated to a virtual machine on node"), "{:?}", view.problems);
     let refused = service.admin.post::<Vm>("/v1/vms", None, &body("other")).unwrap_err();
     assert!(refused.to_string().contains("no room") || refused.to_string().contains("409"), "{refused}");
     service.admin.delete::<Value>("/v1/vms/db").unwrap();
@@ -82,7 +82,7 @@ fn a_host_whose_cpus_got_other_numbers_takes_nothing_more_until_what_was_promise
 }
 
 #[test]
-fn a_virtual_machine_leaves_a_cpu_that_goes_offline_and_nobody_else_gets_it() {
+fn a_virtual_machine_leaves_an_offline_cpu_which_stays_reserved() {
     let (folder, service) = on_a_tree();
     let body =
         json!({ "name": "db", "vcpus": 2, "memory_mib": 1024, "cpu": "exclusive", "memory": "strict" });
@@ -94,7 +94,7 @@ fn a_virtual_machine_leaves_a_cpu_that_goes_offline_and_nobody_else_gets_it() {
     set_online(folder.path(), &(0..8).filter(|cpu| *cpu != gone).collect());
     until("it left the CPU", || !own_cpus(&service, "db").contains(&gone));
     let now: Vm = service.admin.get("/v1/vms/db").unwrap();
-    assert_eq!(now.placement.unwrap().cells[0].node, node, "beside its memory, where there was room");
+    assert_eq!(now.placement.unwrap().cells[0].node, node, "near its memory, where CPUs were free");
     let pins = service.hypervisor.domains()["longma-1"].pins.clone();
     let pinned: Vec<u32> = pins.vcpus.iter().flat_map(|p| p.iter().collect::<Vec<_>>()).collect();
     assert_eq!(pinned, own_cpus(&service, "db"));
@@ -103,7 +103,7 @@ fn a_virtual_machine_leaves_a_cpu_that_goes_offline_and_nobody_else_gets_it() {
     assert!(events.to_string().contains("host-lost"), "it was raised: {events}");
     let view: HostView = service.admin.get("/v1/hosts/h1").unwrap();
     assert_eq!(view.nodes.iter().map(|n| n.cpus).sum::<u32>(), 7);
-    // All that is left can be had, but for the last CPU, which is the host's and the emulators'.
+    // All remaining CPUs can be dedicated except the last one, which is left for the host and emulators.
     let large =
         |vcpus| json!({ "name": format!("n{vcpus}"), "vcpus": vcpus, "memory_mib": 64, "cpu": "exclusive" });
     assert!(service.admin.post::<Vm>("/v1/vms", None, &large(3)).is_ok());
@@ -113,7 +113,7 @@ fn a_virtual_machine_leaves_a_cpu_that_goes_offline_and_nobody_else_gets_it() {
 }
 
 #[test]
-fn without_room_elsewhere_an_alarm_stands_until_the_cpu_is_back() {
+fn without_free_cpus_the_alarm_lasts_until_the_cpu_returns() {
     let (folder, service) = on_a_tree();
     let body = |name, vcpus| json!({ "name": name, "vcpus": vcpus, "memory_mib": 64, "cpu": "exclusive", "virtual_nodes": 1 });
     for (name, vcpus) in [("a", 4), ("b", 3)] {
@@ -132,7 +132,7 @@ fn without_room_elsewhere_an_alarm_stands_until_the_cpu_is_back() {
     assert!(view.problems.iter().any(|p| p.starts_with(&said)), "{:?}", view.problems);
     assert!(
         service.admin.post::<Vm>("/v1/vms", None, &body("c", 1)).is_err(),
-        "nobody is given the last CPU"
+        "the last CPU is not given away"
     );
     assert_eq!(own_cpus(&service, "a"), before, "it stays: there is nowhere else");
     set_online(folder.path(), &(0..8).collect());
@@ -141,7 +141,7 @@ fn without_room_elsewhere_an_alarm_stands_until_the_cpu_is_back() {
     assert!(view.problems.is_empty(), "{:?}", view.problems);
 }
 
-/// A hypervisor that takes long to start a domain, as one that first allocates all of its memory.
+/// A hypervisor that takes long to start a domain, like one that allocates all memory first.
 struct Slow(FakeHypervisor);
 
 impl Hypervisor for Slow {
@@ -179,7 +179,7 @@ impl Hypervisor for Slow {
 }
 
 #[test]
-fn an_agent_that_is_long_at_work_is_heard_of_meanwhile() {
+fn an_agent_sends_heartbeats_during_long_operations() {
     let service = service_with(Wishes { alone: true, ..Wishes::default() });
     let client = service.client_of(&service.token("g", "agent", Some("far")));
     let description = Description::Fixed(Box::new(host("far")));
@@ -216,7 +216,7 @@ fn an_agent_on_a_copy_of_a_machine_is_refused_while_the_first_is_there() {
     until("it runs", || service.admin.get::<Vm>("/v1/vms/a").unwrap().state == VmState::Running);
     start(&second, "two");
     until("an alarm is raised", || standing(&service, "second-agent").is_some());
-    // It keeps trying, and starts nothing of what runs on the first.
+    // The second agent keeps trying, but starts none of the first one's virtual machines.
     std::thread::sleep(Duration::from_secs(4));
     assert!(second.domains().is_empty(), "the same disk twice");
     assert!(first.domains()["longma-1"].running);
@@ -225,7 +225,7 @@ fn an_agent_on_a_copy_of_a_machine_is_refused_while_the_first_is_there() {
 }
 
 #[test]
-fn a_database_that_is_moved_away_is_told_and_nothing_is_answered_into_it() {
+fn a_moved_database_raises_an_alarm_and_rejects_changes() {
     let service = service();
     let ask = |name: &str| {
         let body = json!({ "name": name, "vcpus": 1, "memory_mib": 64 }).to_string();
@@ -235,13 +235,13 @@ fn a_database_that_is_moved_away_is_told_and_nothing_is_answered_into_it() {
     let (file, away) = (service.folder.path().join("home/placement.db"), service.folder.path().join("away"));
     std::fs::rename(&file, &away).unwrap();
     assert_eq!(ask("lost"), 503);
-    until("it is told", || standing(&service, "database-moved").is_some());
+    until("the alarm is raised", || standing(&service, "database-moved").is_some());
     assert_eq!(service.admin_status("GET", "/healthz", ""), 503);
     assert_eq!(service.admin_status("GET", "/v1/vms/before", ""), 200, "reading goes on");
     let logged = service.logged.lock().unwrap().join("\n");
     assert!(logged.contains("placement.db was moved, deleted or replaced"), "{logged}");
     std::fs::rename(&away, &file).unwrap();
-    until("it is written again", || standing(&service, "database-moved").is_none());
+    until("writing resumes", || standing(&service, "database-moved").is_none());
     assert_eq!((ask("after"), service.admin_status("GET", "/healthz", "")), (201, 200));
     assert_eq!(service.admin_status("GET", "/v1/vms/lost", ""), 404);
 }

@@ -1,5 +1,4 @@
-//! Who must not, cannot: without a token, with another role, with another tenant's names, with bodies that are no requests, slowly.
-//! Not what is done for those who may (`api`).
+//! Access control: missing tokens, wrong roles, other tenants' names, malformed bodies, slow clients.
 
 use crate::service::*;
 use longma_placement::host::NodeLoad;
@@ -28,7 +27,7 @@ fn web(name: &str) -> Value {
     json!({ "name": name, "vcpus": 2, "memory_mib": 1024 })
 }
 
-/// Every operation of the API as its document has it: method and path, with something in the place of each name.
+/// Method and path of every operation in the OpenAPI document, with path parameters filled in.
 fn operations() -> Vec<(String, String)> {
     let document = serde_json::to_value(openapi()).unwrap();
     let mut all = Vec::new();
@@ -47,7 +46,7 @@ fn operations() -> Vec<(String, String)> {
 }
 
 #[test]
-fn without_a_token_nothing_is_told_and_nothing_done() {
+fn without_a_token_every_route_is_rejected() {
     let service = service();
     for (method, path) in operations().into_iter().filter(|o| o.1 != "/healthz") {
         for headers in [
@@ -176,7 +175,7 @@ fn an_agent_has_to_do_with_its_own_host_only() {
     let steal =
         AgentChange::Transition { vm: vm.id, from: VmState::Running, to: VmState::Failed, problem: None };
     assert_eq!(refused(agent.post::<Value>("/v1/agents/h2/changes", None, &steal)), 404);
-    // Loads that are none, and more of them than nodes, change nothing.
+    // Invalid loads, and more of them than nodes, change nothing.
     let load = vec![NodeLoad { cpu: 9e9, memory: -1.0 }; 20];
     let report = AgentReport { load, ..AgentReport::default() };
     assert!(agent.post::<AgentOrders>("/v1/agents/h2/report", None, &report).is_ok());
@@ -208,7 +207,7 @@ fn bodies_that_are_no_requests_are_refused_with_the_reason() {
     assert_eq!(post(&format!("\"{}\"", "a".repeat((1 << 20) + 1))), 413);
     let headers = format!("authorization: Bearer {}\r\ncontent-type: text/plain\r\n", service.access.token);
     assert_eq!(service.status("POST", "/v1/vms", &headers, "{}"), 415);
-    // A length that is promised and not kept to.
+    // A content length that does not match the body.
     let head = format!("POST /v1/vms HTTP/1.1\r\nhost: x\r\n{headers}");
     assert!(
         service
@@ -276,11 +275,11 @@ fn names_are_names_everywhere() {
     assert_eq!(service.status("POST", "/v1/vms", &key, &web("a").to_string()), 400);
     assert!(service.hypervisor.domains().is_empty());
     let logged = service.logged.lock().unwrap();
-    assert!(logged.iter().all(|line| !line.contains('\n')), "nobody writes lines of his own into the log");
+    assert!(logged.iter().all(|line| !line.contains('\n')), "no client can write extra lines into the log");
 }
 
 #[test]
-fn slow_clients_are_closed_and_keep_nobody_waiting() {
+fn slow_clients_are_closed_and_do_not_delay_others() {
     let service = service();
     let mut in_header: Vec<_> = (0..50).map(|_| service.connect()).collect();
     for stream in &mut in_header {
@@ -294,7 +293,7 @@ fn slow_clients_are_closed_and_keep_nobody_waiting() {
     in_body.write_all(head.as_bytes()).unwrap();
     let began = Instant::now();
     let dripping = std::thread::spawn(move || {
-        // A byte every half second would take minutes.
+        // At one byte every half second, the body would take minutes.
         while in_body.write_all(b" ").is_ok() && began.elapsed() < Duration::from_secs(40) {
             std::thread::sleep(Duration::from_millis(500));
             let mut answer = [0; 16];
@@ -314,7 +313,7 @@ fn slow_clients_are_closed_and_keep_nobody_waiting() {
     }
     for stream in &mut in_header {
         let mut answer = Vec::new();
-        // A time-out of the test's own would be an error here.
+        // A timeout of the test's own socket would be an error here.
         stream.read_to_end(&mut answer).unwrap();
         let answer = String::from_utf8_lossy(&answer);
         assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 408"), "{answer}");
@@ -382,7 +381,7 @@ fn a_quota_holds_against_many_at_once() {
 }
 
 #[test]
-fn who_watches_by_a_token_that_is_gone_sees_nothing_more_though_another_has_its_name() {
+fn a_watcher_ends_when_its_token_is_removed_although_the_name_is_reused() {
     let service = service();
     let token = service.token("watcher", "tenant", Some("a"));
     let mut stream = service.connect();
@@ -405,7 +404,7 @@ fn who_watches_by_a_token_that_is_gone_sees_nothing_more_though_another_has_its_
     panic!("{}", String::from_utf8_lossy(&seen));
 }
 
-/// As many files as the system lets this process have.
+/// Raises the limit of open files to the maximum and returns it.
 fn allow_files() -> usize {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
@@ -414,9 +413,9 @@ fn allow_files() -> usize {
 }
 
 #[test]
-fn thousands_of_idle_connections_keep_nobody_waiting() {
+fn thousands_of_idle_connections_do_not_delay_others() {
     let service = service();
-    // Both ends are in this process.
+    // Both ends of each connection are in this process.
     let count = 3000.min((allow_files() - 1500) / 2);
     let (opened, address) = (Arc::new(AtomicUsize::new(0)), service.address());
     let opening = std::thread::spawn({
@@ -430,15 +429,15 @@ fn thousands_of_idle_connections_keep_nobody_waiting() {
             (0..count).map(connect).collect::<Vec<_>>()
         }
     });
-    // All seats are taken, and the kernel's queue is not full yet.
+    // All permits are in use, and the kernel's accept queue is not full yet.
     until("there are many", || opened.load(Ordering::Relaxed) > 1500.min(count / 2));
     let began = Instant::now();
     while !opening.is_finished() || began.elapsed() < Duration::from_secs(2) {
         let asked = Instant::now();
-        // A new connection each time, and one that has asked before.
+        // A new connection each time, and a reused one.
         assert_eq!(service.admin_status("GET", "/v1/vms", ""), 200);
         assert!(service.admin.get::<VmPage>("/v1/vms").is_ok());
-        assert!(asked.elapsed() < Duration::from_secs(2), "{:?} beside {count}", asked.elapsed());
+        assert!(asked.elapsed() < Duration::from_secs(2), "{:?} with {count}", asked.elapsed());
     }
     drop(opening.join().unwrap());
 }
@@ -452,7 +451,8 @@ fn a_header_may_have_32_kib_and_not_a_byte_more() {
         let header = head.replace("x: \r\n\r\n", &format!("x: {}\r\n\r\n", "y".repeat(bytes - head.len())));
         assert_eq!(header.len(), bytes);
         let answer = service.raw(header.as_bytes());
-        // What is refused early is not read to its end, and the answer may be lost with that.
+        // The service may close the connection before it has read a rejected request, and the answer may be lost with
+        // it.
         let is_so = answer.starts_with(&format!("HTTP/1.1 {status}")) || status == "431" && answer.is_empty();
         assert!(is_so, "{bytes}: {answer}");
     }

@@ -1,5 +1,4 @@
-//! A service of a test's own: its process is this one, its hypervisor fake, its hosts made up.
-//! Not the command: that is tested where it is.
+//! Test fixture: a service in this process with a fake hypervisor and a simulated host.
 #![allow(dead_code, reason = "every test program uses a part")]
 
 use longma_placement::fake::FakeHypervisor;
@@ -15,29 +14,29 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// A service that runs until the test's process ends.
+/// A service that runs until the test process ends.
 pub struct Service {
     pub access: Access,
     pub admin: Client,
     pub hypervisor: FakeHypervisor,
-    /// All that it logged.
+    /// Everything it logged.
     pub logged: Arc<Mutex<Vec<String>>>,
     pub folder: tempfile::TempDir,
 }
 
-/// What a service is started with.
+/// Options of a test service.
 #[derive(Default)]
 pub struct Wishes {
     pub tls: Option<(PathBuf, PathBuf)>,
-    /// Without an agent of its own.
+    /// Do not start an agent in the service.
     pub alone: bool,
     /// A PostgreSQL database instead of a file.
     pub database: Option<String>,
-    /// How the host is known; without it, it is the one of every test.
+    /// Description of the host. The default is [`host`].
     pub description: Option<Description>,
 }
 
-/// The host of every test: eight nodes of eight cores with two threads.
+/// The default host: eight nodes, each with eight cores of two threads.
 pub fn host(name: &str) -> Host {
     Host::of_machine(&Machine::open("hygon-8node").unwrap(), name).unwrap()
 }
@@ -54,7 +53,7 @@ pub fn service_with(wishes: Wishes) -> Service {
     let own = AllInOne { description, hypervisor: Box::new(hypervisor.clone()) };
     let (log, home, alone) = (logged.clone(), folder.path().join("home"), wishes.alone);
     let options = Options {
-        home: home.clone(),
+        data_dir: home.clone(),
         database: wishes.database,
         address: "127.0.0.1:0".parse().unwrap(),
         tls: wishes.tls,
@@ -71,7 +70,7 @@ pub fn service_with(wishes: Wishes) -> Service {
     is_ready.recv_timeout(Duration::from_secs(60)).unwrap();
     let access = Access::read(&home).unwrap();
     let admin = Client::new(&access).unwrap();
-    // Its agent shows up a moment after it answers.
+    // The agent registers shortly after the service answers.
     if !alone {
         until("the host is known", || admin.get::<HostView>("/v1/hosts/h1").is_ok());
     }
@@ -79,7 +78,7 @@ pub fn service_with(wishes: Wishes) -> Service {
 }
 
 impl Service {
-    /// The token of a new bearer.
+    /// Creates a token.
     pub fn token(&self, name: &str, role: &str, scope: Option<&str>) -> String {
         let wanted = NewToken { name: name.into(), role: role.into(), scope: scope.map(str::to_string) };
         self.admin.post::<MadeToken>("/v1/tokens", None, &wanted).unwrap().token
@@ -104,17 +103,17 @@ impl Service {
         stream
     }
 
-    /// What the service answers to these bytes, to the connection's end.
+    /// Sends raw bytes and returns everything up to the end of the connection.
     pub fn raw(&self, bytes: &[u8]) -> String {
         let mut stream = self.connect();
-        // It may answer and close before it has read all of them.
+        // Fails if the service answers and closes before it has read everything.
         let _ = stream.write_all(bytes);
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer);
         String::from_utf8_lossy(&answer).into_owned()
     }
 
-    /// The status of the answer to a request with a body.
+    /// Sends a request and returns the status of the answer.
     pub fn status(&self, method: &str, path: &str, headers: &str, body: &str) -> u16 {
         let length = body.len();
         let request = format!(
@@ -125,7 +124,7 @@ impl Service {
         status.unwrap_or_else(|| panic!("{method} {path}: {answer:?}"))
     }
 
-    /// The same with the admin's token and JSON.
+    /// Sends a JSON request with the admin's token.
     pub fn admin_status(&self, method: &str, path: &str, body: &str) -> u16 {
         let headers =
             format!("authorization: Bearer {}\r\ncontent-type: application/json\r\n", self.access.token);
@@ -133,7 +132,7 @@ impl Service {
     }
 }
 
-/// Waits until something is so.
+/// Waits until the condition holds.
 pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     for _ in 0..600 {
         if is_so() {

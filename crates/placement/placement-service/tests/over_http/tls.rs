@@ -1,5 +1,4 @@
-//! Certificates as people have them: for a host's name, signed by somebody, expired, of the wrong kind.
-//! Not what TLS itself does: that is rustls's.
+//! Certificates found in practice: issued for a host name, signed by a CA, expired, of the wrong kind.
 
 use crate::service::*;
 use longma_placement::Policy;
@@ -50,13 +49,13 @@ fn untrusted(access: &Access) -> String {
 }
 
 #[test]
-fn a_client_beside_the_service_knows_it_by_the_name_that_its_certificate_has() {
+fn a_local_client_uses_the_certificates_name() {
     let folder = tempfile::tempdir().unwrap();
     let tls = Some(self_signed(folder.path(), &params("placement.example")));
     let service = service_with(Wishes { tls, ..Wishes::default() });
     assert!(service.access.url.starts_with("https://placement.example:"), "{}", service.access.url);
     asks(&service.access).unwrap();
-    // Checked it is: under any other name it is not taken.
+    // The certificate is checked: under any other name it is rejected.
     let url = format!("https://{}", service.access.address.unwrap());
     let why = untrusted(&Access { url, address: None, ..service.access.clone() });
     assert!(why.contains("another name"), "{why}");
@@ -73,21 +72,21 @@ fn a_chain_is_followed_from_wherever_it_is_trusted() {
     let tls = Some(files(folder.path(), &(leaf.clone() + &by_root), &key));
     let service = service_with(Wishes { tls, ..Wishes::default() });
     asks(&service.access).unwrap();
-    // The authority's own, after another one that has nothing to do with it.
+    // The issuer's certificate, after an unrelated one.
     let other = params("other").self_signed(&KeyPair::generate().unwrap()).unwrap();
     let file = folder.path().join("root.pem");
     std::fs::write(&file, other.pem() + &root.pem()).unwrap();
     asks(&Access { certificate: Some(file.clone()), ..service.access.clone() }).unwrap();
     std::fs::write(&file, other.pem()).unwrap();
     let why = untrusted(&Access { certificate: Some(file.clone()), ..service.access.clone() });
-    assert!(why.contains("--certificate names"), "{why}");
+    assert!(why.contains("with --certificate"), "{why}");
     std::fs::write(&file, "no certificate").unwrap();
     let none = asks(&Access { certificate: Some(file), ..service.access.clone() }).unwrap_err();
     assert!(none.to_string().contains("holds no certificate"), "{none}");
 }
 
 #[test]
-fn a_certificate_that_only_the_service_has_is_told_of() {
+fn an_untrusted_certificate_is_reported_with_advice() {
     let folder = tempfile::tempdir().unwrap();
     let [root_key, key] = [(); 2].map(|()| KeyPair::generate().unwrap());
     let root_says = authority("root");
@@ -95,12 +94,12 @@ fn a_certificate_that_only_the_service_has_is_told_of() {
     let tls = Some(files(folder.path(), &leaf, &key));
     let service = service_with(Wishes { tls, alone: true, ..Wishes::default() });
     let logged = service.logged.lock().unwrap().join("\n");
-    assert!(logged.contains("does not hold who vouches for it"), "{logged}");
+    assert!(logged.contains("lacks the issuer's certificate"), "{logged}");
     assert_eq!(service.access.certificate, None);
 }
 
 #[test]
-fn an_expired_certificate_is_told_at_the_start_and_to_each_client() {
+fn an_expired_certificate_is_reported_at_start_and_to_clients() {
     let folder = tempfile::tempdir().unwrap();
     let mut expired = params("127.0.0.1");
     expired.not_after = date_time_ymd(2020, 1, 1);
@@ -109,7 +108,7 @@ fn an_expired_certificate_is_told_at_the_start_and_to_each_client() {
     let logged = service.logged.lock().unwrap().join("\n");
     assert!(logged.contains("the certificate: it is expired since"), "{logged}");
     let why = untrusted(&service.access);
-    assert!(why.contains("is expired: renew it"), "{why}");
+    assert!(why.contains("has expired: renew it"), "{why}");
 }
 
 #[test]
@@ -117,7 +116,7 @@ fn an_authoritys_certificate_is_refused_with_how_to_make_another() {
     let folder = tempfile::tempdir().unwrap();
     let tls = Some(self_signed(folder.path(), &authority("127.0.0.1")));
     let options = Options {
-        home: folder.path().join("home"),
+        data_dir: folder.path().join("home"),
         database: None,
         address: "127.0.0.1:0".parse().unwrap(),
         tls,
@@ -132,7 +131,7 @@ fn an_authoritys_certificate_is_refused_with_how_to_make_another() {
 }
 
 #[test]
-fn a_service_without_tls_is_told_from_one_that_is_away() {
+fn a_service_without_tls_is_distinguished_from_an_unreachable_one() {
     let service = service_with(Wishes { alone: true, ..Wishes::default() });
     let url = service.access.url.replace("http://", "https://");
     let why = untrusted(&Access { url, ..service.access.clone() });

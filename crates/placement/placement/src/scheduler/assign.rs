@@ -1,5 +1,4 @@
-//! From nodes to a placement: which CPUs, which shares of memory, which devices.
-//! Not which nodes (`fit`).
+//! Turns chosen nodes into a placement: assigns CPUs, memory shares and devices. `fit` chooses the nodes.
 
 use super::demand::{CellDemand, Demand};
 use super::filter::free_mib;
@@ -8,7 +7,7 @@ use crate::placement::{Cell, Placement, Share};
 use crate::request::{CpuPolicy, EmulatorPolicy, MemoryPolicy, Request, SmtPolicy};
 use crate::shape::Bits;
 
-/// The placement of `request` on these nodes; none if CPUs, memory or devices do not come out.
+/// Builds the placement of `request` on these nodes; `None` if CPUs, memory or devices are insufficient.
 pub(crate) fn assign(
     host: &HostState,
     request: &Request,
@@ -25,7 +24,7 @@ pub(crate) fn assign(
         let own = if demand.cpu == CpuPolicy::Exclusive {
             own_cpus(host, node, demand, &cell)?
         } else {
-            Own::default()
+            DedicatedCpus::default()
         };
         emulator_cpu = emulator_cpu.or(own.emulator);
         let id = shape.nodes[node].id;
@@ -61,7 +60,7 @@ pub(crate) fn assign(
     })
 }
 
-/// A group's key: groups are their tenant's own.
+/// Key of a group. Groups of different tenants are separate.
 pub(crate) fn group_key(tenant: &str, group: &str) -> String {
     format!("{tenant}/{group}")
 }
@@ -70,24 +69,25 @@ fn within(host: &HostState, from: usize, to: usize, distance: u32) -> bool {
     from == to || host.shape.distances[from][to] <= distance
 }
 
-/// Whether [`shares`] finds memory.
+/// Whether [`shares`] finds enough memory.
 pub(crate) fn memory_fits(host: &HostState, demand: &Demand, nodes: &[u8]) -> bool {
-    // Strict memory was seen by the filter, node by node; what several borrow may be the same.
+    // The memory filter has checked strict memory node by node. Virtual nodes that borrow compete for the same memory,
+    // so they are checked together.
     demand.memory == MemoryPolicy::Strict || missing_mib(host, demand, nodes) == 0
 }
 
-/// MiB that the virtual nodes on `nodes` lack, each with what it may borrow, all at once.
+/// MiB that the virtual nodes on `nodes` lack in total after borrowing.
 pub(crate) fn missing_mib(host: &HostState, demand: &Demand, nodes: &[u8]) -> u64 {
     spread(host, demand, nodes).1
 }
 
-/// Each virtual node's memory: its own node first, then the nearest that it may borrow from.
+/// Memory shares of each virtual node: its own node first, then the nearest nodes it may borrow from.
 fn shares(host: &HostState, demand: &Demand, nodes: &[u8]) -> Option<Vec<Vec<Share>>> {
     let (all, missing) = spread(host, demand, nodes);
     (missing == 0).then_some(all)
 }
 
-/// As much memory as there is for each virtual node, and how many MiB are missing.
+/// Distributes the available memory over the virtual nodes. Also returns the number of MiB that are missing.
 fn spread(host: &HostState, demand: &Demand, nodes: &[u8]) -> (Vec<Vec<Share>>, u64) {
     let unit = demand.unit_mib();
     let mut free: Vec<u64> =
@@ -104,7 +104,7 @@ fn spread(host: &HostState, demand: &Demand, nodes: &[u8]) -> (Vec<Vec<Share>>, 
             *missing -= mib;
         }
     };
-    // Everyone's own first, so that nobody borrows what another has at home.
+    // Assign local memory to every virtual node first, so that none borrows what another one can use locally.
     for (at, node) in nodes.iter().enumerate() {
         let node = usize::from(*node);
         give(at, node, &mut free[node], &mut missing[at], &mut all);
@@ -123,17 +123,17 @@ fn spread(host: &HostState, demand: &Demand, nodes: &[u8]) -> (Vec<Vec<Share>>, 
 }
 
 #[derive(Default)]
-struct Own {
+struct DedicatedCpus {
     cpus: Vec<u32>,
     idle: Vec<u32>,
     emulator: Option<u32>,
 }
 
-/// CPUs of its own on one node: whole cores first, what is over from cores that are broken already.
-fn own_cpus(host: &HostState, node: usize, demand: &Demand, cell: &CellDemand) -> Option<Own> {
+/// Chooses dedicated CPUs on one node: whole cores first, the remainder from cores that are already partly in use.
+fn own_cpus(host: &HostState, node: usize, demand: &Demand, cell: &CellDemand) -> Option<DedicatedCpus> {
     let shape = &host.shape.nodes[node];
     let mut taken: Bits = host.nodes[node].taken;
-    let mut own = Own::default();
+    let mut own = DedicatedCpus::default();
     let mut whole = shape.cores.iter().filter(|c| host.nodes[node].taken.none_of(c.0.into(), c.1.into()));
     let mut wanted = cell.vcpus as usize;
     while wanted > 0 && demand.smt != SmtPolicy::Avoid {
@@ -176,7 +176,8 @@ fn own_cpus(host: &HostState, node: usize, demand: &Demand, cell: &CellDemand) -
     Some(own)
 }
 
-/// A device for each need: local ones first, each on the first virtual node's node or the nearest to it.
+/// Assigns a device to each need, local needs first. Prefers the first virtual node's physical node, then the nearest
+/// one.
 fn devices(host: &HostState, demand: &Demand, nodes: &[u8]) -> Option<Vec<String>> {
     let home = usize::from(nodes[0]);
     let mut used = host.devices.clone();

@@ -1,7 +1,7 @@
-//! First fit, best fit and spreading, over all hosts and by inventory alone: what our choice is compared with.
-//! Not for production.
-//! Source: OpenStack Nova's documented CPU and RAM weighers (free amounts, normalised over the hosts that fit, added up), and its NUMA fit,
-//! which takes a host's nodes in their order.
+//! The comparison strategies first fit, best fit and spread. They choose among all hosts by free capacity alone.
+//!
+//! Source: OpenStack Nova's documentation of its CPU and RAM weighers (free amounts, normalized over the hosts that
+//! fit, summed up) and of its NUMA fitting, which takes a host's nodes in order.
 
 use super::demand::Demand;
 use super::fit::{Fit, Rules, fit};
@@ -22,7 +22,7 @@ fn free(host: &HostState, percent: u32) -> (f32, f32) {
     })
 }
 
-/// A set of hosts by their numbers.
+/// A set of host indices.
 #[derive(Clone, Debug, Default)]
 struct Hosts(Vec<u64>);
 
@@ -32,7 +32,7 @@ impl Hosts {
         if on { self.0[host / 64] |= bit } else { self.0[host / 64] &= !bit }
     }
 
-    /// The first one from `from` on.
+    /// The first member that is at least `from`.
     fn next(&self, from: usize) -> Option<usize> {
         let first = self.0.get(from / 64)? & (u64::MAX << (from % 64));
         let rest = self.0[from / 64 + 1..].iter().copied();
@@ -45,29 +45,29 @@ impl Hosts {
     }
 }
 
-/// What is known of the hosts for one demand.
+/// Cached results for one demand.
 #[derive(Clone, Debug, Default)]
 struct Known {
-    /// Those that fitted when they were looked at.
+    /// Hosts that fitted at their last evaluation.
     fits: Hosts,
-    /// Those that changed since.
+    /// Hosts that changed since their last evaluation.
     old: Hosts,
 }
 
-/// Which hosts fit each demand, kept by what changed: the choices are those of looking at every host.
+/// Caches which hosts fit each demand and reevaluates only hosts that changed. The choices equal those of a full scan.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Fitting {
     known: FxHashMap<Demand, Known>,
-    /// What is free on each host, as far as it is not among the old.
+    /// Free capacity of each host. Outdated for the hosts in `old`.
     free: Vec<(f32, f32)>,
     old: Hosts,
 }
 
-/// Demands that are kept; where there are more, all are forgotten.
-const MOST_KNOWN: usize = 2048;
+/// Maximum number of cached demands. When it is exceeded, the cache is cleared.
+const MAX_CACHED_DEMANDS: usize = 2048;
 
 impl Fitting {
-    /// Notes that a host changed, or is new.
+    /// Marks a host as changed or new.
     pub fn changed(&mut self, host: usize) {
         let words = host / 64 + 1;
         if words > self.old.0.len() {
@@ -82,7 +82,7 @@ impl Fitting {
     }
 
     fn known(&mut self, demand: &Demand) -> &mut Known {
-        if self.known.len() >= MOST_KNOWN && !self.known.contains_key(demand) {
+        if self.known.len() >= MAX_CACHED_DEMANDS && !self.known.contains_key(demand) {
             self.known.clear();
         }
         let (words, hosts) = (self.old.0.len(), self.free.len());
@@ -107,7 +107,7 @@ impl Fitting {
         }
     }
 
-    /// The host with the least left, or the most; the first of those that are alike.
+    /// The fitting host with the least or the most free capacity; the first one if there are several.
     fn extreme(
         &mut self,
         demand: &Demand,
@@ -130,7 +130,8 @@ impl Fitting {
     }
 }
 
-/// Place of the most or the least left, CPUs and memory each as a part of the range that there is, added up; the first of those that are alike.
+/// Index of the least or the greatest free capacity; the first one if there are several. CPUs and memory are each
+/// normalized to the range of the values and summed.
 fn extreme(free: impl Iterator<Item = (f32, f32)> + Clone, most_left: bool) -> Option<usize> {
     let most = free.clone().fold((1.0f32, 1.0f32), |m, f| (m.0.max(f.0), m.1.max(f.1)));
     let least = free.clone().fold(most, |m, f| (m.0.min(f.0), m.1.min(f.1)));
@@ -143,9 +144,9 @@ fn extreme(free: impl Iterator<Item = (f32, f32)> + Clone, most_left: bool) -> O
 }
 
 impl Scheduler {
-    pub(super) fn find_as_others_do(&mut self, request: &Request, demand: &Demand) -> Option<Placement> {
+    pub(super) fn find_baseline(&mut self, request: &Request, demand: &Demand) -> Option<Placement> {
         if !GroupRules::of(&self.inventory, request).is_empty() {
-            return self.scan_as_others_do(request, demand);
+            return self.scan_baseline(request, demand);
         }
         let Self { inventory, policy, fitting, .. } = self;
         let percent = policy.overcommit_percent;
@@ -162,8 +163,8 @@ impl Scheduler {
         assign::assign(&inventory.hosts[chosen], request, demand, fit_of(chosen)?.nodes())
     }
 
-    /// The same by looking at every host: for groups, and to compare with.
-    pub(super) fn scan_as_others_do(&self, request: &Request, demand: &Demand) -> Option<Placement> {
+    /// Makes the same choice by a full scan. Used for requests with groups, and as a reference in tests.
+    pub(super) fn scan_baseline(&self, request: &Request, demand: &Demand) -> Option<Placement> {
         let rules = self.rules();
         let groups = GroupRules::of(&self.inventory, request);
         let mut fitting: Vec<(usize, Fit)> = Vec::new();

@@ -1,5 +1,5 @@
-//! What of a request decides where it fits: requests with equal demands share their rankings of hosts.
-//! Not names, tenants and groups, which are looked at anew for each decision.
+//! The part of a request that decides where it fits. Requests with equal demands share a cached ranking of hosts.
+//! Names, tenants and groups are not part of it; they are checked for each decision.
 
 use crate::request::{
     CpuPolicy, DeviceNeed, EmulatorPolicy, MAX_VIRTUAL_NODES, MemoryPolicy, Request, SmtPolicy,
@@ -7,7 +7,7 @@ use crate::request::{
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Demand {
-    /// Virtual nodes.
+    /// Number of virtual nodes.
     pub cells: u32,
     pub vcpus: u32,
     pub mib: u64,
@@ -19,17 +19,19 @@ pub(crate) struct Demand {
     pub devices: Vec<DeviceNeed>,
 }
 
-/// What one virtual node needs. The first needs the most, so that whoever holds it holds any other.
+/// The demand of one virtual node. It never increases from one virtual node to the next, so a node that fits the first
+/// fits any of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CellDemand {
     pub vcpus: u32,
     pub mib: u64,
-    /// Whether it is the first, which has the emulator and the local devices.
+    /// Whether this is the first virtual node, which also hosts the emulator and the local devices.
     pub first: bool,
 }
 
 impl Demand {
-    /// The demands of `request`, the one that is tried first at the front: with its number of virtual nodes, or with as few as will do.
+    /// The demands to try for `request`, in order: the requested number of virtual nodes, or increasing numbers if none
+    /// is requested.
     pub fn of(request: &Request) -> Vec<Self> {
         let demand = |cells: u32| Self {
             cells,
@@ -55,7 +57,7 @@ impl Demand {
         }
     }
 
-    /// MiB that memory is divided in.
+    /// Granularity of memory in MiB.
     pub fn unit_mib(&self) -> u64 {
         u64::from(self.page_kib.unwrap_or(4)).div_ceil(1024).max(1)
     }
@@ -71,8 +73,9 @@ impl Demand {
         }
     }
 
-    /// The kind of demand that it is ranked as: with memory rounded up to three significant bits, so that there are few kinds, and without
-    /// what makes no difference to where it fits. What virtual machines are commonly sold with (1.75, 3.5, 4, 6, 7, 8 GiB) is not changed.
+    /// The demand under which rankings are cached. Memory is rounded up to three significant bits, so that there are
+    /// few kinds, and fields that do not affect where it fits are normalized. Common sizes (1.75, 3.5, 4, 6, 7, 8 GiB)
+    /// are not changed by the rounding.
     pub fn kind(&self) -> Self {
         let unit = self.unit_mib() * u64::from(self.cells);
         let shift = (63 - self.mib.max(1).leading_zeros()).saturating_sub(3);
@@ -83,7 +86,7 @@ impl Demand {
         Self { mib, cpu, emulator, ..self.clone() }
     }
 
-    /// CPUs that no one else may have, if `threads` is the most threads of a core.
+    /// Number of dedicated CPUs. `threads` is the largest number of threads of a core.
     pub fn exclusive(&self, cell: &CellDemand, threads: u16) -> u32 {
         if self.cpu != CpuPolicy::Exclusive {
             return 0;
@@ -95,7 +98,7 @@ impl Demand {
         own + u32::from(cell.first && self.emulator == EmulatorPolicy::Isolated)
     }
 
-    /// Virtual CPUs on shared CPUs.
+    /// Number of virtual CPUs on shared CPUs.
     pub fn shared(&self, cell: &CellDemand) -> u32 {
         if self.cpu == CpuPolicy::Exclusive { 0 } else { cell.vcpus }
     }

@@ -1,83 +1,83 @@
-//! Why there, and why not there: every filter's and weigher's word, host by host and node by node.
-//! Not fast: it looks at every host it is asked about.
+//! Explains a scheduling decision: the result of every filter and weigher for each host and node. It evaluates all
+//! hosts, so it is slower than a decision.
 
 use super::Scheduler;
 use super::demand::Demand;
 use super::filter::{Candidate, HOST_FILTERS, NODE_FILTERS, Shortage};
-use super::fit::{Together, fit, not_together};
+use super::fit::{JointShortage, fit, joint_shortage};
 use super::groups::GroupRules;
 use super::weigh::{HOST_WEIGHERS, NODE_WEIGHERS};
 use crate::request::{Invalid, Request};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What became of a request on each host.
+/// The evaluation of a request on each host.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Explanation {
-    /// Virtual nodes that it was looked at with.
+    /// Number of virtual nodes that the request was evaluated with.
     pub virtual_nodes: u32,
-    /// Hosts, the best first, then those that do not fit.
+    /// Hosts that fit, best first, then the hosts that do not fit.
     pub hosts: Vec<HostVerdict>,
-    /// How many hosts (or all of whose nodes) each filter refused.
+    /// For each filter, the number of hosts it rejected (the host itself or all of its nodes).
     pub refused_by: BTreeMap<String, u32>,
-    /// Hosts that fit.
+    /// Number of hosts that fit.
     pub fitting: u32,
 }
 
-/// One host.
+/// The evaluation of one host.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct HostVerdict {
-    /// Its name.
+    /// Name of the host.
     pub host: String,
-    /// Its score, 0 to 1, if it fits.
+    /// Score from 0 to 1, if the host fits.
     pub score: Option<f32>,
-    /// The nodes that would be taken, if it fits.
+    /// Nodes that would be used, if the host fits.
     pub nodes_chosen: Vec<u32>,
-    /// Why the whole host is refused.
+    /// Reasons to reject the whole host.
     pub refused: Vec<Refusal>,
-    /// What speaks for the host.
+    /// Scores of the host weighers.
     pub weights: Vec<Weighed>,
-    /// Its nodes, asked for the first (largest) virtual node.
+    /// Evaluation of each node for the first (largest) virtual node.
     pub nodes: Vec<NodeVerdict>,
 }
 
-/// One node.
+/// The evaluation of one node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct NodeVerdict {
-    /// The system's number.
+    /// The operating system's node number.
     pub node: u32,
-    /// Why it is refused.
+    /// Reasons to reject the node.
     pub refused: Vec<Refusal>,
-    /// What speaks for it, if it is not refused.
+    /// Scores of the node weighers, if the node is not rejected.
     pub weights: Vec<Weighed>,
 }
 
-/// A filter's no.
+/// A rejection by a filter.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Refusal {
-    /// The filter.
+    /// Name of the filter.
     pub filter: String,
-    /// What it counts.
+    /// The resource it counts.
     pub what: String,
-    /// How much is needed.
+    /// Amount needed.
     pub needed: u64,
-    /// How much there is.
+    /// Amount available.
     pub available: u64,
 }
 
-/// A weigher's word.
+/// The score of a weigher.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Weighed {
-    /// The weigher.
+    /// Name of the weigher.
     pub weigher: String,
-    /// 0 to 1.
+    /// Score from 0 to 1.
     pub value: f32,
-    /// How much it counts.
+    /// Weight of the score.
     pub weight: f32,
 }
 
@@ -87,10 +87,11 @@ fn refusal(filter: &str, what: &str, shortage: Shortage) -> Refusal {
 }
 
 impl Scheduler {
-    /// Why `request` fits where it does and not elsewhere. `only` narrows the hosts; at most `limit` are in the answer, all are counted.
+    /// Explains which hosts `request` fits on and why. `only` restricts the evaluation to one host. The answer contains
+    /// at most `limit` hosts, but the counts cover all.
     ///
     /// # Errors
-    /// The fields that are wrong.
+    /// The invalid fields of the request.
     pub fn explain(
         &self,
         request: &Request,
@@ -169,12 +170,12 @@ impl Scheduler {
             host.shape.nodes.iter().zip(&*host.nodes).enumerate().map(node).collect();
         let fit = fit(&self.rules(), host, demand, mask);
         if fit.is_none() && refused.is_empty() {
-            refused.extend(not_together(&self.rules(), host, demand, mask).map(|what| match what {
-                Together::Nodes(shortage) => {
-                    refusal("nodes", "nodes that take a virtual node each", shortage)
+            refused.extend(joint_shortage(&self.rules(), host, demand, mask).map(|what| match what {
+                JointShortage::Nodes(shortage) => {
+                    refusal("nodes", "nodes with room for one virtual node each", shortage)
                 }
-                Together::Memory(shortage) => {
-                    refusal("memory", "MiB that its virtual nodes can have at once", shortage)
+                JointShortage::Memory(shortage) => {
+                    refusal("memory", "MiB free for all its virtual nodes together", shortage)
                 }
             }));
         }

@@ -1,5 +1,5 @@
-//! What rules a host or a node out, one file each.
-//! Not what prefers one to another (`weigh`), nor groups, which depend on who else is there (`groups`).
+//! Filters exclude hosts and nodes that cannot satisfy a demand. Each filter has its own file. Group rules depend on
+//! the other members and are in `groups`.
 
 mod common_cpus;
 mod devices;
@@ -15,10 +15,10 @@ use crate::inventory::{HostState, NodeState};
 use crate::shape::NodeShape;
 pub(crate) use memory::free_mib;
 
-/// A node that is considered for one virtual node.
+/// A node evaluated for one virtual node.
 pub(crate) struct Candidate<'a> {
     pub host: &'a HostState,
-    /// Its place on the host.
+    /// Index of the node on the host.
     pub at: usize,
     pub shape: &'a NodeShape,
     pub state: &'a NodeState,
@@ -27,7 +27,7 @@ pub(crate) struct Candidate<'a> {
     pub overcommit_percent: u32,
 }
 
-/// What is missing.
+/// An insufficient amount of a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shortage {
     pub needed: u64,
@@ -40,29 +40,29 @@ impl Shortage {
     }
 }
 
-/// Rules out hosts.
+/// Excludes hosts.
 pub(crate) trait HostFilter: Sync {
-    /// Its name in explanations.
+    /// Name in explanations.
     fn name(&self) -> &'static str;
-    /// What it counts.
+    /// The resource it counts.
     fn what(&self) -> &'static str;
-    /// What the host lacks; none if it passes.
+    /// What the host lacks; `None` if it passes.
     fn shortage(&self, host: &HostState, demand: &Demand) -> Option<Shortage>;
 }
 
-/// Rules out nodes.
+/// Excludes nodes.
 pub(crate) trait NodeFilter: Sync {
-    /// Its name in explanations.
+    /// Name in explanations.
     fn name(&self) -> &'static str;
-    /// What it counts, of what is scarcest on this node.
+    /// The resource it counts on this node, the scarcest one if there are several.
     fn what(&self, candidate: &Candidate<'_>) -> &'static str;
-    /// What the node lacks; none if it passes.
+    /// What the node lacks; `None` if it passes.
     fn shortage(&self, candidate: &Candidate<'_>) -> Option<Shortage>;
 }
 
-/// All of them, cheap ones first.
+/// All host filters, cheap ones first.
 pub(crate) const HOST_FILTERS: [&dyn HostFilter; 4] =
     [&status::Status, &nodes::Nodes, &devices::Devices, &common_cpus::CommonCpus];
-/// All of them, cheap ones first.
+/// All node filters, cheap ones first.
 pub(crate) const NODE_FILTERS: [&dyn NodeFilter; 4] =
     [&shared_cpus::SharedCpus, &exclusive_cpus::ExclusiveCpus, &memory::Memory, &local_devices::LocalDevices];

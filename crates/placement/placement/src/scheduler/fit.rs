@@ -1,5 +1,5 @@
-//! The best nodes of one host for a demand: a search with a bound on its steps, however many nodes there are.
-//! Not the choice among hosts (`ranking`), nor of single CPUs (`assign`).
+//! Finds the best nodes of one host for a demand. The number of steps is bounded, however many nodes the host has.
+//! `ranking` chooses among hosts, and `assign` chooses CPUs.
 
 use super::demand::{CellDemand, Demand};
 use super::filter::{Candidate, HOST_FILTERS, NODE_FILTERS, Shortage};
@@ -8,15 +8,15 @@ use crate::host::MAX_NODES;
 use crate::inventory::HostState;
 use crate::request::{MAX_VIRTUAL_NODES, MemoryPolicy};
 
-/// Sets of nodes that are tried one by one; where there are more, sets are grown from each node.
+/// Maximum number of node sets for an exhaustive search. Beyond it, one set is grown from each node.
 const MAX_SETS: usize = 128;
-/// Scores are whole numbers up to this.
+/// Maximum score in integer form.
 pub(crate) const MAX_SCORE: u16 = 1023;
 
-/// Nodes for the virtual nodes of a demand.
+/// The nodes chosen for the virtual nodes of a demand.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Fit {
-    /// 0 to 1.
+    /// Score from 0 to 1.
     pub score: f32,
     nodes: [u8; MAX_VIRTUAL_NODES as usize],
     cells: u8,
@@ -32,16 +32,16 @@ impl Fit {
     }
 }
 
-/// What a search goes by.
+/// Parameters of a search.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules<'a> {
     pub weights: &'a Weights,
     pub overcommit_percent: u32,
-    /// Nodes are taken as they come, as schedulers do that know inventory only.
+    /// Takes the first nodes that fit, as the comparison strategies do.
     pub first_nodes: bool,
 }
 
-/// Whether any node of `mask` may take `cell`, and how good each is.
+/// The nodes of a mask that fit a virtual node, and their scores.
 struct Suitable {
     mask: u64,
     weights: [f32; MAX_NODES],
@@ -66,7 +66,7 @@ fn suitable(rules: &Rules<'_>, host: &HostState, demand: &Demand, cell: &CellDem
     found
 }
 
-/// A node's weight, 0 to 1.
+/// Score of a node, 0 to 1.
 fn node_weight(weights: &Weights, c: &Candidate<'_>) -> f32 {
     let (mut sum, mut all) = (0.0, 0.0);
     for weigher in NODE_WEIGHERS {
@@ -79,7 +79,7 @@ fn node_weight(weights: &Weights, c: &Candidate<'_>) -> f32 {
     if all > 0.0 { sum / all } else { 0.0 }
 }
 
-/// False if no node can hold the first virtual node: what the filters would find, told without looking at the nodes.
+/// A quick check against the cached host summary. False if no node can hold the first virtual node.
 fn may_fit(host: &HostState, demand: &Demand, cell: &CellDemand) -> bool {
     let room = &host.room;
     let memory = match (demand.page_kib, demand.memory) {
@@ -90,7 +90,7 @@ fn may_fit(host: &HostState, demand: &Demand, cell: &CellDemand) -> bool {
     memory && cell.vcpus <= room.node_cpus.into()
 }
 
-/// The best nodes of `host` among those of `mask`; none if the demand does not fit.
+/// Finds the best nodes of `host` within `mask`; `None` if the demand does not fit.
 pub(crate) fn fit(rules: &Rules<'_>, host: &HostState, demand: &Demand, mask: u64) -> Option<Fit> {
     let cell = demand.cell(0);
     if !may_fit(host, demand, &cell) || HOST_FILTERS.iter().any(|f| f.shortage(host, demand).is_some()) {
@@ -111,7 +111,7 @@ pub(crate) fn fit(rules: &Rules<'_>, host: &HostState, demand: &Demand, mask: u6
     let (mut sum, mut all) = (node_score, 1.0);
     let nodes_weight: f32 = NODE_WEIGHERS.iter().map(|w| w.weight(rules.weights)).sum();
     for weigher in HOST_WEIGHERS {
-        // As if it were one more of the node weighers.
+        // Weight relative to the node weighers.
         let weight = weigher.weight(rules.weights) / nodes_weight.max(f32::MIN_POSITIVE);
         sum += weigher.weigh(host, demand) * weight;
         all += weight;
@@ -132,7 +132,7 @@ fn best_node(rules: &Rules<'_>, suitable: &Suitable, mask: u64) -> usize {
     best
 }
 
-/// What suits each virtual node of a demand for several.
+/// The suitable nodes for each virtual node of a demand.
 struct Each {
     kinds: Vec<Suitable>,
     kind_of: [usize; MAX_VIRTUAL_NODES as usize],
@@ -161,7 +161,8 @@ impl Each {
         self.of(self.cells - 1).mask
     }
 
-    /// The nodes of `set` for each in turn, and their weight; none if one has none.
+    /// Assigns the nodes of `set` to the virtual nodes in order. Returns the assignment and its total score; `None` if
+    /// a virtual node finds no suitable node.
     fn assign(&self, rules: &Rules<'_>, set: u64) -> Option<([u8; MAX_VIRTUAL_NODES as usize], f32)> {
         let (mut left, mut weight) = (set, 0.0);
         let mut nodes = [0u8; MAX_VIRTUAL_NODES as usize];
@@ -178,7 +179,7 @@ impl Each {
         Some((nodes, weight))
     }
 
-    /// Calls `consider` with sets of nodes: all of them, or if they are too many some good ones.
+    /// Calls `consider` with all node sets, or with a selection of good ones if there are too many.
     fn sets(&self, host: &HostState, consider: &mut impl FnMut(u64) -> bool) {
         if sets(self.last().count_ones() as usize, self.cells) <= MAX_SETS {
             each_set(self.last(), self.cells, consider);
@@ -188,8 +189,9 @@ impl Each {
     }
 }
 
-/// Nodes for several virtual nodes: good ones, near each other. The virtual nodes' needs fall from the first to the last, so a node that
-/// holds one holds all after it, and taking any suitable node for each in turn finds nodes whenever there are any.
+/// Chooses good nodes, close to each other, for several virtual nodes. Demands never increase from one virtual node to
+/// the next, so a node that fits one fits all later ones. A greedy assignment in this order therefore succeeds whenever
+/// an assignment exists.
 fn several(
     rules: &Rules<'_>,
     host: &HostState,
@@ -217,7 +219,7 @@ fn several(
     if rules.first_nodes {
         let mut set = 0;
         let mut left = last;
-        // The first has the narrowest choice.
+        // The first virtual node has the fewest suitable nodes.
         let start = 1 << each.of(0).mask.trailing_zeros();
         set |= start;
         left &= !start;
@@ -234,30 +236,31 @@ fn several(
     best
 }
 
-/// What is missing where each filter lets nodes through and the virtual nodes do not fit at once.
-pub(crate) enum Together {
-    /// Nodes that may take a virtual node each.
+/// Why the virtual nodes do not fit together although each passes the filters on some node.
+pub(crate) enum JointShortage {
+    /// Too few distinct nodes.
     Nodes(Shortage),
-    /// MiB, at the nodes where most can be had.
+    /// Too little memory in MiB, for the set of nodes that has the most.
     Memory(Shortage),
 }
 
-/// Why several virtual nodes do not fit on one host at once; none if a filter says it, or they fit.
-pub(crate) fn not_together(
+/// Returns why several virtual nodes do not fit on a host together; `None` if they fit, or if a filter already gives
+/// the reason.
+pub(crate) fn joint_shortage(
     rules: &Rules<'_>,
     host: &HostState,
     demand: &Demand,
     mask: u64,
-) -> Option<Together> {
+) -> Option<JointShortage> {
     let first = suitable(rules, host, demand, &demand.cell(0), mask);
     if first.mask == 0 {
         return None;
     }
     let each = Each::new(rules, host, demand, mask, first);
-    // A node that holds one holds all after it.
+    // A node that fits one virtual node fits all later ones.
     let nodes = |at: usize| Shortage::unless(at as u64 + 1, each.of(at).mask.count_ones().into());
     if let Some(shortage) = (0..each.cells).find_map(nodes) {
-        return Some(Together::Nodes(shortage));
+        return Some(JointShortage::Nodes(shortage));
     }
     let mut missing = demand.mib;
     each.sets(host, &mut |set| {
@@ -266,10 +269,10 @@ pub(crate) fn not_together(
         }
         false
     });
-    Shortage::unless(demand.mib, demand.mib - missing).map(Together::Memory)
+    Shortage::unless(demand.mib, demand.mib - missing).map(JointShortage::Memory)
 }
 
-/// 1 if all pairs are at a local distance, less the farther they are.
+/// 1 if all pairs of nodes are at the local distance, and less the farther apart they are.
 fn closeness(host: &HostState, nodes: &[u8]) -> f32 {
     let mut sum = 0.0;
     let mut pairs = 0.0;
@@ -282,7 +285,7 @@ fn closeness(host: &HostState, nodes: &[u8]) -> f32 {
     10.0 * pairs / sum.max(10.0)
 }
 
-/// Number of sets of `k` out of `n`, or more than [`MAX_SETS`].
+/// Binomial coefficient: the number of sets of `k` out of `n`. Stops early above [`MAX_SETS`].
 fn sets(n: usize, k: usize) -> usize {
     let mut count = 1usize;
     for i in 0..k.min(n - k) {
@@ -311,7 +314,8 @@ fn each_set(mask: u64, k: usize, consider: &mut impl FnMut(u64) -> bool) {
     extend(mask, k, 0, consider);
 }
 
-/// Calls `consider` with one set for each node that may be the first: it and the nearest others, the better of those equally near.
+/// Calls `consider` with one set for each suitable first node: that node and the nearest other ones, with ties broken
+/// by score.
 fn grown_sets(
     host: &HostState,
     first: &Suitable,

@@ -1,5 +1,5 @@
-//! Which nodes of a host the groups of a request allow, by where their other members are.
-//! Not kept in rankings: it depends on the tenant's other virtual machines.
+//! Computes which nodes of a host a request's groups allow, from the locations of the other members. The result is not
+//! cached in rankings because it depends on the tenant's other virtual machines.
 
 use super::assign::group_key;
 use crate::inventory::{Inventory, Member};
@@ -7,7 +7,7 @@ use crate::placement::Placement;
 use crate::request::{Level, Relation, Request};
 use std::borrow::Cow;
 
-/// What the groups of one request say.
+/// Group rules of one request.
 pub(crate) struct GroupRules<'a> {
     rules: Vec<(Relation, Level, Cow<'a, [Member]>)>,
 }
@@ -21,9 +21,9 @@ impl<'a> GroupRules<'a> {
         Self { rules: rules.collect() }
     }
 
-    /// What they say of other nodes of the host where it is, if `own` are its places: it is no member besides itself. Groups by host have no
-    /// say, since it stays there.
-    pub fn besides<'b>(
+    /// Rules for a virtual machine that stays on its host: its own placements `own` do not count as another member, and
+    /// rules by host are dropped.
+    pub fn for_resident<'b>(
         inventory: &'a Inventory,
         request: &Request,
         own: impl IntoIterator<Item = &'b Placement>,
@@ -42,12 +42,12 @@ impl<'a> GroupRules<'a> {
         found
     }
 
-    /// Whether they say nothing.
+    /// Returns whether there are no rules.
     pub fn is_empty(&self) -> bool {
         self.rules.is_empty()
     }
 
-    /// The hosts that come into question, if they are only those where others are.
+    /// The candidate hosts, if an affinity rule restricts them to the hosts of other members.
     pub fn hosts(&self) -> Option<Vec<u32>> {
         let (_, _, members) = self.rules.iter().find(|(relation, ..)| *relation == Relation::Affinity)?;
         let mut hosts: Vec<u32> = members.iter().map(|m| m.host).collect();
@@ -56,7 +56,7 @@ impl<'a> GroupRules<'a> {
         Some(hosts)
     }
 
-    /// The nodes of `host` that are allowed.
+    /// Bit mask of the allowed nodes of `host`.
     pub fn nodes(&self, host: u32) -> u64 {
         let mut mask = u64::MAX;
         for (relation, level, members) in &self.rules {

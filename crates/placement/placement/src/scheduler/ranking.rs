@@ -1,33 +1,35 @@
-//! Hosts ranked for one demand, kept up to date by what changed: a decision looks at the hosts that changed last and at those it comes upon.
-//! Not the score itself (`fit`).
-//! Source: Hadary et al., "Protean: VM Allocation Service at Scale" (OSDI 2020), on rules evaluated once per kind of request and machine,
-//! renewed only where the inventory changed, and on picking at random among the best so that several agents seldom meet.
+//! Cached rankings of hosts by their score for a demand. They are updated lazily: a decision reevaluates the most
+//! recently changed hosts and outdated hosts that it encounters.
+//!
+//! Source: Hadary et al., "Protean: VM Allocation Service at Scale" (OSDI 2020): rules are evaluated once per kind of
+//! request and machine and reevaluated only where the inventory changed; a random choice among the best hosts keeps
+//! concurrent agents from colliding.
 
 use super::demand::Demand;
 use super::fit::MAX_SCORE;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 
-const NOT_IN: u16 = u16::MAX;
+const UNRANKED: u16 = u16::MAX;
 const BUCKETS: usize = MAX_SCORE as usize + 1;
-/// Hosts that changed last and are ranked again at every decision.
-const MOST_RECENT: usize = 32;
-/// Hosts whose rank is found to be old at one decision.
-const MOST_STALE: u32 = 64;
-/// Hosts that must fit before the best of them is taken, where all that were known to fit no longer do.
-const SOME: usize = 16;
+/// Number of most recently changed hosts that every decision reevaluates.
+const MAX_RECENT: usize = 32;
+/// Maximum number of outdated hosts that one decision reevaluates.
+const MAX_STALE: u32 = 64;
+/// Number of fitting hosts to find before choosing the best of them, if none of the known ones fits any more.
+const ENOUGH_FITTING: usize = 16;
 
 /// Hosts in buckets by score.
 #[derive(Clone, Debug)]
 pub(crate) struct Ranking {
     /// Bucket of each host.
     bucket: Vec<u16>,
-    /// Its place there.
+    /// Index of each host within its bucket.
     place: Vec<u32>,
     buckets: Vec<Vec<u32>>,
-    /// One bit for each bucket that is not empty.
+    /// Bit set of the nonempty buckets.
     occupied: [u64; BUCKETS / 64],
-    /// Number of the last change of each host that it has seen.
+    /// For each host, the number of the last change that is reflected here.
     seen: Vec<u64>,
     last_use: u64,
     is_new: bool,
@@ -47,19 +49,19 @@ impl Ranking {
     }
 
     fn resize(&mut self, hosts: usize) {
-        self.bucket.resize(hosts, NOT_IN);
+        self.bucket.resize(hosts, UNRANKED);
         self.place.resize(hosts, 0);
         self.seen.resize(hosts, 0);
     }
 
-    /// Puts `host` into the bucket of `score`, or takes it out.
+    /// Moves `host` to the bucket of `score`, or removes it.
     fn put(&mut self, host: u32, score: Option<u16>) {
         let at = host as usize;
-        let (old, new) = (self.bucket[at], score.unwrap_or(NOT_IN));
+        let (old, new) = (self.bucket[at], score.unwrap_or(UNRANKED));
         if old == new {
             return;
         }
-        if old != NOT_IN {
+        if old != UNRANKED {
             let bucket = &mut self.buckets[usize::from(old)];
             let place = self.place[at] as usize;
             bucket.swap_remove(place);
@@ -71,7 +73,7 @@ impl Ranking {
             }
         }
         self.bucket[at] = new;
-        if new != NOT_IN {
+        if new != UNRANKED {
             let bucket = &mut self.buckets[usize::from(new)];
             self.place[at] = bucket.len() as u32;
             bucket.push(host);
@@ -79,8 +81,9 @@ impl Ranking {
         }
     }
 
-    /// What `accept` makes of a host that it takes: best bucket first, in each from a place that `random` says. A host that changed since it
-    /// was ranked is ranked again when its turn comes, up to `MOST_STALE` of them; after so many the first that still fits will do.
+    /// Returns the first result of `accept`. Visits the best bucket first and starts in each bucket at a random
+    /// position. Reevaluates up to `MAX_STALE` outdated hosts on the way; after that, takes the first host that still
+    /// fits.
     fn pick<T>(
         &mut self,
         random: u64,
@@ -105,12 +108,12 @@ impl Ranking {
                         let new = score(at);
                         self.put(host, new);
                         self.seen[at] = changes[at];
-                        let better = new.is_some_and(|n| usize::from(n) > bucket || stale > MOST_STALE);
+                        let better = new.is_some_and(|n| usize::from(n) > bucket || stale > MAX_STALE);
                         if better && let Some(found) = accept(host) {
                             return Some(found);
                         }
                         if self.bucket[at] != bucket as u16 {
-                            // Another host has its place now.
+                            // The host has moved to another bucket, and another host took its position.
                             continue;
                         }
                     }
@@ -124,8 +127,14 @@ impl Ranking {
         None
     }
 
-    /// Ranks again the hosts that changed, from the one that `random` says, until `enough` of them fit.
-    fn settle(&mut self, random: u64, enough: usize, changes: &[u64], score: &impl Fn(usize) -> Option<u16>) {
+    /// Reevaluates changed hosts, from a random one on, until `enough` of them fit.
+    fn reevaluate(
+        &mut self,
+        random: u64,
+        enough: usize,
+        changes: &[u64],
+        score: &impl Fn(usize) -> Option<u16>,
+    ) {
         let start = random as usize % changes.len().max(1);
         let mut found = 0;
         for at in (start..changes.len()).chain(0..start) {
@@ -142,22 +151,22 @@ impl Ranking {
     }
 }
 
-/// The rankings of the demands that were asked for last, and what changed.
+/// The rankings of the most recently used demands, and the changes to apply.
 #[derive(Clone, Debug)]
 pub(crate) struct Rankings {
     rankings: FxHashMap<Demand, Ranking>,
-    /// Hosts in the order in which they changed last.
+    /// Most recently changed hosts, oldest first.
     log: VecDeque<u32>,
-    /// Number of the last change of each host; the first change of all is 1.
+    /// Number of each host's last change. The first change has number 1.
     changes: Vec<u64>,
-    /// Changes so far.
+    /// Number of changes so far.
     count: u64,
     uses: u64,
     limit: usize,
 }
 
 impl Rankings {
-    /// Keeps up to `limit` rankings.
+    /// Creates a cache of up to `limit` rankings.
     pub fn new(limit: usize) -> Self {
         Self {
             rankings: FxHashMap::default(),
@@ -169,14 +178,14 @@ impl Rankings {
         }
     }
 
-    /// Notes that `host` changed.
+    /// Records that `host` changed.
     pub fn changed(&mut self, host: usize) {
         if host >= self.changes.len() {
             self.changes.resize(host + 1, 0);
         }
         self.count += 1;
         self.changes[host] = self.count;
-        if self.log.len() == MOST_RECENT {
+        if self.log.len() == MAX_RECENT {
             self.log.pop_front();
         }
         self.log.push_back(host as u32);
@@ -195,12 +204,12 @@ impl Rankings {
         ranking.resize(self.changes.len());
         if ranking.is_new {
             ranking.is_new = false;
-            ranking.settle(0, usize::MAX, &self.changes, score);
+            ranking.reevaluate(0, usize::MAX, &self.changes, score);
         }
         (ranking, &self.changes)
     }
 
-    /// What `accept` makes of a good host for `demand`; none only if it takes no host that has a score now.
+    /// Returns the result of `accept` for a good host. Returns `None` only if it accepts no host that fits.
     pub fn pick<T>(
         &mut self,
         demand: &Demand,
@@ -210,7 +219,7 @@ impl Rankings {
     ) -> Option<T> {
         let recent = std::mem::take(&mut self.log);
         let (ranking, changes) = self.ranking(demand, &score);
-        // What changed last was probably freed last: it may be the best now.
+        // A recently changed host often has just gained free resources and may be the best.
         for host in &recent {
             let at = *host as usize;
             if ranking.seen[at] < changes[at] {
@@ -219,10 +228,11 @@ impl Rankings {
             }
         }
         let mut found = ranking.pick(random, changes, &score, &mut accept);
-        // Where nobody fits any more of those that once did, the best of a few that now do is good enough; all are looked at if need be.
-        for enough in [SOME, usize::MAX] {
+        // If none of the known hosts fits any more, find a few that do and take the best. Search all hosts as a last
+        // resort.
+        for enough in [ENOUGH_FITTING, usize::MAX] {
             if found.is_none() {
-                ranking.settle(random, enough, changes, &score);
+                ranking.reevaluate(random, enough, changes, &score);
                 found = ranking.pick(random, changes, &score, &mut accept);
             }
         }
@@ -230,8 +240,8 @@ impl Rankings {
         found
     }
 
-    /// As [`Rankings::pick`], but among the hosts that are known to fit only.
-    pub fn glance<T>(
+    /// Like [`Rankings::pick`], but considers only hosts already known to fit.
+    pub fn pick_known<T>(
         &mut self,
         demand: &Demand,
         random: u64,
@@ -242,11 +252,11 @@ impl Rankings {
         ranking.pick(random, changes, &score, &mut accept)
     }
 
-    /// The scores for `demand`, all up to date.
+    /// Up-to-date scores of all hosts for `demand`.
     #[cfg(test)]
     pub fn scores(&mut self, demand: &Demand, score: impl Fn(usize) -> Option<u16>) -> Vec<Option<u16>> {
         let (ranking, changes) = self.ranking(demand, &score);
-        ranking.settle(0, usize::MAX, changes, &score);
-        ranking.bucket.iter().map(|b| (*b != NOT_IN).then_some(*b)).collect()
+        ranking.reevaluate(0, usize::MAX, changes, &score);
+        ranking.bucket.iter().map(|b| (*b != UNRANKED).then_some(*b)).collect()
     }
 }

@@ -1,5 +1,5 @@
-//! The scheduler against a plain one that looks at everything, and against the rules of what may be promised.
-//! Not the store: `tests/` has what needs one.
+//! Compares the scheduler with a brute-force reference and checks the reservation rules. Tests that need a store are in
+//! `tests/`.
 
 use super::*;
 use crate::host::{Device, DeviceKind, Node, Pool};
@@ -14,7 +14,8 @@ fn hygon(name: &str) -> Host {
     Host::of_machine(&Machine::open("hygon-8node").unwrap(), name).unwrap().with_first_core_reserved()
 }
 
-/// A host of `nodes` nodes with `cores` cores of two threads, 16 GiB of ordinary pages and 2 GiB of large ones each.
+/// A host with the given number of nodes and of cores per node. Each core has two threads; each node has 16 GiB in
+/// ordinary pages and 2 GiB in 2 MiB pages.
 fn small(name: &str, nodes: u32, cores: u32) -> Host {
     let total = nodes * cores;
     let core = |c: u32| [c, c + total].into_iter().collect();
@@ -79,7 +80,7 @@ fn a_request_without_virtual_nodes_gets_as_few_as_will_do() {
 fn siblings_are_sought_shunned_or_required() {
     let mut scheduler = scheduler(&[small("h", 1, 4)]);
     let cpus = |p: &Placement| (p.cells[0].cpus.clone(), p.cells[0].idle.clone());
-    // CPU 0 is the host's, so core 0-4 is broken.
+    // CPU 0 is reserved, so the core with CPUs 0 and 4 is not whole.
     let avoid = Request { smt: SmtPolicy::Avoid, ..exclusive("avoid", 1, 64) };
     assert_eq!(cpus(&scheduler.place(&avoid).unwrap()), (vec![1], vec![5]));
     let require = Request { smt: SmtPolicy::Require, ..exclusive("require", 2, 64) };
@@ -118,7 +119,7 @@ fn a_busy_node_is_left_alone() {
     assert_eq!(scheduler.place(&Request::new("a", 2, 512)).unwrap().cells[0].node, 1);
     scheduler.set_load("h", &[NodeLoad::default(), busy]);
     assert_eq!(scheduler.decide(&Request::new("b", 2, 512)).unwrap().cells[0].node, 0);
-    // Described anew, as when another scheduler has placed something there, it is as busy as before.
+    // The load survives a new description, as after a placement by another scheduler.
     scheduler.set_load("h", &[busy, NodeLoad::default()]);
     scheduler.put_host(&small("h", 2, 8)).unwrap();
     assert_eq!(scheduler.decide(&Request::new("b", 2, 512)).unwrap().cells[0].node, 1);
@@ -195,7 +196,7 @@ fn a_draining_host_takes_nothing_and_the_same_seed_decides_the_same() {
     assert!(run(7).iter().all(|p| p.host != "h3"));
 }
 
-/// What may be promised, checked from the placements alone.
+/// Checks from the placements alone that no resource is reserved twice.
 pub(super) fn check_promises(hosts: &[Host], placements: &[Placement], percent: u64) {
     let mut owners: BTreeMap<(&str, u32), usize> = BTreeMap::new();
     let mut shared: BTreeMap<(&str, u32), u64> = BTreeMap::new();
@@ -207,7 +208,7 @@ pub(super) fn check_promises(hosts: &[Host], placements: &[Placement], percent: 
             hosts.iter().find(|h| h.name == host).unwrap().nodes.iter().find(|n| n.id == id).unwrap()
         };
         let nodes: BTreeSet<u32> = placement.cells.iter().map(|c| c.node).collect();
-        assert_eq!(nodes.len(), placement.cells.len(), "each virtual node has a node of its own");
+        assert_eq!(nodes.len(), placement.cells.len(), "each virtual node has a separate node");
         for cell in &placement.cells {
             for cpu in cell.cpus.iter().chain(&cell.idle) {
                 assert!(node_of(cell.node).cpus().contains(*cpu), "a CPU of the node");
@@ -316,7 +317,7 @@ fn any_step() -> impl Strategy_<Value = Step> {
     ]
 }
 
-/// Whether a plain scheduler that looks at every host and every set of nodes finds a place.
+/// Whether a brute-force search over every host and every set of nodes finds a placement.
 fn reference_fits(scheduler: &Scheduler, request: &Request) -> bool {
     let rules = scheduler.rules();
     let groups = GroupRules::of(&scheduler.inventory, request);
@@ -326,7 +327,7 @@ fn reference_fits(scheduler: &Scheduler, request: &Request) -> bool {
             (1u64..1 << host.nodes.len())
                 .filter(|set| set.count_ones() == demand.cells && set & !mask == 0)
                 .any(|set| {
-                    // Of the set itself, each node must be taken: the search is given no other.
+                    // The mask contains only this set, so every node of it must be used.
                     fit(&rules, host, demand, set)
                         .is_some_and(|f| assign::assign(host, request, demand, f.nodes()).is_some())
                 })
@@ -334,7 +335,7 @@ fn reference_fits(scheduler: &Scheduler, request: &Request) -> bool {
     })
 }
 
-/// Who does not fit on a host is told why: of the host, or of each node.
+/// Every rejected host has a reason for the host itself or for each of its nodes.
 fn refusals_have_reasons(scheduler: &Scheduler, request: &Request) {
     for host in scheduler.explain(request, None, usize::MAX).unwrap().hosts {
         let each_node = host.nodes.iter().all(|node| !node.refused.is_empty());
@@ -374,7 +375,7 @@ fn run(steps: &[Step], hosts: &[Host], rankings: usize) {
         }
         check_promises(hosts, &placed, 200);
     }
-    // What was kept is what one would find looking at everything.
+    // The incrementally updated inventory equals one that is rebuilt from scratch.
     let mut fresh = Inventory::new(200);
     hosts.iter().for_each(|h| _ = fresh.put_host(h).unwrap());
     for (new, old) in fresh.hosts.iter_mut().zip(&scheduler.inventory.hosts) {
@@ -422,7 +423,7 @@ proptest! {
 #[test]
 fn the_search_finds_nodes_on_a_host_of_sixty_four() {
     let mut scheduler = scheduler(&[small("wide", 64, 2)]);
-    // Leave four free nodes, far apart, and ask for four.
+    // Leave four free nodes that are far apart, and request four.
     let blockers: Vec<_> =
         (0..64).map(|v| scheduler.place(&exclusive(&format!("b{v}"), 3, 16_000)).unwrap()).collect();
     for blocker in blockers.iter().filter(|b| [3, 17, 40, 62].contains(&b.cells[0].node)) {
@@ -434,10 +435,10 @@ fn the_search_finds_nodes_on_a_host_of_sixty_four() {
     assert_eq!(nodes, [3, 17, 40, 62].into());
 }
 
-/// What others' strategies choose by what is kept of the hosts, and by looking at all of them.
+/// Checks that a comparison strategy makes the same choice from its caches as from a full scan.
 fn run_as_others(steps: &[Step], hosts: &[Host], strategy: super::Strategy) {
     let mut scheduler = Scheduler::new(Policy { strategy, ..Policy::default() }, 3);
-    // Half of the hosts come later.
+    // Half of the hosts are added later.
     let (first, later) = hosts.split_at(hosts.len() / 2);
     first.iter().for_each(|h| scheduler.put_host(h).unwrap());
     let mut placed: Vec<Placement> = Vec::new();
@@ -448,9 +449,9 @@ fn run_as_others(steps: &[Step], hosts: &[Host], strategy: super::Strategy) {
         match step {
             Step::Place(request) => {
                 let demands = Demand::of(request);
-                // What is wrong, as huge pages that come to nothing, is placed nowhere.
+                // An invalid request, such as one with a fraction of a huge page, has no placement.
                 let plain = (request.check().is_ok())
-                    .then(|| demands.iter().find_map(|demand| scheduler.scan_as_others_do(request, demand)))
+                    .then(|| demands.iter().find_map(|demand| scheduler.scan_baseline(request, demand)))
                     .flatten();
                 let chosen = scheduler.decide(request).ok();
                 assert_eq!(chosen, plain, "{strategy:?}: {request:?}");
@@ -475,7 +476,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
     #[test]
-    fn others_choose_by_what_is_kept_as_they_would_by_looking_at_every_host(
+    fn baselines_choose_the_same_with_and_without_the_cache(
         steps in prop::collection::vec(any_step(), 1..250),
     ) {
         let hosts: Vec<Host> = (0..70).map(|h| small(&format!("h{h}"), 1 + h % 2, 1 + h % 3)).collect();
@@ -500,7 +501,7 @@ fn a_node_with_too_few_shared_cpus_says_whether_the_ratio_or_the_cpus_are_too_fe
     };
     let mut scheduler = with(150);
     let (what, needed, available) = reason(&scheduler, 25).unwrap();
-    assert!(what.contains("nobody's own"), "the ratio allows 24 of them: {what}");
+    assert!(what.contains("not dedicated"), "the ratio allows 24 of them: {what}");
     assert_eq!((needed, available), (25, 16));
     assert_eq!(reason(&scheduler, 16), None);
     let first = scheduler.decide_on(&Request::new("first", 16, 64), "h", &[1], None).unwrap();

@@ -1,5 +1,4 @@
-//! What prefers one node or host to another, one file each; every weight is from 0 to 1.
-//! Not what rules it out (`filter`).
+//! Weighers score the nodes and hosts that the filters admit, from 0 to 1. Each weigher has its own file.
 
 mod balance;
 mod device;
@@ -14,45 +13,45 @@ use super::filter::Candidate;
 use crate::inventory::HostState;
 use serde::{Deserialize, Serialize};
 
-/// Prefers nodes.
+/// Scores nodes.
 pub(crate) trait NodeWeigher: Sync {
-    /// Its name in explanations.
+    /// Name in explanations.
     fn name(&self) -> &'static str;
-    /// How good the node is, 0 to 1.
+    /// Score of the node, 0 to 1.
     fn weigh(&self, candidate: &Candidate<'_>) -> f32;
-    /// How much it counts.
+    /// Weight of the score.
     fn weight(&self, weights: &Weights) -> f32;
 }
 
-/// Prefers hosts.
+/// Scores hosts.
 pub(crate) trait HostWeigher: Sync {
-    /// Its name in explanations.
+    /// Name in explanations.
     fn name(&self) -> &'static str;
-    /// How good the host is, 0 to 1.
+    /// Score of the host, 0 to 1.
     fn weigh(&self, host: &HostState, demand: &Demand) -> f32;
-    /// How much it counts.
+    /// Weight of the score.
     fn weight(&self, weights: &Weights) -> f32;
 }
 
-/// How much each weigher counts. Only their proportions matter.
+/// Weights of the weighers. Only their ratios matter.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Weights {
-    /// Nodes that become fuller: small gaps are used before large ones.
+    /// Prefers nodes that become fuller, so that small gaps are filled before large ones.
     pub packing: f32,
-    /// Nodes whose CPUs and memory run out together.
+    /// Prefers nodes whose CPUs and memory run out together.
     pub balance: f32,
-    /// Nodes that something runs on already: empty ones stay for those who need all of one.
+    /// Prefers nodes already in use, so that empty ones stay available to requests that need a whole node.
     pub node_in_use: f32,
-    /// Hosts that something runs on already.
+    /// Prefers hosts already in use.
     pub host_in_use: f32,
-    /// Nodes that are not busy.
+    /// Prefers nodes with a low load.
     pub load: f32,
-    /// Nodes that hold all of the memory, if it may be borrowed.
+    /// Prefers nodes that hold all of the memory, if the policy allows borrowing.
     pub locality: f32,
-    /// Nodes near the wanted devices, and no devices wasted beside those who want none.
+    /// Prefers nodes close to the requested devices, and keeps requests without devices away from nodes that have some.
     pub device: f32,
-    /// Virtual nodes near each other.
+    /// Prefers virtual nodes close to each other.
     pub distance: f32,
 }
 
@@ -71,7 +70,7 @@ impl Default for Weights {
     }
 }
 
-/// All of them.
+/// All node weighers.
 pub(crate) const NODE_WEIGHERS: [&dyn NodeWeigher; 6] = [
     &packing::Packing,
     &balance::Balance,
@@ -80,18 +79,18 @@ pub(crate) const NODE_WEIGHERS: [&dyn NodeWeigher; 6] = [
     &locality::Locality,
     &device::Device,
 ];
-/// All of them.
+/// All host weighers.
 pub(crate) const HOST_WEIGHERS: [&dyn HostWeigher; 1] = [&host_in_use::HostInUse];
 
-/// CPUs (those of the host's ratio) and MiB that would be left free on the node, and how many there are in all.
-struct Left {
+/// CPUs (scaled by the overcommit ratio) and MiB that the node would have left, and its totals.
+struct Remainder {
     cpus: f32,
     all_cpus: f32,
     mib: f32,
     all_mib: f32,
 }
 
-impl Left {
+impl Remainder {
     fn of(c: &Candidate<'_>) -> Self {
         let exclusive = c.demand.exclusive(c.cell, c.shape.threads);
         let percent = c.overcommit_percent.max(1);
@@ -108,7 +107,7 @@ impl Left {
         }
     }
 
-    /// The parts that would be left, 0 to 1.
+    /// Fractions that would be left, 0 to 1.
     fn parts(&self) -> (f32, f32) {
         (self.cpus / self.all_cpus, self.mib / self.all_mib)
     }

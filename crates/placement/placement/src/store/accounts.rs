@@ -1,7 +1,6 @@
-//! Who may call, and how much each tenant may have: tokens' digests, quotas, and the sums that quotas are held against.
-//! Not what a role may do: that is the service's.
+//! Tokens, quotas, and the tenants' usage that quotas are checked against. The service defines the roles.
 
-use super::sql::{Answer, Asked, Database, Row, values};
+use super::sql::{Answer, Database, Query, Row, values};
 use super::tables::{Result, now};
 use super::{Quota, StoreError, TenantUse, Token};
 use crate::request::Request;
@@ -29,7 +28,7 @@ pub(super) fn set_quota(db: &dyn Database, tenant: &str, quota: &Quota) -> Resul
     let sql = "INSERT INTO tenants (tenant, most_vms, most_vcpus, most_memory_mib) VALUES (?1, ?2, ?3, ?4)
         ON CONFLICT (tenant) DO UPDATE SET most_vms = excluded.most_vms, most_vcpus = excluded.most_vcpus,
             most_memory_mib = excluded.most_memory_mib";
-    // More memory than a signed number holds is no bound: whoever wants to refuse it does before.
+    // A limit above `i64::MAX` is stored as unlimited. Callers that want to reject such a limit do so earlier.
     let memory = quota.memory_mib.map(|mib| i64::try_from(mib).unwrap_or(i64::MAX));
     db.run(sql, values![tenant, quota.vms, quota.vcpus, memory])?;
     Ok(())
@@ -47,22 +46,22 @@ pub(super) fn tenants(db: &dyn Database) -> Result<Vec<TenantUse>> {
     db.rows(sql, &[])?.iter().map(row).collect()
 }
 
-/// What adds a virtual machine to its tenant's sums; [`within_quota`] judges the answer.
-pub(super) fn charging(request: &Request) -> Asked<'static> {
+/// Adds a virtual machine to its tenant's usage. [`within_quota`] evaluates the answer.
+pub(super) fn charging(request: &Request) -> Query<'static> {
     let sql = "INSERT INTO tenants (tenant, vms, vcpus, memory_mib) VALUES (?1, 1, ?2, ?3)
         ON CONFLICT (tenant) DO UPDATE SET vms = tenants.vms + 1, vcpus = tenants.vcpus + excluded.vcpus,
             memory_mib = tenants.memory_mib + excluded.memory_mib
         RETURNING most_vms, vms, most_vcpus, vcpus, most_memory_mib, memory_mib";
-    Asked::new(sql, values![&request.tenant, request.vcpus, request.memory_mib as i64])
+    Query::new(sql, values![&request.tenant, request.vcpus, request.memory_mib as i64])
 }
 
-/// Whether a tenant's new sums are within its quota.
+/// Checks that a tenant's new usage is within its quota.
 ///
 /// # Errors
-/// What there is too much of; then the change must be undone.
+/// The exceeded limit. The caller must roll the change back.
 pub(super) fn within_quota(request: &Request, charged: &Answer) -> Result<()> {
     let sums = charged.rows.first();
-    let sums = sums.ok_or_else(|| StoreError::Database("a tenant's sums are gone".into()))?;
+    let sums = sums.ok_or_else(|| StoreError::Database("a tenant's totals are missing".into()))?;
     let sum = |at: usize| -> Result<(Option<i64>, i64)> { Ok((sums.get(at)?, sums.get(at + 1)?)) };
     let sums = [("virtual machines", sum(0)?), ("virtual CPUs", sum(2)?), ("MiB of memory", sum(4)?)];
     for (what, (most, would)) in sums {
@@ -74,7 +73,7 @@ pub(super) fn within_quota(request: &Request, charged: &Answer) -> Result<()> {
     Ok(())
 }
 
-/// Takes a virtual machine from its tenant's sums.
+/// Subtracts a virtual machine from its tenant's usage.
 pub(super) fn discharge(db: &dyn Database, request: &Request) -> Result<()> {
     let sql = "UPDATE tenants SET vms = vms - 1, vcpus = vcpus - ?2, memory_mib = memory_mib - ?3 WHERE tenant = ?1";
     db.run(sql, values![&request.tenant, request.vcpus, request.memory_mib as i64])?;

@@ -1,5 +1,5 @@
-//! What groups have against a place, by where their members are.
-//! Not what a scheduler knows of it beforehand (`scheduler::groups`), nor a database's last word on it (`members`).
+//! Checks a placement against group rules by node, from the store's view of the members. `scheduler::groups` applies
+//! the same rules during a decision, and `members` inside the database transaction.
 
 use super::{Store, StoreError, Vm, VmQuery};
 use crate::placement::Placement;
@@ -11,10 +11,11 @@ fn nodes(placement: &Placement) -> BTreeSet<u32> {
     placement.cells.iter().map(|cell| cell.node).collect()
 }
 
-/// What a group by node has against a place, by its other members on the host; there are others, here or elsewhere.
+/// Returns why a rule by node forbids a placement. `here` are the other members on the host; the group has other
+/// members, here or elsewhere.
 pub(super) fn broken_by_node(member: &Membership, placement: &Placement, here: &[Vm]) -> Option<String> {
     let (group, wanted) = (&member.group, nodes(placement));
-    // Who moves has both places, and will be on one of them.
+    // A member that is moving may end up at either of its placements.
     let places = |vm: &Vm| vm.placement.iter().chain(&vm.target).map(nodes).collect::<Vec<_>>();
     match member.relation {
         Relation::AntiAffinity => here.iter().find_map(|vm| {
@@ -39,7 +40,8 @@ pub(super) fn broken_by_node(member: &Membership, placement: &Placement, here: &
     }
 }
 
-/// What keeps a virtual machine from going to `target` on its host for its groups' sake, by what the store has now: the group and a member.
+/// Returns which group, and which of its members, forbids moving a virtual machine to `target` on its host, by the
+/// store's present contents.
 ///
 /// # Errors
 /// If the database fails.

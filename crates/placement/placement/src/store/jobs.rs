@@ -1,39 +1,40 @@
-//! Changes that wait together become durable together: one thread runs them in one transaction and answers all after its commit.
-//! Not what the changes are (`tables`).
-//! Source: the group commit of databases; DeWitt et al., "Implementation techniques for main memory database systems" (SIGMOD 1984).
+//! Group commit: one thread runs all pending changes in a single transaction and answers them after the commit.
+//!
+//! Source: DeWitt et al., "Implementation techniques for main memory database systems" (SIGMOD 1984).
 
 use super::StoreError;
 use super::pending::Pending;
-use super::sql::{Database, Open};
+use super::sql::{Database, OpenTransaction};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Most changes of one commit: more would keep the first waiting for the last.
-const MOST: usize = 256;
-/// No change joins a transaction that has been open for so long: other processes wait for it, too.
-const LONGEST: Duration = Duration::from_millis(10);
-/// A transaction that others make fail is begun anew for so long, ...
-const TRYING: Duration = Duration::from_secs(3);
-/// ... the first time after this, then after twice as long each time.
+/// Maximum number of changes in a commit. More would delay the answer to the first one.
+const MAX_BATCH: usize = 256;
+/// Maximum age of a transaction that further changes may join. Other processes wait for it too.
+const MAX_BATCH_AGE: Duration = Duration::from_millis(10);
+/// How long to retry a transaction that fails because of concurrent ones.
+const RETRY_TIMEOUT: Duration = Duration::from_secs(3);
+/// Pause before the first retry; it doubles with each further one.
 const FIRST_PAUSE: Duration = Duration::from_millis(2);
 
-/// A change that waits for its transaction, and who waits for its answer.
+/// A queued change together with the channel for its answer.
 trait Job: Send {
-    /// Makes the change inside the transaction, if there is one; again if that had to be begun anew. What is an error is to be undone.
+    /// Makes the change inside the transaction, or records the error if the transaction could not begin. May be called
+    /// again if the transaction is restarted. If it returns an error, the caller rolls the change back.
     fn run(&mut self, db: Result<&dyn Database, StoreError>) -> Result<(), StoreError>;
-    /// Sends the answer, or why the commit failed.
+    /// Sends the result, or the reason why the commit failed.
     fn deliver(self: Box<Self>, failure: Option<&StoreError>);
 }
 
-struct Asked<T, F> {
+struct QueuedChange<T, F> {
     change: F,
     answer: Sender<Result<T, StoreError>>,
     result: Option<Result<T, StoreError>>,
 }
 
-impl<T: Send, F: Send + FnMut(&dyn Database) -> Result<T, StoreError>> Job for Asked<T, F> {
+impl<T: Send, F: Send + FnMut(&dyn Database) -> Result<T, StoreError>> Job for QueuedChange<T, F> {
     fn run(&mut self, db: Result<&dyn Database, StoreError>) -> Result<(), StoreError> {
         let result = db.and_then(&mut self.change);
         let error = result.as_ref().err().cloned();
@@ -43,25 +44,25 @@ impl<T: Send, F: Send + FnMut(&dyn Database) -> Result<T, StoreError>> Job for A
 
     fn deliver(self: Box<Self>, failure: Option<&StoreError>) {
         let result = self.result.unwrap_or(Err(StoreError::Closed));
-        // Nobody waits if the receiver is gone.
+        // Fails if the receiver was dropped; the answer is then not needed.
         let _ = self.answer.send(failure.map_or(result, |f| Err(f.clone())));
     }
 }
 
-/// A connection of the writer.
-pub(super) type Writing = Box<dyn Database + Send>;
+/// The write connection.
+pub(super) type WriteConnection = Box<dyn Database + Send>;
 
-/// The connection that changes the database, and the thread that does it for those who do not wait.
+/// Owns the write connection and the thread that runs queued changes.
 pub(super) struct Writer {
-    connection: Arc<Mutex<Writing>>,
-    /// Changes in the queue.
+    connection: Arc<Mutex<WriteConnection>>,
+    /// Number of queued changes.
     queued: Arc<AtomicUsize>,
     jobs: Option<Sender<Box<dyn Job>>>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
 impl Writer {
-    pub fn start(connection: Writing) -> Result<Self, StoreError> {
+    pub fn start(connection: WriteConnection) -> Result<Self, StoreError> {
         let (sender, receiver) = mpsc::channel::<Box<dyn Job>>();
         let connection = Arc::new(Mutex::new(connection));
         let queued = Arc::new(AtomicUsize::new(0));
@@ -69,12 +70,12 @@ impl Writer {
         let thread = std::thread::Builder::new()
             .name("placement-store".into())
             .spawn(move || write(&shared, &waiting))
-            .map_err(|error| StoreError::Database(format!("no thread for it: {error}")))?;
+            .map_err(|error| StoreError::Database(format!("cannot start the database thread: {error}")))?;
         Ok(Self { connection, queued, jobs: Some(sender), thread: Some(thread) })
     }
 
-    /// Makes a change and waits for it. If nobody else changes anything, or waits to, the caller does it itself: on a busy machine a thread that
-    /// has to be woken comes milliseconds later.
+    /// Makes a change and waits for it. If the connection is idle, runs the change on the calling thread: on a busy
+    /// machine, waking the writer thread takes milliseconds.
     pub fn change<T: Send + 'static>(
         &self,
         change: impl FnMut(&dyn Database) -> Result<T, StoreError> + Send + 'static,
@@ -84,7 +85,7 @@ impl Writer {
         }
         let Ok(connection) = self.connection.try_lock() else { return self.submit(change).wait() };
         let (job, pending) = job(change);
-        carry_out(&**connection, job, None);
+        run_batch(&**connection, job, None);
         drop(connection);
         pending.wait()
     }
@@ -97,32 +98,32 @@ impl Writer {
         let (job, pending) = job(change);
         if let Some(jobs) = &self.jobs {
             self.queued.fetch_add(1, Ordering::AcqRel);
-            // If the thread is gone, the job and with it the sender are dropped: the answer is `Closed`.
+            // If the thread has ended, the job and its sender are dropped, so the answer is `Closed`.
             let _ = jobs.send(job);
         }
         pending
     }
 }
 
-/// A change as a job, and its answer.
+/// Creates a job for a change, and the handle for its answer.
 fn job<T: Send + 'static>(
     change: impl FnMut(&dyn Database) -> Result<T, StoreError> + Send + 'static,
 ) -> (Box<dyn Job>, Pending<T>) {
     let (answer, pending) = Pending::awaited();
-    (Box::new(Asked { change, answer, result: None }), pending)
+    (Box::new(QueuedChange { change, answer, result: None }), pending)
 }
 
 impl Drop for Writer {
     fn drop(&mut self) {
         self.jobs = None;
         if let Some(thread) = self.thread.take() {
-            // What is queued is still written; a panic was reported by the thread.
+            // The thread still runs the queued changes. A panic of the thread has already been reported.
             let _ = thread.join();
         }
     }
 }
 
-/// Changes that wait for the thread.
+/// Changes queued for the writer thread.
 struct Queue {
     jobs: Receiver<Box<dyn Job>>,
     queued: Arc<AtomicUsize>,
@@ -136,23 +137,23 @@ impl Queue {
     }
 }
 
-fn write(connection: &Mutex<Writing>, jobs: &Queue) {
+fn write(connection: &Mutex<WriteConnection>, jobs: &Queue) {
     while let Ok(first) = jobs.jobs.recv() {
         jobs.queued.fetch_sub(1, Ordering::AcqRel);
-        // A job that panicked has left nothing: its transaction was dropped.
+        // Safe after a panic: the transaction of the job that panicked was rolled back when it was dropped.
         let connection = connection.lock().unwrap_or_else(PoisonError::into_inner);
-        carry_out(&**connection, first, Some(jobs));
+        run_batch(&**connection, first, Some(jobs));
     }
 }
 
-/// Runs a job, and those of `jobs` that wait, in one transaction, and delivers their answers. A transaction that fails because of others is
-/// begun anew, all of it, until that has taken too long.
-fn carry_out(db: &dyn Database, first: Box<dyn Job>, jobs: Option<&Queue>) {
+/// Runs a job, and those queued behind it, in one transaction and sends their answers. A transaction that fails because
+/// of concurrent ones is restarted until that takes too long.
+fn run_batch(db: &dyn Database, first: Box<dyn Job>, jobs: Option<&Queue>) {
     let (begun, mut pause) = (Instant::now(), FIRST_PAUSE);
     let mut batch = vec![first];
     let failure = loop {
         match run(db, &mut batch, jobs) {
-            Err(StoreError::Busy(_)) if begun.elapsed() + pause < TRYING => {
+            Err(StoreError::Busy(_)) if begun.elapsed() + pause < RETRY_TIMEOUT => {
                 std::thread::sleep(pause);
                 pause *= 2;
             }
@@ -163,7 +164,7 @@ fn carry_out(db: &dyn Database, first: Box<dyn Job>, jobs: Option<&Queue>) {
         job.deliver(failure.as_ref());
     }
     if let Some(busy @ StoreError::Busy(_)) = failure {
-        // Those who came meanwhile would wait as long for the same.
+        // The jobs that arrived meanwhile would only wait as long for the same result.
         while let Some(job) = jobs.and_then(Queue::next) {
             job.deliver(Some(&busy));
         }
@@ -171,28 +172,28 @@ fn carry_out(db: &dyn Database, first: Box<dyn Job>, jobs: Option<&Queue>) {
     db.settle();
 }
 
-/// One attempt. More jobs join the batch as long as there are some.
+/// Makes one attempt. Adds queued jobs to the batch as they arrive.
 fn run(db: &dyn Database, batch: &mut Vec<Box<dyn Job>>, jobs: Option<&Queue>) -> Result<(), StoreError> {
     if let Err(failure) = db.begin() {
         let failure = StoreError::from(failure);
-        // They are not made, but answered.
+        // Records the error as each job's answer without making a change.
         batch.iter_mut().for_each(|job| drop(job.run(Err(failure.clone()))));
         return Err(failure);
     }
-    let transaction = Open::begun(db);
+    let transaction = OpenTransaction::begun(db);
     let (begun, mut at) = (Instant::now(), 0);
     while at < batch.len() {
         db.run("SAVEPOINT job", &[])?;
         if let Err(error) = batch[at].run(Ok(db)) {
             match error {
-                // Not this job's matter but the transaction's: some databases have undone it already.
+                // The whole transaction has failed, not only this job. Some databases have already rolled it back.
                 StoreError::Busy(_) | StoreError::Full(_) => return Err(error),
                 _ => drop(db.run("ROLLBACK TO SAVEPOINT job", &[])?),
             }
         }
         db.run("RELEASE SAVEPOINT job", &[])?;
         at += 1;
-        let more = jobs.filter(|_| at == batch.len() && at < MOST && begun.elapsed() < LONGEST);
+        let more = jobs.filter(|_| at == batch.len() && at < MAX_BATCH && begun.elapsed() < MAX_BATCH_AGE);
         batch.extend(more.and_then(Queue::next));
     }
     Ok(transaction.commit()?)

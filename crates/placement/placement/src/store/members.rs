@@ -1,6 +1,5 @@
-//! What groups have against a place, by where their members are reserved: two schedulers may have decided at once, and the database has the
-//! last word.
-//! Not what a scheduler knows of it beforehand (`scheduler::groups`).
+//! Checks group rules against the members recorded in the database. Two schedulers may decide at the same time, so the
+//! database has the last word.
 
 use super::groups::broken_by_node;
 use super::sql::{Database, values};
@@ -10,8 +9,8 @@ use crate::placement::Placement;
 use crate::request::{Level, Membership, Relation, Request};
 use crate::scheduler::group_key;
 
-/// Refuses a place that groups of `request` forbid. `own` is its number if it has one already: then it stays on its host, and groups by host
-/// have no say.
+/// Returns an error if a group of `request` forbids the placement. `own` is the ID of an existing virtual machine; it
+/// stays on its host, so rules by host do not apply.
 pub(super) fn check(
     db: &dyn Database,
     host: i64,
@@ -32,7 +31,7 @@ pub(super) fn check(
     Ok(())
 }
 
-/// How many of a group's members there are besides `own`, and how many of them on a host.
+/// Number of group members other than `own`: in total, and on a host.
 fn others(db: &dyn Database, group: &str, host: i64, own: VmId) -> Result<(i64, i64)> {
     let sql =
         "SELECT count(*), count(CASE WHEN host = ?2 THEN 1 END) FROM members WHERE grp = ?1 AND vm <> ?3";
@@ -45,7 +44,7 @@ fn by_host(db: &dyn Database, host: i64, request: &Request, member: &Membership)
         Relation::Affinity => all > 0 && here == 0,
         Relation::AntiAffinity => here > 0,
     };
-    Ok(is_broken.then(|| format!("group {} no longer allows it", member.group)))
+    Ok(is_broken.then(|| format!("group {} no longer allows this placement", member.group)))
 }
 
 fn by_node(

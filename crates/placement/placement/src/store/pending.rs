@@ -1,11 +1,10 @@
-//! An answer of a store that comes later.
-//! Not when a change is durable, which is the store's.
+//! A store's answer that arrives later.
 
 use super::StoreError;
 use std::cell::RefCell;
 use std::sync::mpsc::{self, Receiver, Sender};
 
-/// An answer that comes when it is durable.
+/// An answer that arrives when the change is durable.
 #[derive(Debug)]
 pub struct Pending<T> {
     answer: Receiver<Result<T, StoreError>>,
@@ -13,15 +12,15 @@ pub struct Pending<T> {
 }
 
 impl<T> Pending<T> {
-    /// An answer that is there already.
+    /// Creates an answer that has already arrived.
     pub fn ready(answer: Result<T, StoreError>) -> Self {
         let (sender, pending) = Self::awaited();
-        // The receiver is alive: it is returned below.
+        // Cannot fail: the receiver is returned below.
         let _ = sender.send(answer);
         pending
     }
 
-    /// An answer that whoever has the sender gives.
+    /// Creates an answer that the returned sender delivers.
     pub(super) fn awaited() -> (Sender<Result<T, StoreError>>, Self) {
         let (sender, answer) = mpsc::channel();
         (sender, Self { answer, came: RefCell::new(None) })
@@ -30,7 +29,7 @@ impl<T> Pending<T> {
     /// Waits for the answer.
     ///
     /// # Errors
-    /// What the store says, or [`StoreError::Closed`].
+    /// The store's error, or [`StoreError::Closed`].
     pub fn wait(self) -> Result<T, StoreError> {
         match self.came.into_inner() {
             Some(answer) => answer,
@@ -38,7 +37,7 @@ impl<T> Pending<T> {
         }
     }
 
-    /// Whether the answer has come.
+    /// Returns whether the answer has arrived.
     pub fn is_answered(&self) -> bool {
         let mut came = self.came.borrow_mut();
         if came.is_none() {

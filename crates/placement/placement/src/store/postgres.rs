@@ -1,11 +1,13 @@
-//! A PostgreSQL database: for several services on several machines. Those that change something take one lock after another, as on a
-//! SQLite file, so no transaction fails because of another one and events have their numbers in the order of their commits.
-//! Source: PostgreSQL's manual: 13.3.5 Advisory Locks; 13.5 Serialization Failure Handling; Appendix A; 20.11 Client Connection Defaults (lock_timeout, idle_in_transaction_session_timeout).
+//! A PostgreSQL database, shared by services on several machines. An advisory lock serializes write transactions as a
+//! SQLite file does. So no transaction fails because of another one, and events are numbered in commit order.
+//!
+//! Source: PostgreSQL's manual: 13.3.5 Advisory Locks; 13.5 Serialization Failure Handling; Appendix A; 20.11 Client
+//! Connection Defaults (lock_timeout, idle_in_transaction_session_timeout).
 
 mod session;
 
 use self::session::Session;
-use super::sql::{Answer, Asked, Database, Failure, Kind, Row, Value};
+use super::sql::{Answer, Database, Failure, Kind, Query, Row, Value};
 use super::sql_store::SqlStore;
 use super::tables::Result;
 use super::{StoreError, schema};
@@ -15,29 +17,35 @@ use std::time::{Duration, Instant};
 use tokio_postgres::Config;
 use tokio_postgres::error::Severity;
 
-/// "Lpla": the advisory lock of those that change something. One a database, whatever its schema.
-const LOCK: i64 = 0x4c70_6c61;
-/// How long the server may take to be reached, or to take what was sent.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// A server that could not be reached is tried again after so long.
-const AGAIN: Duration = Duration::from_millis(500);
+/// "Lpla": the advisory lock of write transactions. One per database, whatever the schema.
+const WRITE_LOCK_ID: i64 = 0x4c70_6c61;
+/// Timeout for connecting to the server and for sending data.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long to wait before reconnecting to a server that was unreachable.
+const RECONNECT_DELAY: Duration = Duration::from_millis(500);
 
 impl SqlStore {
-    /// Connects to a PostgreSQL database by its URL (`postgresql://user:password@host/database`) or key-value string and makes the
-    /// tables if there are none. Without `sslmode=disable` a server on another machine is spoken to by TLS only, and its certificate
-    /// must be one that this machine's roots vouch for (`SSL_CERT_FILE` names others).
+    /// Connects to a PostgreSQL database by its URL (`postgresql://user:password@host/database`) or key-value string.
+    /// Creates the tables if they do not exist.
+    ///
+    /// Without `sslmode=disable`, a remote server is contacted only over TLS, and its certificate must be trusted by
+    /// this machine's root certificates (`SSL_CERT_FILE` overrides them).
     ///
     /// # Errors
-    /// If it cannot be reached, does not keep what it has committed (`fsync` off), or has tables of a later version.
+    /// If the server is unreachable, runs with `fsync` off, or the tables have a newer schema version.
     pub fn connect(url: &str) -> Result<Self> {
         let mut config: Config = url
             .parse()
-            .map_err(|error| StoreError::Database(format!("the database's URL: {}", told(&error))))?;
-        config.application_name("longma placement").connect_timeout(PATIENCE).tcp_user_timeout(PATIENCE);
+            .map_err(|error| StoreError::Database(format!("the database's URL: {}", with_causes(&error))))?;
+        config
+            .application_name("longma placement")
+            .connect_timeout(CONNECT_TIMEOUT)
+            .tcp_user_timeout(CONNECT_TIMEOUT);
         let writer = Postgres::new(config.clone())?;
         let kept = writer.row("SHOW fsync", &[])?.map_or(Ok(String::new()), |row| row.get(0))?;
         if kept != "on" {
-            let wrong = "the server runs with fsync off: what was answered could be lost; set fsync = on";
+            let wrong =
+                "the server runs with fsync off, so a crash could lose acknowledged changes; set fsync = on";
             return Err(StoreError::Format(wrong.into()));
         }
         schema::prepare_postgres(&writer)?;
@@ -45,20 +53,20 @@ impl SqlStore {
     }
 }
 
-/// A session, made again when it was lost.
+/// A session that is reopened after it is lost.
 struct Postgres {
     config: Config,
     session: RefCell<Option<Session>>,
     in_transaction: Cell<bool>,
-    /// Words of savepoints, which go with the next statement: nothing is to be learnt from their answers.
-    unsaid: RefCell<String>,
-    /// When the server could not be reached last, and why.
+    /// Savepoint statements to be sent together with the next statement. Their answers carry no information.
+    deferred: RefCell<String>,
+    /// When the server was last unreachable, and the error.
     refused: RefCell<Option<(Instant, Failure)>>,
 }
 
-fn told(error: &dyn Error) -> String {
+fn with_causes(error: &dyn Error) -> String {
     match error.source() {
-        Some(cause) => format!("{error}: {}", told(cause)),
+        Some(cause) => format!("{error}: {}", with_causes(cause)),
         None => error.to_string(),
     }
 }
@@ -68,27 +76,28 @@ impl From<tokio_postgres::Error> for Failure {
         match error.as_db_error() {
             Some(said) => {
                 let kind = match said.code().code() {
-                    // Serialization failure, deadlock, a lock that others held for too long.
+                    // Serialization failure, deadlock, lock timeout.
                     "40001" | "40P01" | "55P03" => Kind::Busy,
                     "53100" => Kind::Full,
-                    // It is shut down or just starting, has no connection left, or the connection is lost.
-                    "57P01" | "57P02" | "57P03" | "53300" => Kind::Away,
-                    code if code.starts_with("08") => Kind::Away,
-                    // The class of constraints that refuse.
+                    // Shutting down or starting up, too many connections, connection lost.
+                    "57P01" | "57P02" | "57P03" | "53300" => Kind::Unreachable,
+                    code if code.starts_with("08") => Kind::Unreachable,
+                    // Class 23: integrity constraint violations.
                     code if code.starts_with("23") => Kind::Constraint,
                     _ => Kind::Other,
                 };
                 Failure { kind, text: format!("{} ({})", said.message(), said.code().code()) }
             }
-            None => {
-                Failure { kind: if is_away(&error) { Kind::Away } else { Kind::Other }, text: told(&error) }
-            }
+            None => Failure {
+                kind: if is_unreachable(&error) { Kind::Unreachable } else { Kind::Other },
+                text: with_causes(&error),
+            },
         }
     }
 }
 
-/// Whether an error that the server did not send says that it is not there.
-fn is_away(error: &tokio_postgres::Error) -> bool {
+/// Returns whether an error that did not come from the server means that it is unreachable.
+fn is_unreachable(error: &tokio_postgres::Error) -> bool {
     let mut cause = error.source();
     while let Some(error) = cause {
         if error.is::<std::io::Error>() {
@@ -99,7 +108,7 @@ fn is_away(error: &tokio_postgres::Error) -> bool {
     error.is_closed()
 }
 
-/// Whether the server ends the session with this, which it says before it closes the connection.
+/// Returns whether the server closes the connection after this error.
 fn ends_session(error: &tokio_postgres::Error) -> bool {
     let severity = error.as_db_error().and_then(|said| said.parsed_severity());
     matches!(severity, Some(Severity::Fatal | Severity::Panic))
@@ -108,11 +117,11 @@ fn ends_session(error: &tokio_postgres::Error) -> bool {
 impl Postgres {
     fn new(config: Config) -> std::result::Result<Self, Failure> {
         let session = RefCell::new(Some(Session::open(&config)?));
-        let (in_transaction, unsaid) = Default::default();
-        Ok(Self { config, session, in_transaction, unsaid, refused: RefCell::new(None) })
+        let (in_transaction, deferred) = Default::default();
+        Ok(Self { config, session, in_transaction, deferred, refused: RefCell::new(None) })
     }
 
-    /// Does something in the session, or in a new one if that was lost and nothing had begun in it.
+    /// Runs `work` in the session. Opens a new session first if the old one is lost and no transaction was open in it.
     fn with<T>(
         &self,
         work: impl Fn(&mut Session) -> std::result::Result<T, tokio_postgres::Error>,
@@ -122,10 +131,10 @@ impl Postgres {
             let session = match &mut *held {
                 Some(session) if !session.is_closed() => session,
                 _ if self.in_transaction.get() => {
-                    let text = "the connection was lost: what was begun is undone".into();
-                    return Err(Failure { kind: Kind::Away, text });
+                    let text = "the connection was lost: the open transaction is rolled back".into();
+                    return Err(Failure { kind: Kind::Unreachable, text });
                 }
-                lost => lost.insert(self.session_again()?),
+                lost => lost.insert(self.reconnect()?),
             };
             match work(session) {
                 Err(error) if session.is_closed() || ends_session(&error) => {
@@ -140,10 +149,11 @@ impl Postgres {
         unreachable!("the second turn returns")
     }
 
-    /// A new session. Those who waited while one was tried in vain hear the same and do not try one by one.
-    fn session_again(&self) -> std::result::Result<Session, Failure> {
+    /// Opens a new session. Shortly after a failed attempt returns the same error, so that waiting callers do not each
+    /// retry.
+    fn reconnect(&self) -> std::result::Result<Session, Failure> {
         let mut refused = self.refused.borrow_mut();
-        if let Some((_, failure)) = refused.as_ref().filter(|(at, _)| at.elapsed() < AGAIN) {
+        if let Some((_, failure)) = refused.as_ref().filter(|(at, _)| at.elapsed() < RECONNECT_DELAY) {
             return Err(failure.clone());
         }
         let made = Session::open(&self.config);
@@ -151,17 +161,17 @@ impl Postgres {
         made
     }
 
-    fn enter(&self, how: &str) -> std::result::Result<(), Failure> {
+    fn begin_with(&self, how: &str) -> std::result::Result<(), Failure> {
         if self.in_transaction.replace(false) {
-            // Left by a change that panicked.
-            let _ = self.with(|s| s.say("ROLLBACK"));
+            // Left open by a change that panicked.
+            let _ = self.with(|s| s.execute("ROLLBACK"));
         }
-        self.unsaid.take();
+        self.deferred.take();
         let begun = self.with(|s| {
-            let begun = s.say(how);
+            let begun = s.execute(how);
             if begun.is_err() && !s.is_closed() {
-                // It waited too long for the lock: the transaction is begun and failed.
-                let _ = s.say("ROLLBACK");
+                // The lock wait timed out: the transaction is open but failed.
+                let _ = s.execute("ROLLBACK");
             }
             begun
         });
@@ -173,15 +183,15 @@ impl Postgres {
 impl Database for Postgres {
     fn run(&self, sql: &str, values: &[Value]) -> std::result::Result<usize, Failure> {
         if !values.is_empty() || sql.starts_with(['I', 'U', 'D']) {
-            return Ok(self.ask(&[Asked::new(sql, values)])?.first().map_or(0, |answer| answer.changed));
+            return Ok(self.run_all(&[Query::new(sql, values)])?.first().map_or(0, |answer| answer.changed));
         }
-        // Words of transactions and tables.
+        // Transaction control and DDL.
         if self.in_transaction.get() && (sql.starts_with("SAVEPOINT") || sql.starts_with("RELEASE")) {
-            *self.unsaid.borrow_mut() += &format!("{sql};");
+            *self.deferred.borrow_mut() += &format!("{sql};");
             return Ok(0);
         }
-        let words = self.unsaid.take() + sql;
-        let done = self.with(|s| s.say(&words));
+        let words = self.deferred.take() + sql;
+        let done = self.with(|s| s.execute(&words));
         if matches!(sql, "COMMIT" | "ROLLBACK") {
             self.in_transaction.set(false);
         }
@@ -189,20 +199,22 @@ impl Database for Postgres {
     }
 
     fn rows(&self, sql: &str, values: &[Value]) -> std::result::Result<Vec<Row>, Failure> {
-        Ok(self.ask(&[Asked::new(sql, values)])?.into_iter().flat_map(|answer| answer.rows).collect())
+        Ok(self.run_all(&[Query::new(sql, values)])?.into_iter().flat_map(|answer| answer.rows).collect())
     }
 
-    fn ask(&self, asked: &[Asked<'_>]) -> std::result::Result<Vec<Answer>, Failure> {
-        let words = self.unsaid.take();
-        self.with(|s| s.ask(&words, asked))
+    fn run_all(&self, queries: &[Query<'_>]) -> std::result::Result<Vec<Answer>, Failure> {
+        let words = self.deferred.take();
+        self.with(|s| s.run_all(&words, queries))
     }
 
     fn begin(&self) -> std::result::Result<(), Failure> {
-        // Each statement after the lock sees all that was committed before it.
-        self.enter(&format!("BEGIN ISOLATION LEVEL READ COMMITTED; SELECT pg_advisory_xact_lock({LOCK})"))
+        // In this isolation level, each statement after the lock sees everything committed before it.
+        self.begin_with(&format!(
+            "BEGIN ISOLATION LEVEL READ COMMITTED; SELECT pg_advisory_xact_lock({WRITE_LOCK_ID})"
+        ))
     }
 
     fn begin_view(&self) -> std::result::Result<(), Failure> {
-        self.enter("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        self.begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
     }
 }

@@ -1,16 +1,16 @@
-//! The tables, and how a database becomes one of this version.
-//! Not what is done with them (`tables`).
+//! The database schema and its migrations.
+//!
 //! Source: SQLite's documentation of PRAGMA application_id, user_version, journal_mode and synchronous.
 
 use super::StoreError;
-use super::sql::{Database, Open, values};
+use super::sql::{Database, OpenTransaction, values};
 use rusqlite::Connection;
 
-/// "Lpla": a database of this program.
+/// "Lpla": the SQLite application ID of this program.
 const APPLICATION: i32 = 0x4c70_6c61;
 
-/// One entry a version; the last is this program's. What is promised twice, the tables themselves refuse. In SQLite's words;
-/// [`postgres_words`] makes them PostgreSQL's.
+/// One migration per schema version; the last one is the current version. Table constraints reject double reservations.
+/// Written in SQLite's dialect; [`postgres_words`] translates to PostgreSQL's.
 const MIGRATIONS: [&str; 4] = ["
 CREATE TABLE hosts (
     id INTEGER PRIMARY KEY,
@@ -141,10 +141,10 @@ CREATE TABLE identity (
 INSERT INTO identity (one, identity) VALUES (1, lower(hex(randomblob(16))));
 "];
 
-/// Makes a new file's tables, or brings an older file's to this version.
+/// Creates the tables of a new file, or migrates an older file.
 pub(super) fn prepare_sqlite(connection: &mut Connection) -> Result<(), StoreError> {
     let known = MIGRATIONS.len() as i32;
-    // One process does it, others wait for the lock and find it done.
+    // One process migrates; the others wait for the lock and find it done.
     let transaction = connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
     let pragma =
         |name: &str| transaction.query_row(&format!("PRAGMA {name}"), [], |row| row.get::<_, i32>(0));
@@ -157,7 +157,7 @@ pub(super) fn prepare_sqlite(connection: &mut Connection) -> Result<(), StoreErr
         return Err(too_new(version.into(), known.into()));
     }
     if application == APPLICATION && version == known {
-        // Nothing is written: a full disk keeps nobody from reading what is there.
+        // Write nothing, so that the database can be read even on a full disk.
         return Ok(());
     }
     for migration in &MIGRATIONS[version.max(0) as usize..] {
@@ -168,9 +168,9 @@ pub(super) fn prepare_sqlite(connection: &mut Connection) -> Result<(), StoreErr
     Ok(transaction.commit()?)
 }
 
-/// The tables in PostgreSQL's words: its numbers of 64 bits have another name, and so has counting up.
+/// Translates a migration to PostgreSQL's dialect: 64-bit integers and autoincrement columns are spelled differently.
 fn postgres_words(migration: &str) -> String {
-    // There is no PostgreSQL database of version 1.
+    // PostgreSQL support was added after version 1, so that migration step does not apply.
     let tables = migration.split("-- Those of a file of version 1").next().unwrap_or_default();
     tables
         .replace("lower(hex(randomblob(16)))", "replace(CAST(gen_random_uuid() AS TEXT), '-', '')")
@@ -184,12 +184,12 @@ fn postgres_words(migration: &str) -> String {
         .replace("coalesce(node, -1)", "(coalesce(node, -1))")
 }
 
-/// Makes a new PostgreSQL database's tables, or brings older ones to this version.
+/// Creates the tables of a new PostgreSQL database, or migrates older ones.
 pub(super) fn prepare_postgres(db: &dyn Database) -> Result<(), StoreError> {
     let known = MIGRATIONS.len() as i64;
-    // One process does it, others wait for it and find it done.
+    // One process migrates; the others wait for the lock and find it done.
     db.begin()?;
-    let transaction = Open::begun(db);
+    let transaction = OpenTransaction::begun(db);
     db.run("CREATE TABLE IF NOT EXISTS longma_placement_version (version BIGINT NOT NULL)", &[])?;
     let version = db.row("SELECT max(version) FROM longma_placement_version", &[])?;
     let version = version.map_or(Ok(None), |row| row.get::<Option<i64>>(0))?.unwrap_or(0);

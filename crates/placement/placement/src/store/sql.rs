@@ -1,10 +1,12 @@
-//! What a store asks of a database: statements with values, and rows; so that the tables' rules are written once for all databases.
-//! Statements keep to what SQLite and PostgreSQL both understand and number their values `?1`, `?2`. Not how either is reached (`sqlite`, `postgres`).
+//! The database interface of the store: parameterized statements and result rows. It lets the table logic be written
+//! once for all databases.
+//!
+//! Statements use the SQL common to SQLite and PostgreSQL and number their parameters `?1`, `?2`.
 
 use super::StoreError;
 use std::borrow::Cow;
 
-/// A value in a statement or a row.
+/// A parameter or a column value.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Value {
     Null,
@@ -14,37 +16,38 @@ pub(super) enum Value {
     Text(String),
 }
 
-/// What kind of failure it is: what follows from it.
+/// Kind of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// A constraint of the tables refused it: what was wanted is not free.
+    /// A constraint was violated: the resource is taken.
     Constraint,
-    /// Somebody else was in the way, and the transaction is undone: made anew it may succeed.
+    /// A concurrent transaction interfered, and this one was rolled back. A retry may succeed.
     Busy,
-    /// There is no room on the disk, and the transaction is undone.
+    /// The disk is full, and the transaction was rolled back.
     Full,
-    /// The database cannot be reached, and the transaction is undone unless it was being committed: later it may be there again.
-    Away,
-    /// Anything else; whether a commit was made may not be known.
+    /// The database is unreachable. The transaction was rolled back unless it was being committed. A later attempt may
+    /// succeed.
+    Unreachable,
+    /// Any other failure. The outcome of a commit may be unknown.
     Other,
 }
 
-/// Why a statement failed.
+/// A failed statement.
 #[derive(Clone, Debug)]
 pub(super) struct Failure {
-    /// Its kind.
+    /// Kind of failure.
     pub kind: Kind,
-    /// What the database says.
+    /// The database's message.
     pub text: String,
 }
 
 impl Failure {
-    /// One that only its text tells.
+    /// A failure of kind [`Kind::Other`].
     pub fn other(text: String) -> Self {
         Self { kind: Kind::Other, text }
     }
 
-    /// Whether a constraint refused.
+    /// Returns whether a constraint was violated.
     pub fn is_constraint(&self) -> bool {
         self.kind == Kind::Constraint
     }
@@ -55,27 +58,27 @@ impl From<Failure> for StoreError {
         match failure.kind {
             Kind::Busy => StoreError::Busy(failure.text),
             Kind::Full => StoreError::Full(failure.text),
-            Kind::Away => StoreError::Away(failure.text),
+            Kind::Unreachable => StoreError::Unreachable(failure.text),
             Kind::Constraint | Kind::Other => StoreError::Database(failure.text),
         }
     }
 }
 
-/// A row of an answer.
+/// A result row.
 #[derive(Clone, Debug)]
 pub(super) struct Row(pub Vec<Value>);
 
 impl Row {
-    /// The value of a column, counted from 0.
+    /// Value of a column, counted from 0.
     pub fn get<T: FromValue>(&self, column: usize) -> Result<T, StoreError> {
         let value = self.0.get(column).unwrap_or(&Value::Null);
         T::from_value(value).ok_or_else(|| {
-            StoreError::Database(format!("column {column} of a row is {value:?}, which it cannot be"))
+            StoreError::Database(format!("column {column} of a row has the invalid value {value:?}"))
         })
     }
 }
 
-/// What a column can be read as.
+/// A type that a column can be read as.
 pub(super) trait FromValue: Sized {
     fn from_value(value: &Value) -> Option<Self>;
 }
@@ -133,97 +136,97 @@ impl<T: Into<Value>> From<Option<T>> for Value {
     }
 }
 
-/// The values of a statement, in order.
+/// Converts the arguments to the parameters of a statement.
 macro_rules! values {
     ($($value:expr),* $(,)?) => { &[$($crate::store::sql::Value::from($value)),*] };
 }
 pub(super) use values;
 
-/// A statement with its values.
+/// A statement with its parameters.
 #[derive(Clone, Debug)]
-pub(super) struct Asked<'a> {
+pub(super) struct Query<'a> {
     pub sql: Cow<'a, str>,
     pub values: Vec<Value>,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> Query<'a> {
     pub fn new(sql: impl Into<Cow<'a, str>>, values: &[Value]) -> Self {
         Self { sql: sql.into(), values: values.to_vec() }
     }
 
-    /// Whether it answers with rows.
-    fn answers(&self) -> bool {
+    /// Returns whether the statement returns rows.
+    fn returns_rows(&self) -> bool {
         self.sql.starts_with("SELECT") || self.sql.contains(" RETURNING ")
     }
 }
 
-/// What a statement did, and what it answered.
+/// The result of a statement.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Answer {
-    /// Rows that it changed.
+    /// Number of rows changed.
     pub changed: usize,
     pub rows: Vec<Row>,
 }
 
-/// A connection to a database.
+/// A database connection.
 pub(super) trait Database {
-    /// Runs a statement; how many rows it changed. Statements recur, so they are kept prepared.
+    /// Runs a statement and returns the number of rows changed. Prepared statements are cached.
     fn run(&self, sql: &str, values: &[Value]) -> Result<usize, Failure>;
 
-    /// All rows of an answer.
+    /// Returns all rows of a query.
     fn rows(&self, sql: &str, values: &[Value]) -> Result<Vec<Row>, Failure>;
 
-    /// Runs statements one after another up to the first that fails. None of them wants to know what another one answers: where a database is
-    /// far, they are sent together.
-    fn ask(&self, asked: &[Asked<'_>]) -> Result<Vec<Answer>, Failure> {
-        let one = |asked: &Asked<'_>| match asked.answers() {
-            true => Ok(Answer { changed: 0, rows: self.rows(&asked.sql, &asked.values)? }),
-            false => Ok(Answer { changed: self.run(&asked.sql, &asked.values)?, rows: Vec::new() }),
+    /// Runs independent statements in order, up to the first that fails. An implementation with a remote server
+    /// pipelines them.
+    fn run_all(&self, queries: &[Query<'_>]) -> Result<Vec<Answer>, Failure> {
+        let one = |query: &Query<'_>| match query.returns_rows() {
+            true => Ok(Answer { changed: 0, rows: self.rows(&query.sql, &query.values)? }),
+            false => Ok(Answer { changed: self.run(&query.sql, &query.values)?, rows: Vec::new() }),
         };
-        asked.iter().map(one).collect()
+        queries.iter().map(one).collect()
     }
 
-    /// Begins a transaction that changes something; what a dead one left open is rolled back first. Those that change something
-    /// follow one another, whoever makes them.
+    /// Begins a write transaction, after rolling back one that was left open. Write transactions of all connections are
+    /// serialized.
     fn begin(&self) -> Result<(), Failure>;
 
-    /// Begins a transaction that sees all tables at one moment.
+    /// Begins a read transaction with a consistent snapshot of all tables.
     fn begin_view(&self) -> Result<(), Failure>;
 
-    /// Puts in order what is to be put in order now and then; called when no transaction is open and all answers are sent.
+    /// Performs occasional maintenance. Called when no transaction is open and all answers are sent.
     fn settle(&self) {}
 
-    /// The answer's first row, if there is one.
+    /// First row of a query, if there is one.
     fn row(&self, sql: &str, values: &[Value]) -> Result<Option<Row>, Failure> {
         Ok(self.rows(sql, values)?.into_iter().next())
     }
 }
 
-/// A transaction that is rolled back unless it is committed, also when what is done in it panics.
-pub(super) struct Open<'a> {
+/// A transaction that is rolled back when dropped, also during a panic, unless it was committed.
+pub(super) struct OpenTransaction<'a> {
     db: &'a dyn Database,
     ended: bool,
 }
 
-impl<'a> Open<'a> {
-    /// A transaction that has begun.
+impl<'a> OpenTransaction<'a> {
+    /// Wraps a transaction that has already begun.
     pub fn begun(db: &'a dyn Database) -> Self {
         Self { db, ended: false }
     }
 
-    /// Makes what was done durable.
+    /// Commits the transaction.
     pub fn commit(mut self) -> Result<(), Failure> {
-        // If it fails the drop rolls back.
+        // On failure, the drop handler rolls back.
         self.db.run("COMMIT", &[])?;
         self.ended = true;
         Ok(())
     }
 }
 
-impl Drop for Open<'_> {
+impl Drop for OpenTransaction<'_> {
     fn drop(&mut self) {
         if !self.ended {
-            // If this fails too the connection is broken, and the next beginning says so.
+            // If this fails too, the connection is broken, and the next `begin` reports it.
             let _ = self.db.run("ROLLBACK", &[]);
         }
     }

@@ -1,12 +1,12 @@
-//! The store over any database that `sql` reaches: one connection changes, another one reads.
-//! Not the tables' rules (`tables`, `accounts`), nor when a change is durable (`jobs`).
+//! The store on top of any database supported by `sql`, with one connection for writing and one for reading. `tables`
+//! and `accounts` hold the table logic, and `jobs` commits.
 
-use super::jobs::{Writer, Writing};
+use super::file_identity::FileIdentity;
+use super::jobs::{WriteConnection, Writer};
 use super::pending::Pending;
-use super::sql::{Asked, Database, Open, Row, Value, values};
+use super::sql::{Database, OpenTransaction, Query, Row, Value, values};
 use super::sqlite::Checkpointer;
 use super::tables::{self, Result, now, read_vm};
-use super::whereabouts::Whereabouts;
 use super::{
     Alarm, Counts, Event, Intent, Quota, Reservation, Reserved, Store, StoreError, StoredHost, TenantUse,
     Token, Vm, VmId, VmQuery, VmState, accounts,
@@ -18,13 +18,13 @@ use crate::request::Request;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A store in a database: a SQLite file ([`SqlStore::open_file`]) or PostgreSQL ([`SqlStore::connect`]).
+/// A store in a SQLite file ([`SqlStore::open_file`]) or a PostgreSQL database ([`SqlStore::connect`]).
 pub struct SqlStore {
-    // Ends before the writer, whose connection is the last to close and empties SQLite's log.
+    // Declared first, so that it is dropped before the writer: the last connection to close empties SQLite's log.
     _checkpointer: Option<Checkpointer>,
     writer: Writer,
-    reader: Mutex<Writing>,
-    whereabouts: Option<Arc<Whereabouts>>,
+    reader: Mutex<WriteConnection>,
+    file_identity: Option<Arc<FileIdentity>>,
 }
 
 impl std::fmt::Debug for SqlStore {
@@ -34,23 +34,23 @@ impl std::fmt::Debug for SqlStore {
 }
 
 impl SqlStore {
-    /// A store that changes by one connection and reads by the other; the tables are there already.
+    /// Creates a store from a write and a read connection. The tables must exist.
     pub(super) fn over(
-        writing: Writing,
-        reading: Writing,
+        writing: WriteConnection,
+        reading: WriteConnection,
         checkpointer: Option<Checkpointer>,
     ) -> Result<Self> {
         let (writer, reader) = (Writer::start(writing)?, Mutex::new(reading));
-        Ok(Self { _checkpointer: checkpointer, writer, reader, whereabouts: None })
+        Ok(Self { _checkpointer: checkpointer, writer, reader, file_identity: None })
     }
 
-    /// The same in these files.
-    pub(super) fn at(self, whereabouts: Arc<Whereabouts>) -> Self {
-        Self { whereabouts: Some(whereabouts), ..self }
+    /// Also checks that the database's files stay in place.
+    pub(super) fn at(self, file_identity: Arc<FileIdentity>) -> Self {
+        Self { file_identity: Some(file_identity), ..self }
     }
 
-    fn read(&self) -> MutexGuard<'_, Writing> {
-        // Reading leaves nothing half done.
+    fn read(&self) -> MutexGuard<'_, WriteConnection> {
+        // A panic while reading leaves no inconsistent state.
         self.reader.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -84,14 +84,14 @@ fn read_host(row: &Row) -> Result<StoredHost> {
     Ok(StoredHost { host, status: status_named(&status), seen_at: row.get(2)?, agent: row.get(3)? })
 }
 
-/// Hosts whose virtual machines are read by one statement.
-const AT_ONCE: usize = 32;
+/// Number of hosts whose virtual machines are read by one statement.
+const HOSTS_PER_QUERY: usize = 32;
 
-fn promised_on(db: &dyn Database, hosts: &[String]) -> Result<Vec<(StoredHost, Vec<Vm>)>> {
+fn reservations_on(db: &dyn Database, hosts: &[String]) -> Result<Vec<(StoredHost, Vec<Vm>)>> {
     let Some(last) = hosts.last() else { return Ok(Vec::new()) };
-    // One statement for any number of them: the last stands for those that are not there.
-    let names: Vec<Value> = (0..AT_ONCE).map(|at| hosts.get(at).unwrap_or(last).into()).collect();
-    let places: Vec<String> = (1..=AT_ONCE).map(|at| format!("?{at}")).collect();
+    // A fixed number of parameters, so that the statement can be prepared once. Unused ones repeat the last name.
+    let names: Vec<Value> = (0..HOSTS_PER_QUERY).map(|at| hosts.get(at).unwrap_or(last).into()).collect();
+    let places: Vec<String> = (1..=HOSTS_PER_QUERY).map(|at| format!("?{at}")).collect();
     let places = places.join(", ");
     let of_hosts = format!("SELECT body, status, seen_at, agent, id FROM hosts WHERE name IN ({places})");
     let of_vms = format!(
@@ -99,7 +99,7 @@ fn promised_on(db: &dyn Database, hosts: &[String]) -> Result<Vec<(StoredHost, V
             ORDER BY id",
         tables::VM_COLUMNS
     );
-    let read = db.ask(&[Asked::new(of_hosts, &names), Asked::new(of_vms, &names)])?;
+    let read = db.run_all(&[Query::new(of_hosts, &names), Query::new(of_vms, &names)])?;
     let id_at = read[1].rows.first().map_or(0, |row| row.0.len() - 1);
     let mut by_host: BTreeMap<i64, Vec<Vm>> = BTreeMap::new();
     for row in &read[1].rows {
@@ -109,7 +109,7 @@ fn promised_on(db: &dyn Database, hosts: &[String]) -> Result<Vec<(StoredHost, V
     rows.map(|row| Ok((read_host(row)?, by_host.remove(&row.get::<i64>(4)?).unwrap_or_default()))).collect()
 }
 
-/// So many rows; 0 is all.
+/// SQL row limit; 0 means no limit.
 fn limit(limit: usize) -> i64 {
     if limit == 0 { i64::MAX } else { i64::try_from(limit).unwrap_or(i64::MAX) }
 }
@@ -117,7 +117,7 @@ fn limit(limit: usize) -> i64 {
 impl Store for SqlStore {
     fn identity(&self) -> Result<String> {
         let row = self.read().row("SELECT identity FROM identity", &[])?;
-        row.ok_or_else(|| StoreError::Database("the database's identity is gone".into()))?.get(0)
+        row.ok_or_else(|| StoreError::Database("the database has no identity".into()))?.get(0)
     }
 
     fn put_host(&self, host: &Host, overcommit_percent: u32) -> Result<()> {
@@ -150,11 +150,11 @@ impl Store for SqlStore {
         read_host(&found.ok_or_else(|| StoreError::Unknown { what: format!("host called {name}") })?)
     }
 
-    fn promised_on(&self, hosts: &[String]) -> Result<Vec<(StoredHost, Vec<Vm>)>> {
+    fn reservations_on(&self, hosts: &[String]) -> Result<Vec<(StoredHost, Vec<Vm>)>> {
         let db = self.read();
         let mut all = Vec::with_capacity(hosts.len());
-        for some in hosts.chunks(AT_ONCE) {
-            all.extend(promised_on(&**db, some)?);
+        for some in hosts.chunks(HOSTS_PER_QUERY) {
+            all.extend(reservations_on(&**db, some)?);
         }
         Ok(all)
     }
@@ -262,7 +262,7 @@ impl Store for SqlStore {
         self.change(move |db| tables::record(db, event.vm, event.host.as_deref(), &event.kind, &event.text))
     }
 
-    fn news(&self, after: i64, origin: i64) -> Result<(Vec<String>, i64)> {
+    fn changes_since(&self, after: i64, origin: i64) -> Result<(Vec<String>, i64)> {
         let db = self.read();
         let last = db.row("SELECT coalesce(max(number), 0) FROM events", &[])?;
         let last: i64 = last.map_or(Ok(0), |row| row.get(0))?;
@@ -331,7 +331,7 @@ impl Store for SqlStore {
     }
 
     fn is_in_place(&self) -> Result<()> {
-        self.whereabouts.as_ref().map_or(Ok(()), |files| files.check().map_err(StoreError::Away))
+        self.file_identity.as_ref().map_or(Ok(()), |files| files.check().map_err(StoreError::Unreachable))
     }
 
     fn counts(&self) -> Result<Counts> {
@@ -352,9 +352,9 @@ impl Store for SqlStore {
     fn check(&self) -> Result<Vec<String>> {
         let db = self.read();
         let db: &dyn Database = &**db;
-        // One view of all tables.
+        // A consistent snapshot of all tables.
         db.begin_view()?;
-        let view = Open::begun(db);
+        let view = OpenTransaction::begun(db);
         let mut wrong = Vec::new();
         let mut sums: BTreeMap<(String, String), i64> = BTreeMap::new();
         let mut tenants: BTreeMap<String, (u32, u32, u64)> = BTreeMap::new();
@@ -392,20 +392,22 @@ impl Store for SqlStore {
             let (host, what, kept): (String, String, i64) = (row.get(0)?, row.get(1)?, row.get(2)?);
             let sum = sums.remove(&(host.clone(), what.clone())).unwrap_or(0);
             if sum != kept {
-                wrong.push(format!("{host}: {what}: {kept} kept, {sum} by the placements"));
+                wrong.push(format!("{host}: {what}: {kept} recorded, but the placements add up to {sum}"));
             }
         }
         for kept in accounts::tenants(db)? {
             let sum = tenants.remove(&kept.tenant).unwrap_or_default();
             if sum != (kept.vms, kept.vcpus, kept.memory_mib) {
-                wrong.push(format!("tenant {}: {kept:?} kept, {sum:?} by its virtual machines", kept.tenant));
+                wrong.push(format!(
+                    "tenant {}: {kept:?} recorded, but its virtual machines add up to {sum:?}",
+                    kept.tenant
+                ));
             }
         }
-        wrong.extend(tenants.into_keys().map(|tenant| format!("tenant {tenant}: its sums are missing")));
-        wrong.extend(
-            sums.into_iter()
-                .map(|((host, what), n)| format!("{host}: {what}: none kept, {n} by the placements")),
-        );
+        wrong.extend(tenants.into_keys().map(|tenant| format!("tenant {tenant}: its totals are missing")));
+        wrong.extend(sums.into_iter().map(|((host, what), n)| {
+            format!("{host}: {what}: none recorded, but the placements add up to {n}")
+        }));
         view.commit()?;
         Ok(wrong)
     }

@@ -1,11 +1,12 @@
-//! A SQLite file as a database: durable at every answer (synchronous=FULL), shared by several processes of one machine.
-//! Not for several machines: a network file system's locks are not to be trusted (`postgres` is for those).
+//! A SQLite database file: durable on every answer (synchronous=FULL) and shared by several processes of one machine.
+//! Locks of network file systems are unreliable; use `postgres` for several machines.
+//!
 //! Source: SQLite's documentation: Write-Ahead Logging; PRAGMA synchronous; File Locking And Concurrency.
 
+use super::file_identity::FileIdentity;
 use super::sql::{Database, Failure, Kind, Row, Value};
 use super::sql_store::SqlStore;
 use super::tables::Result;
-use super::whereabouts::Whereabouts;
 use super::{StoreError, schema};
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{CachedStatement, Connection, ErrorCode, ToSql};
@@ -15,27 +16,28 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Sender};
 use std::time::Duration;
 
-/// How long another process may hold the database.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long to wait for another process's lock.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl SqlStore {
-    /// Opens a file, or makes one.
+    /// Opens or creates a database file.
     ///
     /// # Errors
-    /// If it cannot be opened, belongs to another program, or is of a later version.
+    /// If the file cannot be opened, belongs to another program, or has a newer schema version.
     pub fn open_file(path: &Path) -> Result<Self> {
         let mut connection = connect(path)?;
         schema::prepare_sqlite(&mut connection)?;
         connection.pragma_update(None, "journal_mode", "WAL")?;
-        // Only if the checkpointer does not keep up: a commit that does it keeps others waiting for tens of milliseconds.
+        // A high limit, for the case that the checkpointer cannot keep up: a checkpoint within a commit delays other
+        // commits by tens of milliseconds.
         connection.pragma_update(None, "wal_autocheckpoint", 1 << 16)?;
         let reader = connect(path)?;
         let almost_done = Arc::new(AtomicBool::new(false));
         let checkpointer = Checkpointer::start(connect(path)?, almost_done.clone())?;
-        let whereabouts = Arc::new(Whereabouts::of(path));
-        let changing = Changing { connection, almost_done, whereabouts: whereabouts.clone() };
-        let store = Self::over(Box::new(changing), Box::new(reader), Some(checkpointer))?;
-        Ok(store.at(whereabouts))
+        let file_identity = Arc::new(FileIdentity::of(path));
+        let write_database = WriteDatabase { connection, almost_done, file_identity: file_identity.clone() };
+        let store = Self::over(Box::new(write_database), Box::new(reader), Some(checkpointer))?;
+        Ok(store.at(file_identity))
     }
 }
 
@@ -43,7 +45,7 @@ fn connect(path: &Path) -> Result<Connection> {
     let error =
         |error: rusqlite::Error| StoreError::Database(format!("cannot open {}: {error}", path.display()));
     let connection = Connection::open(path).map_err(error)?;
-    connection.busy_timeout(PATIENCE)?;
+    connection.busy_timeout(BUSY_TIMEOUT)?;
     connection.pragma_update(None, "foreign_keys", true)?;
     connection.pragma_update(None, "synchronous", "FULL")?;
     connection.set_prepared_statement_cache_capacity(64);
@@ -63,10 +65,12 @@ impl From<rusqlite::Error> for Failure {
             Some(ErrorCode::ConstraintViolation) => Kind::Constraint,
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Kind::Busy,
             Some(ErrorCode::DiskFull) => Kind::Full,
-            // No room for the log's index is told as this.
+            // SQLite reports this error if the disk has no space for the WAL index.
             _ if extended == Some(rusqlite::ffi::SQLITE_IOERR_SHMSIZE) => Kind::Full,
-            // Its disk is gone or read-only now, or its folder may not be entered any more.
-            Some(ErrorCode::CannotOpen | ErrorCode::SystemIoFailure | ErrorCode::ReadOnly) => Kind::Away,
+            // The disk was removed or became read-only, or the directory is no longer accessible.
+            Some(ErrorCode::CannotOpen | ErrorCode::SystemIoFailure | ErrorCode::ReadOnly) => {
+                Kind::Unreachable
+            }
             _ => Kind::Other,
         };
         Failure { kind, text: error.to_string() }
@@ -97,7 +101,7 @@ fn value(read: ValueRef<'_>) -> std::result::Result<Value, Failure> {
     })
 }
 
-/// The statement, prepared, with its values.
+/// Prepares the statement and binds its values.
 fn bound<'c>(db: &'c Connection, sql: &str, values: &[Value]) -> rusqlite::Result<CachedStatement<'c>> {
     let mut statement = db.prepare_cached(sql)?;
     for (at, value) in values.iter().enumerate() {
@@ -127,7 +131,7 @@ impl Database for Connection {
         if !self.is_autocommit() {
             self.run("ROLLBACK", &[])?;
         }
-        // At once: who reads first and then finds that another process writes would have to begin anew.
+        // Take the write lock at once. A transaction that reads first and then finds another writer must be restarted.
         self.run("BEGIN IMMEDIATE", &[]).map(drop)
     }
 
@@ -139,15 +143,16 @@ impl Database for Connection {
     }
 }
 
-/// The connection that changes. The log begins anew only when all of it is in the database while nothing is being added, which under
-/// load is never so for the checkpointer: what little it leaves, this one brings between two commits.
-struct Changing {
+/// The write connection. SQLite restarts the write-ahead log only when the whole log is checkpointed while no writer is
+/// active. Under load the checkpointer thread never finds such a moment, so this connection checkpoints the last few
+/// pages between two commits.
+struct WriteDatabase {
     connection: Connection,
     almost_done: Arc<AtomicBool>,
-    whereabouts: Arc<Whereabouts>,
+    file_identity: Arc<FileIdentity>,
 }
 
-impl Database for Changing {
+impl Database for WriteDatabase {
     fn run(&self, sql: &str, values: &[Value]) -> std::result::Result<usize, Failure> {
         self.connection.run(sql, values)
     }
@@ -157,8 +162,8 @@ impl Database for Changing {
     }
 
     fn begin(&self) -> std::result::Result<(), Failure> {
-        // Nothing is answered that nobody will find.
-        self.whereabouts.check().map_err(|text| Failure { kind: Kind::Away, text })?;
+        // If the file was moved or replaced, fail instead of committing to a file that no other process will open.
+        self.file_identity.check().map_err(|text| Failure { kind: Kind::Unreachable, text })?;
         self.connection.begin()
     }
 
@@ -173,13 +178,13 @@ impl Database for Changing {
     }
 }
 
-/// Brings from the log into the database what can be brought without waiting for anybody; how many pages the log has.
+/// Checkpoints as much of the log as is possible without blocking. Returns the number of pages in the log.
 fn checkpoint(connection: &Connection) -> i64 {
-    // If it fails the log is longer until the next time.
+    // After a failure the log merely stays longer until the next attempt.
     connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| row.get(1)).unwrap_or(0)
 }
 
-/// The thread that brings what was committed from the log into the database, so that no commit waits for that.
+/// A thread that checkpoints the log in the background, so that no commit has to.
 #[derive(Debug)]
 pub(super) struct Checkpointer {
     stop: Option<Sender<()>>,
@@ -187,18 +192,19 @@ pub(super) struct Checkpointer {
 }
 
 impl Checkpointer {
-    /// Every so often there is little to bring, and the disk is not kept busy for long.
-    const PERIOD: Duration = Duration::from_millis(100);
+    /// Interval between checkpoints. Short enough that each one has little to copy and does not saturate the disk.
+    const CHECKPOINT_INTERVAL: Duration = Duration::from_millis(100);
 
-    /// Pages of the log from which it is to begin anew: 16 MiB.
-    const LONG: i64 = 1 << 12;
+    /// Log size in pages above which the log is to be restarted: 16 MiB.
+    const MAX_LOG_PAGES: i64 = 1 << 12;
 
     fn start(connection: Connection, almost_done: Arc<AtomicBool>) -> Result<Self> {
         let (sender, receiver) = mpsc::channel::<()>();
         let copy = move || {
-            while receiver.recv_timeout(Self::PERIOD) == Err(mpsc::RecvTimeoutError::Timeout) {
-                if checkpoint(&connection) >= Self::LONG {
-                    // Once more, for what came meanwhile: then next to nothing is left for the one that changes.
+            while receiver.recv_timeout(Self::CHECKPOINT_INTERVAL) == Err(mpsc::RecvTimeoutError::Timeout) {
+                if checkpoint(&connection) >= Self::MAX_LOG_PAGES {
+                    // A second pass copies the pages added meanwhile, so that almost nothing is left for the write
+                    // connection.
                     checkpoint(&connection);
                     almost_done.store(true, Ordering::Relaxed);
                 }
@@ -207,7 +213,7 @@ impl Checkpointer {
         let thread = std::thread::Builder::new()
             .name("placement-checkpoint".into())
             .spawn(copy)
-            .map_err(|error| StoreError::Database(format!("no thread for checkpoints: {error}")))?;
+            .map_err(|error| StoreError::Database(format!("cannot start the checkpoint thread: {error}")))?;
         Ok(Self { stop: Some(sender), thread: Some(thread) })
     }
 }
@@ -228,7 +234,7 @@ mod tests {
     use crate::{Host, Policy, Request, Scheduler};
     use longma_topology::Machine;
 
-    /// A store whose file may have so many pages more than it has.
+    /// A store whose file may grow by at most `pages`.
     fn with_room_for(path: &Path, pages: i64) -> SqlStore {
         let writer = connect(path).unwrap();
         let now: i64 = writer.query_row("PRAGMA page_count", [], |row| row.get(0)).unwrap();
@@ -247,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_answered_into_a_file_that_was_moved_or_deleted() {
+    fn no_change_is_acknowledged_after_the_file_was_moved_or_deleted() {
         for name in ["placement.db", "placement.db-wal"] {
             let folder = tempfile::tempdir().unwrap();
             let store = SqlStore::open_file(&folder.path().join("placement.db")).unwrap();
@@ -256,7 +262,7 @@ mod tests {
             let (there, away) = (folder.path().join(name), folder.path().join("away"));
             std::fs::rename(&there, &away).unwrap();
             let refused = store.set_quota("b", &quota).unwrap_err();
-            let StoreError::Away(said) = &refused else { panic!("{refused:?}") };
+            let StoreError::Unreachable(said) = &refused else { panic!("{refused:?}") };
             assert!(said.contains(name) && said.contains("moved, deleted or replaced"), "{said}");
             assert_eq!(store.is_in_place(), Err(refused));
             assert_eq!(store.tenants().unwrap().len(), 1, "reading goes on");
@@ -295,12 +301,12 @@ mod tests {
             }
             longest
         });
-        // 200 MB went through it.
+        // 200 MB went through the log.
         assert!(longest < 150_000_000, "{longest} bytes");
     }
 
     #[test]
-    fn those_who_wait_for_a_locked_database_hear_of_it_together() {
+    fn all_waiting_changes_fail_together_when_the_database_is_locked() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("placement.db");
         drop(SqlStore::open_file(&path).unwrap());
@@ -319,7 +325,8 @@ mod tests {
             let waiting: Vec<_> = (0..6).map(|_| scope.spawn(change)).collect();
             waiting.into_iter().map(|thread| thread.join().unwrap()).max().unwrap()
         });
-        // One was being tried when the others came, and these were tried together: 3 s each.
+        // The first job was in progress when the others arrived; those were tried together. Each of the two attempts
+        // takes 3 s.
         assert!(longest < Duration::from_secs(9), "{longest:?}");
         other.execute_batch("ROLLBACK").unwrap();
         assert!(store.raise_alarm("h", None, "test", 1.0).unwrap());
@@ -341,7 +348,7 @@ mod tests {
         }
         let store = with_room_for(&path, 12);
         let (mut kept, mut refused) = (Vec::new(), 0);
-        // Some alone and some together with others.
+        // Some reservations are submitted alone and some in groups.
         for some in wanted.chunks(7) {
             let pending: Vec<_> = some.iter().map(|r| store.reserve(r.clone())).collect();
             for (reservation, answer) in some.iter().zip(pending) {
@@ -357,7 +364,7 @@ mod tests {
             let vms = store.vms(&VmQuery::default()).unwrap();
             vms.into_iter().map(|vm| (vm.id, vm.request.name)).collect::<Vec<_>>()
         };
-        assert_eq!(there(&store), kept, "what was answered is there and nothing else");
+        assert_eq!(there(&store), kept, "exactly the acknowledged changes are stored");
         assert_eq!(store.check().unwrap(), Vec::<String>::new());
         drop(store);
         let store = SqlStore::open_file(&path).unwrap();

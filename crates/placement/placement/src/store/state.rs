@@ -1,31 +1,30 @@
-//! The states of a virtual machine and the ways between them.
-//! Not what is done on the way (`reconcile`).
+//! The life cycle of a virtual machine: its states and the transitions between them.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// How far a virtual machine is.
+/// State of a virtual machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum VmState {
-    /// Asked for, without a place.
+    /// Requested, but not placed.
     Requested,
-    /// It has a place; nothing is made there yet.
+    /// Placed, but its domain is not created yet.
     Reserved,
-    /// Its domain is being made or started.
+    /// Its domain is being defined or started.
     Creating,
-    /// It runs where it should.
+    /// Running.
     Running,
-    /// It runs and is on its way to other nodes.
+    /// Running and being moved to other nodes.
     Moving,
-    /// It is being stopped.
+    /// Being stopped.
     Stopping,
-    /// It does not run and keeps its place.
+    /// Stopped. It keeps its placement.
     Stopped,
-    /// It is gone and its place is free.
+    /// Deleted. Its resources are released.
     Deleted,
-    /// It could not be made; it keeps its place until it is deleted or tried again.
+    /// Could not be created. It keeps its placement until it is deleted or retried.
     Failed,
 }
 
@@ -34,12 +33,12 @@ pub enum VmState {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Intent {
-    /// It runs.
+    /// Keep it running.
     #[default]
     Run,
-    /// It keeps its place and does not run.
+    /// Keep it stopped, with its placement reserved.
     Stop,
-    /// It is gone.
+    /// Delete it.
     Delete,
 }
 
@@ -49,7 +48,7 @@ const ALL: [(VmState, &str, &[VmState]); 9] = {
         (Requested, "requested", &[Reserved, Failed, Deleted]),
         (Reserved, "reserved", &[Creating, Stopping, Failed]),
         (Creating, "creating", &[Running, Stopping, Failed]),
-        // Back to creating when its domain has died.
+        // Returns to `Creating` if its domain has died.
         (Running, "running", &[Moving, Stopping, Creating, Failed]),
         (Moving, "moving", &[Running]),
         (Stopping, "stopping", &[Stopped, Deleted]),
@@ -61,21 +60,21 @@ const ALL: [(VmState, &str, &[VmState]); 9] = {
 
 impl VmState {
     fn row(self) -> &'static (VmState, &'static str, &'static [VmState]) {
-        // The table is in the order of the states.
+        // The table is in the order of the enum.
         &ALL[self as usize]
     }
 
-    /// Whether there is a way from this state to `next`.
+    /// Returns whether the transition from this state to `next` is allowed.
     pub fn may_become(self, next: VmState) -> bool {
         self.row().2.contains(&next)
     }
 
-    /// Its name.
+    /// Name of the state.
     pub fn name(self) -> &'static str {
         self.row().1
     }
 
-    /// The state of this name.
+    /// Looks up a state by its name.
     pub fn named(name: &str) -> Option<Self> {
         ALL.iter().find(|r| r.1 == name).map(|r| r.0)
     }
@@ -88,7 +87,7 @@ impl fmt::Display for VmState {
 }
 
 impl Intent {
-    /// Its name.
+    /// Name of the intent.
     pub fn name(self) -> &'static str {
         match self {
             Intent::Run => "run",
@@ -97,7 +96,7 @@ impl Intent {
         }
     }
 
-    /// The intent of this name.
+    /// Looks up an intent by its name.
     pub fn named(name: &str) -> Option<Self> {
         [Intent::Run, Intent::Stop, Intent::Delete].into_iter().find(|i| i.name() == name)
     }

@@ -1,7 +1,6 @@
-//! What each change does to the tables, inside a transaction that is somebody else's.
-//! Not when it is committed (`jobs`).
+//! The table updates of each operation, inside a transaction that the caller begins and commits.
 
-use super::sql::{Asked, Database, Failure, Row, Value, values};
+use super::sql::{Database, Failure, Query, Row, Value, values};
 use super::{Intent, Reservation, Reserved, StoreError, Vm, VmId, VmState, members};
 use crate::host::{Host, Node};
 use crate::placement::Placement;
@@ -16,12 +15,12 @@ impl From<serde_json::Error> for StoreError {
 
 pub(super) type Result<T> = std::result::Result<T, StoreError>;
 
-/// Seconds since 1970; 0 if the clock is before that.
+/// Seconds since 1970; 0 if the clock is earlier.
 pub(super) fn now() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs() as i64)
 }
 
-/// Makes a refusal by a constraint a conflict on `host`.
+/// Converts a constraint violation into a conflict on `host`.
 fn conflict(host: &str, failure: Failure) -> StoreError {
     match failure.is_constraint() {
         true => StoreError::Conflict { host: host.into(), what: failure.text },
@@ -29,13 +28,13 @@ fn conflict(host: &str, failure: Failure) -> StoreError {
     }
 }
 
-fn asking_host(name: &str) -> Asked<'static> {
-    Asked::new("SELECT id, status FROM hosts WHERE name = ?1", values![name])
+fn host_query(name: &str) -> Query<'static> {
+    Query::new("SELECT id, status FROM hosts WHERE name = ?1", values![name])
 }
 
 pub(super) fn host_id(db: &dyn Database, name: &str) -> Result<(i64, String)> {
-    let asked = asking_host(name);
-    host_of(name, db.row(&asked.sql, &asked.values)?.as_ref())
+    let query = host_query(name);
+    host_of(name, db.row(&query.sql, &query.values)?.as_ref())
 }
 
 fn host_of(name: &str, found: Option<&Row>) -> Result<(i64, String)> {
@@ -43,9 +42,9 @@ fn host_of(name: &str, found: Option<&Row>) -> Result<(i64, String)> {
     Ok((found.get(0)?, found.get(1)?))
 }
 
-fn event_of(vm: Option<VmId>, host: Option<i64>, origin: i64, kind: &str, text: &str) -> Asked<'static> {
+fn event_of(vm: Option<VmId>, host: Option<i64>, origin: i64, kind: &str, text: &str) -> Query<'static> {
     let sql = "INSERT INTO events (at, vm, host, origin, kind, text) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
-    Asked::new(sql, values![now(), vm, host, origin, kind, text])
+    Query::new(sql, values![now(), vm, host, origin, kind, text])
 }
 
 fn event(
@@ -56,8 +55,8 @@ fn event(
     kind: &str,
     text: &str,
 ) -> Result<()> {
-    let asked = event_of(vm, host, origin, kind, text);
-    db.run(&asked.sql, &asked.values)?;
+    let query = event_of(vm, host, origin, kind, text);
+    db.run(&query.sql, &query.values)?;
     Ok(())
 }
 
@@ -85,11 +84,12 @@ pub(super) fn claim_host(
     let found = db.row("SELECT agent FROM hosts WHERE id = ?1", values![id])?;
     found
         .map_or(Ok(None), |row| row.get(0))?
-        .ok_or_else(|| StoreError::Database("a claim was not kept".into()))
+        .ok_or_else(|| StoreError::Database("a resource claim was not stored".into()))
 }
 
-/// Adds rows of numbers in one statement: a statement each takes most of the time that a large fleet needs to be described.
-fn adding(into: &str, rows: &[Vec<Value>], on_conflict: &str) -> Option<Asked<'static>> {
+/// Inserts several rows with one statement. With one statement per row, describing a large fleet would take most of its
+/// time here.
+fn insert_query(into: &str, rows: &[Vec<Value>], on_conflict: &str) -> Option<Query<'static>> {
     let width = rows.first()?.len();
     let row = |at: usize| {
         let places: Vec<String> = (1..=width).map(|column| format!("?{}", at * width + column)).collect();
@@ -97,7 +97,7 @@ fn adding(into: &str, rows: &[Vec<Value>], on_conflict: &str) -> Option<Asked<'s
     };
     let places: Vec<String> = (0..rows.len()).map(row).collect();
     let sql = format!("INSERT INTO {into} VALUES {} {on_conflict}", places.join(", "));
-    Some(Asked::new(sql, &rows.concat()))
+    Some(Query::new(sql, &rows.concat()))
 }
 
 fn add(
@@ -106,7 +106,7 @@ fn add(
     rows: &[Vec<Value>],
     on_conflict: &str,
 ) -> std::result::Result<(), Failure> {
-    adding(into, rows, on_conflict).map_or(Ok(0), |asked| db.run(&asked.sql, &asked.values)).map(drop)
+    insert_query(into, rows, on_conflict).map_or(Ok(0), |query| db.run(&query.sql, &query.values)).map(drop)
 }
 
 pub(super) fn put_host(db: &dyn Database, host: &Host, percent: u32) -> Result<()> {
@@ -118,7 +118,7 @@ pub(super) fn put_host(db: &dyn Database, host: &Host, percent: u32) -> Result<(
     let (id, _) = host_id(db, &host.name)?;
     let refused = |error| conflict(&host.name, error);
     if !is_new {
-        take_away_what_is_gone(db, id, host)?;
+        remove_missing(db, id, host)?;
     }
     let cpus = |node: &Node| node.cpus().difference(&host.reserved).len() as i64;
     let nodes = host.nodes.iter().map(|node| values![id, node.id, cpus(node), percent].to_vec());
@@ -144,8 +144,8 @@ pub(super) fn put_host(db: &dyn Database, host: &Host, percent: u32) -> Result<(
     event(db, None, Some(id), 0, "described", "")
 }
 
-/// What is gone from the description must not be in use: its totals become 0, which the constraints refuse if it is.
-fn take_away_what_is_gone(db: &dyn Database, id: i64, host: &Host) -> Result<()> {
+/// Sets the totals of removed nodes, pools and devices to 0. The constraints reject that if any of them is in use.
+fn remove_missing(db: &dyn Database, id: i64, host: &Host) -> Result<()> {
     let refused = |error| conflict(&host.name, error);
     for row in db.rows("SELECT node FROM nodes WHERE host = ?1", values![id])? {
         let node: u32 = row.get(0)?;
@@ -172,7 +172,7 @@ fn take_away_what_is_gone(db: &dyn Database, id: i64, host: &Host) -> Result<()>
     Ok(())
 }
 
-/// CPUs that are somebody's own must still be there and must not have become the host's.
+/// Dedicated CPUs must still exist and must not have become reserved for the host.
 fn check_exclusive_cpus(db: &dyn Database, id: i64, host: &Host) -> Result<()> {
     let all: crate::cpus::CpuSet =
         host.nodes.iter().flat_map(|n| n.cpus().iter().collect::<Vec<_>>()).collect();
@@ -180,37 +180,39 @@ fn check_exclusive_cpus(db: &dyn Database, id: i64, host: &Host) -> Result<()> {
     for row in db.rows("SELECT cpu FROM exclusive_cpus WHERE host = ?1", values![id])? {
         let cpu: u32 = row.get(0)?;
         if !free.contains(cpu) {
-            let what = format!("CPU {cpu} is a virtual machine's own and missing from the new description");
+            let what =
+                format!("CPU {cpu} is dedicated to a virtual machine, but the new description lacks it");
             return Err(StoreError::Conflict { host: host.name.clone(), what });
         }
     }
     Ok(())
 }
 
-/// A statement that changes something, and what is wrong if it does not.
-struct Must {
-    asked: Asked<'static>,
+/// A statement that must change at least one row, and the error text if it does not.
+struct RequiredChange {
+    query: Query<'static>,
     else_wrong: String,
 }
 
-impl Must {
+impl RequiredChange {
     fn new(sql: &'static str, values: &[Value], else_wrong: String) -> Self {
-        Self { asked: Asked::new(sql, values), else_wrong }
+        Self { query: Query::new(sql, values), else_wrong }
     }
 }
 
-/// Runs all of them; what fails is a conflict on `host`.
-fn change_all(db: &dyn Database, host: &str, all: Vec<Must>) -> Result<()> {
-    let (asked, wrong): (Vec<_>, Vec<_>) = all.into_iter().map(|must| (must.asked, must.else_wrong)).unzip();
-    let answers = db.ask(&asked).map_err(|failure| conflict(host, failure))?;
+/// Runs all statements. A failure is a conflict on `host`.
+fn require_all(db: &dyn Database, host: &str, all: Vec<RequiredChange>) -> Result<()> {
+    let (queries, wrong): (Vec<_>, Vec<_>) =
+        all.into_iter().map(|must| (must.query, must.else_wrong)).unzip();
+    let answers = db.run_all(&queries).map_err(|failure| conflict(host, failure))?;
     match answers.iter().zip(wrong).find(|(answer, _)| answer.changed == 0) {
         Some((_, what)) => Err(StoreError::Conflict { host: host.into(), what }),
         None => Ok(()),
     }
 }
 
-/// What takes (`sign` 1) or gives back (`sign` -1) what a placement needs of its host's sums.
-fn counting(host: i64, placement: &Placement, sign: i64) -> Vec<Must> {
+/// Adds (`sign` 1) or subtracts (`sign` -1) a placement's resources from its host's totals.
+fn counting(host: i64, placement: &Placement, sign: i64) -> Vec<RequiredChange> {
     let (tally, mut all) = (placement.tally(), Vec::new());
     let mut cpus =
         tally.shared.iter().map(|(node, vcpus)| (*node, (0i64, i64::from(*vcpus)))).collect::<Vec<_>>();
@@ -224,17 +226,17 @@ fn counting(host: i64, placement: &Placement, sign: i64) -> Vec<Must> {
         let sql = "UPDATE nodes SET exclusive = exclusive + ?3, shared = shared + ?4, version = version + 1
             WHERE host = ?1 AND node = ?2";
         let values = values![host, node, exclusive * sign, shared * sign];
-        all.push(Must::new(sql, values, format!("there is no node {node}")));
+        all.push(RequiredChange::new(sql, values, format!("there is no node {node}")));
     }
     for ((node, page_kib), mib) in tally.memory {
         let sql = "UPDATE pools SET used_mib = used_mib + ?4, version = version + 1
             WHERE host = ?1 AND node = ?2 AND page_kib = ?3";
         let values = values![host, node, page_kib, mib as i64 * sign];
-        all.push(Must::new(sql, values, format!("node {node} has no pages of {page_kib} KiB")));
+        all.push(RequiredChange::new(sql, values, format!("node {node} has no pages of {page_kib} KiB")));
     }
     for (name, slots) in tally.devices {
         let sql = "UPDATE devices SET used = used + ?3 WHERE host = ?1 AND name = ?2";
-        all.push(Must::new(
+        all.push(RequiredChange::new(
             sql,
             values![host, &name, i64::from(slots) * sign],
             format!("there is no device {name}"),
@@ -243,28 +245,30 @@ fn counting(host: i64, placement: &Placement, sign: i64) -> Vec<Must> {
     all
 }
 
-/// What takes a place: CPUs of its own, and its part of its host's sums.
-fn taking(host: i64, vm: VmId, placement: &Placement) -> Vec<Must> {
+/// Reserves a placement: its dedicated CPUs, and its share of the host's totals.
+fn taking(host: i64, vm: VmId, placement: &Placement) -> Vec<RequiredChange> {
     let own = placement.tally().exclusive;
     let own: Vec<_> = own.iter().map(|(_, cpu)| values![host, *cpu, vm].to_vec()).collect();
-    let own = adding("exclusive_cpus (host, cpu, vm)", &own, "");
-    let own = own.map(|asked| Must { asked, else_wrong: "its CPUs were not taken".into() });
+    let own = insert_query("exclusive_cpus (host, cpu, vm)", &own, "");
+    let own = own.map(|query| RequiredChange { query, else_wrong: "its CPUs were not reserved".into() });
     own.into_iter().chain(counting(host, placement, 1)).collect()
 }
 
 fn take(db: &dyn Database, host: i64, vm: VmId, placement: &Placement) -> Result<()> {
-    change_all(db, &placement.host, taking(host, vm, placement))
+    require_all(db, &placement.host, taking(host, vm, placement))
 }
 
 fn give(db: &dyn Database, host: i64, vm: VmId, placement: &Placement) -> Result<()> {
     let sql = "DELETE FROM exclusive_cpus WHERE host = ?1 AND cpu = ?2 AND vm = ?3";
     let own = placement.tally().exclusive.into_iter();
-    let own = own.map(|(_, cpu)| Must::new(sql, values![host, cpu, vm], format!("CPU {cpu} is not its own")));
-    change_all(db, &placement.host, own.chain(counting(host, placement, -1)).collect())
+    let own = own.map(|(_, cpu)| {
+        RequiredChange::new(sql, values![host, cpu, vm], format!("CPU {cpu} is not dedicated to it"))
+    });
+    require_all(db, &placement.host, own.chain(counting(host, placement, -1)).collect())
 }
 
-fn asking_key(request: &Request, key: &str) -> Asked<'static> {
-    Asked::new("SELECT request, vm FROM keys WHERE tenant = ?1 AND key = ?2", values![&request.tenant, key])
+fn key_query(request: &Request, key: &str) -> Query<'static> {
+    Query::new("SELECT request, vm FROM keys WHERE tenant = ?1 AND key = ?2", values![&request.tenant, key])
 }
 
 fn answered_by_key(db: &dyn Database, request: &Request, known: Option<&Row>) -> Result<Option<Reserved>> {
@@ -276,20 +280,20 @@ fn answered_by_key(db: &dyn Database, request: &Request, known: Option<&Row>) ->
     Ok(Some(Reserved { id, placement: vm(db, id)?.placement, replayed: true }))
 }
 
-/// What a request with this key was answered before.
+/// Returns the earlier answer to a request with this key.
 pub(super) fn answered(db: &dyn Database, request: &Request, key: &str) -> Result<Option<Reserved>> {
-    let asked = asking_key(request, key);
-    answered_by_key(db, request, db.row(&asked.sql, &asked.values)?.as_ref())
+    let query = key_query(request, key);
+    answered_by_key(db, request, db.row(&query.sql, &query.values)?.as_ref())
 }
 
-/// Reserves a place. On a database that is far it is asked three times: what is known, the number, all the rest.
+/// Makes a reservation in three round trips: read what is known, insert the row for its ID, and all the rest.
 pub(super) fn reserve(db: &dyn Database, reservation: &Reservation) -> Result<Reserved> {
     let (request, placement) = (&reservation.request, &reservation.placement);
-    let asked: Vec<_> = [asking_host(&placement.host)]
+    let queries: Vec<_> = [host_query(&placement.host)]
         .into_iter()
-        .chain(reservation.key.iter().map(|key| asking_key(request, key)))
+        .chain(reservation.key.iter().map(|key| key_query(request, key)))
         .collect();
-    let known = db.ask(&asked)?;
+    let known = db.run_all(&queries)?;
     let key = known.get(1).and_then(|answer| answer.rows.first());
     if let Some(before) = answered_by_key(db, request, key)? {
         return Ok(before);
@@ -300,41 +304,45 @@ pub(super) fn reserve(db: &dyn Database, reservation: &Reservation) -> Result<Re
     }
     members::check(db, host, None, request, placement)?;
     let id = number(db, host, request, placement)?;
-    change_all(db, &placement.host, reserving(host, id, reservation)?)?;
+    require_all(db, &placement.host, reserving(host, id, reservation)?)?;
     Ok(Reserved { id, placement: Some(placement.clone()), replayed: false })
 }
 
-/// Makes the row of a new virtual machine, within its tenant's quota, and so its number.
+/// Inserts the row of a new virtual machine within its tenant's quota. The row's key is the virtual machine's ID.
 fn number(db: &dyn Database, host: i64, request: &Request, placement: &Placement) -> Result<VmId> {
     let sql = "INSERT INTO vms (tenant, name, request, state, host, placement, created_at, updated_at)
         VALUES (?1, ?2, ?3, 'reserved', ?4, ?5, ?6, ?6) RETURNING id";
     let (body, placed) = (serde_json::to_string(request)?, serde_json::to_string(placement)?);
-    let named = Asked::new(sql, values![&request.tenant, &request.name, &body, host, placed, now()]);
-    let made = db.ask(&[named, super::accounts::charging(request)]).map_err(|failure| {
+    let named = Query::new(sql, values![&request.tenant, &request.name, &body, host, placed, now()]);
+    let made = db.run_all(&[named, super::accounts::charging(request)]).map_err(|failure| {
         match failure.is_constraint() {
             true => StoreError::Exists { tenant: request.tenant.clone(), name: request.name.clone() },
             false => failure.into(),
         }
     })?;
     super::accounts::within_quota(request, &made[1])?;
-    made[0].rows.first().ok_or_else(|| StoreError::Database("a new row has no number".into()))?.get(0)
+    made[0].rows.first().ok_or_else(|| StoreError::Database("a new row has no id".into()))?.get(0)
 }
 
-/// What a reservation changes beside its own row.
-fn reserving(host: i64, id: VmId, reservation: &Reservation) -> Result<Vec<Must>> {
+/// The statements of a reservation other than inserting its row.
+fn reserving(host: i64, id: VmId, reservation: &Reservation) -> Result<Vec<RequiredChange>> {
     let (request, placement) = (&reservation.request, &reservation.placement);
     let mut all = taking(host, id, placement);
     for group in &placement.groups {
         let sql = "INSERT INTO members (grp, vm, host) VALUES (?1, ?2, ?3)";
-        all.push(Must::new(sql, values![group, id, host], format!("it is no member of group {group}")));
+        all.push(RequiredChange::new(
+            sql,
+            values![group, id, host],
+            format!("it is not a member of group {group}"),
+        ));
     }
     if let Some(key) = &reservation.key {
         let sql = "INSERT INTO keys (tenant, key, request, vm, created_at) VALUES (?1, ?2, ?3, ?4, ?5)";
         let values = values![&request.tenant, key, serde_json::to_string(request)?, id, now()];
-        all.push(Must::new(sql, values, "its key was not kept".into()));
+        all.push(RequiredChange::new(sql, values, "its idempotency key was not stored".into()));
     }
     let event = event_of(Some(id), Some(host), reservation.origin, "reserved", "");
-    all.push(Must { asked: event, else_wrong: "nothing was recorded".into() });
+    all.push(RequiredChange { query: event, else_wrong: "nothing was recorded".into() });
     Ok(all)
 }
 
@@ -365,11 +373,11 @@ pub(super) fn vm(db: &dyn Database, id: VmId) -> Result<Vm> {
 }
 
 pub(super) fn set_intent(db: &dyn Database, id: VmId, intent: Intent) -> Result<Vm> {
-    // What is to be deleted stays so: its owner was told.
+    // A deletion is final: the owner has already been told that it is accepted.
     let sql = "UPDATE vms SET intent = ?2, version = version + 1, updated_at = ?3
         WHERE id = ?1 AND state <> 'deleted' AND (intent <> 'delete' OR ?2 = 'delete')";
     if db.run(sql, values![id, intent.name(), now()])? == 0 {
-        return Err(StoreError::Unknown { what: format!("virtual machine {id} that lives") });
+        return Err(StoreError::Unknown { what: format!("virtual machine {id} that is not deleted") });
     }
     event(db, Some(id), None, 0, "intent", intent.name())?;
     vm(db, id)
@@ -415,7 +423,7 @@ pub(super) fn begin_move(db: &dyn Database, id: VmId, target: &Placement) -> Res
     let old = vm(db, id)?;
     expect(&old, VmState::Running)?;
     if old.placement.as_ref().is_none_or(|p| p.host != target.host) {
-        let what = "a move to another host is not made".into();
+        let what = "moves between hosts are not supported".into();
         return Err(StoreError::Conflict { host: target.host.clone(), what });
     }
     let (host, _) = host_id(db, &target.host)?;
@@ -438,7 +446,7 @@ pub(super) fn resize(db: &dyn Database, id: VmId, request: &Request, placement: 
     let (host, _) = host_id(db, &place.host)?;
     members::check(db, host, Some(id), request, placement)?;
     super::accounts::discharge(db, &old.request)?;
-    let charged = db.ask(&[super::accounts::charging(request)])?;
+    let charged = db.run_all(&[super::accounts::charging(request)])?;
     super::accounts::within_quota(request, &charged[0])?;
     give(db, host, id, place)?;
     take(db, host, id, placement)?;

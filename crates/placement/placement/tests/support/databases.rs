@@ -1,12 +1,12 @@
-//! The databases that a store's tests run on: a SQLite file always, and a PostgreSQL server where LONGMA_TEST_POSTGRES is the URL of
-//! one on which databases may be made (`tests/postgres.py` starts one).
+//! The databases that store tests run on: always a SQLite file, and a PostgreSQL server if LONGMA_TEST_POSTGRES is the
+//! URL of one on which databases may be created (`tests/postgres.py` starts one).
 #![allow(dead_code, reason = "every test program uses a part")]
 
 use longma_placement::SqlStore;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A database of one test, gone with it.
+/// A database for one test, deleted when dropped.
 pub enum Database {
     File(tempfile::TempDir),
     Server { server: String, name: String },
@@ -22,7 +22,7 @@ pub fn on_each(test: impl Fn(&Database)) {
 }
 
 impl Database {
-    /// A new database of a server.
+    /// Creates a database on a server.
     pub fn on(server: &str) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -31,7 +31,7 @@ impl Database {
         Database::Server { server: server.into(), name }
     }
 
-    /// A store on it: one more, if there is one already.
+    /// Opens a store on the database. May be called repeatedly.
     pub fn open(&self) -> Arc<SqlStore> {
         Arc::new(match self {
             Database::File(folder) => SqlStore::open_file(&folder.path().join("placement.db")).unwrap(),
@@ -39,7 +39,7 @@ impl Database {
         })
     }
 
-    /// Where it is, if a server has it.
+    /// URL of a server's database.
     pub fn url(&self) -> String {
         match self {
             Database::File(_) => unreachable!("a file has no URL"),

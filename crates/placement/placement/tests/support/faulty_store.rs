@@ -1,5 +1,4 @@
-//! A store whose caller dies at a chosen change, before or after it is made.
-//! Not a broken disk: what the store itself answers is right.
+//! A store wrapper that simulates a crash of the caller before or after a chosen change.
 
 use longma_placement::inventory::HostStatus;
 use longma_placement::store::*;
@@ -21,7 +20,7 @@ impl FaultyStore {
         Self { inner, changes: 0.into(), fault_at, after: false.into(), dead: false.into() }
     }
 
-    /// The caller dies at the change after `changes` more of them.
+    /// Crashes the caller at a future change, after `changes` more of them.
     pub fn die_after(&self, changes: u64, after: bool) {
         self.fault_at.store(self.changes.load(Ordering::SeqCst) + changes, Ordering::SeqCst);
         self.after.store(after, Ordering::SeqCst);
@@ -121,8 +120,8 @@ impl Store for FaultyStore {
     fn record(&self, event: &Event) -> Result<(), StoreError> {
         self.change(|s| s.record(event))
     }
-    fn news(&self, after: i64, origin: i64) -> Result<(Vec<String>, i64), StoreError> {
-        self.read(|s| s.news(after, origin))
+    fn changes_since(&self, after: i64, origin: i64) -> Result<(Vec<String>, i64), StoreError> {
+        self.read(|s| s.changes_since(after, origin))
     }
     fn raise_alarm(&self, host: &str, node: Option<u32>, kind: &str, value: f64) -> Result<bool, StoreError> {
         self.change(|s| s.raise_alarm(host, node, kind, value))

@@ -1,21 +1,21 @@
-//! The race on modelled hosts, whose best pair is known, and on recorded sweeps.
+//! Tests of the race on simulated hosts with a known best pair, and on recorded sweeps.
 
 use super::super::{candidates, measured, tests::nic};
 use super::*;
 use crate::analysis::{PairResult, median};
 use crate::fake::topology;
-use crate::places::{Class, classify};
+use crate::pairs::{Class, classify};
 use longma_topology::CpuPlace;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 use std::collections::BTreeMap;
 
-/// The most pairs and the runs that `longma affinity advise` has without options.
+/// Defaults of `longma affinity advise`.
 const MOST: usize = 12;
 const REPEATS: u32 = 5;
 
-/// What has been measured so far.
+/// Measurements so far.
 #[derive(Default)]
 struct Measurement(BTreeMap<Pair, Vec<f64>>);
 
@@ -33,10 +33,11 @@ impl Measurement {
     }
 }
 
-/// The pair that is chosen on a host where a run of a pair gives `run(pair, how many it had before)`, and the runs that it took.
+/// Runs a race on a host where `run(pair, previous runs)` returns a rate. Returns the chosen pair and the number of
+/// runs.
 fn choice(places: &[CpuPlace], nic_node: u32, run: &mut dyn FnMut(Pair, usize) -> f64) -> (Pair, usize) {
     let cpus: Vec<u32> = places.iter().map(|place| place.cpu).collect();
-    let ranking = candidates(places, &nic(Some(nic_node)), &crate::places::all_pairs(&cpus));
+    let ranking = candidates(places, &nic(Some(nic_node)), &crate::pairs::all_pairs(&cpus));
     let (mut race, mut so_far) = (Race::new(&ranking, MOST, REPEATS), Measurement::default());
     while let Some(round) = race.next(&so_far.analysis(places)) {
         assert!(!round.pairs.is_empty());
@@ -53,26 +54,26 @@ fn choice(places: &[CpuPlace], nic_node: u32, run: &mut dyn FnMut(Pair, usize) -
     (measured(&so_far.analysis(places), &ranking).unwrap().choice.pair, runs)
 }
 
-/// A host of which nothing is taken for granted: what each class costs, where the data lie, and how much of each CPU others leave.
+/// A host with arbitrary costs of classes and distances and arbitrary load by other programs.
 #[derive(Clone, Debug)]
 struct Modelled {
     places: Vec<CpuPlace>,
     nic_node: u32,
-    /// Gb/s of the link, of one core with protocol work, and of one with the application.
+    /// Gb/s of the link, of a core with protocol processing, and of a core with the application.
     rates: [f64; 3],
-    /// What is left of a flow's rate far from the NIC.
+    /// Factor of a flow's rate far from the NIC.
     far: f64,
-    /// What is left of an application's rate by class, [`Class::ALL`], and of one that is far from the NIC's caches.
+    /// Factors of an application's rate by class in the order of [`Class::ALL`], and far from the NIC's caches.
     classes: [f64; 5],
     application_far: f64,
-    /// What is left of each CPU.
+    /// Fraction of each CPU that other programs leave.
     left: Vec<f64>,
-    /// How pairs differ beside that, parts of the rate.
+    /// Further relative variation between pairs.
     by_pair: Vec<f64>,
 }
 
 impl Modelled {
-    /// What a pair carries in the long run, Gb/s.
+    /// Expected rate of a pair in Gb/s.
     fn gbps(&self, pair: Pair) -> f64 {
         let class = classify(&self.places, pair).unwrap();
         let part = self.classes[Class::ALL.iter().position(|of| *of == class).unwrap()];
@@ -94,19 +95,20 @@ impl Modelled {
 
     fn best(&self) -> f64 {
         let cpus: Vec<u32> = self.places.iter().map(|place| place.cpu).collect();
-        crate::places::all_pairs(&cpus).into_iter().map(|pair| self.gbps(pair)).fold(0.0, f64::max)
+        crate::pairs::all_pairs(&cpus).into_iter().map(|pair| self.gbps(pair)).fold(0.0, f64::max)
     }
 }
 
-/// Two to eight sockets, one or two last caches in each, up to four cores to a cache, one or two threads to a core, 64 CPUs at most.
+/// Two to eight sockets with one or two last-level caches each, up to four cores per cache, one or two threads per
+/// core, and at most 64 CPUs.
 fn modelled() -> impl Strategy<Value = Modelled> {
     let shape = (2u32..=8, 1u32..=2, 1u32..=4, 1u32..=2)
         .prop_filter("64 CPUs", |shape| shape.0 * shape.1 * shape.2 * shape.3 <= 64);
     let rates = (10.0..100.0f64, 8.0..80.0f64, 8.0..80.0f64).prop_map(|(a, b, c)| [a, b, c]);
-    // In the order of [`Class::ALL`]: one CPU for both may profit from its caches.
+    // In the order of [`Class::ALL`]. A single CPU for both may benefit from its caches.
     let classes = (0.8..1.0f64, 0.6..1.0f64, 0.4..0.9f64, 0.3..1.0f64, 0.7..1.4f64)
         .prop_map(|(shared, socket, siblings, other, same)| [shared, socket, siblings, other, same]);
-    // One CPU in eight has half or less left.
+    // On one CPU in eight, half or less is left.
     let left = proptest::collection::vec(prop_oneof![7 => 0.97..1.0f64, 1 => 0.2..0.5f64], 64);
     let by_pair = proptest::collection::vec(-0.01..0.01f64, 101);
     (shape, any::<u32>(), rates, 0.5..1.0f64, classes, 0.4..1.0f64, left, by_pair).prop_map(
@@ -152,7 +154,7 @@ fn the_choice_is_within_five_percent_of_the_best_pair_of_ninety_five_in_a_hundre
     assert!(right * 100 >= 95 * HOSTS, "{right} of {HOSTS}");
 }
 
-/// A sweep of all pairs of a host in simulated time, as `bench/advice` wrote it.
+/// A sweep of all pairs of a host in simulated time, written by `bench/advice`.
 #[derive(serde::Deserialize)]
 struct Swept {
     cores: u32,
@@ -180,13 +182,13 @@ fn the_choice_is_within_five_percent_of_the_best_pair_of_hosts_that_were_swept_i
     assert!(right * 100 >= 95 * lost.len(), "{right} of {}", lost.len());
 }
 
-/// A recorded sweep: the choice is from its runs, as is the best pair of all, which owes some of its lead to chance.
+/// Both the choice and the best pair are taken from the recorded runs. Part of the best pair's lead is due to chance.
 #[test]
-fn the_choice_is_within_three_percent_of_the_best_of_made_up_sweeps_or_not_told_apart_from_it() {
+fn the_choice_is_close_to_the_best_pair_of_synthetic_sweeps() {
     const SWEEPS: usize = 200;
     let mut runner = TestRunner::deterministic();
     let vector = |count: usize, most: f64| proptest::collection::vec(-most..most, count);
-    // Which class is best differs, as do the pairs of a class by 1 % and the runs of a pair by 4 %.
+    // The best class varies; pairs of a class differ by 1 %, and runs of a pair by 4 %.
     let sweeps = (proptest::array::uniform3(5.0..40.0f64), vector(64, 0.01), vector(320, 0.04));
     let places = topology(2, 1, 4, 1);
     let mut right = 0;
@@ -204,7 +206,7 @@ fn the_choice_is_within_three_percent_of_the_best_of_made_up_sweeps_or_not_told_
         let runs = |pair: Pair| -> Vec<f64> { (0..5).map(|repeat| run(pair, repeat)).collect() };
         let (pair, _) = choice(&places, 0, &mut |pair, repeat| run(pair, repeat));
         let cpus: Vec<u32> = (0..8).collect();
-        let best = crate::places::all_pairs(&cpus)
+        let best = crate::pairs::all_pairs(&cpus)
             .into_iter()
             .max_by(|one, other| median(&runs(*one)).unwrap().total_cmp(&median(&runs(*other)).unwrap()))
             .unwrap();
@@ -220,14 +222,14 @@ fn the_choice_is_within_three_percent_of_the_best_of_made_up_sweeps_or_not_told_
 #[test]
 fn a_race_begins_with_each_kind_ends_with_the_best_and_takes_no_more_runs_than_it_says() {
     let places = topology(2, 1, 4, 1);
-    let ranking = candidates(&places, &nic(Some(0)), &crate::places::all_pairs(&(0..8).collect::<Vec<_>>()));
+    let ranking = candidates(&places, &nic(Some(0)), &crate::pairs::all_pairs(&(0..8).collect::<Vec<_>>()));
     let mut race = Race::new(&ranking, MOST, REPEATS);
     let first = race.next(&Measurement::default().analysis(&places)).unwrap();
     let kinds: BTreeSet<_> = first.pairs.iter().map(|pair| classify(&places, *pair).unwrap()).collect();
     assert_eq!((kinds.len(), first.pairs.len(), first.repeats), (3, 12, 1));
     let mut so_far = Measurement::default();
     for pair in &first.pairs {
-        // One CPU for both carries most, on the NIC's socket.
+        // One CPU for both has the highest rate, on the NIC's socket.
         let is_best = pair.flow == pair.application && pair.flow < 4;
         so_far.0.insert(*pair, vec![if is_best { 30.0 } else { 10.0 }]);
     }
@@ -237,18 +239,19 @@ fn a_race_begins_with_each_kind_ends_with_the_best_and_takes_no_more_runs_than_i
     let third = race.next(&so_far.analysis(&places)).unwrap();
     assert_eq!((third.pairs.len(), third.repeats), (4, REPEATS));
     assert_eq!(race.next(&so_far.analysis(&places)), None);
-    // Two CPUs, and one.
+    // Hosts with one and two CPUs.
     for cpus in [1, 2] {
         let places = topology(1, 1, cpus, 1);
         choice(&places, 0, &mut |_, _| 1.0);
     }
 }
 
-/// The rates of the modelled sweep of the published host, 3000 cycles a frame more (the book's chapter), with runs that vary by 4 %.
+/// Rates from the modelled sweep of the published host with 3000 additional cycles per frame (the book's chapter). Runs
+/// vary by 4 %.
 #[test]
 fn the_choice_on_the_modelled_published_host_is_within_five_percent_of_its_best() {
     const TRIES: usize = 100;
-    let places = crate::places::of_machine(&longma_topology::Machine::open("sandybridge-2x6").unwrap());
+    let places = crate::pairs::of_machine(&longma_topology::Machine::open("sandybridge-2x6").unwrap());
     let gbps = |pair: Pair| {
         let is_near = |cpu: u32| places[cpu as usize].socket == 0;
         match (classify(&places, pair).unwrap(), is_near(pair.flow), is_near(pair.application)) {

@@ -1,4 +1,4 @@
-//! Plans over random flows and machines: never worse than before, and never what was excluded.
+//! Tests of plans for random flows and machines: they never increase the cost or touch excluded objects.
 
 use super::super::model::{Link, Queue, Thread};
 use super::*;
@@ -7,7 +7,7 @@ use longma_topology::CpuPlace;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
-/// A model and where its parts are, drawn at random.
+/// A random model with a random placement.
 fn drawn(most: usize) -> impl Strategy<Value = (Model, Placing)> {
     let shape = (2u32..=8, 1u32..=2, 1u32..=6, 1u32..=2);
     let queues = proptest::collection::vec((any::<u32>(), any::<bool>(), 0.0..0.8f64, 0u8..8), 1..=most);
@@ -19,7 +19,7 @@ fn drawn(most: usize) -> impl Strategy<Value = (Model, Placing)> {
             let places = topology(shape.0, shape.1, shape.2, shape.3);
             let count = places.len() as u32;
             let all: CpuSet = (0..count).collect();
-            // One in eight is left alone.
+            // One in eight must not be changed.
             let open = |chance: u8| (chance > 0).then(|| all.clone());
             let placing = Placing {
                 queues: queues
@@ -45,7 +45,7 @@ fn drawn(most: usize) -> impl Strategy<Value = (Model, Placing)> {
                     .iter()
                     .map(|(_, load, chance)| Thread { load: *load, open: open(*chance) })
                     .collect(),
-                // Most CPUs are idle, some are not.
+                // Most CPUs are idle.
                 other: (0..count)
                     .map(|cpu| (cpu, (other[cpu as usize % other.len()] - 0.6).max(0.0)))
                     .collect(),
@@ -56,7 +56,7 @@ fn drawn(most: usize) -> impl Strategy<Value = (Model, Placing)> {
     )
 }
 
-/// The lowest cost of all places for one queue and one thread, each on one CPU.
+/// The lowest cost of any placement of one queue and one thread.
 fn best_of_all(model: &Model, from: &Placing) -> f64 {
     let cpus: Vec<u32> = model.places.iter().map(|place| place.cpu).collect();
     let queue = |cpu: u32| if model.queues[0].open.is_some() { Some(cpu) } else { from.queues[0] };
@@ -85,7 +85,7 @@ proptest! {
             prop_assert!(open.is_some() && !change.to.is_empty());
             prop_assert!(matches!(change.what, Moved::Thread(_)) || change.to.iter().count() == 1);
         }
-        // What was planned is not planned otherwise at the next look.
+        // A plan is stable: the next observation plans nothing more.
         prop_assert_eq!(plan(&model, &then), vec![]);
     }
 }
@@ -110,7 +110,8 @@ fn the_distance_from_the_best_pair_is_small_and_is_printed() {
     };
     println!("classes above the best pair, at the start: {}", quantiles(&mut starts).join("  "));
     println!("classes above the best pair, as planned:   {}", quantiles(&mut distances).join("  "));
-    // A plan leaves what gains less than its margin a change, and a queue and a thread are two. In 8 of 100 it stays a class or more away.
+    // A plan skips changes that gain less than the margin, and a queue and a thread are two changes. In 8 of 100 cases
+    // it stays a class or more away from the best.
     assert!(distances[89] <= 2.0 * MARGIN, "{distances:?}");
 }
 
@@ -144,7 +145,7 @@ fn a_thread_on_its_flows_cpu_moves_off_it_and_stays_by_its_cache() {
 fn a_flow_and_its_application_on_the_other_socket_come_to_the_nic() {
     let (model, from) = one_flow(topology(2, 1, 6, 2), Some(0), Some(8), 9);
     assert_eq!(model.measure(&after(&from, &plan(&model, &from))), 0.0);
-    // A thread that is pinned there keeps its flow near it: one step over the link, and none between flow and copy.
+    // A pinned thread keeps its flow close: the flow crosses the link between sockets, but the copy does not.
     let (mut model, from) = one_flow(topology(2, 1, 6, 2), Some(0), Some(2), 9);
     model.threads[0].open = None;
     let then = after(&from, &plan(&model, &from));
@@ -152,7 +153,7 @@ fn a_flow_and_its_application_on_the_other_socket_come_to_the_nic() {
 }
 
 #[test]
-fn what_lies_well_is_not_touched_and_two_cpus_are_enough() {
+fn well_placed_objects_stay_and_two_cpus_suffice() {
     let (model, from) = one_flow(topology(2, 1, 6, 1), Some(0), Some(2), 3);
     assert!(plan(&model, &from).is_empty());
     let (model, from) = one_flow(topology(1, 1, 2, 1), None, Some(0), 0);

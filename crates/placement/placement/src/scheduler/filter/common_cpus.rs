@@ -1,4 +1,4 @@
-//! A host keeps at least one CPU for itself and for emulators that share.
+//! At least one CPU of the host stays available to the host itself and to shared emulator threads.
 
 use super::{Demand, HostFilter, HostState, Shortage};
 
@@ -9,7 +9,7 @@ impl HostFilter for CommonCpus {
         "common-cpus"
     }
     fn what(&self) -> &'static str {
-        "CPUs, with one left for the host"
+        "CPUs, of which one stays free for the host"
     }
     fn shortage(&self, host: &HostState, demand: &Demand) -> Option<Shortage> {
         let threads = host.shape.nodes.iter().map(|n| n.threads).max().unwrap_or(1);

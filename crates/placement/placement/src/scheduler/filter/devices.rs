@@ -1,4 +1,4 @@
-//! Devices of each kind with a slot that is free, wherever they hang.
+//! The host has a free slot of each requested kind of device on any node.
 
 use super::{Demand, HostFilter, HostState, Shortage};
 
@@ -9,7 +9,7 @@ impl HostFilter for Devices {
         "devices"
     }
     fn what(&self) -> &'static str {
-        "free devices of the kind"
+        "free devices of the requested kind"
     }
     fn shortage(&self, host: &HostState, demand: &Demand) -> Option<Shortage> {
         demand.devices.iter().find_map(|need| {

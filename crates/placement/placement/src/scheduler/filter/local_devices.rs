@@ -1,4 +1,4 @@
-//! Devices that must be local hang on the first virtual node's physical node.
+//! Devices required to be local are attached to the first virtual node's physical node.
 
 use super::{Candidate, NodeFilter, Shortage};
 
@@ -9,7 +9,7 @@ impl NodeFilter for LocalDevices {
         "local-devices"
     }
     fn what(&self, _: &Candidate<'_>) -> &'static str {
-        "free devices of the kind on the node"
+        "free devices of the requested kind on the node"
     }
     fn shortage(&self, c: &Candidate<'_>) -> Option<Shortage> {
         let local = c.demand.devices.iter().filter(|d| d.local && c.cell.first);

@@ -1,4 +1,5 @@
-//! Memory in pages of the size asked for: on the node itself if strict, else also on the nodes it may borrow from.
+//! Enough memory of the requested page size is free: on the node itself if the policy is strict, otherwise including
+//! the nodes it may borrow from.
 
 use super::{Candidate, NodeFilter, Shortage};
 use crate::inventory::HostState;
@@ -6,7 +7,7 @@ use crate::request::MemoryPolicy;
 
 pub(crate) struct Memory;
 
-/// MiB that are free on a node in pages of a size.
+/// Free MiB of a page size on a node.
 pub(crate) fn free_mib(host: &HostState, node: usize, page_kib: Option<u32>) -> u64 {
     let pool = host.shape.nodes[node].pool(page_kib);
     pool.map_or(0, |p| host.shape.nodes[node].pools[p].mib - u64::from(host.nodes[node].used_mib[p]))
@@ -17,7 +18,7 @@ impl NodeFilter for Memory {
         "memory"
     }
     fn what(&self, _: &Candidate<'_>) -> &'static str {
-        "MiB free in pages of the size"
+        "MiB free in pages of the requested size"
     }
     fn shortage(&self, c: &Candidate<'_>) -> Option<Shortage> {
         let own = free_mib(c.host, c.at, c.demand.page_kib);

@@ -1,4 +1,4 @@
-//! Each virtual node wants a physical node of its own.
+//! The host has a distinct physical node for each virtual node.
 
 use super::{Demand, HostFilter, HostState, Shortage};
 

@@ -1,10 +1,11 @@
-//! Virtual CPUs on shared CPUs: within the over-commit ratio, and no more than there are CPUs, or they would wait for each other.
+//! Shared virtual CPUs stay within the overcommit ratio. One virtual machine never has more of them than the node has
+//! shared CPUs, because they would preempt each other.
 
 use super::{Candidate, NodeFilter, Shortage};
 
 pub(crate) struct SharedCpus;
 
-/// Virtual CPUs that the ratio still lets onto the node.
+/// Virtual CPUs that the overcommit ratio still admits.
 fn room(c: &Candidate<'_>) -> u32 {
     c.state.capacity(0, c.overcommit_percent).saturating_sub(c.state.shared)
 }
@@ -15,8 +16,8 @@ impl NodeFilter for SharedCpus {
     }
     fn what(&self, c: &Candidate<'_>) -> &'static str {
         match room(c) <= u32::from(c.state.free_cpus) {
-            true => "virtual CPUs within the over-commit ratio",
-            false => "CPUs that are nobody's own, one for each of its virtual CPUs",
+            true => "virtual CPUs within the overcommit ratio",
+            false => "CPUs that are not dedicated, one for each of its virtual CPUs",
         }
     }
     fn shortage(&self, c: &Candidate<'_>) -> Option<Shortage> {

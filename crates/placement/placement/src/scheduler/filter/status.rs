@@ -1,4 +1,4 @@
-//! Hosts that are drained or have not been heard of take nothing.
+//! The host is up. Hosts that are draining or whose agent is silent accept no virtual machines.
 
 use super::{Demand, HostFilter, HostState, Shortage};
 use crate::inventory::HostStatus;

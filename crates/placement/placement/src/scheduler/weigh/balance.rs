@@ -1,6 +1,7 @@
-//! CPUs without memory and memory without CPUs are of no use: what is left of both should be alike.
+//! Prefers nodes that would have equal fractions of CPUs and memory left. CPUs without memory are useless, and so is
+//! memory without CPUs.
 
-use super::{Candidate, Left, NodeWeigher, Weights};
+use super::{Candidate, NodeWeigher, Remainder, Weights};
 
 pub(crate) struct Balance;
 
@@ -9,7 +10,7 @@ impl NodeWeigher for Balance {
         "balance"
     }
     fn weigh(&self, c: &Candidate<'_>) -> f32 {
-        let (cpu, memory) = Left::of(c).parts();
+        let (cpu, memory) = Remainder::of(c).parts();
         1.0 - (cpu - memory).abs()
     }
     fn weight(&self, weights: &Weights) -> f32 {

@@ -1,4 +1,4 @@
-//! Near the wanted devices; and those who want none not beside devices that others will want.
+//! Prefers nodes close to the requested devices, and keeps requests without devices away from nodes that have some.
 
 use super::{Candidate, NodeWeigher, Weights};
 

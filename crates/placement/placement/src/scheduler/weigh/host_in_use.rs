@@ -1,4 +1,4 @@
-//! A host that is empty stays empty as long as another will do.
+//! Prefers hosts already in use, so that empty hosts stay empty.
 
 use super::{Demand, HostState, HostWeigher, Weights};
 

@@ -1,4 +1,4 @@
-//! Nodes by their current load: up to half of the CPUs or memory busy is all the same, above that each step counts.
+//! Prefers nodes with a low load. Loads up to one half score the same; above that, each load step lowers the score.
 
 use super::{Candidate, NodeWeigher, Weights};
 use crate::inventory::LOAD_STEPS;

@@ -1,4 +1,4 @@
-//! Memory that need not be borrowed is local.
+//! Prefers nodes that can hold all of the memory locally.
 
 use super::{Candidate, NodeWeigher, Weights};
 use crate::scheduler::filter::free_mib;

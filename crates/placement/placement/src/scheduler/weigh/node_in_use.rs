@@ -1,4 +1,4 @@
-//! A node that is whole stays whole as long as another will do.
+//! Prefers nodes already in use, so that empty nodes stay empty.
 
 use super::{Candidate, NodeWeigher, Weights};
 

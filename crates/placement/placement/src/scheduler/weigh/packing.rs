@@ -1,9 +1,9 @@
-//! The less is left on a node, the better: best fit, by node. What is left counts and not its part of the node, so that small nodes fill before
-//! large ones, which alone hold what is large.
+//! Best fit by node: the less capacity would be left, the higher the score. It scores absolute amounts instead of
+//! fractions, so that small nodes fill up before large ones, which are the only ones that hold large requests.
 
-use super::{Candidate, Left, NodeWeigher, Weights};
+use super::{Candidate, NodeWeigher, Remainder, Weights};
 
-/// What is left that counts as half of the worst.
+/// Remaining amounts that score one half.
 const CPUS: f32 = 8.0;
 const MIB: f32 = 16384.0;
 
@@ -14,7 +14,7 @@ impl NodeWeigher for Packing {
         "packing"
     }
     fn weigh(&self, c: &Candidate<'_>) -> f32 {
-        let left = Left::of(c);
+        let left = Remainder::of(c);
         let (cpu, memory) = (left.cpus / (left.cpus + CPUS), left.mib / (left.mib + MIB));
         1.0 - (cpu + memory) / 2.0
     }

@@ -1,8 +1,10 @@
-//! One session with a PostgreSQL server. Statements are kept prepared, and those that do not wait for each other's answers are sent together.
-//! Not what becomes of a session that is lost (`postgres`).
-//! Source: PostgreSQL's manual, 55.2.4 Pipelining; the documentation of tokio-postgres, whose queries are sent in the order of their first polls.
+//! One session with a PostgreSQL server. Caches prepared statements and pipelines independent ones. `postgres` handles
+//! a lost session.
+//!
+//! Source: PostgreSQL's manual, 55.2.4 Pipelining; the documentation of tokio-postgres, which sends queries in the
+//! order of their first polls.
 
-use crate::store::sql::{Answer, Asked, Failure, Row, Value};
+use crate::store::sql::{Answer, Failure, Query, Row, Value};
 use futures_util::TryStreamExt;
 use futures_util::future::{join, join_all};
 use std::collections::HashMap;
@@ -14,11 +16,12 @@ use tokio_postgres::types::private::BytesMut;
 use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
 use tokio_postgres::{Client, Config, Error, NoTls, Socket, Statement};
 
-/// What a session waits for at most, and how long a stopped one may keep others waiting.
-const SESSION: &str = "SET synchronous_commit = on; SET lock_timeout = '10s'; SET statement_timeout = '30s';
+/// Limits how long a session waits, and how long an idle one may block others.
+const SESSION_SETTINGS: &str =
+    "SET synchronous_commit = on; SET lock_timeout = '10s'; SET statement_timeout = '30s';
     SET idle_in_transaction_session_timeout = '10s'; SET client_min_messages = warning";
-/// Statements of which no answer is waited for yet.
-const TOGETHER: usize = 16;
+/// Maximum number of statements sent before their answers are awaited.
+const MAX_PIPELINED: usize = 16;
 
 /// A session with a server.
 pub(super) struct Session {
@@ -28,15 +31,14 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// A new session; TLS unless nobody on the way can read what is sent.
+    /// Opens a session. Uses TLS unless the connection is local.
     ///
     /// # Errors
-    /// If the server cannot be reached, or refuses.
+    /// If the server is unreachable or refuses the connection.
     pub fn open(config: &Config) -> Result<Self, Failure> {
-        let runtime = Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(|error| Failure::other(format!("no runtime for the database's session: {error}")))?;
+        let runtime = Builder::new_current_thread().enable_all().build().map_err(|error| {
+            Failure::other(format!("cannot start the database session's runtime: {error}"))
+        })?;
         let plain = match config.get_ssl_mode() {
             SslMode::Disable => true,
             SslMode::Prefer => is_local(config),
@@ -49,44 +51,44 @@ impl Session {
             false => runtime.block_on(connect(&config, tls()?)),
         };
         let session = Self { client: client?, runtime, prepared: HashMap::new() };
-        session.say(SESSION)?;
+        session.execute(SESSION_SETTINGS)?;
         Ok(session)
     }
 
-    /// Whether the connection is lost.
+    /// Returns whether the connection is lost.
     pub fn is_closed(&self) -> bool {
         self.client.is_closed()
     }
 
-    /// Words without values: of transactions and tables. There is nothing to prepare.
+    /// Runs statements without parameters, such as transaction control and DDL, by the simple query protocol.
     ///
     /// # Errors
-    /// What the server says, or that it is not there.
-    pub fn say(&self, words: &str) -> Result<(), Error> {
+    /// The server's error, or a lost connection.
+    pub fn execute(&self, words: &str) -> Result<(), Error> {
         self.runtime.block_on(self.client.batch_execute(words))
     }
 
-    /// Sends `words`, if there are any, and the statements behind them, and then waits for all answers.
+    /// Sends `words`, if not empty, followed by the statements, and then waits for all answers.
     ///
     /// # Errors
-    /// The first error; what comes after it is refused by the server, since all are of one transaction.
-    pub fn ask(&mut self, words: &str, asked: &[Asked<'_>]) -> Result<Vec<Answer>, Error> {
-        let mut statements = Vec::with_capacity(asked.len());
-        for each in asked {
+    /// The first error. The server rejects all later statements, because they belong to the same transaction.
+    pub fn run_all(&mut self, words: &str, queries: &[Query<'_>]) -> Result<Vec<Answer>, Error> {
+        let mut statements = Vec::with_capacity(queries.len());
+        for each in queries {
             statements.push(self.statement(&each.sql)?);
         }
         let (client, mut words) = (&self.client, Some(words).filter(|words| !words.is_empty()));
         self.runtime.block_on(async {
-            let mut answers = Vec::with_capacity(asked.len());
-            for (asked, statements) in asked.chunks(TOGETHER).zip(statements.chunks(TOGETHER)) {
+            let mut answers = Vec::with_capacity(queries.len());
+            for (queries, statements) in queries.chunks(MAX_PIPELINED).zip(statements.chunks(MAX_PIPELINED)) {
                 let statements =
-                    asked.iter().zip(statements).map(|(asked, known)| answer(client, known, asked));
-                // Its first future is polled first: the words go before the statements.
-                let (said, some) = join(say(client, words.take()), join_all(statements)).await;
+                    queries.iter().zip(statements).map(|(query, known)| answer(client, known, query));
+                // `join` polls its first future first, so `words` is sent before the statements.
+                let (said, some) = join(execute(client, words.take()), join_all(statements)).await;
                 said?;
                 answers.extend(some.into_iter().collect::<Result<Vec<_>, _>>()?);
             }
-            say(client, words).await.map(|()| answers)
+            execute(client, words).await.map(|()| answers)
         })
     }
 
@@ -100,15 +102,15 @@ impl Session {
     }
 }
 
-async fn say(client: &Client, words: Option<&str>) -> Result<(), Error> {
+async fn execute(client: &Client, words: Option<&str>) -> Result<(), Error> {
     match words {
         Some(words) => client.batch_execute(words).await,
         None => Ok(()),
     }
 }
 
-async fn answer(client: &Client, statement: &Statement, asked: &Asked<'_>) -> Result<Answer, Error> {
-    let mut stream = pin!(client.query_raw(statement, &asked.values).await?);
+async fn answer(client: &Client, statement: &Statement, query: &Query<'_>) -> Result<Answer, Error> {
+    let mut stream = pin!(client.query_raw(statement, &query.values).await?);
     let mut rows = Vec::new();
     while let Some(read) = stream.try_next().await? {
         rows.push(row(&read)?);
@@ -130,19 +132,19 @@ fn row(read: &tokio_postgres::Row) -> Result<Row, Error> {
     columns.map(|(at, column)| value(at, column.type_())).collect::<Result<_, _>>().map(Row)
 }
 
-/// Connects, and leaves to the runtime what reads and writes the connection.
+/// Connects, and spawns the task that drives the connection.
 async fn connect<T>(config: &Config, tls: T) -> Result<Client, Error>
 where
     T: MakeTlsConnect<Socket>,
     T::Stream: Send + 'static,
 {
     let (client, connection) = config.connect(tls).await?;
-    // How it ends is told to the statement that waits then, and to the next one.
+    // A connection error is reported by the statement that is waiting, and by the next one.
     tokio::spawn(async { drop(connection.await) });
     Ok(client)
 }
 
-/// Whether nobody on the way can read what is sent.
+/// Whether the connection stays on this machine and therefore needs no encryption.
 fn is_local(config: &Config) -> bool {
     let near = |host: &Host| match host {
         Host::Unix(_) => true,
@@ -159,7 +161,10 @@ fn tls() -> Result<tokio_postgres_rustls::MakeRustlsConnect, Failure> {
     let found = rustls_native_certs::load_native_certs();
     roots.add_parsable_certificates(found.certs);
     if roots.is_empty() {
-        return Err(failure(format!("no root certificates for TLS to the database: {:?}", found.errors)));
+        return Err(failure(format!(
+            "cannot load root certificates for TLS to the database: {:?}",
+            found.errors
+        )));
     }
     let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
     let config = rustls::ClientConfig::builder_with_provider(provider)

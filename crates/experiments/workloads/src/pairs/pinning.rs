@@ -1,13 +1,14 @@
-//! Which of this host's processors a run is on.
+//! Pins runs to processors of this host.
+//!
 //! Source: sched_setaffinity(2).
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// Keeps this thread, and those that it begins, on the `number`th of the processors that it may use, counted around.
+/// Pins this thread and its children to the `number`th usable processor, modulo their number.
 ///
-/// The host threads of a run take turns, so a second processor gains them nothing: on one, each finds in its caches what the one
-/// before had, and waking it interrupts nobody. Where the system refuses, they are spread as ever, and the result is the same.
-pub(super) fn keep_on_one_processor(number: usize) {
+/// The host threads of a run alternate, so a second processor would not speed it up. On one processor they share
+/// caches, and waking one needs no interprocessor interrupt. If pinning fails, only the run time is affected.
+pub(super) fn pin_to_processor(number: usize) {
     let Ok(allowed) = sched_getaffinity(None) else { return };
     let mut processors = (0..CpuSet::MAX_CPU).filter(|&processor| allowed.is_set(processor)).cycle();
     let Some(processor) = processors.nth(number) else { return };
@@ -26,7 +27,7 @@ mod tests {
         for number in [0, 1, 1000] {
             std::thread::scope(|scope| {
                 scope.spawn(|| {
-                    keep_on_one_processor(number);
+                    pin_to_processor(number);
                     let own = sched_getaffinity(None).unwrap();
                     assert_eq!(own.count(), 1);
                     let inherited = std::thread::spawn(|| sched_getaffinity(None).unwrap()).join().unwrap();

@@ -1,47 +1,56 @@
-//! A host that has lost something which is promised on it: a CPU went offline, memory was taken away, a device was pulled.
-//! Its description keeps what is promised until that is given back, and nothing else of what is gone: so the rest of the host goes on.
-//! Not what is done about it: whoever serves moves the virtual machines.
+//! Handles a host that has lost a reserved resource: a CPU went offline, or memory or a device was removed. The host's
+//! description keeps the lost resource until its reservation is released, so that the rest of the host stays usable.
+//! The service moves the affected virtual machines.
+//!
 //! Source: Linux Documentation/core-api/cpu_hotplug.rst: threads bound to a CPU that goes offline run elsewhere.
 
 use crate::cpus::CpuSet;
 use crate::host::{Host, Node, Pool};
 use crate::placement::{Placement, Tally};
 
-/// A host as it was found, with what is promised on it and gone.
+/// A host's description with the resources that are lost but still reserved.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Kept {
-    /// The description that every promise fits.
+pub struct RetainedHost {
+    /// The description. Every existing reservation fits it.
     pub host: Host,
-    /// What is promised and gone, each a sentence; empty if nothing is.
+    /// One sentence per lost resource; empty if none is lost.
     pub lost: Vec<String>,
-    /// CPUs that are some virtual machine's own, or must stay idle for it, and gone.
+    /// CPUs that are lost but dedicated to a virtual machine, or that must stay idle for it.
     pub own_cpus: CpuSet,
 }
 
-/// The host `found`, known as `known` until now, with what of the `places` on it is gone. `overcommit_percent` virtual CPUs share a hundred CPUs.
-pub fn keeping(found: &Host, known: &Host, places: &[Placement], overcommit_percent: u32) -> Kept {
+/// Returns the host `found`, extended by the lost resources that `places` still reserve. `known` is the previous
+/// description. `overcommit_percent` virtual CPUs may share a hundred CPUs.
+pub fn retain_reserved(
+    found: &Host,
+    known: &Host,
+    places: &[Placement],
+    overcommit_percent: u32,
+) -> RetainedHost {
     let tally = sum(places.iter().filter(|p| p.host == found.name));
-    let mut kept = Kept {
+    let mut retained = RetainedHost {
         host: Host { gone: CpuSet::new(), ..found.clone() },
         lost: Vec::new(),
         own_cpus: CpuSet::new(),
     };
-    kept.keep_nodes(known, &tally);
-    kept.keep_own_cpus(known, &tally);
-    kept.keep_shared_cpus(known, &tally, overcommit_percent);
-    kept.keep_memory(&tally);
-    kept.keep_devices(known, &tally);
-    kept
+    retained.keep_nodes(known, &tally);
+    retained.keep_own_cpus(known, &tally);
+    retained.keep_shared_cpus(known, &tally, overcommit_percent);
+    retained.keep_memory(&tally);
+    retained.keep_devices(known, &tally);
+    retained
 }
 
-/// What is promised on a host and now lies elsewhere on it, in a sentence: its CPUs have other numbers than they had. No description keeps
-/// such promises; `None` if there are none.
+/// Describes a dedicated CPU that is now on another node because the CPUs were renumbered; `None` if there is none. No
+/// description can satisfy such a reservation.
 pub fn renumbered(found: &Host, places: &[Placement]) -> Option<String> {
     let tally = sum(places.iter().filter(|p| p.host == found.name));
     let elsewhere = |id: u32, cpu: u32| found.nodes.iter().find(|n| n.id != id && n.cpus().contains(cpu));
     tally.exclusive.iter().find_map(|(id, cpu)| {
         let now = elsewhere(*id, *cpu)?.id;
-        Some(format!("CPU {cpu} is a virtual machine's own on node {id} and is on node {now} now"))
+        Some(format!(
+            "CPU {cpu} is dedicated to a virtual machine on node {id}, but it belongs to node {now}"
+        ))
     })
 }
 
@@ -60,7 +69,7 @@ fn all_cpus(host: &Host) -> CpuSet {
     host.nodes.iter().flat_map(|n| n.cpus().iter().collect::<Vec<_>>()).collect()
 }
 
-/// Adds a CPU to the core that it was in, or as a core of its own.
+/// Adds a CPU to its former core, or as a new core.
 fn add_cpu(node: &mut Node, known: &Host, cpu: u32) {
     let core = known.nodes.iter().flat_map(|n| &n.cores).find(|core| core.contains(cpu));
     let siblings = core.and_then(|core| node.cores.iter_mut().find(|here| here.intersects(core)));
@@ -70,12 +79,12 @@ fn add_cpu(node: &mut Node, known: &Host, cpu: u32) {
     }
 }
 
-impl Kept {
+impl RetainedHost {
     fn node(&mut self, id: u32) -> Option<&mut Node> {
         self.host.nodes.iter_mut().find(|n| n.id == id)
     }
 
-    /// Nodes that are gone come back empty.
+    /// Adds lost nodes again, without CPUs and memory.
     fn keep_nodes(&mut self, known: &Host, tally: &Tally) {
         let used = tally.exclusive.iter().map(|e| e.0).chain(tally.shared.keys().copied());
         let used: Vec<u32> = used.chain(tally.memory.keys().map(|pool| pool.0)).collect();
@@ -85,7 +94,10 @@ impl Kept {
             return;
         }
         for node in gone {
-            self.lost.push(format!("node {} is gone with all that is promised there", node.id));
+            self.lost.push(format!(
+                "node {} is missing, but virtual machines have resources reserved there",
+                node.id
+            ));
             let memory = node.memory.iter().map(|p| Pool { mib: 0, ..*p }).collect();
             self.host.nodes.push(Node { id: node.id, cores: Vec::new(), memory });
         }
@@ -100,7 +112,7 @@ impl Kept {
                 let (a, b) = place(known, from).zip(place(known, to))?;
                 known.distances.get(a)?.get(b).copied()
             };
-            // As Linux takes nodes to be of which nothing is known.
+            // The defaults of Linux for unknown distances.
             now.or_else(then).unwrap_or(if from == to { 10 } else { 20 })
         };
         let ids: Vec<u32> = self.host.nodes.iter().map(|n| n.id).collect();
@@ -116,8 +128,8 @@ impl Kept {
             self.own_cpus.insert(*cpu);
             self.host.gone.insert(*cpu);
             self.lost.push(match here {
-                true => format!("CPU {cpu} of node {id} is a virtual machine's own and now the host's"),
-                false => format!("CPU {cpu} of node {id} is a virtual machine's own and gone"),
+                true => format!("CPU {cpu} of node {id} is dedicated to a virtual machine, but it is reserved for the host"),
+                false => format!("CPU {cpu} of node {id} is dedicated to a virtual machine, but it is missing"),
             });
             self.host.reserved = self.host.reserved.difference(&[*cpu].into_iter().collect());
             if let Some(node) = self.node(*id).filter(|_| !here) {
@@ -126,7 +138,8 @@ impl Kept {
         }
     }
 
-    /// As many CPUs that are gone as virtual CPUs need to stay within the ratio, so that no more are let in; and one for the host itself.
+    /// Adds back as many lost CPUs as the reserved virtual CPUs need to stay within the overcommit ratio, so that the
+    /// node accepts no more of them. Adds one more for the host if it has none left.
     fn keep_shared_cpus(&mut self, known: &Host, tally: &Tally, percent: u32) {
         let own: CpuSet = tally.exclusive.iter().map(|e| e.1).collect();
         for (id, shared) in &tally.shared {
@@ -136,24 +149,25 @@ impl Kept {
             };
             let there = free(&self.host);
             while *shared > free(&self.host).saturating_mul(percent) / 100 {
-                if !self.take_back(known, Some(*id)) {
+                if !self.restore_lost_cpu(known, Some(*id)) {
                     break;
                 }
             }
             if free(&self.host) > there {
                 self.lost.push(format!(
-                    "node {id} has {there} CPUs left for {shared} virtual CPUs, above the ratio of {percent} %"
+                    "node {id} has only {there} CPUs for {shared} virtual CPUs, which exceeds the \
+                        overcommit ratio of {percent} %"
                 ));
             }
         }
         if !tally.exclusive.is_empty() && all_cpus(&self.host).difference(&own).is_empty() {
-            self.take_back(known, None);
-            self.lost.push("no CPU is left for the host itself and for emulators".into());
+            self.restore_lost_cpu(known, None);
+            self.lost.push("no CPU is left for the host and its emulators".into());
         }
     }
 
-    /// Adds one of the CPUs that are gone, of a node or of any; false if there is none.
-    fn take_back(&mut self, known: &Host, node: Option<u32>) -> bool {
+    /// Adds back one lost CPU of `node`, or of any node if it is `None`. Returns false if there is none.
+    fn restore_lost_cpu(&mut self, known: &Host, node: Option<u32>) -> bool {
         let here = all_cpus(&self.host);
         let gone = |n: &Node| {
             n.cpus().difference(&here).difference(&known.reserved).iter().next().map(|cpu| (n.id, cpu))
@@ -183,7 +197,7 @@ impl Kept {
             };
             if lost {
                 self.lost.push(format!(
-                    "node {id} has {there} MiB in pages of {page_kib} KiB left, of which {mib} MiB are promised"
+                    "node {id} has only {there} MiB in pages of {page_kib} KiB, but {mib} MiB are reserved"
                 ));
             }
         }
@@ -204,7 +218,7 @@ impl Kept {
                 }
                 (None, None) => continue,
             }
-            self.lost.push(format!("device {name} has {before} slots left, of which {slots} are promised"));
+            self.lost.push(format!("device {name} has only {before} slots, but {slots} are reserved"));
         }
     }
 }

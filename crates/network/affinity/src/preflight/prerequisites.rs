@@ -1,6 +1,6 @@
-//! What a sweep and a tuner need of the system itself: programs, rights, calls that a container or a filter may refuse. Each is tried so
-//! that nothing is changed by it.
-//! Not whether runs can be compared: that is `preflight`.
+//! Checks the prerequisites of sweeps and the tuner on this system: programs, permissions, and system calls that a
+//! container or a filter may block. Each one is tried without lasting effects.
+//!
 //! Source: capabilities(7), unshare(2), sched_setaffinity(2), seccomp(2).
 
 use super::{Findings, Weight};
@@ -10,45 +10,47 @@ use crate::setting::Setting;
 use std::io;
 use std::path::PathBuf;
 
-/// A program that is run, the package that has it, what needs it, and what works without.
+/// A required program, its package, what needs it, and what works without it.
 const PROGRAMS: [(&str, &str, &str, &str); 3] = [
     (
         "iperf3",
         "iperf3",
         "--lab and --connect",
-        "a load of one's own (sweep --interface NAME -- COMMAND), `report`, `advise` from topology or a file, `tune`, `show` and `restore`",
+        "a custom load (sweep --interface NAME -- COMMAND), `report`, `advise` from topology or a file, \
+            `tune`, `show` and `restore`",
     ),
-    ("ip", "iproute2", "--lab", "sweeps with --interface, and everything else"),
-    ("cat", "coreutils", "--lab", "sweeps with --interface, and everything else"),
+    ("ip", "iproute2", "--lab", "sweeps with --interface and everything else"),
+    ("cat", "coreutils", "--lab", "sweeps with --interface and everything else"),
 ];
 
-/// Capabilities that root may lack in a container: number, name, and what does not work without.
+/// Capabilities that root may lack in a container: number, name, and what does not work without it.
 const CAPABILITIES: [(u32, &str, &str); 4] = [
     (12, "CAP_NET_ADMIN", "no --lab, and no --vary of offloads, rings, delays and packet sizes"),
     (21, "CAP_SYS_ADMIN", "no --lab"),
     (23, "CAP_SYS_NICE", "`tune` cannot bind threads of other users"),
-    (19, "CAP_SYS_PTRACE", "`tune` does not see whose flows are other users'"),
+    (19, "CAP_SYS_PTRACE", "`tune` cannot find the owners of other users' flows"),
 ];
 
-/// Looks at the system that this program runs on.
+/// Checks the system that this program runs on.
 pub fn look(host: &dyn Host, findings: &mut Findings) {
     if let Err(error) = host.read("proc/self/status") {
         findings.bad(
             "proc",
             Weight::Prevents,
             format!("/proc does not show this process ({error})"),
-            "mount -t proc proc /proc; `report`, and `advise` from topology or a file, work without",
+            "mount -t proc proc /proc; `report`, and `advise` from topology or a file, work without it",
         );
     }
     programs(findings);
     capabilities(host, findings);
     match in_a_thread(unshare) {
-        Ok(()) => findings.good("namespaces", "network namespaces can be made"),
+        Ok(()) => findings.good("namespaces", "network namespaces can be created"),
         Err(error) => findings.bad(
             "namespaces",
             Weight::Note,
-            format!("none can be made ({error})"),
-            "--lab needs root, or CAP_SYS_ADMIN and CAP_NET_ADMIN, and no filter (seccomp) against unshare; sweeps with --interface work without",
+            format!("none can be created ({error})"),
+            "--lab needs root, or CAP_SYS_ADMIN and CAP_NET_ADMIN, and a seccomp filter that allows \
+                unshare; sweeps with --interface work without them",
         ),
     }
     match in_a_thread(bind) {
@@ -57,16 +59,18 @@ pub fn look(host: &dyn Host, findings: &mut Findings) {
             "binding",
             Weight::Prevents,
             format!("no program can be bound to CPUs ({error})"),
-            "let the container's filter (seccomp) allow sched_setaffinity; `report`, `advise` from topology or a file, and `show` work without",
+            "let the container's seccomp filter allow sched_setaffinity; `report`, `advise` from topology \
+                or a file, and `show` work without it",
         ),
     }
     if let Err(error) = host.sockets() {
-        let advice = "`tune` takes flows from /proc/net/tcp, and all count the same; nothing else needs it";
-        findings.bad("connections", Weight::Note, format!("sock_diag does not tell ({error})"), advice);
+        let advice =
+            "`tune` reads flows from /proc/net/tcp and gives all the same weight; nothing else needs it";
+        findings.bad("connections", Weight::Note, format!("sock_diag failed ({error})"), advice);
     }
 }
 
-/// Whether what steers the flows of an interface can be written.
+/// Checks whether the settings that steer an interface's flows are writable.
 pub fn steering(host: &dyn Host, nic: &Nic, findings: &mut Findings) {
     let refused = |settings: Vec<Setting>| {
         let paths = settings.into_iter().filter_map(|setting| setting.path());
@@ -82,14 +86,15 @@ pub fn steering(host: &dyn Host, nic: &Nic, findings: &mut Findings) {
             "writing",
             Weight::Note,
             format!("no interrupt can be moved ({why})"),
-            "sweep with --software; `tune` brings applications to where the interrupts are; elsewhere /proc must be writable, by root",
+            "sweep with --software; `tune` can still move applications to the interrupts' CPUs; to move \
+                interrupts, run as root with a writable /proc",
         ),
         (irqs, Some(why)) if irqs.is_some() || nic.irqs.is_empty() => findings.bad(
             "writing",
             Weight::Prevents,
-            format!("nothing that steers flows can be written ({})", irqs.unwrap_or(why)),
-            "run it as root where /proc and /sys are writable, outside of the container; --lab, `report`, `advise` from topology or a file, and `show` \
-             work without",
+            format!("no setting that steers flows is writable ({})", irqs.unwrap_or(why)),
+            "run it as root outside the container, where /proc and /sys are writable; --lab, `report`, \
+                `advise` from topology or a file, and `show` work without this",
         ),
         _ => {}
     }
@@ -97,7 +102,8 @@ pub fn steering(host: &dyn Host, nic: &Nic, findings: &mut Findings) {
 
 fn programs(findings: &mut Findings) {
     if !has_program("sh") {
-        let advice = "have it in PATH: every load is started and ended with it; `report`, `advise` from topology or a file, `tune` and `show` work without";
+        let advice = "add it to PATH: it starts and stops every load; `report`, `advise` from topology or \
+            a file, `tune` and `show` work without it";
         findings.bad("sh", Weight::Prevents, "not found in PATH", advice);
     }
     let mut found = Vec::new();
@@ -106,7 +112,7 @@ fn programs(findings: &mut Findings) {
             found.push(name);
             continue;
         }
-        let advice = format!("install the package {package} for {needs}; without it work {rest}");
+        let advice = format!("install the package {package} for {needs}; {rest} work without it");
         findings.bad(name, Weight::Note, "not found in PATH", advice);
     }
     if !found.is_empty() {
@@ -121,7 +127,7 @@ fn has_program(name: &str) -> bool {
     std::env::split_paths(&path).any(|folder| can_run(folder.join(name)))
 }
 
-/// What root lacks; others have been told that they are not root.
+/// Reports missing capabilities of root. For other users, another finding reports the missing privilege.
 fn capabilities(host: &dyn Host, findings: &mut Findings) {
     let status = host.read("proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
@@ -130,26 +136,27 @@ fn capabilities(host: &dyn Host, findings: &mut Findings) {
         return;
     }
     for (_, name, what) in CAPABILITIES.into_iter().filter(|(number, ..)| mask >> number & 1 == 0) {
-        let advice = format!("{what}: give the container the capability, or run it outside");
+        let advice = format!("{what}: grant the container the capability, or run outside it");
         findings.bad("capabilities", Weight::Note, format!("root without {name}"), advice);
     }
 }
 
-/// Tries a call in a thread of its own, with which what it changes is gone.
+/// Runs a call on a separate thread, so that its effects end with that thread.
 fn in_a_thread(call: fn() -> io::Result<()>) -> io::Result<()> {
     let thread = std::thread::Builder::new().spawn(call)?;
-    thread.join().unwrap_or_else(|_| Err(io::Error::other("the thread that tried it has failed")))
+    thread.join().unwrap_or_else(|_| Err(io::Error::other("the thread that tried it panicked")))
 }
 
 fn unshare() -> io::Result<()> {
-    // SAFETY: a system call with constants; it concerns the calling thread alone, which has no descriptor of its own and ends.
+    // SAFETY: a system call with constants. It affects only the calling thread, which opens no descriptors and
+    // then ends.
     crate::child::check(unsafe { libc::unshare(libc::CLONE_NEWNET | libc::CLONE_NEWNS) })
 }
 
-/// Binds the calling thread to where it may run already.
+/// Sets the calling thread's affinity to its present value.
 fn bind() -> io::Result<()> {
     let now = match rustix::thread::sched_getaffinity(None) {
-        // More CPUs than the library's set has: loads are bound with a larger one.
+        // The host has more CPUs than the library's set. Loads are bound with a larger set, so this is not an error.
         Err(rustix::io::Errno::INVAL) => return Ok(()),
         now => now?,
     };
@@ -180,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_is_said_with_what_still_works() {
+    fn unwritable_settings_are_reported_with_alternatives() {
         assert_eq!(found(&[]), []);
         assert_eq!(found(&["sys/class/net/eth0/queues/rx-0/rps_cpus"]), []);
         let [note] = &found(&["proc/irq/38/smp_affinity_list"])[..] else { panic!() };
@@ -197,6 +204,6 @@ mod tests {
 
     #[test]
     fn a_program_is_looked_for_where_the_system_looks() {
-        assert!(has_program("sh") && !has_program("no-such-program-of-anybody"));
+        assert!(has_program("sh") && !has_program("no-such-program"));
     }
 }

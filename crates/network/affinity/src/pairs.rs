@@ -1,12 +1,13 @@
-//! How the CPU of a flow and the CPU of its application lie to each other.
-//! Not how fast that is: the sweep measures it.
-//! Source: the three classes are those of Hanford et al. 2014; hardware threads and several last caches in a socket are told apart besides.
+//! Classifies the topological relation between the CPU of a flow and the CPU of its application.
+//!
+//! Source: the three classes of Hanford et al. 2014, extended by hardware threads and by several last-level caches in a
+//! socket.
 
 use longma_topology::{CpuPlace, Machine};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// A CPU for the flow's interrupts and protocol work, and one for the application.
+/// A CPU for the flow's interrupts and protocol processing, and one for the application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Pair {
     /// The flow's CPU.
@@ -15,15 +16,15 @@ pub struct Pair {
     pub application: u32,
 }
 
-/// How two CPUs lie to each other.
+/// Topological relation of two CPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Class {
-    /// Different cores of a socket that share their last cache.
+    /// Different cores that share a last-level cache.
     SharedCache,
-    /// Different cores of a socket with different last caches.
+    /// Different cores of one socket without a shared last-level cache.
     SameSocket,
-    /// Two hardware threads of a core.
+    /// Two hardware threads of one core.
     Siblings,
     /// Cores of different sockets.
     OtherSocket,
@@ -32,11 +33,11 @@ pub enum Class {
 }
 
 impl Class {
-    /// Every class, those first from which most is to be expected.
+    /// All classes, in the order of expected performance.
     pub const ALL: [Class; 5] =
         [Self::SharedCache, Self::SameSocket, Self::Siblings, Self::OtherSocket, Self::SameCpu];
 
-    /// Its name in files.
+    /// Name in files.
     pub fn word(self) -> &'static str {
         match self {
             Self::SharedCache => "shared-cache",
@@ -47,11 +48,11 @@ impl Class {
         }
     }
 
-    /// What it means.
+    /// Short description.
     pub fn meaning(self) -> &'static str {
         match self {
-            Self::SharedCache => "two cores, one last cache",
-            Self::SameSocket => "one socket, two last caches",
+            Self::SharedCache => "two cores, shared last-level cache",
+            Self::SameSocket => "one socket, two last-level caches",
             Self::Siblings => "two threads of one core",
             Self::OtherSocket => "different sockets",
             Self::SameCpu => "one CPU for both",
@@ -71,7 +72,7 @@ impl fmt::Display for Pair {
     }
 }
 
-/// The class of a pair; none if one of its CPUs is not among `places`.
+/// Class of a pair; `None` if one of its CPUs is not in `places`.
 pub fn classify(places: &[CpuPlace], pair: Pair) -> Option<Class> {
     let find = |cpu| places.iter().find(|place| place.cpu == cpu);
     let (flow, application) = (find(pair.flow)?, find(pair.application)?);
@@ -82,25 +83,27 @@ pub fn classify(places: &[CpuPlace], pair: Pair) -> Option<Class> {
     } else if flow.socket != application.socket {
         Class::OtherSocket
     } else if flow.last_cache.as_ref().is_none_or(|cache| cache.contains(&application.cpu)) {
-        // A system that names no caches is taken to have one for the socket.
+        // If the system reports no caches, assume one per socket.
         Class::SharedCache
     } else {
         Class::SameSocket
     })
 }
 
-/// Every pair of these CPUs, the flow's CPU slowest.
+/// All ordered pairs of these CPUs, sorted by the flow's CPU.
 pub fn all_pairs(cpus: &[u32]) -> Vec<Pair> {
     pairs_of(cpus, cpus)
 }
 
-/// Every pair of a CPU for the flow and one for the application: programs are bound to a cpuset, interrupts are not.
+/// All pairs of a flow CPU and an application CPU. The lists may differ, because a cpuset restricts programs but not
+/// interrupts.
 pub fn pairs_of(flows: &[u32], applications: &[u32]) -> Vec<Pair> {
     let pairs = flows.iter().flat_map(|flow| applications.iter().map(move |to| (*flow, *to)));
     pairs.map(|(flow, application)| Pair { flow, application }).collect()
 }
 
-/// Where the CPUs of a machine file's first host are, numbered as Linux does on most servers: first threads first.
+/// CPU topology of a machine file's first host. CPUs are numbered as on most Linux servers: the first threads of all
+/// cores come first.
 pub fn of_machine(machine: &Machine) -> Vec<CpuPlace> {
     let Some(host) = machine.layout().hosts.first() else { return Vec::new() };
     let cores = host.cores.len() as u32;
@@ -154,8 +157,8 @@ mod tests {
     }
 
     #[test]
-    fn threads_and_several_last_caches_in_a_socket_are_told_apart() {
-        // 64 cores in two sockets, four cores to an L3, two threads each.
+    fn smt_siblings_and_separate_last_level_caches_are_distinguished() {
+        // 64 cores in two sockets, four cores per L3 cache, two threads per core.
         let classes = counted("hygon-8node");
         let of = |class| classes.iter().find(|(found, _)| *found == class).unwrap().1;
         assert_eq!((of(Class::SameCpu), of(Class::Siblings)), (128, 128));

@@ -1,6 +1,6 @@
-//! The folder in which a service keeps what must outlive it: its database, the lock on it, and how its own user reaches it.
-//! Not the database's content.
-//! Source: the XDG Base Directory Specification for the folder's place.
+//! The service's data directory: its database, a lock file, and the access data for local clients.
+//!
+//! Source: the XDG Base Directory Specification for its default location.
 
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use serde::{Deserialize, Serialize};
@@ -11,48 +11,48 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// How a client reaches a service.
+/// How a client connects to a service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Access {
-    /// Its address: "http://127.0.0.1:7420".
+    /// URL of the service: "http://127.0.0.1:7420".
     pub url: String,
-    /// Where that is, if the name in it is only the one that its certificate has.
+    /// Address to connect to, if the host name in the URL is only the certificate's name and need not resolve.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<SocketAddr>,
-    /// The token that is shown to it.
+    /// Access token.
     pub token: String,
-    /// A file with the certificate (PEM) to trust; none for those of the system.
+    /// PEM file with the certificate to trust; `None` for the system's root certificates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate: Option<PathBuf>,
 }
 
-/// Longest file that is read as one of these.
-const LONGEST: u64 = 1 << 16;
+/// Maximum size of an access file in bytes.
+const MAX_ACCESS_BYTES: u64 = 1 << 16;
 
 impl Access {
-    /// The file of these in a service's folder.
-    pub fn file(home: &Path) -> PathBuf {
-        home.join("client.json")
+    /// Path of the access file in a data directory.
+    pub fn file(data_dir: &Path) -> PathBuf {
+        data_dir.join("client.json")
     }
 
-    /// What the service with this folder says of itself.
+    /// Reads the access data of the service with this data directory.
     ///
     /// # Errors
-    /// If the file cannot be read or is something else.
-    pub fn read(home: &Path) -> io::Result<Self> {
+    /// If the file cannot be read or parsed.
+    pub fn read(data_dir: &Path) -> io::Result<Self> {
         let mut text = String::new();
-        File::open(Self::file(home))?.take(LONGEST).read_to_string(&mut text)?;
+        File::open(Self::file(data_dir))?.take(MAX_ACCESS_BYTES).read_to_string(&mut text)?;
         serde_json::from_str(&text).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))
     }
 
-    /// Writes it for the user alone, whole or not at all.
-    pub(crate) fn write(&self, home: &Path) -> io::Result<()> {
-        if Self::read(home).is_ok_and(|there| there == *self) {
+    /// Writes the file atomically, readable by its owner only.
+    pub(crate) fn write(&self, data_dir: &Path) -> io::Result<()> {
+        if Self::read(data_dir).is_ok_and(|there| there == *self) {
             return Ok(());
         }
-        let new = home.join("client.json.new");
-        // Left over from a crash; with `create_new` nobody's file or link is written through.
+        let new = data_dir.join("client.json.new");
+        // Remove the remains of a crash. `create_new` then never writes through an existing file or link.
         match fs::remove_file(&new) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -61,13 +61,13 @@ impl Access {
         file.write_all(serde_json::to_string_pretty(self)?.as_bytes())?;
         file.write_all(b"\n")?;
         file.sync_all()?;
-        fs::rename(&new, Self::file(home))?;
-        File::open(home)?.sync_all()
+        fs::rename(&new, Self::file(data_dir))?;
+        File::open(data_dir)?.sync_all()
     }
 }
 
-/// Where a service keeps its folder if nobody says: /var/lib for root, else the user's own.
-pub fn default_home() -> PathBuf {
+/// Default data directory: below /var/lib for root, otherwise in the user's state directory.
+pub fn default_data_dir() -> PathBuf {
     if rustix::process::geteuid().is_root() {
         return "/var/lib/longma/placement".into();
     }
@@ -76,14 +76,14 @@ pub fn default_home() -> PathBuf {
     base.unwrap_or_else(|| "/var/tmp".into()).join("longma/placement")
 }
 
-/// A database's file, held against a second service.
+/// A database file, locked against a second service.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct LockedDatabase {
     pub path: PathBuf,
     _lock: Lock,
 }
 
-/// A file that nobody else holds.
+/// An exclusively locked file.
 #[derive(Debug)]
 struct Lock(OwnedFd);
 
@@ -99,44 +99,46 @@ impl Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // Said aloud: a child of another thread between fork and exec holds the file too, and would hold the lock.
+        // Unlock explicitly: a child forked by another thread may inherit the descriptor before exec and keep the lock.
         let _ = rustix::fs::flock(&self.0, FlockOperation::Unlock);
     }
 }
 
-/// A service's folder, held against a second service.
+/// A data directory, locked against a second service.
 #[derive(Debug)]
-pub(crate) struct Home {
+pub(crate) struct DataDir {
     pub folder: PathBuf,
     _lock: Lock,
 }
 
-impl Home {
-    /// Makes the folder if there is none, for the user alone, and holds it.
+impl DataDir {
+    /// Creates the directory if necessary, accessible by its owner only, and locks it.
     pub fn hold(folder: &Path) -> io::Result<Self> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
         fs::set_permissions(folder, fs::Permissions::from_mode(0o700))?;
         let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let file = rustix::fs::open(folder.join("lock"), flags, Mode::RUSR | Mode::WUSR)?;
-        Ok(Self { folder: folder.into(), _lock: Lock::of(file, "another service runs with this folder")? })
+        Ok(Self { folder: folder.into(), _lock: Lock::of(file, "another service uses this directory")? })
     }
 
-    /// The database's file, made if there is none, and held against a second service that reaches it through another folder. SQLite's own
-    /// locks let a second one in. They end when the process closes any descriptor of the file: this one is closed after the database.
-    pub fn hold_database(&self) -> io::Result<Held> {
+    /// Creates the database file if necessary and locks it against a second service that reaches it through another
+    /// directory. SQLite's own locks would admit a second process. They also end when the process closes any descriptor
+    /// of the file, so this descriptor must be closed after the database.
+    pub fn lock_database(&self) -> io::Result<LockedDatabase> {
         let path = self.folder.join("placement.db");
         let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC;
         let file = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR)?;
-        let lock = Lock::of(file, "another service runs with this database")?;
+        let lock = Lock::of(file, "another service uses this database")?;
         let names = rustix::fs::fstat(&lock.0)?.st_nlink;
         if names > 1 {
-            // Its log lies beside it under the same name, so that what was answered under one is not seen under another.
+            // SQLite names the log after the database's path, so commits made under one name would be missing under
+            // another.
             let why = format!(
-                "it has {names} names (hard links), and SQLite keeps a log for each: remove all but one"
+                "it has {names} names (hard links), and SQLite keeps a separate log for each: remove all but one"
             );
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
-        Ok(Held { path, _lock: lock })
+        Ok(LockedDatabase { path, _lock: lock })
     }
 }
 
@@ -146,18 +148,18 @@ mod tests {
     use std::os::unix::fs::MetadataExt;
 
     #[test]
-    fn a_lock_ends_with_its_owner_whoever_else_has_the_file() {
+    fn a_lock_ends_with_its_owner_despite_duplicated_descriptors() {
         let folder = tempfile::tempdir().unwrap();
-        let home = Home::hold(folder.path()).unwrap();
-        assert!(Home::hold(folder.path()).is_err());
-        // As a child of another thread between fork and exec has it.
-        let _elsewhere = home._lock.0.try_clone().unwrap();
-        drop(home);
-        Home::hold(folder.path()).unwrap();
+        let data_dir = DataDir::hold(folder.path()).unwrap();
+        assert!(DataDir::hold(folder.path()).is_err());
+        // A child of another thread between fork and exec holds a copy of the descriptor.
+        let _elsewhere = data_dir._lock.0.try_clone().unwrap();
+        drop(data_dir);
+        DataDir::hold(folder.path()).unwrap();
     }
 
     #[test]
-    fn what_is_written_down_already_needs_no_room() {
+    fn an_unchanged_access_file_is_not_rewritten() {
         let folder = tempfile::tempdir().unwrap();
         let number = || fs::metadata(Access::file(folder.path())).unwrap().ino();
         let url = "http://127.0.0.1:7420".to_string();

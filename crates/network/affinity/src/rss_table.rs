@@ -1,5 +1,8 @@
-//! Which of a NIC's queues a connection comes by: the hash's key and the table, as the driver has them. The hash itself is `longma-rss`'s.
-//! Not what else may choose: flow director, n-tuple filters and accelerated RFS go before the hash, and are not asked for.
+//! Receive-side scaling of a NIC: reads the hash key and the indirection table from the driver and computes the queue
+//! of a connection. `longma-rss` computes the hash.
+//!
+//! Flow director, n-tuple filters and accelerated RFS override the hash and are not queried.
+//!
 //! Source: Linux include/uapi/linux/ethtool.h (struct ethtool_rxfh, struct ethtool_rxnfc).
 
 use crate::ethtool::exchange;
@@ -8,33 +11,33 @@ use std::net::SocketAddr;
 
 const GET_HASH: u32 = 0x46;
 const GET_FIELDS: u32 = 0x29;
-/// ETH_RSS_HASH_TOP: the Toeplitz function, of those that a driver may have.
+/// ETH_RSS_HASH_TOP: the Toeplitz hash function.
 const TOEPLITZ: u8 = 1;
 const TCP_V4: u32 = 1;
 const TCP_V6: u32 = 5;
-/// RXH_IP_SRC and RXH_IP_DST, RXH_L4_B_0_1 and RXH_L4_B_2_3: source and destination, address and port.
+/// RXH_IP_SRC and RXH_IP_DST, RXH_L4_B_0_1 and RXH_L4_B_2_3: addresses and ports of source and destination.
 const ADDRESSES: u64 = 0x30;
 const PORTS: u64 = 0xc0;
-/// Words of the structure before the table.
+/// Number of words before the table in the structure.
 const HEAD: usize = 6;
-/// Entries and bytes of key that are believed.
-const MOST: u32 = 1 << 16;
+/// Maximum plausible number of table entries and of key bytes.
+const MAX_WORDS: u32 = 1 << 16;
 
-/// How a NIC spreads connections over its queues.
+/// RSS configuration of a NIC.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Spread {
-    /// The hash's key; at least four bytes more than what is hashed.
+pub struct RssTable {
+    /// Hash key, at least four bytes longer than the hashed data.
     pub key: Vec<u8>,
-    /// The queue of each hash, modulo its length.
+    /// Indirection table: the queue for each hash value modulo the table's length.
     pub table: Vec<u32>,
-    /// Whether ports are hashed, of TCP over IPv4 and over IPv6.
+    /// Whether ports are hashed, for TCP over IPv4 and IPv6.
     pub ports: [bool; 2],
 }
 
-impl Spread {
-    /// The queue that segments from `remote` to `local` come by; none if the key is too short or the table empty.
+impl RssTable {
+    /// The queue that receives segments from `remote` to `local`; `None` if the key is too short or the table is empty.
     pub fn queue_of(&self, local: SocketAddr, remote: SocketAddr) -> Option<u32> {
-        // A socket of both families names addresses of the older one in the newer one's form.
+        // A dual-stack socket reports IPv4 addresses as IPv4-mapped IPv6 addresses.
         let plain = |end: SocketAddr| SocketAddr::new(end.ip().to_canonical(), end.port());
         let (from, to) = (plain(remote), plain(local));
         let has_ports = self.ports[usize::from(to.is_ipv6())];
@@ -44,17 +47,17 @@ impl Spread {
     }
 }
 
-/// Asks the driver of `interface`, in the network namespace of the calling thread.
+/// Queries the driver of `interface`, in the network namespace of the calling thread.
 ///
 /// # Errors
-/// What the kernel said: EOPNOTSUPP where the driver does not tell; `Unsupported` where it hashes by another function than Toeplitz's or
-/// changes what is hashed.
-pub fn get(interface: &str) -> io::Result<Spread> {
+/// The kernel's error: EOPNOTSUPP if the driver does not report it; `Unsupported` if it uses another hash function than
+/// Toeplitz or transforms its input.
+pub fn get(interface: &str) -> io::Result<RssTable> {
     let mut head = vec![0u32; HEAD];
     head[0] = GET_HASH;
     exchange(interface, &mut head)?;
     let (entries, key_bytes) = (head[2], head[3]);
-    if entries == 0 || key_bytes == 0 || entries > MOST || key_bytes > MOST {
+    if entries == 0 || key_bytes == 0 || entries > MAX_WORDS || key_bytes > MAX_WORDS {
         return Err(io::ErrorKind::Unsupported.into());
     }
     let mut words = vec![0u32; HEAD + entries as usize + key_bytes.div_ceil(4) as usize];
@@ -64,11 +67,12 @@ pub fn get(interface: &str) -> io::Result<Spread> {
     read(&words, [fields(TCP_V4), fields(TCP_V6)])
 }
 
-/// What the structure says; `fields` are the parts of a header that are hashed, none where the driver does not tell: then all of them.
-fn read(words: &[u32], fields: [Option<u64>; 2]) -> io::Result<Spread> {
+/// Decodes the structure. `fields` are the hashed header fields; `None` if the driver does not report them, which means
+/// all of them.
+fn read(words: &[u32], fields: [Option<u64>; 2]) -> io::Result<RssTable> {
     let unsupported = || io::Error::from(io::ErrorKind::Unsupported);
     let [function, transformed, ..] = words.get(4).ok_or_else(unsupported)?.to_ne_bytes();
-    // Drivers from before there was a choice say nothing: Toeplitz was the only one.
+    // Old drivers report 0: Toeplitz was the only function.
     if !matches!(function, 0 | TOEPLITZ) || transformed != 0 {
         return Err(unsupported());
     }
@@ -85,12 +89,12 @@ fn read(words: &[u32], fields: [Option<u64>; 2]) -> io::Result<Spread> {
             _ => return Err(unsupported()),
         };
     }
-    Ok(Spread { key, table, ports })
+    Ok(RssTable { key, table, ports })
 }
 
-/// What of a header is hashed for connections of a kind; none where the driver does not tell.
+/// Header fields hashed for a kind of connection; `None` if the driver does not report them.
 fn fields(interface: &str, kind: u32) -> Option<u64> {
-    // struct ethtool_rxnfc: the command, the kind, and the fields in 64 bits; behind them room for the rest of it.
+    // struct ethtool_rxnfc: command, kind, and the fields as 64 bits, followed by space for the rest.
     let mut words = [0u32; 64];
     (words[0], words[1]) = (GET_FIELDS, kind);
     exchange(interface, &mut words).ok()?;
@@ -101,8 +105,8 @@ fn fields(interface: &str, kind: u32) -> Option<u64> {
     Some(u64::from_ne_bytes(bytes)).filter(|fields| *fields != 0)
 }
 
-/// The receive queue whose interrupt has this name, as drivers number them: `eth0-TxRx-3`, `virtio0-input.3`, `mlx5_comp3@pci:0000:01:00.0`.
-/// None of an interrupt that is for sending, for events, or says no number.
+/// Number of the receive queue from an interrupt's name: `eth0-TxRx-3`, `virtio0-input.3`,
+/// `mlx5_comp3@pci:0000:01:00.0`. `None` for interrupts for sending or events, and for names without a number.
 pub fn queue_of_irq(name: &str) -> Option<u32> {
     let name = name.split('@').next()?.trim();
     let stem = name.trim_end_matches(|c: char| c.is_ascii_digit());
@@ -118,14 +122,15 @@ pub fn queue_of_irq(name: &str) -> Option<u32> {
 mod tests {
     use super::*;
 
-    /// The key of "Verifying the RSS hash calculation".
+    /// The key from "Verifying the RSS hash calculation".
     const KEY: [u8; 40] = [
         0x6d, 0x5a, 0x56, 0xda, 0x25, 0x5b, 0x0e, 0xc2, 0x41, 0x67, 0x25, 0x3d, 0x43, 0xa3, 0x8f, 0xb0, 0xd0,
         0xca, 0x2b, 0xcb, 0xae, 0x7b, 0x30, 0xb4, 0x77, 0xcb, 0x2d, 0xa3, 0x80, 0x30, 0xf2, 0x0c, 0x6a, 0x42,
         0xb7, 0x3b, 0xbe, 0xac, 0x01, 0xfa,
     ];
 
-    /// Of the same document, for each family: destination, source, hash of the addresses, hash with the ports. All are `longma-rss`'s tests.
+    /// From the same document, for each address family: destination, source, hash of the addresses, hash including the
+    /// ports. `longma-rss` tests all of its values.
     const PUBLISHED: [(&str, &str, u32, u32); 2] = [
         ("161.142.100.80:1766", "66.9.149.187:2794", 0x323e_8fc2, 0x51cc_c178),
         ("[3ffe:2501:200:3::1]:1766", "[3ffe:2501:200:1fff::7]:2794", 0x2cc1_8cd5, 0x4020_7d3d),
@@ -135,21 +140,21 @@ mod tests {
         (to.parse().unwrap(), from.parse().unwrap())
     }
 
-    /// A table so long that a hash's lowest 16 bits can be told by the queue.
-    fn spread(ports: bool) -> Spread {
-        Spread { key: KEY.to_vec(), table: (0..1 << 16).collect(), ports: [ports; 2] }
+    /// A table with 2^16 entries, so that the queue equals the low 16 bits of the hash.
+    fn rss_table(ports: bool) -> RssTable {
+        RssTable { key: KEY.to_vec(), table: (0..1 << 16).collect(), ports: [ports; 2] }
     }
 
     #[test]
     fn the_queue_is_that_of_the_published_hashes() {
         for (to, from, addresses, all) in PUBLISHED {
             let (local, remote) = ends(to, from);
-            assert_eq!(spread(true).queue_of(local, remote), Some(all & 0xffff), "{to}");
-            assert_eq!(spread(false).queue_of(local, remote), Some(addresses & 0xffff), "{to}");
+            assert_eq!(rss_table(true).queue_of(local, remote), Some(all & 0xffff), "{to}");
+            assert_eq!(rss_table(false).queue_of(local, remote), Some(addresses & 0xffff), "{to}");
         }
         let (local, remote) = ends("[::ffff:161.142.100.80]:1766", "[::ffff:66.9.149.187]:2794");
         assert_eq!(
-            spread(true).queue_of(local, remote),
+            rss_table(true).queue_of(local, remote),
             Some(0x51cc_c178 & 0xffff),
             "as the packets have it"
         );
@@ -159,9 +164,9 @@ mod tests {
     fn without_a_key_a_table_or_one_family_there_is_no_queue() {
         let (local, remote) = ends(PUBLISHED[0].0, PUBLISHED[0].1);
         let (six, _) = ends(PUBLISHED[1].0, PUBLISHED[1].1);
-        assert_eq!(Spread { key: KEY[..15].to_vec(), ..spread(true) }.queue_of(local, remote), None);
-        assert_eq!(Spread { table: Vec::new(), ..spread(true) }.queue_of(local, remote), None);
-        assert_eq!(spread(true).queue_of(six, remote), None);
+        assert_eq!(RssTable { key: KEY[..15].to_vec(), ..rss_table(true) }.queue_of(local, remote), None);
+        assert_eq!(RssTable { table: Vec::new(), ..rss_table(true) }.queue_of(local, remote), None);
+        assert_eq!(rss_table(true).queue_of(six, remote), None);
     }
 
     #[test]

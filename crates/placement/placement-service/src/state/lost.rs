@@ -1,42 +1,44 @@
-//! What is done about a host that has lost something which is promised on it, and about two agents that say they are the same host's.
-//! Not how its description keeps what is promised: `longma_placement::lost`.
+//! Hosts that have lost reserved resources, and two agents that claim the same host.
+//! `longma_placement::lost_resources` computes the description that retains the lost resources.
 
-use crate::desk::{Desk, Holder, HostDesk, Lost, NOTING, SILENCE};
+use super::ServiceState;
+use super::hosts::{CONTACT_INTERVAL, HostState, LostResources, ManagingAgent, SILENCE_TIMEOUT};
 use longma_placement::Host;
 use longma_placement::Placement;
-use longma_placement::lost::{Kept, keeping, renumbered};
+use longma_placement::lost_resources::{RetainedHost, renumbered, retain_reserved};
 use longma_placement::store::{Event, StoreError, Vm, VmQuery, VmState};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Descriptions that are tried while others reserve on the host.
-const ATTEMPTS: u32 = 8;
-/// A move off a CPU that is gone is tried as often as this.
-const MENDING: Duration = Duration::from_secs(10);
-/// The alarm.
-const ALARM: &str = "host-lost";
-/// The alarm of a host that is not as it is described.
-const UNDESCRIBED: &str = "host-undescribed";
-/// The alarm of two machines whose agents say that they are one host's.
-const SECOND: &str = "second-agent";
-/// What the second one is told.
-pub(crate) const SECOND_AGENT: &str = "another machine's agent speaks for this host: give each host a token and a name of its own; \
-    if that machine is gone, this one is heard after 30 s of its silence";
+/// How often to retry a description while concurrent reservations interfere.
+const MAX_ATTEMPTS: u32 = 8;
+/// Minimum interval between attempts to move a virtual machine off a lost CPU.
+const RETRY_INTERVAL: Duration = Duration::from_secs(10);
+/// Alarm for a host with lost resources.
+const LOST_ALARM: &str = "host-lost";
+/// Alarm for a host that does not match its description.
+const UNDESCRIBED_ALARM: &str = "host-undescribed";
+/// Alarm for two machines whose agents claim the same host.
+const SECOND_AGENT_ALARM: &str = "second-agent";
+/// Error message for the second agent.
+pub(crate) const SECOND_AGENT: &str = "the agent of another machine already reports for this host: give \
+    each host its own name and token; if that machine is gone, this agent is accepted 30 s after its last \
+    report";
 
-impl Desk {
-    /// Describes a host as its agent found it. What is gone and promised stays in the description until it is given back, an alarm says so,
-    /// and virtual machines whose own CPUs are gone are moved. Where no description keeps what is promised, the host takes nothing more, and
-    /// an alarm says that.
+impl ServiceState {
+    /// Records a host as its agent found it. Lost resources that are reserved stay in the description until they are
+    /// released; an alarm is raised, and virtual machines with dedicated lost CPUs are moved. If no description fits
+    /// the reservations, the host accepts no more virtual machines, and another alarm is raised.
     pub fn describe(&self, found: &Host) -> Result<(), StoreError> {
-        let described = self.describe_keeping(found);
+        let described = self.describe_retaining(found);
         match &described {
             Err(StoreError::Conflict { what, .. }) if self.store.host(&found.name).is_ok() => {
                 self.note_undescribed(found, what)?;
             }
             Ok(()) if self.host(&found.name, |h| h.undescribed.take().is_some()) => {
-                // The next report lets it take virtual machines again.
-                self.host(&found.name, HostDesk::note_soon);
-                self.store.clear_alarm(&found.name, None, UNDESCRIBED)?;
+                // The next report lets the host accept virtual machines again.
+                self.host(&found.name, HostState::expire_contact);
+                self.store.clear_alarm(&found.name, None, UNDESCRIBED_ALARM)?;
             }
             _ => {}
         }
@@ -45,11 +47,13 @@ impl Desk {
 
     fn note_undescribed(&self, found: &Host, what: &str) -> Result<(), StoreError> {
         let name = &found.name;
-        let why = format!("it cannot be described as it is now, and takes nothing more: {what}");
+        let why = format!(
+            "its new description contradicts its reservations, so it accepts no virtual machines: {what}"
+        );
         let noted = Some((Arc::new(found.clone()), why.clone(), Instant::now()));
         let before = self.host(name, |h| std::mem::replace(&mut h.undescribed, noted));
         self.set_down(name)?;
-        self.store.raise_alarm(name, None, UNDESCRIBED, 1.0)?;
+        self.store.raise_alarm(name, None, UNDESCRIBED_ALARM, 1.0)?;
         if before.is_none_or(|(_, said, _)| said != why) {
             (self.log)(&format!("{name}: {why}"));
             let (host, kind) = (Some(name.clone()), "undescribed".to_string());
@@ -58,23 +62,23 @@ impl Desk {
         Ok(())
     }
 
-    fn describe_keeping(&self, found: &Host) -> Result<(), StoreError> {
+    fn describe_retaining(&self, found: &Host) -> Result<(), StoreError> {
         if self.store.host(&found.name).is_ok()
             && let Some(what) = renumbered(found, &self.places(found)?)
         {
             return Err(StoreError::Conflict { host: found.name.clone(), what });
         }
         let mut last = Ok(());
-        for _ in 0..ATTEMPTS {
+        for _ in 0..MAX_ATTEMPTS {
             last = self.store.put_host(found, self.overcommit_percent);
             match &last {
                 Err(StoreError::Conflict { .. }) => {}
                 Err(_) => return last,
                 Ok(()) => return self.note_lost(found, None),
             }
-            // A host that is not there yet, or a description that is wrong in itself.
+            // The host is new, or the description itself is invalid.
             let Ok(stored) = self.store.host(&found.name) else { return last };
-            let kept = self.keep(found, &stored.host)?;
+            let kept = self.retain(found, &stored.host)?;
             if kept.lost.is_empty() {
                 return last;
             }
@@ -89,22 +93,22 @@ impl Desk {
         last
     }
 
-    /// Everything that is promised on a host.
+    /// All placements reserved on a host.
     fn places(&self, host: &Host) -> Result<Vec<Placement>, StoreError> {
         let vms = self.store.vms(&VmQuery { host: Some(host.name.clone()), ..VmQuery::default() })?;
         Ok(vms.into_iter().flat_map(|vm| vm.placement.into_iter().chain(vm.target)).collect())
     }
 
-    fn keep(&self, found: &Host, known: &Host) -> Result<Kept, StoreError> {
-        Ok(keeping(found, known, &self.places(found)?, self.overcommit_percent))
+    fn retain(&self, found: &Host, known: &Host) -> Result<RetainedHost, StoreError> {
+        Ok(retain_reserved(found, known, &self.places(found)?, self.overcommit_percent))
     }
 
-    fn note_lost(&self, found: &Host, kept: Option<Kept>) -> Result<(), StoreError> {
+    fn note_lost(&self, found: &Host, kept: Option<RetainedHost>) -> Result<(), StoreError> {
         let said: Vec<String> = kept.as_ref().map(|k| k.lost.clone()).unwrap_or_default();
         let name = &found.name;
         let before = self.host(name, |h| {
             let before = h.lost.take();
-            h.lost = kept.map(|kept| Lost {
+            h.lost = kept.map(|kept| LostResources {
                 found: Arc::new(found.clone()),
                 own_cpus: kept.own_cpus,
                 said: kept.lost,
@@ -113,10 +117,10 @@ impl Desk {
             before.map(|b| b.said).unwrap_or_default()
         });
         if said.is_empty() {
-            // Also one that an earlier service raised.
-            return self.store.clear_alarm(name, None, ALARM).map(drop);
+            // An earlier process may have raised the alarm.
+            return self.store.clear_alarm(name, None, LOST_ALARM).map(drop);
         }
-        self.store.raise_alarm(name, None, ALARM, said.len() as f64)?;
+        self.store.raise_alarm(name, None, LOST_ALARM, said.len() as f64)?;
         if said != before {
             let text = said.join("; ");
             (self.log)(&format!("{name}: {text}"));
@@ -126,61 +130,63 @@ impl Desk {
         Ok(())
     }
 
-    /// Whether a machine's agent may speak for a host: it does, or nobody else has for a while. Services of one database agree, since one that has
-    /// not asked the store for some seconds asks it again.
+    /// Decides whether a machine's agent may manage a host: it already does, or no other agent has reported for a
+    /// while. Services that share a database agree, because each one rechecks the store after a few seconds.
     pub fn claim(&self, host: &str, machine: &str) -> Result<bool, StoreError> {
         let now = Instant::now();
-        let is_holder = self.host(host, |h| match &mut h.holder {
-            Some(holder) if holder.machine == machine && holder.asked.elapsed() < NOTING => {
-                holder.heard = now;
+        let is_holder = self.host(host, |h| match &mut h.manager {
+            Some(manager) if manager.machine == machine && manager.asked.elapsed() < CONTACT_INTERVAL => {
+                manager.heard = now;
                 Some(true)
             }
-            Some(holder) if holder.machine != machine && holder.heard.elapsed() < SILENCE => Some(false),
+            Some(manager) if manager.machine != machine && manager.heard.elapsed() < SILENCE_TIMEOUT => {
+                Some(false)
+            }
             _ => None,
         });
         if let Some(is_holder) = is_holder {
             return Ok(is_holder);
         }
         let stored = match self.store.host(host) {
-            // It is about to be described, and asked for again after that.
+            // The agent is about to register the host; the check is repeated then.
             Err(StoreError::Unknown { .. }) => return Ok(true),
             stored => stored?,
         };
         let since = self.host(host, |h| h.seen(stored.seen_at));
-        // Whoever has the database alone knows all that there is to know: no agent has spoken here for a while.
-        let silent = stored.agent.as_deref().filter(|_| !self.shared || since.elapsed() > SILENCE);
+        // A service that has the database for itself knows of all reports, so silence here is conclusive.
+        let silent = stored.agent.as_deref().filter(|_| !self.shared || since.elapsed() > SILENCE_TIMEOUT);
         let speaks = self.store.claim_host(host, machine, silent)?;
         let is_this = speaks == machine;
         if is_this {
-            let holder = Some(Holder { machine: speaks, heard: now, asked: now });
-            self.host(host, |h| h.holder = holder);
+            let manager = Some(ManagingAgent { machine: speaks, heard: now, asked: now });
+            self.host(host, |h| h.manager = manager);
         }
         Ok(is_this)
     }
 
-    /// Notes that another machine's agent was refused.
+    /// Records that an agent of another machine was rejected.
     pub fn note_second_agent(&self, host: &str) -> Result<(), StoreError> {
         let first = self.host(host, |h| h.refused.replace(Instant::now()).is_none());
         if first {
             (self.log)(&format!("{host}: {SECOND_AGENT}"));
-            self.store.raise_alarm(host, None, SECOND, 1.0)?;
+            self.store.raise_alarm(host, None, SECOND_AGENT_ALARM, 1.0)?;
         }
         Ok(())
     }
 
-    /// Clears its alarm when it has not come again for a while.
+    /// Clears the alarm when the other agent has not tried again for a while.
     pub fn forget_second_agent(&self, host: &str) -> Result<(), StoreError> {
-        let over = self.host(host, |h| h.refused.take_if(|at| at.elapsed() > SILENCE).is_some());
-        if over { self.store.clear_alarm(host, None, SECOND).map(drop) } else { Ok(()) }
+        let over = self.host(host, |h| h.refused.take_if(|at| at.elapsed() > SILENCE_TIMEOUT).is_some());
+        if over { self.store.clear_alarm(host, None, SECOND_AGENT_ALARM).map(drop) } else { Ok(()) }
     }
 
-    /// Looks whether what is gone is still promised, and orders the move of one whose own CPU it is.
-    pub(crate) fn mend(&self, name: &str) -> Result<(), StoreError> {
+    /// Checks whether lost resources are still reserved, and orders a move off a lost dedicated CPU.
+    pub(crate) fn recheck_lost(&self, name: &str) -> Result<(), StoreError> {
         let undescribed = self.host(name, |h| h.undescribed.clone());
         if let Some((found, _, tried)) = undescribed
-            && tried.elapsed() > MENDING
+            && tried.elapsed() > RETRY_INTERVAL
         {
-            // What was in the way may have been given back.
+            // The conflicting reservation may have been released.
             return match self.describe(&found) {
                 Err(StoreError::Conflict { .. }) => Ok(()),
                 described => described,
@@ -188,11 +194,11 @@ impl Desk {
         }
         let Some(lost) = self.host(name, |h| h.lost.clone()) else { return Ok(()) };
         let stored = self.store.host(name)?.host;
-        let kept = self.keep(&lost.found, &stored)?;
+        let kept = self.retain(&lost.found, &stored)?;
         if kept.host != stored || kept.lost != lost.said {
             return self.describe(&lost.found);
         }
-        if lost.own_cpus.is_empty() || lost.moved.is_some_and(|at| at.elapsed() < MENDING) {
+        if lost.own_cpus.is_empty() || lost.moved.is_some_and(|at| at.elapsed() < RETRY_INTERVAL) {
             return Ok(());
         }
         self.host(name, |h| {
@@ -210,15 +216,15 @@ impl Desk {
             let all: Vec<u32> = lost.found.nodes.iter().map(|n| n.id).collect();
             let (host, request, place, id) = (name.to_string(), vm.request, vm.placement, vm.id);
             let (send, decided) = std::sync::mpsc::channel();
-            self.decider.tell(move |allocator| {
+            self.worker.tell(move |allocator| {
                 let scheduler = allocator.scheduler();
-                // Beside its memory if that can be.
+                // Close to its memory if possible.
                 let near = scheduler.decide_on(&request, &host, &own, &place);
                 let _ = send.send(near.or_else(|| scheduler.decide_on(&request, &host, &all, &place)));
             });
-            // If the scheduler is too busy, or there is no room yet, a later report asks again.
+            // If the scheduler is busy, or there is no free place yet, a later report tries again.
             if let Ok(Some(target)) = decided.recv_timeout(Duration::from_secs(1)) {
-                (self.log)(&format!("{name}: virtual machine {id} is to move off a CPU that is gone"));
+                (self.log)(&format!("{name}: virtual machine {id} is to move off a missing CPU"));
                 drop(self.order(name, id, target));
                 break;
             }
@@ -230,16 +236,16 @@ impl Desk {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decider::Decider;
+    use crate::placement_worker::PlacementWorker;
     use longma_placement::inventory::HostStatus;
     use longma_placement::{Allocator, Policy, SqlStore, Store};
     use longma_topology::Machine;
 
-    fn desk(store: &Arc<dyn Store>, shared: bool) -> Desk {
+    fn state(store: &Arc<dyn Store>, shared: bool) -> ServiceState {
         let log: crate::Log = Arc::new(|_: &str| {});
         let allocator = Allocator::open(store.clone(), Policy::default(), 1).unwrap();
-        let decider = Decider::start(allocator, log.clone()).unwrap();
-        Desk::new(store.clone(), decider, log, "/images".into(), 200, shared).unwrap()
+        let worker = PlacementWorker::start(allocator, log.clone()).unwrap();
+        ServiceState::new(store.clone(), worker, log, "/images".into(), 200, shared).unwrap()
     }
 
     fn store(folder: &std::path::Path) -> Arc<dyn Store> {
@@ -250,58 +256,58 @@ mod tests {
     }
 
     fn long_ago() -> Instant {
-        Instant::now().checked_sub(SILENCE + Duration::from_secs(1)).unwrap()
+        Instant::now().checked_sub(SILENCE_TIMEOUT + Duration::from_secs(1)).unwrap()
     }
 
     #[test]
     fn services_of_one_database_hear_one_machine_for_a_host() {
         let folder = tempfile::tempdir().unwrap();
         let store = store(folder.path());
-        let (one, two) = (desk(&store, true), desk(&store, true));
+        let (one, two) = (state(&store, true), state(&store, true));
         assert!(one.claim("h", "a").unwrap());
         assert!(!two.claim("h", "b").unwrap(), "the other service hears a");
         assert!(one.claim("h", "a").unwrap() && two.claim("h", "a").unwrap(), "it may report to either");
-        // As if the other service had not seen a word of it for so long.
+        // The other service has seen no report for this long.
         let seen = store.host("h").unwrap().seen_at;
-        two.host("h", |h| (h.holder, h.elsewhere) = (None, Some((seen, long_ago()))));
+        two.host("h", |h| (h.manager, h.elsewhere) = (None, Some((seen, long_ago()))));
         assert!(two.claim("h", "b").unwrap());
-        // What the first service knew is too old to go by.
-        one.host("h", |h| h.holder.as_mut().unwrap().asked = long_ago());
+        // The first service's knowledge is outdated.
+        one.host("h", |h| h.manager.as_mut().unwrap().asked = long_ago());
         assert!(!one.claim("h", "a").unwrap(), "b speaks for the host now");
     }
 
     #[test]
-    fn a_host_that_is_silent_or_undescribed_takes_nothing_though_it_is_no_longer_drained() {
+    fn a_silent_or_undescribed_host_stays_down_when_undrained() {
         let folder = tempfile::tempdir().unwrap();
         let store = store(folder.path());
-        let desk = desk(&store, false);
-        let undrained = |looks: &dyn Fn(&mut HostDesk)| {
-            desk.set_status("h", HostStatus::Draining).unwrap();
-            desk.host("h", |h| looks(h));
-            desk.set_status("h", HostStatus::Up).unwrap();
+        let state = state(&store, false);
+        let undrained = |looks: &dyn Fn(&mut HostState)| {
+            state.set_status("h", HostStatus::Draining).unwrap();
+            state.host("h", |h| looks(h));
+            state.set_status("h", HostStatus::Up).unwrap();
             store.host("h").unwrap().status
         };
         assert_eq!(undrained(&|h| h.heard = Some(Instant::now())), HostStatus::Up);
-        assert_eq!(desk.host("h", |h| h.all_problems()), Vec::<String>::new());
+        assert_eq!(state.host("h", |h| h.all_problems()), Vec::<String>::new());
         let found = Arc::new(store.host("h").unwrap().host);
         let undescribed =
-            |h: &mut HostDesk| h.undescribed = Some((found.clone(), "why".into(), Instant::now()));
+            |h: &mut HostState| h.undescribed = Some((found.clone(), "why".into(), Instant::now()));
         assert_eq!(undrained(&undescribed), HostStatus::Down);
         let seen = store.host("h").unwrap().seen_at;
-        let silent = |h: &mut HostDesk| {
+        let silent = |h: &mut HostState| {
             (h.undescribed, h.heard, h.elsewhere) = (None, Some(long_ago()), Some((seen, long_ago())));
         };
         assert_eq!(undrained(&silent), HostStatus::Down);
-        let said = desk.host("h", |h| h.all_problems());
-        assert!(said.len() == 1 && said[0].contains("not been heard here for 31 s"), "{said:?}");
+        let said = state.host("h", |h| h.all_problems());
+        assert!(said.len() == 1 && said[0].contains("has not reported here for 31 s"), "{said:?}");
     }
 
     #[test]
-    fn who_has_a_database_alone_hears_a_machine_that_was_started_anew_at_once() {
+    fn a_service_with_its_own_database_accepts_a_restarted_machine_at_once() {
         let folder = tempfile::tempdir().unwrap();
         let store = store(folder.path());
-        assert!(desk(&store, false).claim("h", "before").unwrap());
-        let after = desk(&store, false);
+        assert!(state(&store, false).claim("h", "before").unwrap());
+        let after = state(&store, false);
         assert!(after.claim("h", "after").unwrap());
         assert!(!after.claim("h", "other").unwrap());
     }

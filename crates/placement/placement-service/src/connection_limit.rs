@@ -1,6 +1,6 @@
-//! Who may be connected: so many at once, and whoever asks for nothing makes room for whoever comes.
-//! Not how long one may take for a request (`listen`).
-//! Source: RFC 9112, 9.3 and 9.5: a server may close a connection on which no request is under way.
+//! Caps the number of connections and evicts idle ones when full.
+//!
+//! Source: RFC 9112, 9.3 and 9.5: a server may close a connection on which no request is in progress.
 
 use hyper::body::{Body, Frame, SizeHint};
 use std::collections::BTreeMap;
@@ -12,77 +12,82 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
-/// All are busy: it is looked for an idle one as often as this.
-const LOOKING: Duration = Duration::from_millis(20);
-/// One that is closed has gone after so long, however busy the machine is.
-const GOING: Duration = Duration::from_secs(1);
+/// Interval at which a new connection looks for an idle one to evict while all are busy.
+const RETRY_INTERVAL: Duration = Duration::from_millis(20);
+/// How long to wait for an evicted connection to close, however busy the machine is.
+const EVICTION_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What others see of a connection.
+/// The part of a connection's state that other connections access.
 #[derive(Debug, Default)]
-struct Mark {
+struct SharedPart {
     closed: Notify,
-    /// Something of an answer is still to be taken by the peer.
+    /// The peer has not accepted all of an answer yet.
     is_sending: AtomicBool,
 }
 
 #[derive(Debug, Default)]
 struct Idle {
     next: u64,
-    /// The connections that wait for a request, the longest waiting first.
-    waiting: BTreeMap<u64, (IpAddr, Arc<Mark>)>,
+    /// Connections that wait for a request, longest idle first.
+    waiting: BTreeMap<u64, (IpAddr, Arc<SharedPart>)>,
 }
 
-/// Seats of connections. Clones are the same ones.
+/// The connection limit. Clones share it.
 #[derive(Clone, Debug)]
-pub(crate) struct Seats {
+pub(crate) struct ConnectionLimit {
     free: Arc<Semaphore>,
     idle: Arc<Mutex<Idle>>,
 }
 
-/// The seat of one connection; it is idle until it is told otherwise.
+/// The permit of one connection. A new connection is idle.
 #[derive(Debug)]
-pub(crate) struct Seat {
-    seats: Seats,
+pub(crate) struct ConnectionPermit {
+    limit: ConnectionLimit,
     peer: IpAddr,
-    /// Its number while it waits.
+    /// Key in the list of idle connections, while it is idle.
     number: Mutex<Option<u64>>,
-    mark: Arc<Mark>,
+    mark: Arc<SharedPart>,
     _free: OwnedSemaphorePermit,
 }
 
-impl Seats {
+impl ConnectionLimit {
     pub fn new(most: usize) -> Self {
         Self { free: Arc::new(Semaphore::new(most)), idle: Arc::default() }
     }
 
     fn idle(&self) -> MutexGuard<'_, Idle> {
-        // Whole between any two statements.
+        // The list is consistent after every statement.
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A seat for a connection that has come. If there is none an idle connection is closed.
-    pub async fn take(&self, peer: IpAddr) -> Seat {
+    /// Waits for a permit for a new connection. If none is free, evicts an idle connection.
+    pub async fn take(&self, peer: IpAddr) -> ConnectionPermit {
         let free = loop {
             if let Ok(free) = self.free.clone().try_acquire_owned() {
                 break free;
             }
-            let wait = if self.make_room() { GOING } else { LOOKING };
+            let wait = if self.evict_idle() { EVICTION_TIMEOUT } else { RETRY_INTERVAL };
             // The semaphore is never closed.
             if let Ok(Ok(free)) = tokio::time::timeout(wait, self.free.clone().acquire_owned()).await {
                 break free;
             }
         };
-        let seat =
-            Seat { seats: self.clone(), peer, number: Mutex::new(None), mark: Arc::default(), _free: free };
-        seat.rest();
-        seat
+        let permit = ConnectionPermit {
+            limit: self.clone(),
+            peer,
+            number: Mutex::new(None),
+            mark: Arc::default(),
+            _free: free,
+        };
+        permit.set_idle();
+        permit
     }
 
-    /// Closes the connection that is idle for longest, of the address that has most of them; whether there is one.
-    pub fn make_room(&self) -> bool {
+    /// Evicts the longest idle connection of the address that has the most idle ones. Returns whether there was one.
+    pub fn evict_idle(&self) -> bool {
         let mut idle = self.idle();
         let mut counts: BTreeMap<IpAddr, usize> = BTreeMap::new();
-        let rests = |(_, mark): &(IpAddr, Arc<Mark>)| !mark.is_sending.load(Ordering::Relaxed);
+        let rests = |(_, mark): &(IpAddr, Arc<SharedPart>)| !mark.is_sending.load(Ordering::Relaxed);
         let resting = idle.waiting.values().filter(|one| rests(one));
         resting.for_each(|(peer, _)| *counts.entry(*peer).or_default() += 1);
         let Some((most, _)) = counts.into_iter().max_by_key(|count| count.1) else { return false };
@@ -92,25 +97,25 @@ impl Seats {
     }
 }
 
-impl Seat {
+impl ConnectionPermit {
     fn number(&self) -> MutexGuard<'_, Option<u64>> {
         self.number.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A request has come; whether the seat is still there for it.
-    pub fn is_kept(&self) -> bool {
+    /// Marks the connection as busy with a request. Returns false if it has already been evicted.
+    pub fn begin_request(&self) -> bool {
         let number = self.number().take();
         match number {
-            Some(number) => self.seats.idle().waiting.remove(&number).is_some(),
-            // Another request of the same connection is under way.
+            Some(number) => self.limit.idle().waiting.remove(&number).is_some(),
+            // Another request of the same connection is in progress.
             None => true,
         }
     }
 
-    /// Its request is answered.
-    pub fn rest(&self) {
+    /// Marks the connection as idle.
+    pub fn set_idle(&self) {
         let number = {
-            let mut idle = self.seats.idle();
+            let mut idle = self.limit.idle();
             idle.next += 1;
             let number = idle.next;
             idle.waiting.insert(number, (self.peer, self.mark.clone()));
@@ -119,41 +124,41 @@ impl Seat {
         *self.number() = Some(number);
     }
 
-    /// Whether something of an answer is still to be taken by the peer: it is not idle as long as that is so.
+    /// Records whether the peer still has to accept part of an answer. Such a connection is not evicted.
     pub fn set_sending(&self, is_sending: bool) {
         self.mark.is_sending.store(is_sending, Ordering::Relaxed);
     }
 
-    /// Comes when somebody else needs the seat; no request is under way then.
+    /// Resolves when the connection is evicted. No request is in progress then.
     pub async fn closed(&self) {
         self.mark.closed.notified().await;
     }
 }
 
-impl Drop for Seat {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         let number = self.number().take();
         if let Some(number) = number {
-            self.seats.idle().waiting.remove(&number);
+            self.limit.idle().waiting.remove(&number);
         }
     }
 }
 
-/// The body of an answer: when it is sent, its connection is idle again.
+/// An answer's body. Its connection becomes idle when the body is sent.
 pub(crate) struct Answer<B> {
     body: B,
-    seat: Arc<Seat>,
+    permit: Arc<ConnectionPermit>,
 }
 
 impl<B> Answer<B> {
-    pub fn new(body: B, seat: Arc<Seat>) -> Self {
-        Self { body, seat }
+    pub fn new(body: B, permit: Arc<ConnectionPermit>) -> Self {
+        Self { body, permit }
     }
 }
 
 impl<B> Drop for Answer<B> {
     fn drop(&mut self) {
-        self.seat.rest();
+        self.permit.set_idle();
     }
 }
 
@@ -185,35 +190,35 @@ mod tests {
         [127, 0, 0, last].into()
     }
 
-    async fn is_closed(seat: &Seat) -> bool {
-        tokio::time::timeout(Duration::from_millis(10), seat.closed()).await.is_ok()
+    async fn is_closed(permit: &ConnectionPermit) -> bool {
+        tokio::time::timeout(Duration::from_millis(10), permit.closed()).await.is_ok()
     }
 
     #[tokio::test]
-    async fn the_longest_idle_of_who_has_most_makes_room_and_no_request_is_cut_off() {
-        let seats = Seats::new(5);
-        let honest = seats.take(peer(1)).await;
-        let busy = seats.take(peer(2)).await;
-        assert!(busy.is_kept());
-        let slow = seats.take(peer(2)).await;
+    async fn the_longest_idle_connection_of_the_busiest_peer_is_evicted() {
+        let limit = ConnectionLimit::new(5);
+        let honest = limit.take(peer(1)).await;
+        let busy = limit.take(peer(2)).await;
+        assert!(busy.begin_request());
+        let slow = limit.take(peer(2)).await;
         slow.set_sending(true);
-        let (first, second) = (seats.take(peer(2)).await, seats.take(peer(2)).await);
+        let (first, second) = (limit.take(peer(2)).await, limit.take(peer(2)).await);
         let new = tokio::spawn({
-            let seats = seats.clone();
-            async move { seats.take(peer(3)).await }
+            let limit = limit.clone();
+            async move { limit.take(peer(3)).await }
         });
         tokio::time::timeout(Duration::from_secs(10), first.closed()).await.unwrap();
-        assert!(!first.is_kept(), "a request that comes now is not begun");
+        assert!(!first.begin_request(), "a request that comes now is not begun");
         assert!(!is_closed(&second).await && !is_closed(&honest).await && !is_closed(&busy).await);
         drop(first);
         let new = new.await.unwrap();
-        assert!(new.is_kept() && honest.is_kept() && second.is_kept());
-        // Nobody is idle: who comes waits, and is let in when one has become idle and is closed.
-        let later = tokio::spawn(async move { seats.take(peer(4)).await });
+        assert!(new.begin_request() && honest.begin_request() && second.begin_request());
+        // No connection is idle: a new one waits until one becomes idle and is evicted.
+        let later = tokio::spawn(async move { limit.take(peer(4)).await });
         tokio::time::sleep(Duration::from_millis(50)).await;
         assert!(!later.is_finished());
         assert!(!is_closed(&slow).await, "its answer is not sent yet");
-        second.rest();
+        second.set_idle();
         tokio::time::timeout(Duration::from_secs(10), second.closed()).await.unwrap();
         drop(second);
         later.await.unwrap();

@@ -1,7 +1,7 @@
-//! Looks at the virtual machines of a libvirt host, whoever made them: where their threads run, where their memory lies, what that costs,
-//! and the commands that mend it. Nothing is changed.
-//! Not the agent's care for its own virtual machines.
-//! Source: proc(5) for threads and numa_maps; the distances are the firmware's (ACPI SLIT), 10 = local.
+//! Inspects all running virtual machines of a libvirt host, including those that Longma did not create: where their
+//! threads and memory are, what remote accesses cost, and commands to improve that. Changes nothing.
+//!
+//! Source: proc(5) for threads and numa_maps; the firmware's distances (ACPI SLIT), where 10 is local.
 
 use super::process::{Thread, all_memory, of_domain, vcpu_threads};
 use super::virsh::Virsh;
@@ -12,33 +12,34 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-/// Less than this part of remote accesses is not worth a change.
-const WORTH: f64 = 0.05;
-/// A node with this part of the memory is where the threads should be; otherwise the memory comes to the threads.
-const HOME: f64 = 0.75;
+/// Fraction of remote accesses below which no change is suggested.
+const MIN_REMOTE_FRACTION: f64 = 0.05;
+/// If one node has at least this fraction of the memory, move the threads there; otherwise move the memory to the
+/// threads.
+const MAIN_NODE_FRACTION: f64 = 0.75;
 
-/// A virtual machine as it runs.
+/// A running virtual machine.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Look {
-    /// The domain.
+pub struct Locality {
+    /// Domain name.
     pub domain: String,
-    /// QEMU's process.
+    /// Process ID of QEMU.
     pub pid: u32,
-    /// Virtual CPUs.
+    /// Number of virtual CPUs.
     pub vcpus: usize,
-    /// Part of the virtual CPUs' time by the node that they ran on.
+    /// Fraction of virtual CPU time by node.
     pub runs_on: BTreeMap<u32, f64>,
     /// Memory in MiB by node.
     pub memory_mib: BTreeMap<u32, u64>,
-    /// Part of the accesses to memory that go to another node, if all memory is used alike.
+    /// Fraction of memory accesses that are remote, if all memory is accessed equally often.
     pub remote: f64,
-    /// Cost of an access against a local one by the firmware's distances.
+    /// Mean cost of an access relative to a local one, by the firmware's distances.
     pub cost: f64,
-    /// Whether its threads may leave the node that they run on.
+    /// Whether its threads may leave the nodes that they run on.
     pub may_drift: bool,
-    /// Commands that mend it; empty if nothing is to be mended.
+    /// Commands that improve its locality; empty if none are needed.
     pub mend: Vec<String>,
-    /// Why these, or why none.
+    /// Reason for these commands, or for none.
     pub why: String,
 }
 
@@ -46,10 +47,16 @@ fn node_of(host: &Host, cpu: u32) -> Option<usize> {
     host.nodes.iter().position(|n| n.cpus().contains(cpu))
 }
 
-/// What is to be said of a virtual machine.
-fn judge(domain: &str, pid: u32, threads: &[Thread], memory_mib: BTreeMap<u32, u64>, host: &Host) -> Look {
+/// Evaluates one virtual machine.
+fn evaluate(
+    domain: &str,
+    pid: u32,
+    threads: &[Thread],
+    memory_mib: BTreeMap<u32, u64>,
+    host: &Host,
+) -> Locality {
     let busy: f64 = threads.iter().map(|t| t.ticks).sum();
-    // Who did nothing counts alike: it will run where it is.
+    // If all threads are idle, weigh them equally by the CPU they last ran on.
     let weight = |t: &Thread| if busy > 0.0 { t.ticks / busy } else { 1.0 / threads.len() as f64 };
     let mut runs_on: BTreeMap<u32, f64> = BTreeMap::new();
     for thread in threads {
@@ -77,7 +84,7 @@ fn judge(domain: &str, pid: u32, threads: &[Thread], memory_mib: BTreeMap<u32, u
             nodes.count() > 1
         });
     let vcpus = threads.len();
-    let mut look = Look {
+    let mut locality = Locality {
         domain: domain.into(),
         pid,
         vcpus,
@@ -89,11 +96,11 @@ fn judge(domain: &str, pid: u32, threads: &[Thread], memory_mib: BTreeMap<u32, u
         mend: Vec::new(),
         why: String::new(),
     };
-    advise(&mut look, host);
-    look
+    advise(&mut locality, host);
+    locality
 }
 
-/// A word as a shell reads it.
+/// Quotes a word for a POSIX shell.
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | ',' | '/' | ':');
     if !word.is_empty() && word.chars().all(plain) {
@@ -103,56 +110,57 @@ fn quoted(word: &str) -> String {
     }
 }
 
-fn advise(look: &mut Look, host: &Host) {
+fn advise(locality: &mut Locality, host: &Host) {
     let most = |parts: Vec<(u32, f64)>| parts.into_iter().max_by(|a, b| a.1.total_cmp(&b.1));
-    let total: u64 = look.memory_mib.values().sum();
+    let total: u64 = locality.memory_mib.values().sum();
     let memory =
-        most(look.memory_mib.iter().map(|(n, mib)| (*n, *mib as f64 / total.max(1) as f64)).collect());
-    let threads = most(look.runs_on.iter().map(|(n, part)| (*n, *part)).collect());
+        most(locality.memory_mib.iter().map(|(n, mib)| (*n, *mib as f64 / total.max(1) as f64)).collect());
+    let threads = most(locality.runs_on.iter().map(|(n, part)| (*n, *part)).collect());
     let (Some(memory), Some(threads)) = (memory, threads) else {
-        look.why = "its memory cannot be seen: run this as root on the host itself".into();
+        locality.why = "its memory placement is not readable: run this as root on the host".into();
         return;
     };
-    if look.remote < WORTH && !look.may_drift {
-        look.why = "local, and bound to be".into();
+    if locality.remote < MIN_REMOTE_FRACTION && !locality.may_drift {
+        locality.why = "local, and bound to stay local".into();
         return;
     }
-    let home = if memory.1 >= HOME { memory.0 } else { threads.0 };
+    let home = if memory.1 >= MAIN_NODE_FRACTION { memory.0 } else { threads.0 };
     let Some(node) = host.nodes.iter().find(|n| n.id == home) else { return };
     let cpus = node.cpus();
-    if look.vcpus > cpus.len() {
-        look.why = format!(
-            "it has more virtual CPUs than node {home} has CPUs: give it virtual nodes, each on a node of its own"
+    if locality.vcpus > cpus.len() {
+        locality.why = format!(
+            "it has more virtual CPUs than node {home} has CPUs: split it into virtual nodes, each on a separate node"
         );
         return;
     }
-    look.why = match (look.remote < WORTH, memory.1 >= HOME) {
-        (true, _) => "local now, but its threads may drift to other nodes".into(),
+    locality.why = match (locality.remote < MIN_REMOTE_FRACTION, memory.1 >= MAIN_NODE_FRACTION) {
+        (true, _) => "local, but its threads may drift to other nodes".into(),
         (false, true) => format!(
-            "{:.0} % of its memory is on node {home}: its threads should be there too",
+            "{:.0} % of its memory is on node {home}: its threads should run there too",
             memory.1 * 100.0
         ),
-        (false, false) => format!("its threads run on node {home} mostly: its memory should come there"),
+        (false, false) => format!("its threads run mostly on node {home}: its memory should move there"),
     };
-    // A name that begins as an option does is said to be none.
-    let dash = if look.domain.starts_with('-') { "--domain " } else { "" };
-    let domain = format!("{dash}{}", quoted(&look.domain));
+    // A name that begins with a dash needs the explicit option.
+    let dash = if locality.domain.starts_with('-') { "--domain " } else { "" };
+    let domain = format!("{dash}{}", quoted(&locality.domain));
     let pin = |vcpu: usize| format!("virsh vcpupin {domain} {vcpu} {cpus} --live");
-    look.mend = (0..look.vcpus).map(pin).collect();
-    look.mend.push(format!("virsh emulatorpin {domain} {cpus} --live"));
-    let others: CpuSet = look.memory_mib.keys().copied().filter(|n| *n != home).collect();
-    if look.remote >= WORTH && !others.is_empty() {
-        look.mend.push(format!("migratepages {} {others} {home}", look.pid));
+    locality.mend = (0..locality.vcpus).map(pin).collect();
+    locality.mend.push(format!("virsh emulatorpin {domain} {cpus} --live"));
+    let others: CpuSet = locality.memory_mib.keys().copied().filter(|n| *n != home).collect();
+    if locality.remote >= MIN_REMOTE_FRACTION && !others.is_empty() {
+        locality.mend.push(format!("migratepages {} {others} {home}", locality.pid));
     }
 }
 
-/// Looks at all virtual machines that run on the host under `root` by libvirt's list, for so long.
+/// Inspects all virtual machines in libvirt's list for the given interval. `sys` and `proc` are read below `root`.
 ///
 /// # Errors
-/// If libvirt does not answer, or the host cannot be read.
-pub fn look(uri: &str, root: &Path, interval: Duration) -> Result<Vec<Look>, HypervisorError> {
-    let listed = Virsh::new(uri).run(&["list", "--name"]).map_err(|f| HypervisorError::Away(f.text()))?;
-    let host = collect(root, "this").map_err(|e| HypervisorError::Away(e.to_string()))?;
+/// If libvirt does not answer or the host cannot be read.
+pub fn survey(uri: &str, root: &Path, interval: Duration) -> Result<Vec<Locality>, HypervisorError> {
+    let listed =
+        Virsh::new(uri).run(&["list", "--name"]).map_err(|f| HypervisorError::Unreachable(f.text()))?;
+    let host = collect(root, "this").map_err(|e| HypervisorError::Unreachable(e.to_string()))?;
     let running: Vec<(String, u32)> = listed
         .split('\n')
         .filter(|l| !l.is_empty())
@@ -160,22 +168,22 @@ pub fn look(uri: &str, root: &Path, interval: Duration) -> Result<Vec<Look>, Hyp
         .collect();
     let before: Vec<_> = running.iter().map(|(_, pid)| vcpu_threads(root, *pid)).collect();
     std::thread::sleep(interval);
-    let look = |((name, pid), before): (&(String, u32), BTreeMap<u32, Thread>)| {
+    let locality = |((name, pid), before): (&(String, u32), BTreeMap<u32, Thread>)| {
         let mut now = vcpu_threads(root, *pid);
         for (number, thread) in &mut now {
             thread.ticks = (thread.ticks - before.get(number).map_or(0.0, |b| b.ticks)).max(0.0);
         }
         let now: Vec<Thread> = now.into_values().collect();
-        // What cannot be read is told in `why`.
-        judge(name, *pid, &now, all_memory(root, *pid).unwrap_or_default(), &host)
+        // Unreadable memory is reported in `why`.
+        evaluate(name, *pid, &now, all_memory(root, *pid).unwrap_or_default(), &host)
     };
-    Ok(running.iter().zip(before).map(look).collect())
+    Ok(running.iter().zip(before).map(locality).collect())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::libvirt::process::{strayed, strayed_io_threads};
+    use crate::libvirt::process::{misplaced_io_threads, misplaced_vcpus};
     use longma_topology::Machine;
     use std::fs;
 
@@ -188,29 +196,29 @@ mod tests {
     }
 
     #[test]
-    fn who_runs_remote_is_told_with_its_cost_and_its_mending() {
+    fn remote_domains_are_listed_with_cost_and_commands() {
         // Node 0 has CPUs 0-7 and 64-71; node 4 is two hops away.
         let threads = [thread(0, 100.0, "0-127"), thread(1, 100.0, "0-127")];
-        let look = judge("my vm", 5, &threads, BTreeMap::from([(4, 4000), (0, 96)]), &host());
-        assert!(look.remote > 0.97 && look.cost > 3.0 && look.may_drift, "{look:?}");
-        assert_eq!(look.mend[0], "virsh vcpupin 'my vm' 0 32-39,96-103 --live");
-        assert_eq!(look.mend.last().unwrap(), "migratepages 5 0 4");
-        assert!(look.why.contains("98 %"));
-        let look = judge("--all", 5, &threads, BTreeMap::from([(4, 4000), (0, 96)]), &host());
-        assert_eq!(look.mend[0], "virsh vcpupin --domain --all 0 32-39,96-103 --live");
+        let locality = evaluate("my vm", 5, &threads, BTreeMap::from([(4, 4000), (0, 96)]), &host());
+        assert!(locality.remote > 0.97 && locality.cost > 3.0 && locality.may_drift, "{locality:?}");
+        assert_eq!(locality.mend[0], "virsh vcpupin 'my vm' 0 32-39,96-103 --live");
+        assert_eq!(locality.mend.last().unwrap(), "migratepages 5 0 4");
+        assert!(locality.why.contains("98 %"));
+        let locality = evaluate("--all", 5, &threads, BTreeMap::from([(4, 4000), (0, 96)]), &host());
+        assert_eq!(locality.mend[0], "virsh vcpupin --domain --all 0 32-39,96-103 --live");
     }
 
     #[test]
-    fn memory_that_is_everywhere_comes_to_the_threads_and_who_is_well_is_left_alone() {
+    fn scattered_memory_moves_to_the_threads_and_local_domains_stay() {
         let spread = BTreeMap::from([(0, 1000), (1, 1000), (2, 1000)]);
-        let look = judge("a", 5, &[thread(8, 50.0, "8-15")], spread, &host());
-        assert_eq!(look.mend.last().unwrap(), "migratepages 5 0,2 1");
-        let well = judge("a", 5, &[thread(8, 50.0, "8-15")], BTreeMap::from([(1, 1000)]), &host());
+        let locality = evaluate("a", 5, &[thread(8, 50.0, "8-15")], spread, &host());
+        assert_eq!(locality.mend.last().unwrap(), "migratepages 5 0,2 1");
+        let well = evaluate("a", 5, &[thread(8, 50.0, "8-15")], BTreeMap::from([(1, 1000)]), &host());
         assert_eq!((well.remote, well.cost, well.mend.len()), (0.0, 1.0, 0));
-        let drifting = judge("a", 5, &[thread(8, 0.0, "0-127")], BTreeMap::from([(1, 1000)]), &host());
+        let drifting = evaluate("a", 5, &[thread(8, 0.0, "0-127")], BTreeMap::from([(1, 1000)]), &host());
         assert!(drifting.remote == 0.0 && drifting.mend.len() == 2 && drifting.why.contains("drift"));
         let wide: Vec<Thread> = (0..40).map(|cpu| thread(cpu, 1.0, "0-127")).collect();
-        assert!(judge("a", 5, &wide, BTreeMap::from([(0, 9)]), &host()).why.contains("virtual nodes"));
+        assert!(evaluate("a", 5, &wide, BTreeMap::from([(0, 9)]), &host()).why.contains("virtual nodes"));
     }
 
     #[test]
@@ -233,13 +241,13 @@ mod tests {
         let found = vcpu_threads(folder.path(), 9);
         assert_eq!(found.keys().copied().collect::<Vec<_>>(), [0, 1]);
         assert_eq!(found[&1], Thread { ticks: 100.0, cpu: 11, allowed: "0-3".parse().unwrap() });
-        // Pinned to CPU 5 too, which is offline, and to where it is; somebody took the other one away.
+        // The first thread is also pinned to CPU 5, which is offline. The second thread was moved from outside.
         fs::create_dir_all(folder.path().join("sys/devices/system/cpu")).unwrap();
         fs::write(folder.path().join("sys/devices/system/cpu/online"), "0-4\n").unwrap();
         let pins: Vec<CpuSet> = ["0-3,5", "2"].iter().map(|list| list.parse().unwrap()).collect();
-        assert_eq!(strayed(folder.path(), 9, &pins), BTreeMap::from([(1, "0-3".parse().unwrap())]));
+        assert_eq!(misplaced_vcpus(folder.path(), 9, &pins), BTreeMap::from([(1, "0-3".parse().unwrap())]));
         let io =
-            |pin: &str| strayed_io_threads(folder.path(), 9, &BTreeMap::from([(7, pin.parse().unwrap())]));
+            |pin: &str| misplaced_io_threads(folder.path(), 9, &BTreeMap::from([(7, pin.parse().unwrap())]));
         assert_eq!(io("2"), BTreeMap::from([(7, "0-3".parse().unwrap())]));
         assert_eq!(io("0-3"), BTreeMap::new());
         fs::write(folder.path().join("proc/9/numa_maps"), "1 default N0=512 N1=256 kernelpagesize_kB=4\n")

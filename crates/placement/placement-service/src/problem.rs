@@ -1,9 +1,9 @@
-//! An answer that refuses, and what it is made of: what the store, the scheduler and the thread before it say.
-//! Not when: whoever refuses knows.
+//! HTTP error answers, and their mapping from errors of the store, the scheduler and the placement thread.
+//!
 //! Source: RFC 9457; RFC 9110, 10.2.3 for Retry-After.
 
 use crate::Log;
-use crate::decider::NoAnswer;
+use crate::placement_worker::WorkerError;
 use crate::wire::Problem;
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
@@ -13,14 +13,14 @@ use longma_placement::request::Invalid;
 use longma_placement::scheduler::NoPlacement;
 use longma_placement::store::StoreError;
 
-/// When to ask again what is not possible now, seconds.
-const AGAIN_S: &str = "2";
+/// Value of Retry-After in seconds.
+const RETRY_AFTER_S: &str = "2";
 
-/// An answer that refuses.
+/// An error answer.
 #[derive(Clone, Debug)]
-pub(crate) struct Refusal(pub Problem);
+pub(crate) struct HttpProblem(pub Problem);
 
-impl Refusal {
+impl HttpProblem {
     pub fn new(status: u16, title: &str, detail: String) -> Self {
         Self(Problem { status, title: title.into(), detail, fields: Vec::new() })
     }
@@ -30,14 +30,14 @@ impl Refusal {
     }
 
     pub fn field(field: &str, problem: String) -> Self {
-        Self::fields("a field is wrong", vec![Invalid { field: field.into(), problem }])
+        Self::fields("a field is invalid", vec![Invalid { field: field.into(), problem }])
     }
 
     pub fn unknown(what: &str) -> Self {
         Self::new(404, "not found", format!("there is no {what}"))
     }
 
-    /// What a store says; what is the database's own matter is for the log only.
+    /// Maps a store error. Details of a database failure go to the log only.
     pub fn of_store(error: StoreError, log: &Log) -> Self {
         let said = error.to_string();
         match error {
@@ -51,24 +51,30 @@ impl Refusal {
             StoreError::Unknown { .. } => Self::new(404, "not found", said),
             StoreError::Busy(_) => {
                 log(&said);
-                Self::new(503, "busy", "nothing was done: others change the database; try again".into())
+                Self::new(
+                    503,
+                    "busy",
+                    "nothing was changed: the database is in use by others; try again".into(),
+                )
             }
             StoreError::Full(_) => {
                 log(&said);
-                let detail = "nothing was done: make room where the database is, then ask again".into();
+                let detail = "nothing was changed: free space on the database's disk, then try again".into();
                 Self::new(507, "the database is full", detail)
             }
-            StoreError::Away(_) => {
+            StoreError::Unreachable(_) => {
                 log(&said);
-                let detail = "it is tried again with each request. Nothing was done, unless the connection was lost in the middle of it: \
-                    ask again with the same idempotency key, or look first";
+                let detail = "the service reconnects with each request. Nothing was changed, unless the \
+                    connection broke during this request: repeat it with the same idempotency key, or \
+                    check the state first";
                 Self::new(503, "the database cannot be reached", detail.into())
             }
             StoreError::Format(_) | StoreError::Database(_) | StoreError::Service(_) => {
                 log(&said);
-                // A commit whose answer was lost may have been made.
+                // A commit whose acknowledgement was lost may have succeeded.
                 let detail =
-                    "the service's log says why; look whether it was done, or ask again with the same idempotency key"
+                    "see the service's log for the reason; the change may have been made: check, or \
+                        repeat the request with the same idempotency key"
                         .into();
                 Self::new(500, "the database failed", detail)
             }
@@ -79,31 +85,31 @@ impl Refusal {
     pub fn of_allocation(error: AllocateError, log: &Log) -> Self {
         match error {
             AllocateError::NoPlacement(NoPlacement::Invalid(fields)) => {
-                Self::fields("the request is wrong", fields)
+                Self::fields("the request is invalid", fields)
             }
             AllocateError::NoPlacement(NoPlacement::NoFit { hosts: 0 }) => {
-                Self::new(409, "no room", "there is no host yet: start an agent on one".into())
+                Self::new(409, "no room", "no host is registered: start an agent on one".into())
             }
             AllocateError::NoPlacement(error) => Self::new(409, "no room", error.to_string()),
             AllocateError::Store(error) => Self::of_store(error, log),
             AllocateError::Inventory(error) => {
                 log(&format!("the store contradicts itself: {error}"));
-                Self::new(500, "the store contradicts itself", "an audit says where".into())
+                Self::new(500, "the store contradicts itself", "run an audit to see where".into())
             }
         }
     }
 }
 
-impl From<NoAnswer> for Refusal {
-    fn from(error: NoAnswer) -> Self {
+impl From<WorkerError> for HttpProblem {
+    fn from(error: WorkerError) -> Self {
         match error {
-            NoAnswer::Busy => Self::new(503, "busy", "too many requests wait; try again".into()),
-            NoAnswer::Gone => Self::new(503, "ending", "the service is ending; try again".into()),
+            WorkerError::Busy => Self::new(503, "busy", "too many requests are waiting; try again".into()),
+            WorkerError::Gone => Self::new(503, "ending", "the service is ending; try again".into()),
         }
     }
 }
 
-impl IntoResponse for Refusal {
+impl IntoResponse for HttpProblem {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.0.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let mut response = (status, axum::Json(&self.0)).into_response();
@@ -113,7 +119,7 @@ impl IntoResponse for Refusal {
             response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         if status == StatusCode::SERVICE_UNAVAILABLE {
-            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static(AGAIN_S));
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_S));
         }
         response.extensions_mut().insert(self.0);
         response

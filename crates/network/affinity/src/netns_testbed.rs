@@ -1,9 +1,10 @@
-//! A laboratory on one host: two network namespaces joined by a veth pair, with iperf3's server in one of them.
-//! Not a real network: both ends share the host's cores and caches.
-//! Source: unshare(2), network_namespaces(7), veth(4).
+//! A testbed on one host: two network namespaces connected by a veth pair, with an iperf3 server in one of them. Both
+//! ends share the host's cores and caches.
 //!
-//! Nothing of it has a name outside: each namespace belongs to a process that ends with this one, and the kernel takes the namespaces and
-//! the pair away with it. So nothing is left even after SIGKILL.
+//! The namespaces have no names. Each one belongs to a helper process that ends with this process, and the kernel then
+//! removes the namespaces and the pair. Nothing is left over, even after SIGKILL.
+//!
+//! Source: unshare(2), network_namespaces(7), veth(4).
 
 use crate::child::{self, ChildError, Running, Start, how_it_ended};
 use crate::cpus::CpuSet;
@@ -13,69 +14,69 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// The receiver's interface.
+/// Name of the receiver's interface.
 pub const RECEIVER: &str = "lab-receive";
-/// The sender's interface.
+/// Name of the sender's interface.
 const SENDER: &str = "lab-send";
-/// The sender's address, of the block for benchmarks (RFC 2544).
+/// Address of the sender, from the block for benchmarks (RFC 2544).
 pub const SERVER_ADDRESS: &str = "198.18.0.1";
 const RECEIVER_ADDRESS: &str = "198.18.0.2";
-/// iperf3's port.
+/// Port of the iperf3 server.
 pub const PORT: u16 = 5201;
-const PREPARE_LIMIT: Duration = Duration::from_secs(10);
-/// How much later than its peer this process may hear of the server's end.
-const NOTICE: Duration = Duration::from_millis(200);
+const STARTUP_TIMEOUT: Duration = Duration::from_secs(10);
+/// How much later than its peer this process may notice the server's end.
+const EXIT_NOTICE_DELAY: Duration = Duration::from_millis(200);
 
-/// The laboratory; dropped, it is gone.
-pub struct Lab {
+/// The testbed. It is removed when dropped.
+pub struct NetnsTestbed {
     receiver: Namespace,
     sender: Namespace,
     server: Running,
     server_start: Start,
 }
 
-/// Why there is no laboratory.
+/// Why the testbed cannot be set up or used.
 #[derive(Debug, thiserror::Error)]
-pub enum LabError {
-    /// A namespace cannot be made.
-    #[error("cannot make a network namespace ({0}): this needs root, or CAP_SYS_ADMIN and CAP_NET_ADMIN")]
+pub enum NetnsTestbedError {
+    /// A namespace cannot be created.
+    #[error("cannot create a network namespace ({0}): this needs root, or CAP_SYS_ADMIN and CAP_NET_ADMIN")]
     Namespace(io::Error),
-    /// A program is missing that keeps one.
-    #[error("cannot keep a network namespace: there is no `{HOLDER}` in PATH")]
+    /// The helper program is missing.
+    #[error("cannot keep a network namespace open: there is no `{HOLDER_PROGRAM}` in PATH")]
     NoHolder,
-    /// A command that sets it up failed.
+    /// A setup command failed.
     #[error(transparent)]
     Child(#[from] ChildError),
     /// The server does not listen.
-    #[error("iperf3's server does not listen after {} s", PREPARE_LIMIT.as_secs())]
+    #[error("iperf3's server is not listening after {} s", STARTUP_TIMEOUT.as_secs())]
     Silent,
-    /// A process that it consists of has ended.
+    /// A helper process or the server has ended.
     #[error("{0}")]
     Ended(String),
 }
 
-/// What waits in a namespace until its input ends.
-const HOLDER: &str = "cat";
+/// A program that waits for the end of its input, to keep a namespace alive.
+const HOLDER_PROGRAM: &str = "cat";
 
-/// A network namespace, with a /sys of its own, that lives as long as a process which does nothing.
+/// A network namespace with its own /sys. It lives as long as its idle helper process.
 struct Namespace {
     holder: Child,
 }
 
 impl Namespace {
-    fn new() -> Result<Self, LabError> {
+    fn new() -> Result<Self, NetnsTestbedError> {
         let parent = rustix::process::getpid();
-        let mut command = Command::new(HOLDER);
+        let mut command = Command::new(HOLDER_PROGRAM);
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
         let prepare = move || {
             child::die_with(parent)?;
-            // SAFETY: system calls with constants and texts that end in zero.
+            // SAFETY: system calls with constants and zero-terminated strings.
             unsafe {
                 child::check(libc::unshare(libc::CLONE_NEWNET | libc::CLONE_NEWNS))?;
                 let none = std::ptr::null();
                 let private = libc::MS_REC | libc::MS_PRIVATE;
                 child::check(libc::mount(none, c"/".as_ptr(), none, private, none.cast()))?;
-                // The namespace's own interfaces are seen through a /sys that is mounted in it.
+                // A sysfs mounted in the namespace shows its interfaces.
                 child::check(libc::mount(
                     c"sysfs".as_ptr(),
                     c"/sys".as_ptr(),
@@ -85,10 +86,11 @@ impl Namespace {
                 ))
             }
         };
-        // SAFETY: between fork and exec only system calls are made, and nothing is allocated but an error, on failure.
+        // SAFETY: between fork and exec the closure only makes system calls. It allocates nothing, except an error on
+        // failure.
         let holder = unsafe { command.pre_exec(prepare) }.spawn().map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => LabError::NoHolder,
-            _ => LabError::Namespace(error),
+            io::ErrorKind::NotFound => NetnsTestbedError::NoHolder,
+            _ => NetnsTestbedError::Namespace(error),
         })?;
         Ok(Self { holder })
     }
@@ -97,11 +99,11 @@ impl Namespace {
         self.holder.id()
     }
 
-    /// What has become of the process that keeps it, in words, if it has ended.
+    /// If the helper process has ended, describes how.
     fn ended(&mut self, whose: &str) -> Option<String> {
         let status = self.holder.try_wait().ok()??;
         Some(format!(
-            "the process that keeps the {whose}'s namespace (`cat`, process {}) {}",
+            "the process that keeps the {whose}'s namespace open (`cat`, process {}) {}",
             self.id(),
             how_it_ended(status)
         ))
@@ -109,7 +111,7 @@ impl Namespace {
 
     fn ip(&self, words: &[&str]) -> Result<(), ChildError> {
         let words: Vec<&str> = std::iter::once("ip").chain(words.iter().copied()).collect();
-        let start = Start { namespace: Some(self.id()), ..Start::new(&words, PREPARE_LIMIT) };
+        let start = Start { namespace: Some(self.id()), ..Start::new(&words, STARTUP_TIMEOUT) };
         start.run().map(drop)
     }
 }
@@ -121,18 +123,18 @@ impl Drop for Namespace {
     }
 }
 
-impl Lab {
-    /// Sets it up with the sender on `cpus`, for at most `limit`.
+impl NetnsTestbed {
+    /// Sets up the testbed with the sender on `cpus`. The server runs for at most `limit`.
     ///
     /// # Errors
-    /// Without the rights, or without `ip` or `iperf3`.
-    pub fn build(cpus: CpuSet, mtu: u32, limit: Duration) -> Result<Self, LabError> {
+    /// If permissions are missing, or `ip` or `iperf3` is not installed.
+    pub fn build(cpus: CpuSet, mtu: u32, limit: Duration) -> Result<Self, NetnsTestbedError> {
         let (receiver, sender) = (Namespace::new()?, Namespace::new()?);
         let (here, there) = (receiver.id().to_string(), sender.id().to_string());
         let mtu = mtu.to_string();
         let pair = ["ip", "link", "add", RECEIVER, "mtu", &mtu, "netns", &here, "type", "veth"];
         let peer = ["peer", "name", SENDER, "mtu", &mtu, "netns", &there];
-        Start::new(&[&pair[..], &peer].concat(), PREPARE_LIMIT).run()?;
+        Start::new(&[&pair[..], &peer].concat(), STARTUP_TIMEOUT).run()?;
         for (namespace, name, address) in
             [(&receiver, RECEIVER, RECEIVER_ADDRESS), (&sender, SENDER, SERVER_ADDRESS)]
         {
@@ -150,26 +152,26 @@ impl Lab {
         Ok(lab)
     }
 
-    fn wait_until_it_listens(&mut self) -> Result<(), LabError> {
+    fn wait_until_it_listens(&mut self) -> Result<(), NetnsTestbedError> {
         let begin = Instant::now();
         let tcp = format!("proc/{}/net/tcp", self.sender.id());
         let tcp6 = format!("{tcp}6");
-        // Local address and state, as /proc/net/tcp has them: 0A is LISTEN.
+        // Local address and state in /proc/net/tcp: 0A is LISTEN.
         let port = format!(":{PORT:04X} ");
         let listens = |file: &str| {
             let table = Tree::live().read(file).unwrap_or_default();
             table.lines().any(|line| line.contains(&port) && line.split_whitespace().nth(3) == Some("0A"))
         };
-        while begin.elapsed() < PREPARE_LIMIT {
+        while begin.elapsed() < STARTUP_TIMEOUT {
             if let Some(words) = self.server_ended() {
-                return Err(LabError::Ended(words));
+                return Err(NetnsTestbedError::Ended(words));
             }
             if listens(&tcp) || listens(&tcp6) {
                 return Ok(());
             }
             std::thread::sleep(Duration::from_millis(10));
         }
-        Err(LabError::Silent)
+        Err(NetnsTestbedError::Silent)
     }
 
     fn server_ended(&mut self) -> Option<String> {
@@ -177,42 +179,42 @@ impl Lab {
         Some(format!("the lab's server (`iperf3`, process {}) {}", self.server.id(), how_it_ended(status)))
     }
 
-    /// Which of the processes that it cannot do without have ended, and how, in words; none if it is whole but for its server.
+    /// Describes which helper processes have ended; `None` if both run. The server is not checked.
     pub fn gone(&mut self) -> Option<String> {
         let ended = [self.receiver.ended("receiver"), self.sender.ended("sender")];
         let ended: Vec<String> = ended.into_iter().flatten().collect();
-        (!ended.is_empty()).then(|| format!("the lab is gone: {}", ended.join("; ")))
+        (!ended.is_empty()).then(|| format!("the testbed is gone: {}", ended.join("; ")))
     }
 
-    /// Starts the server again, for one that a run which failed has left busy; says how it has ended if it had.
+    /// Restarts the server, which a failed run may have left busy. If the server had ended, returns how.
     ///
     /// # Errors
-    /// If it does not come up, or the lab is gone.
-    pub fn restart_server(&mut self) -> Result<Option<String>, LabError> {
+    /// If the server does not start, or a helper process has ended.
+    pub fn restart_server(&mut self) -> Result<Option<String>, NetnsTestbedError> {
         if let Some(words) = self.gone() {
-            return Err(LabError::Ended(words));
+            return Err(NetnsTestbedError::Ended(words));
         }
-        // The load hears of its end a little earlier than this process.
+        // The load notices the server's end slightly earlier than this process.
         let begin = Instant::now();
         let mut ended = self.server_ended();
-        while ended.is_none() && begin.elapsed() < NOTICE {
+        while ended.is_none() && begin.elapsed() < EXIT_NOTICE_DELAY {
             std::thread::sleep(Duration::from_millis(10));
             ended = self.server_ended();
         }
-        // The old one must give its port back first.
-        let placeholder = Start::new(&["true"], PREPARE_LIMIT).spawn()?;
+        // The old server must release its port first.
+        let placeholder = Start::new(&["true"], STARTUP_TIMEOUT).spawn()?;
         drop(std::mem::replace(&mut self.server, placeholder));
         self.server = self.server_start.spawn()?;
         self.wait_until_it_listens()?;
-        Ok(ended.map(|words| format!("{words} and is started again")))
+        Ok(ended.map(|words| format!("{words} and was restarted")))
     }
 
-    /// The process whose network namespace the receiver is in.
+    /// Process ID of the receiver namespace's helper.
     pub fn receiver(&self) -> u32 {
         self.receiver.id()
     }
 
-    /// The host as the receiver's namespace shows it.
+    /// The host as seen from the receiver's namespace.
     pub fn host(&self) -> Tree {
         Tree::of_child(self.receiver.id())
     }

@@ -1,0 +1,208 @@
+//! The hosts: what their agents last reported, and whether they are up.
+
+use super::{ServiceState, locked};
+use crate::wire::{AgentReport, Order};
+use longma_placement::audit::Finding;
+use longma_placement::inventory::HostStatus;
+use longma_placement::store::StoreError;
+use longma_placement::switcher::{SwitchPolicy, Switcher};
+use longma_placement::{CpuSet, Host};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::watch;
+
+/// A host whose agent is silent for this long accepts no more virtual machines.
+pub(crate) const SILENCE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Interval at which an agent's last contact is written to the store.
+pub(crate) const CONTACT_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Lost resources of a host, as its agent last reported.
+#[derive(Clone, Debug)]
+pub(crate) struct LostResources {
+    pub found: Arc<Host>,
+    /// Lost CPUs that are dedicated to a virtual machine.
+    pub own_cpus: CpuSet,
+    /// One sentence per lost resource.
+    pub said: Vec<String>,
+    /// When a virtual machine was last moved off a lost CPU.
+    pub moved: Option<Instant>,
+}
+
+/// The machine whose agent manages a host.
+#[derive(Clone, Debug)]
+pub(crate) struct ManagingAgent {
+    pub machine: String,
+    /// When the agent last reported here.
+    pub heard: Instant,
+    /// When the store last confirmed that this machine manages the host.
+    pub asked: Instant,
+}
+
+/// In-memory state of a host.
+#[derive(Debug)]
+pub(crate) struct HostState {
+    pub(super) generation: watch::Sender<u64>,
+    pub(super) orders: Vec<Order>,
+    pub heard: Option<Instant>,
+    pub(super) noted: Option<Instant>,
+    /// Last contact time in the store, and when that value was first seen here: the agent may report to another
+    /// service. Time stamps of other machines are compared only with each other.
+    pub elsewhere: Option<(i64, Instant)>,
+    pub findings: Vec<Finding>,
+    pub audited: Option<Instant>,
+    pub problems: Vec<String>,
+    pub foreign: Vec<String>,
+    /// The agent that manages the host.
+    pub manager: Option<ManagingAgent>,
+    /// When an agent of another machine was last rejected.
+    pub refused: Option<Instant>,
+    /// Resources that are reserved but lost.
+    pub lost: Option<LostResources>,
+    /// The host as its agent found it, if existing reservations do not fit it; the reason; and when it was last tried.
+    pub undescribed: Option<(Arc<Host>, String, Instant)>,
+    pub(super) switcher: Switcher,
+}
+
+impl HostState {
+    /// When the store's last contact time `seen_at` was first seen here.
+    pub fn seen(&mut self, seen_at: i64) -> Instant {
+        match self.elsewhere {
+            Some((known, at)) if known == seen_at => at,
+            _ => self.elsewhere.insert((seen_at, Instant::now())).1,
+        }
+    }
+
+    /// Makes the next report update the host's status.
+    pub fn expire_contact(&mut self) {
+        self.noted = None;
+    }
+
+    /// Everything an operator should know: problems of the agent, lost resources, and a silent agent.
+    pub fn all_problems(&self) -> Vec<String> {
+        let silent = self.heard.map(|at| at.elapsed()).filter(|silent| *silent > SILENCE_TIMEOUT);
+        let silent = silent.map(|silent| {
+            format!(
+                "its agent has not reported here for {} s: the virtual machines there are not supervised",
+                silent.as_secs()
+            )
+        });
+        let lost = self.lost.iter().flat_map(|lost| &lost.said);
+        let undescribed = self.undescribed.iter().map(|(_, why, _)| why);
+        self.problems.iter().chain(lost).chain(undescribed).cloned().chain(silent).collect()
+    }
+
+    fn new() -> Self {
+        Self {
+            generation: watch::Sender::new(1),
+            orders: Vec::new(),
+            heard: None,
+            noted: None,
+            elsewhere: None,
+            findings: Vec::new(),
+            audited: None,
+            problems: Vec::new(),
+            foreign: Vec::new(),
+            manager: None,
+            refused: None,
+            lost: None,
+            undescribed: None,
+            switcher: Switcher::new(SwitchPolicy::default()),
+        }
+    }
+}
+
+impl ServiceState {
+    /// Calls `look` with the in-memory state of a host, creating it if necessary.
+    pub fn host<T>(&self, name: &str, look: impl FnOnce(&mut HostState) -> T) -> T {
+        let mut hosts = locked(&self.hosts);
+        if !hosts.contains_key(name) {
+            hosts.insert(name.into(), HostState::new());
+        }
+        look(hosts.get_mut(name).expect("it was inserted above"))
+    }
+
+    /// Returns whether a host's agent reports to this service. Only then can it receive orders.
+    pub fn is_connected(&self, host: &str) -> bool {
+        self.host(host, |h| h.heard.is_some_and(|at| at.elapsed() < SILENCE_TIMEOUT))
+    }
+
+    /// Records contact with an agent, and writes it to the store at intervals.
+    pub fn record_contact(&self, host: &str) -> Result<(), StoreError> {
+        let due = self.host(host, |h| {
+            let now = Instant::now();
+            h.heard = Some(now);
+            let due = h.noted.is_none_or(|at| at.elapsed() > CONTACT_INTERVAL);
+            if due {
+                h.noted = Some(now);
+            }
+            due
+        });
+        if !due {
+            return Ok(());
+        }
+        let _held = locked(&self.statuses);
+        let is_described = self.host(host, |h| h.undescribed.is_none());
+        let status = match self.store.host(host)?.status {
+            HostStatus::Down if is_described => HostStatus::Up,
+            status => status,
+        };
+        self.store.set_host_status(host, status, true)?;
+        self.store.clear_alarm(host, None, "agent-silent").map(drop)
+    }
+
+    /// Processes an agent's report.
+    pub fn report(&self, host: &str, mut report: AgentReport) -> Result<(), StoreError> {
+        report.make_plain();
+        let problems = report.problems.len();
+        let had = self.host(host, |h| {
+            let had = h.problems.len();
+            if let Some(findings) = report.findings {
+                (h.findings, h.audited) = (findings, Some(Instant::now()));
+            }
+            (h.problems, h.foreign) = (report.problems, report.foreign);
+            had
+        });
+        match (had, problems) {
+            (0, 1..) => drop(self.store.raise_alarm(host, None, "agent-problem", problems as f64)?),
+            (1.., 0) => drop(self.store.clear_alarm(host, None, "agent-problem")?),
+            _ => {}
+        }
+        for done in report.done {
+            if let Some(waiting) = locked(&self.waiting).remove(&done.number) {
+                // Fails if the waiting request was dropped.
+                let _ = waiting.send(done);
+            }
+        }
+        self.record_contact(host)?;
+        if !report.load.is_empty() {
+            self.record_load(host, report.load)?;
+        }
+        self.recheck_lost(host)?;
+        if !report.vm_cpus.is_empty() {
+            self.balance(host, report.vm_cpus)?;
+        }
+        Ok(())
+    }
+
+    /// Sets a host's status. While its agent is silent or the host does not match its description, `Up` becomes `Down`.
+    pub fn set_status(&self, host: &str, status: HostStatus) -> Result<(), StoreError> {
+        let _held = locked(&self.statuses);
+        let seen_at = self.store.host(host)?.seen_at;
+        let is_fit = self.host(host, |h| {
+            let elsewhere = h.seen(seen_at);
+            let heard = h.heard.map_or(elsewhere, |heard| heard.max(elsewhere));
+            h.undescribed.is_none() && heard.elapsed() < SILENCE_TIMEOUT
+        });
+        let status = if status == HostStatus::Up && !is_fit { HostStatus::Down } else { status };
+        self.store.set_host_status(host, status, false)
+    }
+
+    /// Marks a host that is up as down, until its agent reports again.
+    pub(crate) fn set_down(&self, host: &str) -> Result<(), StoreError> {
+        let _held = locked(&self.statuses);
+        if self.store.host(host)?.status == HostStatus::Up {
+            self.store.set_host_status(host, HostStatus::Down, false)?;
+        }
+        Ok(())
+    }
+}

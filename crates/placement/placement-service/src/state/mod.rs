@@ -1,0 +1,121 @@
+//! State shared by all requests: the store, the scheduler, the latest agent reports, and orders waiting for agents.
+//! Anything that must survive a restart is in the store.
+
+mod alarms;
+mod events;
+mod hosts;
+mod lost;
+mod orders;
+mod tokens;
+
+use crate::Log;
+use crate::metrics::Metrics;
+use crate::placement_worker::PlacementWorker;
+use crate::problem::HttpProblem;
+use crate::wire::OrderDone;
+use alarms::{CPU_THRESHOLD, MEMORY_THRESHOLD};
+use hosts::HostState;
+use longma_placement::Store;
+use longma_placement::hypervisor::ShutdownDeadline;
+use longma_placement::monitor::Monitor;
+use longma_placement::store::StoreError;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Instant;
+use tokens::Tokens;
+use tokio::sync::{oneshot, watch};
+
+pub(crate) use hosts::SILENCE_TIMEOUT;
+pub(crate) use lost::SECOND_AGENT;
+
+/// State shared by all requests.
+pub(crate) struct ServiceState {
+    pub store: Arc<dyn Store>,
+    pub worker: PlacementWorker,
+    pub log: Log,
+    pub metrics: Metrics,
+    /// Directory with one subdirectory of disk images per tenant.
+    pub images: PathBuf,
+    pub overcommit_percent: u32,
+    /// Whether other services may use the same database.
+    pub shared: bool,
+    /// Becomes true when the service shuts down.
+    pub stopping: watch::Sender<bool>,
+    /// Shutdown deadline for the agents in this process.
+    pub ending: ShutdownDeadline,
+    /// Number of the store's last event.
+    pub last_event: watch::Sender<i64>,
+    began: Instant,
+    hosts: Mutex<BTreeMap<String, HostState>>,
+    waiting: Mutex<BTreeMap<u64, oneshot::Sender<OrderDone>>>,
+    numbers: AtomicU64,
+    tokens: RwLock<Tokens>,
+    monitors: Mutex<[(&'static str, Monitor); 2]>,
+    /// Since when the database file has been missing from its path, in seconds since 1970.
+    displaced: Mutex<Option<i64>>,
+    /// Serializes reading and writing a host's status, so that a concurrent drain is not lost.
+    statuses: Mutex<()>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // The data behind these locks is consistent after every statement.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl ServiceState {
+    pub fn new(
+        store: Arc<dyn Store>,
+        worker: PlacementWorker,
+        log: Log,
+        images: PathBuf,
+        overcommit_percent: u32,
+        shared: bool,
+    ) -> Result<Self, StoreError> {
+        let mut monitors = [("cpu", Monitor::new(CPU_THRESHOLD)), ("memory", Monitor::new(MEMORY_THRESHOLD))];
+        for alarm in store.alarms(true, 0)? {
+            let monitor = monitors.iter_mut().find(|m| m.0 == alarm.kind);
+            if let (Some((_, monitor)), Some(node)) = (monitor, alarm.node) {
+                monitor.resume(&alarm.host, node);
+            }
+        }
+        let (_, last) = store.changes_since(i64::MAX, 0)?;
+        Ok(Self {
+            store,
+            worker,
+            log,
+            metrics: Metrics::new(),
+            images,
+            overcommit_percent,
+            shared,
+            stopping: watch::Sender::new(false),
+            ending: ShutdownDeadline::default(),
+            last_event: watch::Sender::new(last),
+            began: Instant::now(),
+            hosts: Mutex::default(),
+            waiting: Mutex::default(),
+            numbers: AtomicU64::new(1),
+            tokens: RwLock::default(),
+            monitors: Mutex::new(monitors),
+            displaced: Mutex::default(),
+            statuses: Mutex::default(),
+        })
+    }
+
+    /// Runs a store operation on a thread that may block.
+    pub async fn with<T: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl FnOnce(&ServiceState) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, HttpProblem> {
+        let state = self.clone();
+        let done = tokio::task::spawn_blocking(move || work(&state)).await;
+        match done {
+            Ok(done) => done.map_err(|error| HttpProblem::of_store(error, &self.log)),
+            Err(error) => {
+                (self.log)(&format!("a request handler panicked: {error}"));
+                Err(HttpProblem::new(500, "internal error", "see the service's log".into()))
+            }
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Work for the agents: moves to make, and virtual machines whose intended state has changed.
+
+use super::{ServiceState, locked};
+use crate::wire::{AgentOrders, Order, OrderDone};
+use longma_placement::Placement;
+use longma_placement::store::{Intent, StoreError, Vm, VmId, VmQuery};
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::sync::oneshot;
+
+/// Maximum time that an agent's report is held open to wait for work.
+pub(crate) const MAX_WAIT: Duration = Duration::from_secs(5);
+
+impl ServiceState {
+    /// Signals that there is work for a host's agent.
+    pub fn notify(&self, host: &str) {
+        self.host(host, |h| h.generation.send_modify(|g| *g += 1));
+    }
+
+    /// Waits for work on a host that is newer than `generation`, at most for `wait`. Returns the pending orders.
+    pub async fn work(&self, host: &str, generation: u64, wait: Duration) -> AgentOrders {
+        let mut changed = self.host(host, |h| h.generation.subscribe());
+        let mut stopping = self.stopping.subscribe();
+        let later = changed.wait_for(|now| *now > generation);
+        tokio::select! {
+            _ = tokio::time::timeout(wait.min(MAX_WAIT), later) => {}
+            _ = stopping.wait_for(|s| *s) => {}
+        }
+        self.host(host, |h| AgentOrders {
+            generation: *h.generation.borrow(),
+            orders: std::mem::take(&mut h.orders),
+        })
+    }
+
+    /// Orders a move. The receiver gets the agent's result.
+    pub fn order(&self, host: &str, vm: VmId, target: Placement) -> (u64, oneshot::Receiver<OrderDone>) {
+        let number = self.numbers.fetch_add(1, Ordering::Relaxed);
+        let (answer, answered) = oneshot::channel();
+        locked(&self.waiting).insert(number, answer);
+        self.host(host, |h| h.orders.push(Order { number, vm, target }));
+        self.notify(host);
+        (number, answered)
+    }
+
+    /// Cancels an order. Returns whether the agent had not fetched it yet.
+    pub fn cancel(&self, host: &str, number: u64) -> bool {
+        locked(&self.waiting).remove(&number);
+        self.host(host, |h| {
+            let before = h.orders.len();
+            h.orders.retain(|o| o.number != number);
+            h.orders.len() < before
+        })
+    }
+
+    /// Orders a move that evens out the host's load, if one is due.
+    pub(super) fn balance(&self, name: &str, vm_cpus: BTreeMap<VmId, f64>) -> Result<(), StoreError> {
+        let host = self.store.host(name)?.host;
+        let vms = self.store.vms(&VmQuery { host: Some(name.into()), ..VmQuery::default() })?;
+        let now = self.began.elapsed().as_secs();
+        let switcher = self.host(name, |h| h.switcher.clone());
+        let (send, planned) = std::sync::mpsc::channel();
+        self.worker.tell(move |allocator| {
+            let _ = send.send(switcher.plan(now, &host, &vms, &vm_cpus, allocator.scheduler()));
+        });
+        // If the scheduler is too busy to plan, the next report tries again.
+        if let Ok(Some(plan)) = planned.recv_timeout(Duration::from_secs(1)) {
+            (self.log)(&format!(
+                "{name}: virtual machine {} is to move: the load of the nodes differs by {:.2}",
+                plan.vm, plan.imbalance.0
+            ));
+            self.host(name, |h| h.switcher.moved(now, plan.vm));
+            // The result is not awaited: it appears in the agent's report and the store's events.
+            drop(self.order(name, plan.vm, plan.target));
+        }
+        Ok(())
+    }
+
+    /// Records what the owner wants and notifies the host's agent.
+    pub fn set_intent(&self, vm: &Vm, intent: Intent) -> Result<Vm, StoreError> {
+        let changed = self.store.set_intent(vm.id, intent)?;
+        self.notify_host_of(&changed);
+        Ok(changed)
+    }
+
+    /// Notifies the agent of a virtual machine's host.
+    pub fn notify_host_of(&self, vm: &Vm) {
+        if let Some(placement) = &vm.placement {
+            self.notify(&placement.host);
+        }
+    }
+}
