@@ -1,5 +1,4 @@
-//! What each part costs the host: nanoseconds an operation, printed.
-//! Not a comparison with anything; run it with `cargo bench -p longma-memory`.
+//! Host time per operation of each component. Run with `cargo bench -p longma-memory --bench parts`.
 
 use longma_memory::dram::Controllers;
 use longma_memory::interconnect::{Interconnect, Place};
@@ -11,13 +10,13 @@ use std::hint::black_box;
 
 const TURNS: u64 = 4_000_000;
 
-/// Nanoseconds this thread has spent on a processor, whatever else runs on the host.
+/// CPU time of this thread in nanoseconds, unaffected by other load on the host.
 fn processor_ns() -> f64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     text.split(' ').next().and_then(|ns| ns.parse().ok()).unwrap_or(f64::NAN)
 }
 
-/// Prints the mean processor time of one turn; the best of three runs.
+/// Prints the mean CPU time of one call; the best of three runs.
 fn measure(what: &str, mut turn: impl FnMut(u64) -> u64) {
     let mut best = f64::INFINITY;
     for _ in 0..3 {

@@ -1,4 +1,4 @@
-//! Ways through the hosts of the built-in machines.
+//! Routes, latencies and bandwidths in the hosts of the built-in machines.
 
 use longma_memory::interconnect::{Interconnect, Place};
 use longma_sim::Time;
@@ -56,7 +56,7 @@ fn a_core_of_the_3a5000_reaches_its_cache_by_x1_and_memory_by_x2() {
         interconnect.way(Place::Controller(1), l3),
         ["chip0.x2.memory1.in".to_string(), format!("chip0.x2.l3{number}.out")]
     );
-    // 64 bytes at 16 a cycle of 400 ps, and two cycles through.
+    // 64 bytes at 16 per cycle of 400 ps, and two cycles to cross.
     assert_eq!(interconnect.idle_ps(l3, Place::Core(2), 64), 4 * 400 + 2 * 400);
     assert_eq!(interconnect.idle_ps(Place::Core(2), l3, 0), 2 * 400);
 }
@@ -74,14 +74,15 @@ fn an_idle_interconnect_takes_the_idle_time() {
     }
 }
 
-/// A built-in machine with a piece of its text changed.
+/// A built-in machine with `from` replaced by `to` in its machine file.
 fn changed(name: &str, from: &str, to: &str) -> Machine {
     let (file, text) = Machine::text(name).unwrap();
     assert!(text.contains(from), "{name} has no `{from}`");
     Machine::parse(&file, &text.replace(from, to)).unwrap_or_else(|report| panic!("{report}"))
 }
 
-/// How much longer a load from node `to`'s memory takes a core of node `from` than one of `to`'s own, in picoseconds.
+/// Additional latency of a load from node `to`'s memory by a core of node `from`, compared with a core of `to`,
+/// picoseconds.
 fn extra_of_remote(machine: &Machine, interconnect: &mut Interconnect, from: usize, to: usize) -> u64 {
     let host = &machine.layout().hosts[0];
     let memory = Place::Controller(host.nodes.iter().take(to).map(|n| n.memories.len()).sum());
@@ -93,7 +94,7 @@ fn extra_of_remote(machine: &Machine, interconnect: &mut Interconnect, from: usi
 }
 
 #[test]
-fn memory_of_another_node_is_as_much_farther_as_the_machine_file_says() {
+fn remote_memory_has_the_additional_latency_stated_in_the_machine_file() {
     for name in ["hygon-8node", "sandybridge-2x6"] {
         let machine = Machine::open(name).unwrap();
         let stated = machine.hosts[0].distances.as_ref().unwrap().latency.as_ref().unwrap();
@@ -112,7 +113,7 @@ fn memory_of_another_node_is_as_much_farther_as_the_machine_file_says() {
 }
 
 #[test]
-fn a_way_to_a_node_without_a_link_leads_over_two_links() {
+fn a_route_between_nodes_without_a_link_uses_two_links() {
     let mut interconnect = interconnect("hygon-8node");
     let links = |way: Vec<&str>| way.iter().filter(|c| c.starts_with("links.")).count();
     assert_eq!(links(interconnect.way(Place::Core(0), Place::Controller(0))), 0);
@@ -121,7 +122,7 @@ fn a_way_to_a_node_without_a_link_leads_over_two_links() {
     assert_eq!(links(interconnect.way(Place::Core(0), Place::Controller(7))), 2);
 }
 
-/// Bytes a second that `requests` lines from each of `ways`, all at once, get through.
+/// Bytes a second when each of `ways` transfers `requests` lines, all requested at once.
 fn throughput(interconnect: &mut Interconnect, ways: &[(Place, Place)], requests: u64) -> f64 {
     let mut end = 0;
     for _ in 0..requests {
@@ -133,7 +134,7 @@ fn throughput(interconnect: &mut Interconnect, ways: &[(Place, Place)], requests
 }
 
 #[test]
-fn what_a_link_carries_limits_what_comes_from_another_node() {
+fn the_rate_of_a_link_limits_transfers_between_nodes() {
     let mut interconnect = interconnect("hygon-8node");
     let ways: Vec<_> = (0..8).map(|core| (Place::Controller(1), Place::Core(core))).collect();
     let got = throughput(&mut interconnect, &ways, 1000);
@@ -149,11 +150,11 @@ fn two_parallel_links_carry_twice_as_much() {
 }
 
 #[test]
-fn the_ports_of_a_crossbar_carry_at_once_and_a_bus_one_at_a_time() {
+fn crossbar_ports_transfer_concurrently_and_a_bus_serializes() {
     let machine = Machine::open("loongson-3a5000").unwrap();
     let mut crossbar = interconnect("loongson-3a5000");
     let ways: Vec<_> = (0..4).map(|core| (cache_of(&machine, core, "l3"), Place::Core(core))).collect();
-    // Each core's port takes 16 bytes a cycle; the cache has four banks.
+    // Each core's port takes 16 bytes per cycle; the cache has four banks.
     let got = throughput(&mut crossbar, &ways, 1000);
     assert!((155e9..160.1e9).contains(&got), "{got} bytes a second by four ports of 40 GB/s");
     let mut bus = interconnect("piii-myrinet");
@@ -181,7 +182,7 @@ fn separate_channels_for_reads_and_writes_do_not_disturb_each_other() {
 }
 
 #[test]
-fn a_host_without_crossbars_and_links_is_joined_all_the_same() {
+fn a_host_without_crossbars_and_links_is_connected() {
     let link = "[[hosts.links]]\nname = \"qpi0\"";
     let (_, text) = Machine::text("sandybridge-2x6").unwrap();
     let links = text.find(link).unwrap()..text.find("[hosts.distances]").unwrap();
@@ -193,7 +194,7 @@ fn a_host_without_crossbars_and_links_is_joined_all_the_same() {
 }
 
 #[test]
-fn ports_are_found_by_the_names_that_devices_hang_on() {
+fn ports_are_found_by_the_names_that_devices_use() {
     let mut interconnect = interconnect("godson3");
     let mac = interconnect.port("chip0.mac1").unwrap();
     assert_eq!(mac, Place::Port { chip: 0, index: 1 });
@@ -202,14 +203,14 @@ fn ports_are_found_by_the_names_that_devices_hang_on() {
     assert_eq!(interconnect.port("mac0"), None);
     let l2 = cache_of(&Machine::open("godson3").unwrap(), 0, "l2");
     assert_eq!(interconnect.way(mac, l2)[0], "chip0.x1.mac1.in");
-    // HyperTransport's own wires, 16 bits at 1600 MT/s, are narrower than the crossbar.
+    // The wires of HyperTransport, 16 bits at 1600 MT/s, are narrower than the crossbar.
     let ht = interconnect.port("chip0.ht0").unwrap();
     assert_eq!(interconnect.way(l2, ht).last(), Some(&"chip0.ht0.wires.out"));
     assert!(interconnect.idle_ps(l2, ht, 64) >= 64 * 1_000_000 / 3_200);
 }
 
 #[test]
-fn a_host_that_is_not_there_is_an_error_that_says_how_many_there_are() {
+fn an_unknown_host_is_an_error_that_states_the_number_of_hosts() {
     let error = Interconnect::new(&Machine::open("sandybridge-2x6").unwrap(), 2).unwrap_err();
     assert_eq!(
         error.to_string(),

@@ -1,28 +1,30 @@
-//! A look ahead into a trace: which memory the models will ask for soon, so that the host can get ready for it.
-//! Not a part of what is modelled: it changes the host's time alone.
-//! Source: prefetching for pointer-based structures, Mowry, Lam and Gupta (ASPLOS 1992), where addresses are known in advance.
+//! Announces the memory accesses of upcoming trace records to the memory model, so that it can prefetch its tables on
+//! the host. Has no effect on modelled state.
+//!
+//! Source: prefetching for pointer-based structures, Mowry, Lam and Gupta (ASPLOS 1992), for addresses known in
+//! advance.
 
 use longma_memory::MemoryPort;
 use longma_trace::{Record, Trace};
 
-/// Accesses to look ahead: a few of the host's misses take as long as modelling this many.
+/// Accesses to announce in advance: modelling this many takes about as long as a few cache misses of the host.
 const ACCESSES: usize = 12;
 
-/// The accesses ahead of the record that is being modelled.
+/// An iterator that runs ahead of the record being modelled.
 pub(crate) struct Ahead<R> {
-    /// The records whose accesses have not been noticed; `None` if nobody wants to know.
+    /// Records whose accesses have not been announced; `None` if the memory model does not want announcements.
     records: Option<R>,
-    /// Accesses noticed beyond those that were modelled.
+    /// Accesses announced but not yet modelled.
     ahead: usize,
 }
 
-/// What is ahead at the beginning of `trace`, if it is `wanted`.
+/// Starts at the beginning of `trace`; does nothing unless `wanted`.
 pub(crate) fn of(trace: &Trace, wanted: bool) -> Ahead<impl Iterator<Item = Record<'_>>> {
     Ahead { records: wanted.then(|| trace.records()), ahead: 0 }
 }
 
 impl<'a, R: Iterator<Item = Record<'a>>> Ahead<R> {
-    /// `record` is about to be modelled.
+    /// Announces accesses before `record` is modelled.
     #[inline]
     pub fn reach(&mut self, record: &Record<'_>, port: &mut impl MemoryPort) {
         let Some(records) = &mut self.records else { return };

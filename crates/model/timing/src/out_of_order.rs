@@ -1,6 +1,9 @@
-//! The out-of-order core: each instruction's dispatch, issue, completion and retirement, by the resources it must wait for.
-//! Not cycle by cycle: one pass an instruction, in program order. No wrong path, no partial registers.
-//! Source: the window that advances by max() is ZSim's (Sanchez and Kozyrakis, ISCA 2013); the stages are Hennessy and Patterson's.
+//! The out-of-order core: computes dispatch, issue, completion and retirement of each instruction from the resources it
+//! waits for. It processes one instruction at a time in program order, not cycle by cycle. Partial registers are not
+//! modelled.
+//!
+//! Source: advancing the window with max() is from ZSim (Sanchez and Kozyrakis, ISCA 2013); the stages are those of
+//! Hennessy and Patterson.
 
 use longma_memory::{MemoryPort, Source, translation::Side};
 use longma_sim::Cycle;
@@ -24,7 +27,7 @@ use crate::{
     value::Value,
 };
 
-/// From dispatch to the earliest issue, cycles.
+/// Cycles from dispatch to the earliest issue.
 const ISSUE_CYCLES: u64 = 1;
 
 /// An out-of-order core.
@@ -33,11 +36,11 @@ pub(crate) struct OutOfOrder {
     pub parameters: Parameters,
     pub front: FrontEnd,
     pub program: Program,
-    /// Retirement.
+    /// Slots of retirement.
     pub retired: Timeline,
-    /// When each register's value can be used.
+    /// For each register, when its value is available.
     ready: [u64; registers::PLACES],
-    /// The cycle of the last dispatch, how many were dispatched in it, and what it waited for last.
+    /// The cycle of the last dispatch, the number of operations dispatched in it, and the last cause of waiting.
     dispatch: u64,
     dispatched: u64,
     dispatch_cause: Cause,
@@ -47,22 +50,22 @@ pub(crate) struct OutOfOrder {
     store_entries: Entries,
     pub accesses: Accesses,
     order: MemoryOrder,
-    /// Loads that were fetched again since they had passed a store to their address.
+    /// Loads squashed because they had passed an older store to their address.
     passed_stores: u64,
     calendar: Calendar,
-    /// No memory access issues before it: the last barrier's completion.
+    /// Completion of the last barrier: no later memory access issues before it.
     memory_floor: u64,
-    /// The first instructions' stages, if asked for.
+    /// Log of the first instructions' stages.
     pub log: PipelineLog,
-    /// When the last operation issued.
+    /// Issue of the last operation.
     last_issue: u64,
 }
 
 impl OutOfOrder {
-    /// A core with nothing in flight and nothing learnt.
+    /// Creates a core with an empty pipeline and untrained predictors.
     ///
     /// # Errors
-    /// The machine file's parameters are no core's.
+    /// If the machine file's parameters are invalid.
     pub fn new(core: &parts::Core, options: FetchOptions) -> Result<Self, ModelError> {
         let parameters = Parameters::resolve(core)?;
         let width = parameters.retire_width.min(parameters.dispatch_width);
@@ -103,7 +106,7 @@ impl OutOfOrder {
         })
     }
 
-    /// Moves dispatch to the first cycle that has a place for the operation in every queue it needs.
+    /// Moves dispatch to the first cycle in which every queue that the operation needs has a free entry.
     #[inline]
     fn dispatch_one(&mut self, operation: &MicroOperation) {
         if self.dispatched == self.parameters.dispatch_width {
@@ -134,7 +137,7 @@ impl OutOfOrder {
         self.issue_for(ready, operation, operation.interval_cycles.into())
     }
 
-    /// Issues an operation that keeps its unit for so many cycles.
+    /// Issues an operation that occupies its unit for `interval_cycles`.
     #[inline]
     fn issue_for(&mut self, ready: u64, operation: &MicroOperation, interval_cycles: u32) -> u64 {
         self.last_issue =
@@ -142,13 +145,13 @@ impl OutOfOrder {
         self.last_issue
     }
 
-    /// For how many cycles an access keeps its unit.
+    /// Number of cycles for which an access occupies its unit.
     #[inline]
     fn access_interval(&self, operation: &MicroOperation, address: u64) -> u32 {
         u32::from(operation.interval_cycles) + u32::from(self.accesses.crosses(address, operation.bytes))
     }
 
-    /// Issues an access: when it issues with a translation.
+    /// Issues an access. Returns the cycle of the issue that finds a translation.
     #[inline(always)]
     fn issue_access(
         &mut self,
@@ -165,8 +168,9 @@ impl OutOfOrder {
         }
     }
 
-    /// An access that issued at `issue` found no translation. When everything older has retired, an exception brings it, and the access
-    /// is fetched again: when it issues. What is younger than it was is taken not to have been there before.
+    /// Handles an access that issued at `issue` and missed in the TLB. When all older instructions have retired, an
+    /// exception refills the TLB and the access is fetched again. Returns the cycle of its second issue. The model
+    /// processes younger instructions only after that, as if they had not been in the window before.
     #[cold]
     fn issue_again(
         &mut self,
@@ -181,7 +185,7 @@ impl OutOfOrder {
         self.issue_refetched(operation, interval)
     }
 
-    /// Issues an access that was thrown away and is fetched again: when it issues.
+    /// Issues an access that was squashed and fetched again. Returns the cycle of issue.
     fn issue_refetched(&mut self, operation: &MicroOperation, interval_cycles: u32) -> u64 {
         self.wait_for_fetch();
         self.dispatched = 1;
@@ -189,9 +193,10 @@ impl OutOfOrder {
         self.issue_for(self.dispatch + ISSUE_CYCLES, operation, interval_cycles)
     }
 
-    /// Issues a load whose operands are ready at `ready` on a core whose loads can be wrong about older stores: when it issues with the
-    /// right data. A load that passed a store which it depends on is thrown away when that store's address is known, with all that follows;
-    /// what is younger than it was is taken not to have been there before, and what it read not to have been read.
+    /// Issues a load whose operands are ready at `ready` on a core that speculates on memory order. Returns the cycle
+    /// of the issue with the right data. A load that passed a store it depends on is squashed with all younger
+    /// instructions when the store's address is known. The effects of younger instructions before the squash, including
+    /// their reads, are not modelled.
     #[inline(never)]
     fn issue_guessing(
         &mut self,
@@ -214,7 +219,8 @@ impl OutOfOrder {
         issue
     }
 
-    /// A store or an atomic operation, younger than all others: from when on loads see where it stores to.
+    /// Records the origin of a store or atomic operation, the youngest so far: from which cycle on its address is known
+    /// to loads.
     #[inline(never)]
     fn note_origin(&mut self, operation: &MicroOperation, pc: u64) {
         let registers = (0..3).filter(|nth| operation.address_sources & 1 << nth != 0);
@@ -224,7 +230,7 @@ impl OutOfOrder {
         self.accesses.stores.set_origin(Origin { pc, known });
     }
 
-    /// What is neither plain nor a load nor a store.
+    /// Executes operations that are neither plain nor loads nor stores.
     #[cold]
     fn rare(
         &mut self,
@@ -278,10 +284,10 @@ impl OutOfOrder {
         }
     }
 
-    /// Retires the operation and says until when it holds its queues' entries.
+    /// Retires the operation and sets until when it holds its queue entries.
     #[inline]
     fn retire(&mut self, operation: &MicroOperation, done: &Value) {
-        // Up to here nothing could have retired for want of instructions.
+        // Until this cycle, nothing could retire because the pipeline was not filled.
         let filled = self.dispatch + ISSUE_CYCLES + 1;
         if done.ready > self.retired.cycle() {
             self.retired.wait(filled.min(done.ready), self.dispatch_cause);
@@ -297,12 +303,12 @@ impl OutOfOrder {
         }
     }
 
-    /// As [`passed_stores`](Self::passed_stores) counts them; `None` where no load is ever wrong.
+    /// Number of squashed loads, as in [`passed_stores`](Self::passed_stores); `None` if loads never pass stores.
     pub fn passed_stores(&self) -> Option<u64> {
         (!self.order.is_ideal()).then_some(self.passed_stores)
     }
 
-    /// Forgets what was counted; what was learnt stays, and time goes on.
+    /// Resets the counts. Predictors stay trained, and time continues.
     pub fn clear_counts(&mut self) {
         self.program.clear_counts();
         self.retired.clear_counts();
@@ -311,17 +317,17 @@ impl OutOfOrder {
         self.passed_stores = 0;
     }
 
-    /// Waits until every store that has retired is in the cache.
+    /// Waits until every retired store is in the cache.
     pub fn complete(&mut self) {
         self.front.advance_to(&mut self.retired, self.accesses.complete_at(), Cause::Structural);
     }
 
-    /// Nothing of the program's runs before `cycle`, for `cause`.
+    /// Delays the program until `cycle`, for `cause`.
     pub fn advance_to(&mut self, cycle: u64, cause: Cause) {
         self.front.advance_to(&mut self.retired, cycle, cause);
     }
 
-    /// Nothing runs before `cycle`, and the time in between is not counted.
+    /// Delays the core until `cycle` without counting the time in between.
     pub fn pass_to(&mut self, cycle: u64) {
         self.front.pass_to(&mut self.retired, cycle);
     }
@@ -399,7 +405,7 @@ impl BackEnd for OutOfOrder {
         self.ready[registers::place(operation.destination)] = done.ready;
         self.retire(operation, &done);
         if operation.kind == Kind::Store {
-            // A retired store goes to the cache.
+            // A retired store is written to the cache.
             let times = (done.ready, self.retired.cycle());
             let drained = self.accesses.store(times, operation.bytes.into(), place, counts, port);
             self.store_queue().take_until(drained);

@@ -1,6 +1,6 @@
-//! How a machine file's crossbars, ports and links become a graph of channels.
-//! Not the ways through it: see `route`.
-//! Source: the keys' meanings as in the book's page on machine files.
+//! Builds the graph of channels from a machine file's crossbars, ports and links.
+//!
+//! Source: the meaning of the keys is defined in the book's chapter on machine files.
 
 use super::channel::Channel;
 use super::graph::{CROSSING, Edge, Graph, LINK, Places, Vertex};
@@ -11,17 +11,18 @@ use longma_topology::parts::{Chip, Crossbar, CrossbarKind, Distances, Link, Port
 use longma_topology::units::{Bandwidth, Frequency, Latency, TransferRate, Width};
 use longma_topology::{HostInstance, Machine};
 
-/// Cycles of a crossbar's clock to cross it where the file does not say: two register stages.
+/// Default crossing time of a crossbar, in cycles of its clock: two register stages.
 const CROSSING_CYCLES: u64 = 2;
 
-/// Width of a crossbar's port where the file does not say, bits: that of Zen's data fabric and Intel's rings.
+/// Default width of a crossbar port, bits: that of AMD's Infinity Fabric in Zen and of Intel's rings.
 const PORT_BITS: u64 = 256;
 
-/// Bytes a second of a link where the file does not say: two QPI or one UPI link of a server, 20 GB/s.
+/// Default rate of a link, bytes a second: two QPI links or one UPI link of a server, 20 GB/s.
 const LINK_BYTES_PER_SECOND: u64 = 20_000_000_000;
 
-/// One way over a link where neither it nor the distances between nodes say, picoseconds. An estimate: half of what a neighbour's
-/// memory takes longer than a node's own on servers of QPI (52 ns) and of Zen's first generation (55 ns).
+/// Default one-way latency of a link, picoseconds, if neither the link nor the distances between nodes state one. An
+/// estimate: half of the difference between remote and local memory latency on servers with QPI (52 ns) and with the
+/// first generation of Zen (55 ns).
 const LINK_PS: u64 = 27_000;
 
 pub(super) fn interconnect(machine: &Machine, host: usize) -> Result<Interconnect, BuildError> {
@@ -38,16 +39,16 @@ pub(super) fn interconnect(machine: &Machine, host: usize) -> Result<Interconnec
     build.finish()
 }
 
-/// A crossbar as it is built once, or once a node.
+/// One instance of a crossbar: one per chip, or one per node.
 struct Built<'a> {
     part: &'a Crossbar,
     chip: usize,
-    /// The nodes it belongs to.
+    /// Nodes attached to it.
     nodes: Vec<usize>,
     vertex: Vertex,
     name: String,
     clock: Frequency,
-    /// The only channel of a bus.
+    /// The single channel of a bus; `None` for other kinds.
     bus: Option<u32>,
 }
 
@@ -57,12 +58,12 @@ struct Build<'a> {
     places: Places,
     graph: Graph,
     channels: Vec<Channel>,
-    /// Each node's gate: where links begin.
+    /// Each node's gate: the vertex at which links end.
     gates: Vec<Vertex>,
     crossbars: Vec<Built<'a>>,
     /// The node of each controller.
     controller_nodes: Vec<usize>,
-    /// Crossbars that each place is joined to.
+    /// For each place, the crossbars it is attached to.
     attached: Vec<Vec<Vertex>>,
 }
 
@@ -99,7 +100,7 @@ impl<'a> Build<'a> {
         (0..self.host.nodes.len()).filter(|n| self.host.nodes[*n].chip == chip).collect()
     }
 
-    /// The clock of a chip's crossbars: its own, else its first core's.
+    /// The clock of a chip's crossbars: the chip's uncore clock, or else that of its first core.
     fn clock(&self, chip: usize) -> Frequency {
         let own = self.chip(chip).and_then(|c| c.uncore_clock);
         let core = self.host.cores.iter().find(|c| c.chip == chip).or(self.host.cores.first());
@@ -116,7 +117,7 @@ impl<'a> Build<'a> {
         &self.machine.hosts[self.host.of].links
     }
 
-    /// A chip whose nodes are joined by links has its crossbars once a node; any other has them once.
+    /// Instantiates the crossbars: once per node for a chip whose nodes are joined by links, otherwise once per chip.
     fn add_crossbars(&mut self) {
         for chip in 0..self.host.chips.len() {
             let Some(part) = self.chip(chip) else { continue };
@@ -151,7 +152,7 @@ impl<'a> Build<'a> {
             .then(|| self.channel(format!("{name}.bus"), port_rate(part, clock)).channel);
         let latency_ps = crossing_ps(part, clock);
         for node in &nodes {
-            // From a link into the crossbar and out of it: the link's own channel is the narrow place.
+            // Between a link and the crossbar only the link's own channel limits the rate.
             let gate = self.gates[*node];
             let hops = [bus.map(|channel| Hop { channel }), None];
             self.graph.add(gate, Edge { to: vertex, weight: CROSSING, hops, latency_ps });
@@ -160,7 +161,7 @@ impl<'a> Build<'a> {
         self.crossbars.push(Built { part, chip, nodes, vertex, name, clock, bus });
     }
 
-    /// Joins everything that crossbar `index` names; other crossbars of the same scope begin at `from`.
+    /// Attaches everything that crossbar `index` names. Other crossbars of the same scope begin at index `from`.
     fn attach_all(&mut self, index: usize, from: usize) {
         let part = self.crossbars[index].part;
         let mut names: Vec<&str> = Vec::new();
@@ -178,7 +179,7 @@ impl<'a> Build<'a> {
                 let (vertex, label) = (self.crossbars[other].vertex, word(&part.name));
                 let (clock, part) = (self.crossbars[other].clock, self.crossbars[other].part);
                 self.attach(index, vertex, &word(name), 1);
-                // What comes from the other crossbar has crossed it already; what goes there crosses it then.
+                // Data from the other crossbar has already been charged for crossing it; data to it is charged here.
                 let edges = &mut self.graph.edges[self.crossbars[index].vertex];
                 if let Some(edge) = edges.iter_mut().find(|e| e.to == vertex) {
                     edge.latency_ps = crossing_ps(part, clock);
@@ -188,7 +189,7 @@ impl<'a> Build<'a> {
         }
     }
 
-    /// What `name` means at a crossbar: places, their labels, and how many ports each has.
+    /// Resolves `name` at a crossbar: vertices, their labels, and the number of ports of each.
     fn named(&self, index: usize, name: &str) -> Vec<(Vertex, String, u64)> {
         let Built { chip, ref nodes, .. } = self.crossbars[index];
         let mut found = Vec::new();
@@ -225,7 +226,7 @@ impl<'a> Build<'a> {
         found
     }
 
-    /// Joins a place to a crossbar by `ports` ports, whose channels work as one.
+    /// Attaches a place to a crossbar by `ports` ports, which are modelled as one channel with their total rate.
     fn attach(&mut self, index: usize, place: Vertex, label: &str, ports: u64) {
         let Built { part, vertex, ref name, clock, bus, chip, .. } = self.crossbars[index];
         let name = format!("{name}.{label}");
@@ -252,7 +253,8 @@ impl<'a> Build<'a> {
         }
     }
 
-    /// One way through a crossbar. On a ring that is a quarter of its stops, the mean distance both ways round.
+    /// Time to cross a crossbar. For a ring it is a quarter of its stops: the mean distance when data takes the shorter
+    /// direction.
     fn through_ps(&self, index: usize) -> u64 {
         let Built { part, clock, .. } = self.crossbars[index];
         let one = crossing_ps(part, clock);
@@ -260,13 +262,14 @@ impl<'a> Build<'a> {
             return one;
         }
         let names = part.masters.iter().chain(part.slaves.iter().filter(|s| !part.masters.contains(s)));
-        // A cache's slices sit at the cores' stops.
+        // Slices of a cache share the ring stops of the cores.
         let stops = names.filter(|n| !self.machine.caches.contains_key(&***n));
         let stops: usize = stops.map(|n| self.named(index, n).len()).sum();
         one * (stops as u64 / 4).max(1)
     }
 
-    /// The wires of a port beyond its crossbar, if it says what they carry: in, out, latency.
+    /// The wires of a port outside its crossbar, if the machine file states their rate: channels in and out, and
+    /// latency.
     fn wires(&mut self, place: Vertex, chip: usize) -> ([Option<Hop>; 2], u64) {
         let (first, ref names) = self.places.ports[chip];
         let Some(copy) = place.checked_sub(first).and_then(|i| names.get(i)).cloned() else {
@@ -285,7 +288,7 @@ impl<'a> Build<'a> {
         (hops, latency_ps)
     }
 
-    /// A core and a cache it can reach are one place unless a crossbar lies between them.
+    /// Merges each core with the caches it reaches directly, without a crossbar in between.
     fn join_private_parts(&mut self) {
         for (number, core) in self.host.cores.iter().enumerate() {
             let here = self.places.index(Place::Core(number));
@@ -298,7 +301,8 @@ impl<'a> Build<'a> {
         }
     }
 
-    /// What no crossbar joins is at its node's gate: memory, caches before memory, ports, cores without caches.
+    /// Attaches everything that is on no crossbar to its node's gate: memory controllers, memory-side caches, ports,
+    /// and cores without caches.
     fn join_the_rest(&mut self) {
         for (controller, node) in self.controller_nodes.clone().into_iter().enumerate() {
             self.join_if_alone(Place::Controller(controller), node);
@@ -332,7 +336,8 @@ impl<'a> Build<'a> {
         }
     }
 
-    /// Links between nodes; a link between chips ends at the chips' first nodes. Links between the same ends are one channel each way.
+    /// Adds the links between nodes. A link between chips ends at their first nodes. Parallel links between the same
+    /// nodes become lanes of one channel in each direction.
     fn add_links(&mut self) {
         let distances = self.distances().is_some_and(|d| d.latency.is_some());
         let mut joined: Vec<([usize; 2], [u32; 2])> = Vec::new();
@@ -345,13 +350,13 @@ impl<'a> Build<'a> {
                 channels.iter().for_each(|c| self.channels[*c as usize].add_lane(rate));
                 continue;
             }
-            // Where distances are stated, they say what the way takes, whatever links it uses.
+            // Stated distances already contain the latency of the links.
             let latency_ps = if distances { 0 } else { link.latency.map_or(LINK_PS, |l| l.ps(clock)) };
             joined.push((ends, self.add_link(ends, &word(&link.name), [rate, rate], latency_ps)));
         }
     }
 
-    /// The nodes at the ends of a link, lower first.
+    /// The nodes that a link joins, lower number first.
     fn ends(&self, link: &Link) -> Option<[usize; 2]> {
         let node = |end: &str| {
             let number = |prefix: &str| end.strip_prefix(prefix).and_then(|n| n.parse::<usize>().ok());
@@ -376,12 +381,13 @@ impl<'a> Build<'a> {
         [up.channel, down.channel]
     }
 
-    /// Nodes that no link and no crossbar joins, as on a host that was discovered, are joined directly.
+    /// Joins nodes directly if neither a link nor a crossbar connects them, as on a discovered host.
     fn add_assumed_links(&mut self) {
         let distances = self.distances();
         let latency_ps = if distances.is_some_and(|d| d.latency.is_some()) { 0 } else { LINK_PS };
         let rate = |from: usize, to: usize| {
-            // Measured as read by `to`'s cores from `from`'s memory: that is the way of the data.
+            // The bandwidth is measured as reads by the cores of `to` from the memory of `from`, so data flows from
+            // `from` to `to`.
             let stated = distances.and_then(|d| d.bandwidth.as_ref()).and_then(|b| b.rows.get(to)?.get(from));
             stated.map_or(LINK_BYTES_PER_SECOND, |rate| (rate.bits_per_second() / 8).max(1))
         };
@@ -453,7 +459,7 @@ impl<'a> Build<'a> {
     }
 }
 
-/// What stated distances between nodes need to know.
+/// The host data that `set_distances` needs.
 struct NodeEnds<'a> {
     host: &'a HostInstance,
     controller_nodes: &'a [usize],
@@ -461,9 +467,10 @@ struct NodeEnds<'a> {
 }
 
 impl NodeEnds<'_> {
-    /// Makes the way between two nodes as long as their stated distance: memory of another node takes so much longer than that
-    /// node's own does for its own cores. Half of the difference, less what the way's channels add to a line anyway, goes each
-    /// way. If the two directions are stated differently, their mean is taken, for a way does not know who asked.
+    /// Sets the latency between nodes to the stated distance: a remote read takes longer than a local read of the same
+    /// memory by the stated difference. Each direction gets half of that difference, minus what the channels on the
+    /// route already add for a line. If the two directions are stated differently, both get the mean, because a route
+    /// does not depend on which end issued the request.
     fn set_distances(&self, distances: Option<&Distances>, interconnect: &mut Interconnect) {
         let Some(rows) = distances.and_then(|d| d.latency.as_ref()).map(|l| &l.rows) else { return };
         let stated = |from: usize, to: usize| rows.get(from).and_then(|r| r.get(to)).map(|t| t.ps());
@@ -481,7 +488,7 @@ impl NodeEnds<'_> {
         interconnect.routes.forget();
     }
 
-    /// What channels add to a load from another node's memory, over one from that node's own.
+    /// Time that the channels add to a load from another node's memory, compared with a load by a core of that node.
     fn channels_ps(&self, from: usize, to: usize, interconnect: &mut Interconnect) -> u64 {
         let core = |node: usize| self.host.nodes[node].cores.first().map(|c| Place::Core(*c));
         let memory = self.controller_nodes.iter().position(|n| *n == to).map(Place::Controller);
@@ -492,7 +499,7 @@ impl NodeEnds<'_> {
     }
 }
 
-/// A word as names of statistics have it.
+/// Converts a name into a valid component of a statistic's name.
 fn word(name: &str) -> String {
     let letter = |c: char| match c.to_ascii_lowercase() {
         c if c.is_ascii_alphanumeric() || c == '-' || c == '_' => c,
@@ -501,11 +508,11 @@ fn word(name: &str) -> String {
     name.chars().map(letter).collect()
 }
 
-/// Names of a port's copies, as devices of machine files name them.
+/// Names of a port's copies, as devices in machine files refer to them.
 fn copies(port: &Port) -> Vec<String> {
     match port.count {
         1 => vec![port.name.clone()],
-        // As many as devices can be placed on.
+        // At most as many as can have a device.
         n => (0..n.min(256)).map(|copy| format!("{}{copy}", port.name)).collect(),
     }
 }
@@ -519,13 +526,13 @@ fn crossing_ps(part: &Crossbar, clock: Frequency) -> u64 {
     part.latency.unwrap_or(otherwise).ps(clock)
 }
 
-/// Bytes a second of one channel of a crossbar's port: its width, once a clock.
+/// Rate of one port of a crossbar, bytes a second: its width, once a clock.
 fn port_rate(part: &Crossbar, clock: Frequency) -> u64 {
     let bits = part.width.map_or(PORT_BITS, Width::bits);
     (bits.saturating_mul(clock.hz()) / 8).max(1)
 }
 
-/// Bytes a second of wires, if it is stated or follows.
+/// Rate of wires, bytes a second, if it is stated or follows from width and transfer rate.
 fn wire_rate(
     bandwidth: Option<Bandwidth>,
     width: Option<Width>,

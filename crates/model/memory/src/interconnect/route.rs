@@ -1,18 +1,18 @@
-//! The ways between places, worked out once for each place that something starts from.
-//! Not what is joined to what: see `graph`.
-//! Source: Dijkstra's algorithm; of equal ways the one over lower numbers, so that it is the same on every run.
+//! Shortest paths between places, computed once per source on first use.
+//!
+//! Source: Dijkstra's algorithm. Ties go to the lower vertex numbers, so that routes are reproducible.
 
 use super::graph::{Graph, Vertex};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// A channel on a way.
+/// A channel on a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Hop {
     pub(super) channel: u32,
 }
 
-/// The way to one place: its hops in the arena, and the latency of all of it.
+/// The route to one place: a range of hops in the arena, and the total latency.
 #[derive(Clone, Copy, Debug, Default)]
 struct Way {
     first: u32,
@@ -20,17 +20,17 @@ struct Way {
     latency_ps: u64,
 }
 
-/// All ways that were asked for.
+/// Routes computed so far.
 #[derive(Clone, Debug)]
 pub(super) struct Routes {
     graph: Graph,
-    /// Vertices that are places come first.
+    /// Number of vertices that are places; they come first.
     places: usize,
-    /// Whether ways may lead through a vertex.
+    /// Whether routes may pass through each vertex.
     passes: Vec<bool>,
     /// The NUMA node of each place.
     node: Vec<u32>,
-    /// What a way from one node to another takes beside its hops, picoseconds: row = from.
+    /// Additional latency between two nodes, picoseconds: row = from, column = to.
     pub(super) between_nodes_ps: Vec<Vec<u64>>,
     rows: Vec<Option<Box<[Way]>>>,
     hops: Vec<Hop>,
@@ -49,7 +49,7 @@ impl Routes {
         }
     }
 
-    /// The way from one place to another: its hops and its latency in picoseconds.
+    /// Returns the hops and the latency in picoseconds of the route between two places.
     #[inline]
     pub(super) fn find(&mut self, from: Vertex, to: Vertex) -> (&[Hop], u64) {
         if self.rows[from].is_none() {
@@ -60,7 +60,7 @@ impl Routes {
         (hops, way.latency_ps)
     }
 
-    /// Forgets what was worked out, after latencies have changed.
+    /// Discards all routes after latencies have changed.
     pub(super) fn forget(&mut self) {
         self.rows.fill(None);
         self.hops.clear();
@@ -72,7 +72,7 @@ impl Routes {
         let mut row = vec![Way::default(); self.places];
         for (to, way) in row.iter_mut().enumerate() {
             let first = self.hops.len();
-            // Steps are found from the end; each adds its hops in reverse.
+            // The path is followed from its end, so each edge adds its hops in reverse.
             let mut at = to;
             while let Some((vertex, step)) = before[at].filter(|_| at != from) {
                 let edge = &self.graph.edges[vertex][step];
@@ -87,7 +87,7 @@ impl Routes {
         self.rows[from] = Some(row.into());
     }
 
-    /// For each vertex, the vertex before it on the shortest way from `from`, and which of its edges.
+    /// For each vertex, its predecessor on the shortest path from `from` and the index of the edge.
     fn shortest(&self, from: Vertex) -> Vec<Option<(Vertex, usize)>> {
         let mut before = vec![None; self.graph.edges.len()];
         let mut length = vec![u64::MAX; self.graph.edges.len()];

@@ -1,6 +1,7 @@
-//! Adjacent line: a miss brings the other line of its aligned pair.
-//! Not a stream: what comes with it is in the same pair, before or behind, and `degree` and `distance` do not matter.
-//! Source: Intel 64 and IA-32 Architectures Optimization Reference Manual (248966), section on data prefetching, the spatial prefetcher.
+//! Adjacent-line prefetcher: a miss fetches the other line of its aligned pair. `degree` and `distance` have no effect.
+//!
+//! Source: Intel 64 and IA-32 Architectures Optimization Reference Manual (248966), section on data prefetching, the
+//! spatial prefetcher.
 
 use super::{Predicts, Reach, Wanted};
 use crate::cache::Line;

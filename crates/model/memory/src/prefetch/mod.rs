@@ -1,6 +1,4 @@
-//! Hardware prefetchers: which lines to bring before they are asked for.
-//! Not software prefetches, which are ordinary accesses nobody waits for.
-//! Source: each prefetcher's own file.
+//! Hardware prefetchers: they predict which lines a cache will need.
 
 mod adjacent_line;
 mod next_line;
@@ -10,37 +8,41 @@ mod stride;
 use crate::cache::Line;
 use longma_topology::parts::{Prefetcher as Parameters, PrefetcherKind};
 
-/// The prefetcher of one cache. It sees misses, and first uses of lines it brought, as hardware that watches fill buffers does.
+/// The prefetcher of one cache. Like hardware that observes the fill buffers, it sees misses and the first use of each
+/// prefetched line.
 #[derive(Debug)]
 pub(crate) struct Prefetcher {
     table: Box<dyn Predicts>,
     reach: Reach,
 }
 
-/// A way to find out what will be asked for.
+/// A prefetch algorithm.
 trait Predicts: std::fmt::Debug + Send {
-    /// `line` was missed, or used for the first time since it was prefetched, by the instruction at `instruction`.
+    /// Observes that the instruction at `instruction` missed on `line` or used it for the first time since its
+    /// prefetch. Returns the lines to fetch.
     fn observe(&mut self, line: Line, instruction: u64, reach: Reach) -> Wanted;
 
-    /// Of what it wanted last, nothing was brought from `from` on, which is on a page that does not lie next in memory, or not yet.
+    /// Reports that the lines of the last prediction from `from` on were not fetched, because they are on a page that
+    /// is not adjacent in physical memory or not mapped yet.
     fn left_out(&mut self, _from: Line) {}
 }
 
-/// How far a prefetcher looks.
+/// Limits of a prediction.
 #[derive(Clone, Copy, Debug)]
 struct Reach {
-    /// Lines brought at a time.
+    /// Maximum number of lines of one prediction.
     degree: i64,
-    /// How far ahead of the access, in lines or strides.
+    /// Distance ahead of the access, in lines or strides.
     distance: i64,
-    /// Lines of a page, a power of two: physical addresses beyond are another page's. 2^63 for a prefetcher that goes on there.
+    /// Lines of a page, a power of two: a physical address beyond belongs to an unrelated page. 2^63 for a prefetcher
+    /// that crosses pages.
     page_lines: u64,
 }
 
-/// Most lines of one answer.
+/// Maximum degree: the length of a prediction.
 pub(crate) const MAX_DEGREE: u32 = 16;
 
-/// Lines to bring, in this order.
+/// Lines to fetch, in this order.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Wanted {
     lines: [Line; MAX_DEGREE as usize],
@@ -48,14 +50,14 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
-    /// The lines.
+    /// The lines to fetch.
     pub fn lines(&self) -> &[Line] {
         &self.lines[..self.count]
     }
 }
 
 impl Reach {
-    /// Adds `line + offset` to `to` if it is on the page of `line`; false if it is not, or `to` is full.
+    /// Appends `line + offset` to `to`. Returns false if it is not on the page of `line` or `to` is full.
     fn want(&self, to: &mut Wanted, line: Line, offset: i64) -> bool {
         let same_page = |other: &Line| (other.0 ^ line.0) & !(self.page_lines - 1) == 0;
         let Some(wanted) = line.offset(offset).filter(same_page) else { return false };
@@ -67,8 +69,8 @@ impl Reach {
 }
 
 impl Prefetcher {
-    /// A prefetcher as the machine file describes it, for pages of `page_lines` lines (a power of two). Where it goes on beyond a page's end,
-    /// whoever asks must see which page lies there.
+    /// Creates the prefetcher that the machine file describes, for pages of `page_lines` lines (a power of two). If it
+    /// crosses pages, the caller must check that the next page is contiguous in physical memory.
     pub fn new(parameters: &Parameters, page_lines: u64) -> Self {
         let streams = parameters.streams.max(1) as usize;
         let table: Box<dyn Predicts> = match parameters.kind {
@@ -83,12 +85,14 @@ impl Prefetcher {
         Self { table, reach: Reach { degree, distance, page_lines } }
     }
 
-    /// `line` was missed, or used for the first time since it was prefetched, by the instruction at `instruction`.
+    /// Observes that the instruction at `instruction` missed on `line` or used it for the first time since its
+    /// prefetch. Returns the lines to fetch.
     pub fn observe(&mut self, line: Line, instruction: u64) -> Wanted {
         self.table.observe(line, instruction, self.reach)
     }
 
-    /// Of what it wanted last, nothing was brought from `from` on: that is on a page which does not lie next in memory, or not yet.
+    /// Reports that the lines of the last prediction from `from` on were not fetched, because they are on a page that
+    /// is not adjacent in physical memory or not mapped yet.
     pub fn left_out(&mut self, from: Line) {
         self.table.left_out(from);
     }
@@ -112,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn the_adjacent_line_is_the_other_of_the_pair() {
+    fn the_adjacent_line_is_the_other_line_of_the_pair() {
         for (line, other) in [(10, 11), (11, 10), (255, 254)] {
             assert_eq!(numbers(adjacent_line::AdjacentLine.observe(Line(line), 0, REACH)), [other]);
         }
@@ -128,13 +132,13 @@ mod tests {
             assert_eq!(numbers(streams.observe(at(2), 0, REACH)), [at(3).0, at(4).0]);
             assert_eq!(numbers(streams.observe(at(3), 0, REACH)), [at(5).0, at(6).0]);
             assert_eq!(numbers(streams.observe(at(4), 0, REACH)), [at(7).0, at(8).0]);
-            // Already four ahead: one more line a miss.
+            // Already four lines ahead: one more line per miss.
             assert_eq!(numbers(streams.observe(at(5), 0, REACH)), [at(9).0]);
         }
     }
 
     #[test]
-    fn steps_of_several_lines_are_no_stream() {
+    fn steps_of_several_lines_do_not_form_a_stream() {
         for step in 3..=16 {
             let mut streams = stream::Streams::new(16);
             let lines = (0..100).map(|n| Line(5000 + n * step));
@@ -144,19 +148,19 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_goes_on_where_some_of_its_lines_are_left_out() {
+    fn a_stream_continues_although_some_of_its_lines_hit() {
         let mut streams = stream::Streams::new(4);
         for line in 100..103 {
             streams.observe(Line(line), 0, REACH);
         }
-        // Lines 103 and 104 are there, and the second of them is used first.
+        // Lines 103 and 104 are in the cache, and 104 is used first.
         assert_eq!(numbers(streams.observe(Line(104), 0, REACH)), [105, 106]);
         assert!(streams.observe(Line(103), 0, REACH).lines().is_empty());
         assert_eq!(numbers(streams.observe(Line(105), 0, REACH)), [107, 108]);
     }
 
     #[test]
-    fn a_stream_does_not_take_what_a_nearer_one_goes_on_with() {
+    fn a_stream_does_not_capture_accesses_of_a_nearer_one() {
         let mut streams = stream::Streams::new(4);
         for line in [100, 101, 102, 110, 111, 112] {
             streams.observe(Line(line), 0, REACH);
@@ -164,25 +168,25 @@ mod tests {
         for line in 103..=108 {
             streams.observe(Line(line), 0, REACH);
         }
-        // The first stream has run as far as 113, too.
+        // The first stream has also run ahead to 113.
         assert_eq!(numbers(streams.observe(Line(113), 0, REACH)), [115, 116]);
         assert_eq!(numbers(streams.observe(Line(109), 0, REACH)), [113]);
     }
 
     #[test]
-    fn a_stream_counts_no_line_beyond_a_page_as_brought() {
+    fn a_stream_does_not_count_lines_beyond_a_page_as_fetched() {
         for (step, begin) in [(1i64, 240u64), (-1, 271)] {
             let mut streams = stream::Streams::new(2);
             let at = |n: i64| Line(begin.wrapping_add_signed(n * step));
             let wanted: Vec<u64> = (0..=17).flat_map(|n| numbers(streams.observe(at(n), 0, REACH))).collect();
-            // Lines 3 to 15 before the page's end; behind it, the stream begins anew to run ahead.
+            // Lines 3 to 15 precede the page boundary; beyond it, the stream starts again.
             let expected: Vec<u64> = (3..16).chain(17..=20).map(|n| at(n).0).collect();
             assert_eq!(wanted, expected, "in steps of {step}");
         }
     }
 
     #[test]
-    fn a_stream_counts_no_line_as_brought_that_was_left_out() {
+    fn a_stream_does_not_count_truncated_lines_as_fetched() {
         let mut streams = stream::Streams::new(2);
         for line in 100..103 {
             streams.observe(Line(line), 0, REACH);
@@ -192,14 +196,14 @@ mod tests {
     }
 
     #[test]
-    fn random_misses_start_no_stream() {
+    fn random_misses_do_not_start_a_stream() {
         let mut streams = stream::Streams::new(4);
         let misses = [5u64, 90, 33, 71, 12, 200, 150];
         assert!(misses.iter().all(|line| streams.observe(Line(*line), 0, REACH).lines().is_empty()));
     }
 
     #[test]
-    fn a_stride_is_learnt_for_each_instruction_apart() {
+    fn strides_are_learnt_per_instruction() {
         let mut strides = stride::Strides::new(16);
         for n in 0..2 {
             assert!(strides.observe(Line(n * 3), 0x100, REACH).lines().is_empty());

@@ -1,5 +1,5 @@
-//! Next line: a miss brings the lines that follow.
-//! Not selective: it never learns that nobody asks.
+//! Next-line prefetcher: a miss fetches the lines that follow.
+//!
 //! Source: one-block lookahead, Smith, Cache memories, ACM Computing Surveys 14(3), 1982, section 2.1.
 
 use super::{Predicts, Reach, Wanted};

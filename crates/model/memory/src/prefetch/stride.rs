@@ -1,7 +1,7 @@
-//! Stride: a load that advances by the same step twice will do so again.
-//! Not a predictor of values or of linked lists.
-//! Source: the reference prediction table of Chen and Baer, IEEE Transactions on Computers 44(5), 1995, section 3; strides are in
-//! lines here, as it sees misses only.
+//! Stride prefetcher: a load that advances twice by the same stride is expected to continue. Strides are in lines,
+//! because the prefetcher only sees misses.
+//!
+//! Source: the reference prediction table of Chen and Baer, IEEE Transactions on Computers 44(5), 1995, section 3.
 
 use super::{Predicts, Reach, Wanted};
 use crate::cache::Line;
@@ -13,7 +13,7 @@ struct Entry {
     stride: i64,
 }
 
-/// A direct-mapped table by the load's own address.
+/// A direct-mapped table, indexed by the address of the load instruction.
 #[derive(Debug)]
 pub(super) struct Strides {
     entries: Vec<Entry>,

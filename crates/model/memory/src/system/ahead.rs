@@ -1,18 +1,20 @@
-//! What the host is told that it will read soon, line after line: a large cache's tags and a directory are rarely in its own nearest cache.
-//! Not anything that is modelled.
+//! Host prefetching of tags and directory entries for sequential accesses. The tags of a large cache and the directory
+//! rarely fit into the host's caches. Has no effect on modelled state.
 
 use super::MemorySystem;
 use super::probe::bits;
 use crate::cache::Line;
 
-/// The tags of the line so many further on are asked for from the host's memory while one is dealt with.
+/// Distance, in lines, at which tags are prefetched.
 const TAGS_AHEAD_LINES: i64 = 4;
 
-/// And what the directory says of the one so many further on, which says in whose tags to look.
+/// Distance, in lines, at which directory entries are prefetched. Larger than the distance for tags, because the
+/// directory names the caches whose tags to prefetch.
 const DIRECTORY_AHEAD_LINES: i64 = 8;
 
 impl MemorySystem {
-    /// Has the host bring nearer what lies beyond the cores of `domain` of lines that will be accessed behind `line`, in `direction` (1 or -1).
+    /// Prefetches the host data that will be needed beyond the private caches for the lines after `line` in `direction`
+    /// (1 or -1), for a core in `domain`.
     #[inline]
     pub(super) fn expect_beyond_cores(&self, domain: usize, line: Line, direction: i64) {
         let ahead = |lines: i64| Line(line.0.wrapping_add_signed(direction * lines));

@@ -1,5 +1,4 @@
-//! One core's way into the modelled memory: the fast answer to repeated hits, and translation.
-//! Not the caches: see `access`.
+//! One core's port into the memory system: the fast path for repeated hits, and address translation.
 
 use super::MemorySystem;
 use super::access::{Access, Got};
@@ -10,22 +9,22 @@ use crate::port::{Answer, MemoryPort, Source};
 use crate::translation::{Arrival, Found, Side, Translation};
 use longma_sim::Cycle;
 
-/// One core's way into a [`MemorySystem`].
+/// One core's port into a [`MemorySystem`].
 #[derive(Debug)]
 pub struct CorePort<'a> {
     system: &'a mut MemorySystem,
     core: usize,
 }
 
-/// The page a side translated last. Asking the TLB for the same page again would find it where it is and change nothing (but the
-/// order of use in a TLB that both sides share, where a run of uses by one side counts as one).
+/// The page that one side translated last. Another TLB lookup of the same page would hit and change nothing, except for
+/// the order of use in a TLB shared by both sides, where a run of uses by one side counts as one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LastPage {
-    /// Its virtual number; all ones if there is none.
+    /// Virtual page number; all ones if there is none.
     pub number: u64,
-    /// Its physical address.
+    /// Physical address of the page.
     pub physical: u64,
-    /// When the first-level TLB got it.
+    /// When the first-level TLB got the translation.
     pub arrival: Arrival,
 }
 
@@ -39,7 +38,7 @@ impl<'a> CorePort<'a> {
         Self { system, core }
     }
 
-    /// Addresses belong to `space` from now on. The TLBs keep both spaces' entries apart.
+    /// Switches the core to the address space `space`. The TLBs keep the entries of both address spaces.
     pub fn set_space(&mut self, space: SpaceId) {
         let core = &mut self.system.cores[self.core];
         if core.space != space {
@@ -48,8 +47,10 @@ impl<'a> CorePort<'a> {
         }
     }
 
-    /// When the data of a hit on the line that was used last in its set can be used, if its page is in the first-level TLB.
-    // Always inline, and no more than a word: an answer that is returned through the host's memory costs it as much as the rest.
+    /// Answers a hit on the most recently used line of a set, if the filter holds it. Returns when the data can be
+    /// used.
+    // Always inlined, and the result is one word: returning an `Answer` through memory would cost the host as much as
+    // the rest.
     #[inline(always)]
     fn again(&mut self, unit: Unit, address: u64, bytes: u32, kind: Kind, at: Cycle) -> Option<Cycle> {
         let core = &mut self.system.cores[self.core];
@@ -78,8 +79,7 @@ impl<'a> CorePort<'a> {
         Some(Cycle(ready))
     }
 
-    /// The answer to another hit in the first level that changes nothing but the order of use, on a page that the first-level TLB
-    /// has; and to everything else.
+    /// Answers an access that missed in the filter: first tries a plain hit, then takes the general path.
     #[inline(never)]
     fn hit(
         &mut self,
@@ -102,7 +102,7 @@ impl<'a> CorePort<'a> {
         }
     }
 
-    /// What the exceptions cost that refill the TLBs for an access whose page was not the last one of its side.
+    /// Returns the cost of the TLB refill exceptions for an access that is not on the last page of its side.
     #[inline(never)]
     fn refill_pages(&mut self, side: Side, address: u64, bytes: u32) -> u32 {
         if side == Side::Data && self.in_store(address, Cycle(0)).is_some() {
@@ -114,14 +114,15 @@ impl<'a> CorePort<'a> {
         pages.map(|page| self.system.refill_by_exception(self.core, side, page)).fold(0, u32::saturating_add)
     }
 
-    /// The answer to an access to an in-core store.
+    /// Answers an access to an in-core store.
     fn in_store(&self, address: u64, at: Cycle) -> Option<Answer> {
         let found = self.system.stores.iter().find(|store| store.range.contains(&address))?;
         let latency = found.latency_cycles.get(self.core).copied().unwrap_or_default();
         Some(Answer { ready: at + latency, source: Source::Level1, translation_cycles: 0 })
     }
 
-    /// Any access, one line after another: the next one a cycle later, as long as the first-level cache is looked into.
+    /// The general path for any access. Lines of a longer access follow one another, one lookup of the first-level
+    /// cache per cycle.
     #[inline(never)]
     fn reach(
         &mut self,
@@ -204,7 +205,8 @@ impl MemoryPort for CorePort<'_> {
             return;
         }
         let core = &self.system.cores[self.core];
-        // A prefetch raises no exception: without a translation it does nothing (LoongArch Reference Manual, volume 1, PRELD).
+        // A prefetch raises no exception: without a translation, it has no effect (LoongArch Reference Manual, volume
+        // 1, PRELD).
         if core.refills_by_exception && !core.tlbs.has(Side::Data, core.space, address >> core.page_bits) {
             return;
         }
@@ -222,8 +224,8 @@ impl MemoryPort for CorePort<'_> {
 }
 
 impl Private {
-    /// A hit as `MemorySystem::access` finds it, if it changes no state of the line. `None` says nothing, and nothing but the
-    /// translation has happened.
+    /// Answers a first-level hit that does not change the line's state. `None` means that the general path must handle
+    /// the access; only the translation has been done.
     fn plain_hit(&mut self, unit: Unit, kind: Kind, address: u64, bytes: u32, at: Cycle) -> Option<Answer> {
         let inside = (address & ((1 << self.line_bits) - 1)) + u64::from(bytes) <= 1 << self.line_bits;
         let number = address >> self.page_bits;
@@ -254,18 +256,18 @@ impl Private {
         l1.counters.merged += u64::from(arrives > hit);
         let writable_at = l1.writable_at[slot_number];
         let awaited = if kind == Kind::Store { arrives.max(writable_at) } else { arrives };
-        // Not when this access is done: another one may use the line before it.
+        // `at` rather than the end of this access: another access may use the line in between.
         let is_writable = flags.has(Flags::DIRTY) && writable_at <= at.0;
         l1.filter.note(virtual_line, slot.set(), slot_number, arrives, is_writable);
         Some(Answer { ready: Cycle(hit.max(awaited)), source: Source::Level1, translation_cycles: 0 })
     }
 
-    /// True if more than one of 32 loads and stores since the last question went beyond the core's own caches.
+    /// Returns whether more than one in 32 loads and stores since the last call missed in the private caches.
     fn misses_often(&mut self) -> bool {
         let sum = |counts: &[u64; 5]| counts[Kind::Load as usize] + counts[Kind::Store as usize];
         let last = self.second.as_ref().map_or(&self.data.counters, |l2| &l2.counters);
         let now = [sum(&self.data.counters.accesses), sum(&last.misses)];
-        // After a region of interest began, counts are lower than before.
+        // The counters are lower than before if a region of interest has begun.
         let [accesses, misses] = std::array::from_fn(|i| now[i].saturating_sub(self.counted[i]));
         self.counted = now;
         misses * 32 > accesses
@@ -273,7 +275,7 @@ impl Private {
 }
 
 impl MemorySystem {
-    /// Has the host bring nearer what an access to `address` by `core` will look into beyond the core's own caches.
+    /// Prefetches the host data that an access to `address` by `core` will need beyond the private caches.
     #[inline]
     fn notice(&mut self, core: usize, address: u64) {
         let private = &self.cores[core];
@@ -288,7 +290,7 @@ impl MemorySystem {
         self.domains[private.domain].shared.iter().for_each(|shared| shared.tags.expect(line));
     }
 
-    /// The physical address of a virtual one, and how many cycles finding it takes beyond a first-level hit.
+    /// Translates a virtual address. Returns the physical address and the cycles beyond a first-level TLB hit.
     fn translate(&mut self, core: usize, unit: Unit, address: u64, at: u64) -> (u64, u32) {
         let private = &mut self.cores[core];
         let number = address >> private.page_bits;
@@ -320,8 +322,8 @@ impl MemorySystem {
         (physical | offset, wait(arrival).max(first_level))
     }
 
-    /// Fetches the translation of a page that no TLB has, for an access at `at`: when it is there. No more pages at a
-    /// time than the core has walkers.
+    /// Refills a translation that no TLB holds, for an access at `at`, and returns when it is available. The number of
+    /// page walkers limits concurrent refills.
     fn refill(&mut self, core: usize, page: u64, at: u64, translation: &Translation) -> u64 {
         let private = &mut self.cores[core];
         let (space, start) = (private.space, private.walkers.start(at));
@@ -335,7 +337,8 @@ impl MemorySystem {
         end + self.cores[core].walkers.hold(start, begun, end)
     }
 
-    /// Brings an entry that no TLB of `core` has, as a handler does; what its exception adds to a lone access, cycles.
+    /// Inserts a translation that no TLB of `core` holds, as the exception handler does. Returns the cycles that the
+    /// exception adds to a lone access.
     fn refill_by_exception(&mut self, core: usize, side: Side, page: u64) -> u32 {
         let Private { space, node, .. } = self.cores[core];
         if self.cores[core].tlbs.has(side, space, page) {
@@ -346,7 +349,8 @@ impl MemorySystem {
         self.cores[core].tlbs.translate(side, space, page, resolve).extra_cycles
     }
 
-    /// Loads the page table's last entry through the data cache, as hardware walkers do; `None` if there is no page.
+    /// Loads the last-level page table entry through the data cache, as a hardware walker does. `None` if the page is
+    /// not mapped.
     fn walk(&mut self, core: usize, space: SpaceId, page: u64, at: u64) -> Option<Got> {
         let entry = self.path.spaces.entry_address(space, page)?;
         let line = Line(entry >> self.line_bits);
@@ -356,7 +360,7 @@ impl MemorySystem {
 }
 
 impl Source {
-    /// The farther of two sources.
+    /// The more distant of two sources.
     fn max_distance(self, other: Self) -> Self {
         if self as u8 >= other as u8 { self } else { other }
     }

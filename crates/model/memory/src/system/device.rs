@@ -1,7 +1,7 @@
-//! Devices as masters: reads and writes of physical memory, kept coherent with the caches.
-//! Not the devices, nor the buses in front of the chip's port.
-//! Source: direct cache access after Huggahalli, Iyer and Tetrick, ISCA 2005, and Intel's Data Direct I/O brief (writes hit or
-//! allocate in a few ways, reads never allocate); writes to locked lines after the Loongson 3A5000 manual.
+//! Device accesses to physical memory (DMA), kept coherent with the caches.
+//!
+//! Source: direct cache access after Huggahalli, Iyer and Tetrick, ISCA 2005, and Intel's Data Direct I/O brief (writes
+//! hit or allocate in a few ways, reads never allocate); writes to locked lines after the Loongson 3A5000 manual.
 
 use super::MemorySystem;
 use super::domain::Directory;
@@ -12,31 +12,32 @@ use crate::coherence::Holders;
 use crate::interconnect::Place;
 use longma_sim::Time;
 
-/// Where a device's write goes.
+/// Destination of a device's write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Allocate {
-    /// To memory; cached copies are invalidated. A locked line stays and is updated as well.
+    /// To memory. Cached copies are invalidated, except that a locked line is updated as well.
     No,
-    /// Into the shared cache: where the line is, or into one of the first `ways` ways that devices may fill.
+    /// To the shared cache: to the line if it is present, else into one of the first `ways` ways that devices may fill.
     Shared {
-        /// Ways of a set that lines not yet there may go into.
+        /// Number of ways of a set in which new lines may be allocated.
         ways: u32,
     },
-    /// Into the shared cache if it hits a locked line, else to memory.
+    /// To the shared cache if it hits a locked line, otherwise to memory.
     LockedOnly,
 }
 
-/// A device's access to one line or a part of it.
+/// The part of a device's access that is in one line.
 #[derive(Clone, Copy, Debug)]
 struct Piece {
     line: Line,
     bytes: u32,
-    /// All of the line.
+    /// Whether it covers the whole line.
     whole: bool,
 }
 
 impl MemorySystem {
-    /// A device behind `from` writes `bytes` from physical `address` on; says when the last of them is visible to cores.
+    /// Writes `bytes` from physical `address` on for a device behind `from`. Returns when the last byte is visible to
+    /// cores.
     pub fn device_write(
         &mut self,
         from: Place,
@@ -53,8 +54,8 @@ impl MemorySystem {
         self.for_others(end)
     }
 
-    /// A device behind `to` reads `bytes` from physical `address` on; says when the last of them is there. Reads leave lines where
-    /// they are.
+    /// Reads `bytes` from physical `address` on for a device behind `to`. Returns when the last byte arrives. A read
+    /// does not move or allocate lines.
     pub fn device_read(&mut self, to: Place, address: u64, bytes: u64, at: Time) -> Time {
         let at_ps = self.by_cores(at);
         let mut end = at_ps;
@@ -64,7 +65,7 @@ impl MemorySystem {
         self.for_others(end)
     }
 
-    /// The domain whose shared cache a device's accesses pass.
+    /// The domain whose shared cache a device's accesses go through.
     fn domain_of(&self, place: Place) -> usize {
         let found = match place {
             Place::Core(core) => self.cores.get(core).map(|c| c.domain),
@@ -124,7 +125,7 @@ impl MemorySystem {
         }
     }
 
-    /// Takes a line away from every domain but one; true if somebody had it dirty.
+    /// Invalidates a line in every domain but one. Returns true if a dirty copy would be lost.
     fn take_from_all_but(&mut self, domain: usize, line: Line, at: u64) -> bool {
         let Some(home) = &self.home else { return false };
         let holders = home.get(line);
@@ -140,11 +141,11 @@ impl MemorySystem {
             let here = holders.mask() & 1 << domain;
             home.set(line, Holders::new(here, here != 0));
         }
-        // What was dirty elsewhere is in memory now, so nothing of it is left to keep.
+        // With a home directory, dirty copies have been written to memory above.
         dirty && self.home.is_none()
     }
 
-    /// The ways of the set of `line` that a device may fill: the first `limit` of its partition, without locked ones.
+    /// The ways of the set of `line` that a device may fill: the first `limit` of its partition, except locked ones.
     fn device_ways(&self, domain: usize, line: Line, limit: u32) -> u64 {
         let Some(shared) = &self.domains[domain].shared else { return 0 };
         let allowed = shared.partition.ways(Requester::Device) & shared.tags.all_ways();
@@ -152,7 +153,7 @@ impl MemorySystem {
         first & !shared.tags.locked_ways(line)
     }
 
-    /// A device's write into a line of the shared cache.
+    /// Writes to a line of the shared cache.
     fn device_update(&mut self, from: Place, domain: usize, slot: Slot, piece: Piece, at: u64) -> u64 {
         if let Some(home) = &mut self.home {
             home.set(piece.line, Holders::new(1 << domain, true));
@@ -163,8 +164,8 @@ impl MemorySystem {
         self.path.device_to_shared(from, shared, piece.line, piece.bytes, at)
     }
 
-    /// A device's write makes a new line of the shared cache. What the device does not write comes from memory; the write does not
-    /// wait for it.
+    /// Allocates a line of the shared cache for a device's write. The bytes that the device does not write are read
+    /// from memory; the write does not wait for them.
     fn device_fill(
         &mut self,
         from: Place,
@@ -192,8 +193,8 @@ impl MemorySystem {
         self.path.device_to_shared(from, shared, line, bytes, at)
     }
 
-    /// A line of the shared cache that a device writes in memory: locked lines stay and are updated, others go. True if it was dirty
-    /// and went.
+    /// Removes a line of the shared cache that a device writes in memory, unless it is locked. Returns true if a dirty
+    /// line was removed.
     fn device_drop(&mut self, domain: usize, slot: Slot, line: Line, locked: bool) -> bool {
         let Some(shared) = &mut self.domains[domain].shared else { return false };
         shared.counters.invalidations += u64::from(!locked);
@@ -208,7 +209,7 @@ impl MemorySystem {
     fn device_to_memory(&mut self, from: Place, domain: usize, piece: Piece, dirty: bool, at: u64) -> u64 {
         let Piece { line, bytes, whole } = piece;
         if dirty && !whole {
-            // What the device does not write must not be lost.
+            // Keep the bytes that the device does not write.
             self.write_to_memory(domain, line, at);
         }
         let held = self.domains[domain].shared.as_ref().is_some_and(|s| s.tags.find(line).is_some());
@@ -252,7 +253,7 @@ impl MemorySystem {
         self.path.send(Place::Cache(instance), to, bytes, at) + look_ps
     }
 
-    /// What a core of `domain` has dirty goes to the shared cache or to memory; it keeps a clean copy.
+    /// Writes a dirty copy of a core in `domain` back to the shared cache or to memory. The core keeps a clean copy.
     fn clean_cores(&mut self, domain: usize, line: Line, at: u64) {
         let slot = self.domains[domain].shared.as_ref().and_then(|s| s.tags.find(line));
         let sharers = self.domains[domain].sharers(line, slot);
@@ -280,7 +281,7 @@ impl MemorySystem {
     }
 }
 
-/// The lines, or parts of lines, that `bytes` from `address` on lie in.
+/// Splits the range of `bytes` from `address` on at line boundaries.
 fn pieces(line_bits: u32, address: u64, bytes: u64) -> impl Iterator<Item = Piece> {
     let length = 1u64 << line_bits;
     let end = address.saturating_add(bytes);

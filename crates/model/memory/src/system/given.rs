@@ -1,24 +1,26 @@
-//! Lines that a core gives away as soon as they have come: until then they are what its stores wait for.
-//! Not who gets them, nor when: a probe says that (see `probe`).
-//! Source: a request for a line that is under way to its owner waits there until it has come and what waited for it is done (the
-//! stalls in IM^D of Nagarajan et al., A Primer on Memory Consistency and Cache Coherence, 2nd edition, table 8.1); what waits for a
-//! line is in its miss register (Kroft, Lockup-free instruction fetch/prefetch cache organization, ISCA 1981).
+//! Lines in flight to a core that are already promised to the next one. Stores of the core that wait for such a line
+//! complete before it moves on.
+//!
+//! Source: a request for a line in flight to its owner waits until the line has arrived and the accesses waiting for it
+//! are done (the stalls in IM^D of Nagarajan et al., A Primer on Memory Consistency and Cache Coherence, 2nd edition,
+//! table 8.1). The accesses wait in the line's miss register (Kroft, Lockup-free instruction fetch/prefetch cache
+//! organization, ISCA 1981).
 
 use super::private::Private;
 use crate::cache::Line;
 
-/// Lines that are remembered, each at a place of its own: more than a first level has miss registers.
+/// Entries of the direct-mapped table: more than a first level has miss registers.
 const LINES: usize = 32;
 
-/// A line that somebody else gets next.
+/// A line that moves to another core as soon as it arrives.
 #[derive(Clone, Copy, Debug)]
 struct Given {
     line: Line,
-    /// When it comes, and goes on at once, cycles of its owner.
+    /// When it arrives and moves on, in cycles of its present owner.
     ready: u64,
 }
 
-/// The last lines that one core has given away before they had come.
+/// The most recent lines of one core that were promised to another core before they arrived.
 #[derive(Debug)]
 pub(super) struct GivenAway([Given; LINES]);
 
@@ -31,12 +33,12 @@ impl GivenAway {
         (line.hash() >> 32) as usize % LINES
     }
 
-    /// `line` comes at `ready`, and is somebody else's from then on.
+    /// Records that `line` arrives at `ready` and then moves to another core.
     pub fn note(&mut self, line: Line, ready: u64) {
         self.0[Self::place(line)] = Given { line, ready };
     }
 
-    /// When `line` comes for what waits for it at `at`; `None` if it has come by then, or does not.
+    /// Returns when `line` arrives for an access waiting at `at`; `None` if it is not recorded or has already moved on.
     pub fn comes(&self, line: Line, at: u64) -> Option<u64> {
         let given = self.0[Self::place(line)];
         (given.line == line && at < given.ready).then_some(given.ready)
@@ -44,8 +46,8 @@ impl GivenAway {
 }
 
 impl Private {
-    /// When a store at `at` to a line that this core has not, or may not write, is done nevertheless: with those that waited for the line
-    /// when another core asked for it.
+    /// Returns when a store at `at` completes although another core has been promised the line: together with the
+    /// stores that were already waiting for the line.
     pub fn done_before_giving(&mut self, line: Line, at: u64) -> Option<u64> {
         let comes = self.given_away.comes(line, at)?;
         self.data.counters.merged += 1;

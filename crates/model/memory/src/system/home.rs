@@ -1,7 +1,7 @@
-//! Beyond a domain: the home directory that knows which domains have a line, and memory.
-//! Not inside a domain.
-//! Source: AMD's probe filter (Conway et al., Cache hierarchy and memory subsystem of the AMD Opteron processor, IEEE Micro 30(2),
-//! 2010) keeps such a directory at the memory's home node; so does the Loongson 3A5000's between chips.
+//! Coherence between domains: the home directory of the lines that each domain holds, and reads from memory.
+//!
+//! Source: AMD's probe filter (Conway et al., Cache hierarchy and memory subsystem of the AMD Opteron processor, IEEE
+//! Micro 30(2), 2010) is such a directory at the memory's home node; the Loongson 3A5000 has one between chips.
 
 use super::MemorySystem;
 use super::probe::{Probe, bits};
@@ -11,7 +11,8 @@ use crate::coherence::Holders;
 use crate::port::Source;
 
 impl MemorySystem {
-    /// Gets a line that the domain of the request does not have. The domain may write it if it got it alone.
+    /// Fetches a line that the domain of the request does not hold. The domain gets write permission if no other domain
+    /// keeps a copy.
     pub(super) fn ask_for_line(&mut self, request: Request, at: u64) -> Standing {
         let Request { domain, line, kind, .. } = request;
         let Some(home) = &self.home else { return self.read_line(request, at, Flags::WRITABLE) };
@@ -55,8 +56,8 @@ impl MemorySystem {
         }
     }
 
-    /// Invalidates a line in every domain but the request's, whose cores have it already; says when all have answered, and until when that
-    /// only waited.
+    /// Invalidates a line in every domain except the requester's, which already holds it. Returns when all have
+    /// acknowledged, and until when the request only waited.
     pub(super) fn take_from_other_domains(&mut self, request: Request, at: u64) -> (u64, u64) {
         let Request { domain, line, .. } = request;
         let Some(home) = &self.home else { return (at, 0) };
@@ -78,8 +79,9 @@ impl MemorySystem {
         (end, waited)
     }
 
-    /// The way of a probe from the requester by the home node to another domain, which has the line and when, and back: until when, and until
-    /// when it only waited.
+    /// Sends a probe from the requester through the home node to another domain and back. `data` tells whether the
+    /// answer carries the line, and `held_ps` when the other domain has it. Returns when the answer arrives, and until
+    /// when the probe only waited.
     fn probe_from_home(
         &mut self,
         request: Request,
@@ -91,7 +93,7 @@ impl MemorySystem {
         self.path.probe_remote((from, to), request.core, request.line, (data, held_ps), at)
     }
 
-    /// As [`hand_over`](Self::hand_over), of every core of `domain` that may have the line.
+    /// Like [`hand_over`](Self::hand_over), for every core of `domain` that may hold the line.
     fn hand_over_domain(&mut self, domain: usize, request: Request, probe: Probe, at: u64) -> u64 {
         let slot = self.domains[domain].shared.as_ref().and_then(|s| s.tags.find(request.line));
         let sharers = self.domains[domain].sharers(request.line, slot);

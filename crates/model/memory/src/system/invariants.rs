@@ -1,6 +1,5 @@
-//! Checks the whole system against its invariants.
-//! Not fast: it goes through every line; for tests and for hunting errors.
-//! Source: see `coherence::Violation`.
+//! Checks the coherence invariants over every line of the system. Slow; for tests and debugging. `coherence::Violation`
+//! lists the invariants.
 
 use super::MemorySystem;
 use super::domain::{Directory, Domain};
@@ -10,7 +9,7 @@ use crate::coherence::Violation;
 use longma_topology::parts::Inclusion;
 use std::collections::BTreeMap;
 
-/// What one core has of a line, all its caches together.
+/// The state of each line in all caches of one core together.
 type Copies = BTreeMap<Line, Flags>;
 
 fn add(copies: &mut Copies, tags: &Tags) {
@@ -31,7 +30,7 @@ impl Private {
 }
 
 impl MemorySystem {
-    /// Checks that every invariant of coherence holds.
+    /// Checks that every coherence invariant holds.
     ///
     /// # Errors
     /// The first violation found.
@@ -108,7 +107,7 @@ impl MemorySystem {
         Ok(())
     }
 
-    /// Checks the directory and the shared cache of a domain; returns what the domain has as a whole.
+    /// Checks the directory and the shared cache of a domain. Returns the state of each line in the domain as a whole.
     fn check_domain(&self, domain: &Domain, copies: &[Copies]) -> Result<Copies, Violation> {
         let name = format!("domain of core {}", domain.cores[0]);
         let mut held: BTreeMap<Line, (u64, Flags)> = BTreeMap::new();
@@ -159,7 +158,7 @@ impl MemorySystem {
             let locked = shared.tags.locked_ways(line);
             let own =
                 if shared.tags.flags(slot).has(Flags::LOCKED) { locked & locked.wrapping_sub(1) } else { 0 };
-            // Without one of its own locked lines, the set would have room for it.
+            // Without this locked line, the set must have had room for it.
             if shared.tags.flags(slot).has(Flags::LOCKED) && !lock.room(shared.tags.all_ways(), own) {
                 let (line, cache) = (self.address(line), format!("cache {}", shared.instance));
                 return Err(Violation::Locked { line, cache, locked: locked.count_ones() });

@@ -1,7 +1,7 @@
-//! The way between caches and to memory, and how long it takes.
-//! Not what is on the way: the interconnect and the memory controllers are parts of their own.
-//! Source: latencies of machine files are load to use on an idle machine, all levels included (Hennessy and Patterson, section 2.2);
-//! what the modelled parts do not account for is a fixed remainder.
+//! The timing of messages between caches and to memory.
+//!
+//! Source: latencies in machine files are load-to-use latencies on an idle machine, all levels included (Hennessy and
+//! Patterson, section 2.2). A fixed remainder covers what the modelled components do not account for.
 
 use super::domain::{Domain, Shared};
 use crate::cache::Line;
@@ -11,35 +11,35 @@ use crate::placement::AddressSpaces;
 use longma_sim::{Clock, Time};
 use longma_topology::units::Frequency;
 
-/// How much of memory is modelled.
+/// Level of detail of the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Detail {
-    /// Hits and misses only: the same caches and coherence, no times.
+    /// Hits and misses only: caches and coherence without times.
     Counts,
     /// Times as well.
     Timing,
 }
 
-/// Bytes of a request, a probe or an answer without data: a HyperTransport command packet with its address (HyperTransport I/O Link
-/// Specification 3.10, section 3.2).
+/// Bytes of a request, a probe or an answer without data: a HyperTransport command packet with address (HyperTransport
+/// I/O Link Specification 3.10, section 3.2).
 pub(super) const REQUEST_BYTES: u32 = 8;
 
-/// Fixed parts of one core's way to its shared cache, picoseconds.
+/// Fixed times between one core and its shared cache, picoseconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Legs {
-    /// Before the request leaves: looking into the private caches.
+    /// Before the request leaves the core: lookups in the private caches.
     pub before_ps: u64,
-    /// After the line came back.
+    /// After the line has returned.
     pub after_ps: u64,
 }
 
-/// Cycles that a core with `clock` takes for what takes `ps` picoseconds.
+/// Converts a duration of `ps` picoseconds to cycles of `clock`.
 #[inline]
 pub(super) fn cycles_in(clock: Clock, ps: u64) -> u64 {
     Frequency::new(clock.hz()).cycles_in_ps(ps)
 }
 
-/// Until when something waits that comes at `at` for what is there at `there`; 0 if it need not.
+/// Returns `there` if a request at `at` has to wait until then, otherwise 0.
 #[inline]
 pub(super) fn waited(at: u64, there: u64) -> u64 {
     if there > at { there } else { 0 }
@@ -53,14 +53,14 @@ pub(super) struct Path {
     pub interconnect: Interconnect,
     pub controllers: Controllers,
     pub spaces: AddressSpaces,
-    /// By core.
+    /// One entry per core.
     pub legs: Vec<Legs>,
-    /// The fixed part of a read of memory by a core of a node: row = node, column = controller. Picoseconds; negative where the
-    /// modelled parts overlap more in truth.
+    /// Fixed part of a memory read by a core of a node: row = node, column = controller. Picoseconds; negative if the
+    /// modelled components overlap on real hardware.
     pub memory_ps: Vec<Vec<i64>>,
-    /// The fixed part of one crossing between two nodes, beside the interconnect's. Picoseconds.
+    /// Fixed part of one crossing between two nodes, in addition to the interconnect. Picoseconds.
     pub hop_ps: Vec<Vec<u64>>,
-    /// When the latest request of a core is over, ps.
+    /// Latest end of any core's request, ps.
     pub newest_ps: u64,
 }
 
@@ -69,7 +69,7 @@ impl Path {
         1 << self.line_bits
     }
 
-    /// When `cycle` of `clock` is, ps; 0 if times are not wanted.
+    /// The start of `cycle` of `clock`, ps; 0 without timing.
     #[inline]
     pub fn time(&self, clock: Clock, cycle: u64) -> u64 {
         if !self.timing {
@@ -78,7 +78,7 @@ impl Path {
         clock.start_of(cycle).map_or(u64::MAX / 2, Time::ps)
     }
 
-    /// The cycle at which something is over that began at cycle `at`, which is `start`, and ended at `end`.
+    /// The cycle at which a request ends that began at cycle `at` (time `start`) and ends at time `end`.
     #[inline]
     pub fn cycles_after(&self, clock: Clock, at: u64, start: u64, end: u64) -> u64 {
         if !self.timing {
@@ -92,14 +92,14 @@ impl Path {
         self.interconnect.cross(from, to, bytes, Time::from_ps(at)).ps()
     }
 
-    /// The time for which `bytes` alone take a bank's port.
+    /// Transfers `bytes` through a bank and returns the end. `acquire` charges only the time of these bytes.
     #[inline]
     fn through_bank(shared: &mut Shared, line: Line, bytes: u32, at: u64) -> u64 {
         let bank = shared.tags.index().bank(line);
         shared.banks[bank].port.acquire(Time::from_ps(at), bytes).ps()
     }
 
-    /// A request of `core` reaches its shared level: when its bank has looked the line up.
+    /// Sends a request of `core` to its shared level. Returns when the bank has looked up the line.
     #[inline]
     pub fn reach_shared(&mut self, domain: &mut Domain, core: usize, line: Line, at: u64) -> u64 {
         if !self.timing {
@@ -112,7 +112,7 @@ impl Path {
         Self::through_bank(shared, line, bytes, at)
     }
 
-    /// A line at the shared level of `core` returns to it.
+    /// Returns a line from the shared level to `core`.
     #[inline]
     pub fn return_line(&mut self, domain: &Domain, core: usize, at: u64) -> u64 {
         if !self.timing {
@@ -128,7 +128,7 @@ impl Path {
         at + self.legs[core].after_ps
     }
 
-    /// A core writes a line back to its shared cache; nobody waits.
+    /// Writes a line of a core back to its shared cache. The core does not wait.
     pub fn write_to_shared(&mut self, shared: &mut Shared, core: usize, line: Line, at: u64) {
         if self.timing {
             let bytes = self.line_bytes();
@@ -137,7 +137,7 @@ impl Path {
         }
     }
 
-    /// A line is written to memory; nobody waits.
+    /// Writes a line to memory. The requester does not wait.
     pub fn write_memory(&mut self, from: Place, line: Line, at: u64) {
         if self.timing {
             let bytes = self.line_bytes();
@@ -145,7 +145,7 @@ impl Path {
         }
     }
 
-    /// Writes `bytes` of a line to memory: when they are in the controller's queue.
+    /// Writes `bytes` of a line to memory. Returns when they are in the controller's queue.
     pub fn write_memory_bytes(&mut self, from: Place, line: Line, bytes: u32, at: u64) -> u64 {
         if !self.timing {
             return 0;
@@ -155,7 +155,8 @@ impl Path {
         self.controllers.access(controller, address, bytes, true, Time::from_ps(at)).ps()
     }
 
-    /// Reads a line from memory for a core of `node`: when it is back at `from`, and whose memory it was.
+    /// Reads a line from memory for a core of `node`. Returns when it is back at `from`, and the NUMA node of the
+    /// memory.
     pub fn read_memory(&mut self, from: Place, node: usize, line: Line, at: u64) -> (u64, usize) {
         let physical = line.0 << self.line_bits;
         if !self.timing {
@@ -168,8 +169,9 @@ impl Path {
         (back, self.controllers.node_of(controller))
     }
 
-    /// A probe of `core` and its answer, seen from `place`; the look takes `look_ps` and does not begin before `held_ps`, when the core
-    /// itself has the line; the answer brings the line if `data`. Gives when the answer is there, and until when the probe waited.
+    /// Sends a probe from `place` to `core` and its answer back. The lookup takes `look_ps` and begins no earlier than
+    /// `held_ps`, when the core itself has received the line. The answer carries the line if `data`. Returns when the
+    /// answer arrives, and until when the probe waited.
     pub fn probe(
         &mut self,
         place: Place,
@@ -187,8 +189,8 @@ impl Path {
         (end, waited(there, held_ps))
     }
 
-    /// A probe from one domain, by the line's home, to another, and its answer. The look there does not begin before `held_ps`. Gives when the
-    /// answer is there, and until when the probe waited.
+    /// Sends a probe from one domain through the line's home node to another domain, and its answer back. The lookup
+    /// begins no earlier than `held_ps`. Returns when the answer arrives, and until when the probe waited.
     pub fn probe_remote(
         &mut self,
         (from, to): (&Domain, &Domain),
@@ -211,7 +213,7 @@ impl Path {
         (self.cross(there, here, bytes, at.max(held_ps) + to.look_ps) + hops, waited(at, held_ps))
     }
 
-    /// A question to the line's home node and its answer.
+    /// Sends a request to the line's home node and its answer back.
     pub fn ask_home(&mut self, from: &Domain, core: usize, line: Line, at: u64) -> u64 {
         if !self.timing {
             return 0;
@@ -224,7 +226,7 @@ impl Path {
         at + self.hop_ps[from.node][home] + self.hop_ps[home][from.node]
     }
 
-    /// A device at `from` reaches a shared cache with `bytes` and is through its bank.
+    /// Sends `bytes` from a device at `from` to a shared cache and through its bank.
     pub fn device_to_shared(
         &mut self,
         from: Place,
@@ -240,7 +242,7 @@ impl Path {
         Self::through_bank(shared, line, bytes, at)
     }
 
-    /// `bytes` go from one place to another.
+    /// Sends `bytes` from one place to another.
     pub fn send(&mut self, from: Place, to: Place, bytes: u32, at: u64) -> u64 {
         if !self.timing {
             return 0;
@@ -248,8 +250,8 @@ impl Path {
         self.cross(from, to, bytes, at)
     }
 
-    /// A device at `to` reads `bytes` of a line from memory, by way of `node`: what is fixed of a core's read there is the memory's, and so
-    /// a device's, too.
+    /// Reads `bytes` of a line from memory for a device at `to`, through `node`. The fixed part of a core's read from
+    /// that node belongs to the memory, so it applies to devices too.
     pub fn device_read_memory(&mut self, to: Place, node: usize, line: Line, bytes: u32, at: u64) -> u64 {
         if !self.timing {
             return 0;
@@ -259,7 +261,7 @@ impl Path {
         self.read_controller((controller, address), (node, to), bytes, start)
     }
 
-    /// A read of a controller that a request reached at `start`: when its bytes are at `to`.
+    /// Performs a read that reaches the controller at `start`. Returns when the bytes arrive at `to`.
     fn read_controller(
         &mut self,
         (controller, address): (usize, u64),
@@ -269,19 +271,20 @@ impl Path {
     ) -> u64 {
         let read = self.controllers.access(controller, address, bytes, false, Time::from_ps(start)).ps();
         let fixed = self.memory_ps[node][controller];
-        // The way back may begin before the last word is read; what is fixed comes at its end.
+        // A negative fixed part means that the transfer back begins before the last word is read. A positive one is
+        // added at the end.
         let begin = read.saturating_add_signed(fixed.min(0)).max(start);
         self.cross(Place::Controller(controller), to, bytes, begin) + fixed.max(0) as u64
     }
 }
 
 impl Domain {
-    /// Where the domain as a whole is reached: at its shared cache, or at its first core.
+    /// The domain's endpoint in the interconnect: its shared cache, or its first core.
     pub fn place(&self) -> Place {
         self.place_for(self.cores[0])
     }
 
-    /// Where requests of `core` leave the domain.
+    /// The endpoint at which requests of `core` leave the domain.
     pub fn place_for(&self, core: usize) -> Place {
         self.shared.as_ref().map_or(Place::Core(core), |shared| Place::Cache(shared.instance))
     }

@@ -1,7 +1,8 @@
-//! A core's request beyond its own caches: the shared level, the directory there, and other cores of the domain.
-//! Not other domains or memory: that is `home`.
-//! Source: a directory protocol with the states M, E, S and I as in Nagarajan et al., A Primer on Memory Consistency and Cache
-//! Coherence, 2nd edition, section 8.2; a transaction is atomic here, so that it needs no transient states.
+//! A core's request beyond its private caches: the shared level, its directory, and the other cores of the domain.
+//! `home` continues to other domains and memory.
+//!
+//! Source: a directory protocol with the states M, E, S and I as in Nagarajan et al., A Primer on Memory Consistency
+//! and Cache Coherence, 2nd edition, section 8.2. Transactions are atomic, so there are no transient states.
 
 use super::MemorySystem;
 use super::access::Got;
@@ -14,7 +15,7 @@ use crate::coherence::Holders;
 use crate::interconnect::OUT_OF_STEP;
 use crate::port::Source;
 
-/// A request under way.
+/// A request in progress.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Request {
     pub core: usize,
@@ -23,8 +24,9 @@ pub(super) struct Request {
     pub kind: Kind,
 }
 
-/// Where a request stands: the time at the shared level in picoseconds, until when it only waited for others (to whom what it needs had been
-/// promised; 0 if it did not), what supplied the data, and the rights so far.
+/// Progress of a request: the current time at the shared level in picoseconds; the time until which it only waited for
+/// lines or resources promised to earlier requests (0 if it did not wait); the source of the data; and the permissions
+/// granted so far.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Standing {
     pub at: u64,
@@ -34,14 +36,14 @@ pub(super) struct Standing {
 }
 
 impl Request {
-    /// True if a core may get the right to write without asking for it, because nobody else has the line.
+    /// Returns whether the requester may get write permission without asking for it when no other cache holds the line.
     fn may_own(self) -> bool {
         self.kind != Kind::Fetch
     }
 }
 
 impl MemorySystem {
-    /// Gets a line, or the right to write one that `core` has, from beyond its own caches.
+    /// Fetches a line, or write permission for a line that `core` holds, from beyond its private caches.
     pub(super) fn request(&mut self, core: usize, line: Line, kind: Kind, at: u64) -> Got {
         let domain = self.cores[core].domain;
         let request = Request { core, domain, line, kind };
@@ -59,7 +61,8 @@ impl MemorySystem {
             self.prefetch_shared(request, arrived);
         }
         let ready = self.path.cycles_after(clock, at, start, end);
-        // Calendars serve what comes later than they remember as if it came as early as they do: until then it only waits.
+        // A calendar moves a request older than its window to the start of the window; until then, the request only
+        // waits.
         let remembered = self.path.newest_ps.saturating_sub(OUT_OF_STEP.ps());
         self.path.newest_ps = self.path.newest_ps.max(end);
         let until = standing.waited.max(waited(start, remembered)).min(end);
@@ -70,7 +73,7 @@ impl MemorySystem {
     fn request_inclusive(&mut self, request: Request, slot: Option<Slot>, at: u64) -> Standing {
         let Request { core, domain, line, kind } = request;
         let line_bits = self.line_bits;
-        // Only domains with an inclusive shared cache have their directory in its tags.
+        // Only domains with an inclusive shared cache keep their directory in its tags.
         let Some(shared) = &mut self.domains[domain].shared else { return self.ask_for_line(request, at) };
         shared.counters.access(kind);
         if let Some(slot) = slot {
@@ -94,7 +97,7 @@ impl MemorySystem {
                 shared.tags.set_sharers(slot, 1 << bit);
             }
         }
-        // What is dirty stays so in the shared level: the core gets the right to write, not the duty to write back.
+        // The shared level stays responsible for the write-back of dirty data; the core only gets write permission.
         Standing { flags: Flags::WRITABLE.when(owned != Flags::NONE), ..standing }
     }
 
@@ -123,7 +126,8 @@ impl MemorySystem {
             flags = flags.with(Flags::WRITABLE);
         }
         let alone = sharers & !own == 0 && flags.has(Flags::WRITABLE) && request.may_own();
-        // A core that fetches instructions from its own data's line loses nothing: its data copy has moved down already.
+        // No data is lost if a core fetches instructions from a line that it has modified: the dirty copy has already
+        // been written back.
         let rights = Flags::WRITABLE.when(alone);
         let Some(shared) = &mut self.domains[domain].shared else {
             return Standing { at, waited, source, flags };
@@ -134,8 +138,8 @@ impl MemorySystem {
         Standing { at, waited, source, flags: rights }
     }
 
-    /// Probes the cores in `mask` of a request's domain: when the last has answered and until when that only waited, whether one had the line
-    /// dirty, and who kept it.
+    /// Probes the cores in `mask` of a request's domain. Returns when the last has answered and until when the request
+    /// only waited, whether one held the line dirty, and the mask of cores that keep a copy.
     fn probe_others(
         &mut self,
         request: Request,
@@ -186,7 +190,7 @@ impl MemorySystem {
         } else if let Some(slot) = slot {
             self.hit_beside(request, slot, at)
         } else if holders.mask() == own {
-            // Its other first-level cache has the line: only the rights are asked for.
+            // The core's other first-level cache holds the line: only permissions are requested.
             let alone = holders.owner().is_some() && request.may_own();
             let source = self.domains[domain].shared.as_ref().map_or(Source::Level2, level_source);
             Standing { at, waited: 0, source, flags: Flags::WRITABLE.when(alone) }
@@ -204,14 +208,15 @@ impl MemorySystem {
         standing
     }
 
-    /// Other cores of the domain have the line.
+    /// Handles a line that other cores of the domain hold.
     fn among_cores(&mut self, request: Request, holders: Holders, slot: Option<Slot>, at: u64) -> Standing {
         let Request { core, domain, kind, .. } = request;
         let others = holders.mask() & !(1u64 << self.cores[core].bit);
         let asked = match (kind.writes(), holders.owner()) {
             (true, _) => others,
             (false, Some(owner)) => 1 << owner,
-            // A clean line that several have: the nearest in number supplies it if the shared cache has none.
+            // Several cores hold the line clean: if the shared cache does not have it, the lowest-numbered core
+            // supplies it.
             (false, None) if slot.is_none() => others & others.wrapping_neg(),
             (false, None) => 0,
         };
@@ -223,7 +228,7 @@ impl MemorySystem {
         };
         if kind.writes() {
             if let (Some(slot), Some(shared)) = (slot, &mut self.domains[domain].shared) {
-                // The writer's copy is newer than this one from now on.
+                // The writer's copy supersedes this one.
                 dirty |= shared.tags.remove(slot).has(Flags::DIRTY);
             }
             let flags = Flags::DIRTY.when(dirty);
@@ -235,7 +240,8 @@ impl MemorySystem {
         Standing { at, waited, source, flags: Flags::NONE }
     }
 
-    /// A core's dirty line became shared: the shared cache keeps what is to be written back, or memory gets it now.
+    /// Handles the downgrade of a core's dirty line: the shared cache takes over the write-back, or the line is written
+    /// to memory.
     fn keep_dirty(&mut self, request: Request, slot: Option<Slot>, at: u64) {
         let Request { core, domain, line, .. } = request;
         let dirty = Flags::WRITABLE.with(Flags::DIRTY);
@@ -249,7 +255,7 @@ impl MemorySystem {
         }
     }
 
-    /// Only the shared cache has the line, or it and the requester.
+    /// Handles a line that only the shared cache holds, or only it and the requester.
     fn hit_beside(&mut self, request: Request, slot: Slot, at: u64) -> Standing {
         let Request { domain, kind, .. } = request;
         let Some(shared) = &mut self.domains[domain].shared else { return self.ask_for_line(request, at) };
@@ -288,7 +294,7 @@ impl MemorySystem {
         standing
     }
 
-    /// A writer needs the domain to be alone with the line.
+    /// For a write, invalidates the line in all other domains.
     fn rights_beside(&mut self, request: Request, standing: Standing) -> Standing {
         if !request.kind.writes() {
             return standing;
@@ -302,8 +308,9 @@ impl MemorySystem {
         }
     }
 
-    /// True if the prefetcher of the shared cache must see a request: a miss, or the first use of a line it brought. Prefetches of the cores'
-    /// own caches are requests like others: streams must not end where these take them over.
+    /// Returns whether the prefetcher of the shared cache observes a request: a miss, or the first use of a line that
+    /// it prefetched. Prefetches by the private caches train it too, so that streams do not end when those take them
+    /// over.
     fn teaches_prefetcher(&self, request: Request, slot: Option<Slot>) -> bool {
         match &self.domains[request.domain].shared {
             Some(shared) if shared.prefetcher.is_some() => {
@@ -344,13 +351,13 @@ impl MemorySystem {
     }
 }
 
-/// What a shared cache is called as a source.
+/// The source that corresponds to the level of a shared cache.
 fn level_source(shared: &Shared) -> Source {
     if shared.level == 2 { Source::Level2 } else { Source::Level3 }
 }
 
 impl Shared {
-    /// Notes a use of the line in `slot` by a core; says from when on its data is there.
+    /// Records a use of the line in `slot` by a core. Returns when its data is available.
     fn used(&mut self, slot: Slot, line: Line, at: u64, line_bits: u32) -> u64 {
         self.tags.touch(slot);
         self.lock_if_inside(slot, line, line_bits);
@@ -370,7 +377,8 @@ impl Shared {
         }
     }
 
-    /// A miss that came at `at` holds a register of its line's bank from `start` on, if that has any, and is later if it has none for so long.
+    /// Holds a miss register of the line's bank from `start` on for a miss that arrived at `at`. Delays the request if
+    /// no register is free for the whole time.
     fn hold_register(&mut self, line: Line, at: u64, start: u64, standing: &mut Standing, timing: bool) {
         let bank = self.tags.index().bank(line);
         let Some(registers) = self.banks[bank].registers.as_mut().filter(|_| timing) else { return };
@@ -380,7 +388,7 @@ impl Shared {
         standing.waited = waited(at, begun + later);
     }
 
-    /// Locks the line in `slot` if it is inside an open lock window and its set has room.
+    /// Locks the line in `slot` if it is in an open lock window and its set has enough unlocked ways.
     pub(super) fn lock_if_inside(&mut self, slot: Slot, line: Line, line_bits: u32) {
         let Some(lock) = &self.lock else { return };
         if !lock.in_use() || !lock.contains(line.0 << line_bits) || self.tags.flags(slot).has(Flags::LOCKED) {

@@ -1,6 +1,10 @@
-//! Blocks that do what they did before: the same instructions through a pipeline of the same shape, with the same answers from memory.
-//! Not an approximation: memory, the branch predictor and the queues are asked everything that they would be asked, in the same order
-//! and for the same cycles; where an answer differs, the block is timed instruction by instruction from its beginning.
+//! Memoization of block timing: if a block starts in a pipeline state seen before and memory answers as before, its
+//! recorded schedule is replayed.
+//!
+//! The result is exact. Memory, branch predictor and queues get the same requests in the same order and with the same
+//! cycles as without memoization. At the first answer that differs, the block is timed again instruction by instruction
+//! from its start.
+//!
 //! Source: Schnarr and Larus, Fast Out-of-Order Processor Simulation Using Memoization (ASPLOS 1998).
 
 use longma_memory::{Answer, MemoryPort, Source, translation::Side};
@@ -19,35 +23,36 @@ use crate::{
     stack::{Cause, CpiStack},
 };
 
-/// Where the pipeline's present state is.
+/// The representation of the current pipeline state.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Present {
-    /// Its shape, if it is known, and the schedule that led to it.
+    /// Its shape, if known, and the schedule that led to it.
     pub shape: Option<(ShapeNumber, Option<ScheduleNumber>)>,
-    /// Registers and units have it themselves; otherwise only the shape says.
+    /// Whether registers and units hold the state. Otherwise only the shape does.
     pub is_own: bool,
 }
 
-/// What is noted while a block is timed, so that its schedule can be kept.
+/// Data recorded while a block is timed, to build its schedule.
 #[derive(Debug, Default)]
 pub(super) struct Recording {
-    /// Off: nothing is noted.
+    /// Whether recording is on.
     pub is_open: bool,
-    /// An access waited for its queue, or lay in two lines: the schedule is good for this once only.
+    /// Whether something happened that is not part of a schedule, such as a wait for a queue or an access across two
+    /// lines. The schedule is then discarded.
     pub is_special: bool,
-    /// Slots of completion up to the block's last instruction, as if it had been behind none.
+    /// Completion slot of the block's last instruction, as if the block had started with an empty window.
     pub completed: u64,
-    /// Of each load and store, in program order.
+    /// Loads and stores in program order.
     accesses: Vec<Noted>,
 }
 
-/// A load or a store: when it needed its queue, when it issued, its result, and what it completes behind.
+/// A recorded load or store: the cycles in which it needed its queue entry and issued, and its result.
 #[derive(Clone, Copy, Debug)]
 struct Noted {
     queues: u64,
     at: u64,
     value: Value,
-    /// Slots of completion up to what is older in the block.
+    /// Completion slot of the preceding instruction of the block.
     completed: u64,
 }
 
@@ -58,14 +63,14 @@ impl Recording {
         (self.is_open, self.is_special) = (true, false);
     }
 
-    /// An access that needed its queue in cycle `queues`, issued at `at`, and had this result.
+    /// Records an access that needed its queue entry in cycle `queues`, issued at `at` and had the result `value`.
     #[cold]
     pub fn note(&mut self, queues: u64, at: u64, value: Value) {
         self.accesses.push(Noted { queues, at, value, completed: self.completed });
     }
 }
 
-/// What a block's accesses were answered before it turned out that it does not do what it did before.
+/// Results of the accesses already performed in a replay, for the case that the block must be timed again.
 #[derive(Debug, Default)]
 pub(super) struct Script {
     values: Vec<Value>,
@@ -73,13 +78,13 @@ pub(super) struct Script {
 }
 
 impl Script {
-    /// True if the next access was answered already.
+    /// Returns whether the next access has already been performed.
     #[inline]
     pub fn knows_next(&self) -> bool {
         self.next < self.values.len()
     }
 
-    /// The next access's result if it was answered already.
+    /// Returns the result of the next access if it has already been performed.
     #[inline]
     pub fn take(&mut self) -> Option<Value> {
         let value = self.values.get(self.next).copied();
@@ -99,42 +104,42 @@ impl Script {
     }
 }
 
-/// Where and how a block left its schedule.
+/// Where and why a replay failed.
 #[derive(Clone, Copy, Debug)]
 struct Deviation {
     schedule: ScheduleNumber,
     event: usize,
     why: Why,
-    /// Lines that were fetched in time before.
+    /// Number of lines that were fetched in time before that.
     fetched: usize,
-    /// What the window knew before the block.
+    /// State of the window before the block.
     mark: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Why {
-    /// A line came late.
+    /// A line arrived late.
     Late(Answer),
-    /// An access has to wait for its queue.
+    /// An access must wait for a queue entry.
     Queue,
-    /// An access lies in two lines.
+    /// An access spans two lines.
     Crossing,
-    /// A line or an access needs an exception that takes so many cycles.
+    /// A line or an access needs a TLB refill exception that takes this many cycles.
     Refill(u32),
-    /// A load has this result, if it can be written down.
+    /// A load has this result; `None` if it does not fit the representation.
     Load(Option<Data>),
 }
 
-/// Memory that has answered for some instruction lines already, and notes when it is asked for them.
+/// A memory port that returns the answers of instruction lines already fetched, and records when lines are requested.
 struct Noting<'a, P> {
     port: &'a mut P,
-    /// When each line was asked for.
+    /// The cycle of each line's request.
     asked: Vec<u64>,
-    /// A line came late, or an exception refilled the TLBs.
+    /// Whether a line arrived late or an exception refilled the TLB.
     is_special: bool,
-    /// The exception that was found last, which is not asked for again.
+    /// Cost of the exception that ended the replay. It has already occurred and is not requested again.
     refill: Option<u32>,
-    /// Lines that were fetched in time already, and the answer for the one behind them if it was late.
+    /// Number of lines that were fetched in time, and the answer for the next one if it was late.
     fetched: usize,
     late: Option<Answer>,
     hit_cycles: u64,
@@ -180,14 +185,14 @@ impl<P: MemoryPort> MemoryPort for Noting<'_, P> {
     }
 }
 
-/// True if a line that was asked for at `at` delays nothing.
+/// Returns whether a line requested at `at` arrives without delay.
 #[inline]
 fn is_in_time(answer: &Answer, at: u64, hit_cycles: u64) -> bool {
     answer.source == Source::Level1 && answer.ready.0 <= at + hit_cycles
 }
 
 impl InOrder {
-    /// Runs a record whose block began and accesses memory by loads and stores alone: as it ran before, if it did.
+    /// Runs a record whose block has begun and only performs loads and stores: replays it if possible.
     #[inline]
     pub(super) fn run_known(&mut self, entry: &mut Entry, record: &Record<'_>, port: &mut impl MemoryPort) {
         let cycle = self.issued.cycle();
@@ -221,13 +226,13 @@ impl InOrder {
         }
     }
 
-    /// Runs a record whose block began, instruction by instruction.
+    /// Runs a record whose block has begun, instruction by instruction.
     pub(super) fn run_anew(&mut self, entry: &mut Entry, record: &Record<'_>, port: &mut impl MemoryPort) {
         self.materialize();
         front_end::execute(self, entry, record, port);
     }
 
-    /// Gives registers and units the state that the present shape stands for, which is then no longer known.
+    /// Restores registers and units from the current shape, which is then no longer known.
     pub(super) fn materialize(&mut self) {
         if let Some((shape, _)) = self.present.shape.take()
             && !self.present.is_own
@@ -238,7 +243,7 @@ impl InOrder {
         self.present.is_own = true;
     }
 
-    /// The pipeline's shape, and the schedule that led to it.
+    /// The current shape, and the schedule that led to it.
     #[inline]
     fn shape(&mut self) -> Option<(ShapeNumber, Option<ScheduleNumber>)> {
         if self.present.shape.is_none() {
@@ -253,7 +258,8 @@ impl InOrder {
         self.schedules.shapes.number(now, self.last_result, &self.values, &mut self.units)
     }
 
-    /// Runs a record as the schedule called `first` says, or one of its alternatives, unless its accesses go another way.
+    /// Replays a record with the schedule `first` or one of its alternatives. Fails if memory or a queue behaves
+    /// differently.
     #[inline]
     fn repeat(
         &mut self,
@@ -340,7 +346,7 @@ impl InOrder {
         Ok(())
     }
 
-    /// A block that began at cycle `base` and did what the schedule called `number` says has ended.
+    /// Applies the end state of schedule `number` to a block that began at cycle `base`.
     #[inline]
     fn arrive(&mut self, number: ScheduleNumber, base: u64, entry: &mut Entry, record: &Record<'_>) {
         let (block, executed) = (&entry.block, record.executed);
@@ -366,7 +372,8 @@ impl InOrder {
         self.present = Present { shape: Some((shape, Some(number))), is_own: false };
     }
 
-    /// Runs a record instruction by instruction, but for what it did before it deviated, and keeps its schedule where it `belongs`.
+    /// Runs a record instruction by instruction, without repeating the accesses before `deviation`. Stores the new
+    /// schedule at `belongs`.
     #[cold]
     fn run_noting(
         &mut self,
@@ -413,8 +420,8 @@ impl InOrder {
         self.present.shape = kept.map(|number| (shape, Some(number)));
     }
 
-    /// What a block that began at cycle `base` and took so many slots leaves behind; `latest` is when its latest result is there, and
-    /// `lost` what was lost before it.
+    /// The end state of a block that began at cycle `base` and took `slots` slots. `latest` is when its latest result
+    /// is available, and `lost` the slots lost before the block.
     fn end(&self, shape: ShapeNumber, (base, slots, latest): (u64, u64, u64), lost: &CpiStack) -> End {
         let lost = Cause::ALL.map(|cause| (cause, self.issued.lost().slots(cause) - lost.slots(cause)));
         End {
@@ -431,7 +438,8 @@ impl InOrder {
         }
     }
 
-    /// What was noted of `block`, in the order in which memory was asked; `None` if something took too long to be written down.
+    /// Converts the recording of `block` to events, in the order of the memory requests. `None` if a time does not fit
+    /// the representation.
     fn events(&self, block: &DecodedBlock, base: u64, asked: &[u64], in_line: bool) -> Option<Box<[Event]>> {
         let mut asked = asked.iter();
         let mut accesses = block.accesses.iter().zip(&self.recording.accesses).peekable();

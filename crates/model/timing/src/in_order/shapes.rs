@@ -1,6 +1,9 @@
-//! What of an in-order pipeline decides its future, relative to its present cycle, and numbered: equal numbers have equal futures.
-//! Not the front end, the queues of loads and stores, or memory: these are asked anew each time.
-//! Source: the configurations of Schnarr and Larus, Fast Out-of-Order Processor Simulation Using Memoization (ASPLOS 1998).
+//! Shapes: the state of an in-order pipeline that affects later timing, relative to the current cycle, numbered.
+//! Pipelines with equal shapes behave equally. The front end, the load and store queues and the memory are not part of
+//! a shape.
+//!
+//! Source: the configurations of Schnarr and Larus, Fast Out-of-Order Processor Simulation Using Memoization (ASPLOS
+//! 1998).
 
 use std::sync::Arc;
 
@@ -9,20 +12,20 @@ use rustc_hash::FxHashMap;
 use super::Value;
 use crate::{registers::PLACES, stack::Cause, units::Units};
 
-/// Latest result that a shape has, cycles from now; what takes longer comes from memory and is seldom the same twice.
+/// Maximum time until a result is available in a shape, cycles. Longer waits come from memory and seldom repeat.
 const MOST_CYCLES: u64 = 4095;
 
-/// The most shapes that are kept: some six megabytes.
+/// Maximum number of shapes: some six megabytes.
 const MOST_SHAPES: usize = 1 << 16;
 
 /// A shape's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ShapeNumber(u32);
 
-/// Shapes that were seen.
+/// All known shapes.
 ///
-/// A shape is a word with the slots used in the present cycle, the units taken, and how many of these are taken longer; a word for each
-/// of them; and a word for each register whose value is not there yet.
+/// A shape is a sequence of words: one with the slots used in the current cycle, the units in use and the number of
+/// units held beyond it; one for each held unit; and one for each register whose value is pending.
 #[derive(Debug, Default)]
 pub(super) struct Shapes {
     numbers: FxHashMap<Arc<[u64]>, ShapeNumber>,
@@ -37,8 +40,8 @@ const CAUSE_BITS: u32 = 8;
 const CYCLES_BITS: u32 = 16;
 
 impl Shapes {
-    /// The number of the pipeline's shape at `cycle`, `used` of whose slots are gone; `None` if something takes too long, or if it is new
-    /// and there are too many. No value is there later than `last_result`.
+    /// Returns the number of the pipeline's shape at `cycle`, in which `used` slots are gone. `None` if a wait is too
+    /// long, or if the shape is new and the table is full. No value is available later than `last_result`.
     pub fn number(
         &mut self,
         (cycle, used): (u64, u64),
@@ -74,7 +77,7 @@ impl Shapes {
         Some(number)
     }
 
-    /// Gives the pipeline the shape called `number` at `cycle`.
+    /// Restores the pipeline to shape `number` at `cycle`.
     pub fn restore(&self, number: ShapeNumber, cycle: u64, values: &mut [Value; PLACES], units: &mut Units) {
         values.fill(Value::EARLY);
         let Some((head, rest)) = self.words[number.0 as usize].split_first() else { return };
@@ -90,19 +93,19 @@ impl Shapes {
         }
     }
 
-    /// True if there is no room for another one.
+    /// Returns whether the table is full.
     pub fn is_full(&self) -> bool {
         self.words.len() == MOST_SHAPES
     }
 
-    /// Forgets every shape.
+    /// Discards all shapes.
     pub fn clear(&mut self) {
         self.numbers.clear();
         self.words.clear();
     }
 }
 
-/// The word of a register whose value is there after `cycle`; `None` if it takes too long.
+/// The word of a register whose value is available after `cycle`; `None` if the wait is too long.
 fn word(place: usize, value: &Value, cycle: u64) -> Option<u64> {
     let (cycles, translation) = (value.ready - cycle, value.translation_cycles);
     let fits = cycles <= MOST_CYCLES && u64::from(translation) <= MOST_CYCLES;
@@ -111,7 +114,7 @@ fn word(place: usize, value: &Value, cycle: u64) -> Option<u64> {
     fits.then_some(place as u64 | cause | cycles << (PLACE_BITS + CAUSE_BITS) | translation)
 }
 
-/// The bits that are set in `mask`, lowest first.
+/// Iterates over the set bits of `mask`, lowest first.
 fn bits(mut mask: u32) -> impl Iterator<Item = u8> {
     std::iter::from_fn(move || {
         let lowest = (mask != 0).then(|| mask.trailing_zeros() as u8)?;
@@ -139,7 +142,7 @@ mod tests {
                 let (ready, translation_cycles) = (*ready, *translation_cycles);
                 values[*place] = Value { ready, cause: Cause::Level3, translation_cycles };
             }
-            // The last operation issues now or did before.
+            // The last operation issues in this cycle or earlier.
             let issued = taken.iter().map(|(mask, interval)| units.issue(cycle - 3, *mask, *interval));
             let cycle = issued.max().unwrap_or(0).max(cycle);
             let last_result = values.iter().map(|value| value.ready).max().unwrap();

@@ -1,4 +1,4 @@
-//! The counting model: every line and access once, in program order.
+//! The counting model: each line fetch and access exactly once, in program order.
 
 use longma_loongarch::{Instruction, Op};
 use longma_memory::{Answer, MemoryPort, Source};
@@ -8,7 +8,7 @@ use longma_trace::Record;
 
 use crate::program::*;
 
-/// Every call, as text.
+/// A log of every call.
 #[derive(Default)]
 struct Log(Vec<String>);
 
@@ -89,7 +89,7 @@ fn a_run_that_stopped_in_the_middle_counts_what_it_executed() {
     assert_eq!(value("core0.class.load"), count(2));
     assert_eq!(value("core0.class.store"), count(1));
     assert_eq!(value("core0.class.alu"), count(2));
-    assert_eq!(value("core0.data.l2"), count(4), "a prefetch is nobody's miss");
+    assert_eq!(value("core0.data.l2"), count(4), "a prefetch does not count as a miss");
 }
 
 #[test]
