@@ -1,6 +1,7 @@
-//! Receiving: checks at the wire, the FIFO, and frames into the buffers of the receive rings.
-//! Not interrupts: see `moderation`.
-//! Source: the order of checks and the counters follow IEEE 802.3-2018, 4.2.9 and 30.3; rings as in the manuals that `registers` names.
+//! Receive path: checks of incoming frames, the FIFO, and DMA into the buffers of the receive rings.
+//!
+//! Source: the order of checks and the counters follow IEEE 802.3-2018, 4.2.9 and 30.3; rings as in the manuals cited
+//! in `registers`.
 
 use super::super::frame::FCS_BYTES;
 use super::super::{Frame, MIN_BYTES};
@@ -13,12 +14,12 @@ use crate::registers::Field;
 use crate::{Bus, BusFault, Placement};
 use longma_sim::Time;
 
-/// How far ahead of their time bursts may be booked, picoseconds: 1 us, a part of what the machine's calendars remember. A MAC at a port of
-/// the chip has its frame out by then; on PCI one burst takes longer.
+/// How far ahead bursts may be issued, picoseconds: 1 us, a fraction of the range of the machine's calendars. A MAC
+/// directly at a port of the chip finishes a frame in this time; on PCI, a single burst takes longer.
 const LOOKAHEAD_PS: u64 = 1_000_000;
 
 impl MacState {
-    /// A frame's last bit arrives.
+    /// Processes the arrival of a frame's last bit.
     pub(super) fn arrive(&mut self, spec: &MacSpec, frame: Frame, bus: &mut dyn Bus) {
         if !r::RX_ENABLE.is_set(self.settings.control) || self.heeds(spec, &frame) || !self.accept(&frame) {
             return;
@@ -36,13 +37,13 @@ impl MacState {
             self.fifo.push_back(Received { frame, queue, sums });
         }
         self.fifo_changed(spec);
-        // A frame is reason enough to look at the ring again.
+        // A new frame resumes a suspended ring.
         if self.rx_step == Step::Suspended {
             self.rx_step = Step::Ready;
         }
     }
 
-    /// Whether a frame is to be handed over; counts those that are not.
+    /// Returns whether a frame is accepted; counts the reason if it is not.
     fn accept(&mut self, frame: &Frame) -> bool {
         let counters = &mut self.counters;
         if frame.len() < MIN_BYTES {
@@ -68,14 +69,14 @@ impl MacState {
         taken
     }
 
-    /// When receiving goes on by itself.
+    /// Time of the next receive event.
     pub(super) fn rx_time(&self) -> Option<Time> {
         let ready = self.rx_step == Step::Ready && !self.fifo.is_empty();
         let enabled = r::RX_ENABLE.is_set(self.settings.control);
         self.rx_step.end().or((ready && enabled).then_some(self.now)).map(|at| at.max(self.now))
     }
 
-    /// The next step of receiving.
+    /// Performs the next step of the receive path.
     pub(super) fn receive(&mut self, spec: &MacSpec, bus: &mut dyn Bus) {
         match std::mem::take(&mut self.rx_step) {
             Step::Suspended => self.rx_step = Step::Suspended,
@@ -96,7 +97,7 @@ impl MacState {
         self.fifo_changed(spec);
     }
 
-    /// There is no descriptor for the first frame.
+    /// Handles the absence of a descriptor for the first frame.
     fn starve(&mut self, spec: &MacSpec, bus: &mut dyn Bus) {
         self.close(self.rx_queue, bus);
         if self.waits_for_descriptors(spec) {
@@ -111,7 +112,7 @@ impl MacState {
     fn fetch_rx(&mut self, spec: &MacSpec, bus: &mut dyn Bus) {
         let queue = &self.queues[self.rx_queue];
         let (address, count) = queue.rx.to_fetch(spec.descriptor_batch);
-        // Those that a large frame keeps look in memory as if they were to be had.
+        // Descriptors held by a large frame still appear as owned by the MAC in memory.
         let kept = queue.merge.as_ref().map_or(0, Merge::kept);
         match fetch(address, count.min(queue.rx.count.saturating_sub(kept)), self.now, bus) {
             Ok((at, found)) => self.rx_step = Step::Fetching { at, found },
@@ -119,7 +120,7 @@ impl MacState {
         }
     }
 
-    /// The FIFO's first frame, or what is left of it, goes into a descriptor's buffer.
+    /// Stores the FIFO's first frame, or the rest of it, in a descriptor's buffer.
     fn store(&mut self, spec: &MacSpec, descriptor: Descriptor, bus: &mut dyn Bus) {
         if self.rx_offset == 0 {
             self.joins(&descriptor, bus);
@@ -133,7 +134,7 @@ impl MacState {
         }
     }
 
-    /// The first frame is lost to a descriptor that is wrong.
+    /// Drops the first frame because of an invalid descriptor.
     fn refuse(&mut self, descriptor: Descriptor, error: Field) {
         let first = r::FIRST.with(u64::from(self.rx_offset == 0));
         self.counters.rx_bad_descriptor += 1;
@@ -143,7 +144,7 @@ impl MacState {
         self.rx_step = Step::Moving { at: self.now, descriptor, status };
     }
 
-    /// All that a descriptor's buffer takes of the first frame is on the way, the last of it visible at `at`.
+    /// Finishes a descriptor's buffer: everything has been issued, and the last byte is visible at `at`.
     fn stored(&mut self, descriptor: Descriptor, count: u64, at: Time) {
         let Some(Received { frame, sums, .. }) = self.fifo.front() else { return };
         let first = r::FIRST.with(u64::from(self.rx_offset == 0));
@@ -162,7 +163,7 @@ impl MacState {
         self.rx_step = Step::Moving { at, descriptor, status };
     }
 
-    /// Takes the first frame out of the FIFO.
+    /// Removes the first frame from the FIFO.
     fn drop_first(&mut self) {
         self.rx_offset = 0;
         if let Some(received) = self.fifo.pop_front() {
@@ -170,8 +171,8 @@ impl MacState {
         }
     }
 
-    /// Writes bursts of the first frame as the bus takes them: those that begin within [`LOOKAHEAD_PS`] now, the rest in a later step.
-    /// Burst by burst, so that shared caches and memory see each at about its time and not a frame's passage over a slow bus early.
+    /// Writes bursts of the first frame as the bus accepts them: those that start within [`LOOKAHEAD_PS`] now, the
+    /// others in a later step. Caches and memory thus see each burst at about its actual time, even on a slow bus.
     fn write_bursts(
         &mut self,
         spec: &MacSpec,
@@ -196,7 +197,7 @@ impl MacState {
         self.stored(descriptor, progress.count, progress.visible);
     }
 
-    /// Writes the next burst of the first frame; its bytes, and when they are visible.
+    /// Writes the next burst of the first frame. Returns its length and when it is visible.
     fn write_burst(
         &self,
         spec: &MacSpec,
@@ -209,7 +210,7 @@ impl MacState {
         let from = self.rx_offset + progress.done;
         let end = self.rx_offset + progress.count;
         let address = descriptor.buffer.wrapping_add(progress.done);
-        // Header and data may go to different places, so no burst has some of both.
+        // Header and data may have different destinations, so a burst contains only one of them.
         let part = if from < header { end.min(header) } else { end };
         let until = part.min(from + burst_left(spec, address) as u64);
         let placement = self.data_placement(from < header);
@@ -238,13 +239,13 @@ impl MacState {
         }
     }
 
-    /// A ring of a queue cannot be accessed: its direction is switched off.
+    /// Disables a direction because a queue's ring is not accessible.
     pub(super) fn switch_off(&mut self, direction: Field, queue: usize, bus: &mut dyn Bus) {
         self.settings.control &= !direction.mask();
         self.cause(queue, r::INT_BUS.mask(), bus);
     }
 
-    /// Writes a descriptor's status; when it is visible.
+    /// Writes a descriptor's status. Returns when it is visible.
     pub(super) fn write_status(
         &self,
         descriptor: Descriptor,
@@ -258,7 +259,7 @@ impl MacState {
     }
 }
 
-/// What of a frame goes into buffers: all but its check sequence.
+/// The part of a frame that is stored in buffers: all except the check sequence.
 fn payload(frame: &Frame) -> &[u8] {
     &frame.bytes()[..frame.len().saturating_sub(FCS_BYTES)]
 }
@@ -269,7 +270,8 @@ pub(super) fn burst_left(spec: &MacSpec, address: u64) -> usize {
     (burst - address % burst) as usize
 }
 
-/// Reads `count` descriptors from `address` on: when they are there, and those before the first that is software's.
+/// Reads `count` descriptors from `address` on. Returns when they arrive, and those before the first one owned by
+/// software.
 pub(super) fn fetch(
     address: u64,
     count: u32,

@@ -1,6 +1,6 @@
-//! Sending: descriptors of the send rings into frames, and frames onto the wire.
-//! Not interrupts: see `moderation`.
-//! Source: the manuals that `registers` names.
+//! Send path: assembles frames from descriptors of the send rings and puts them on the wire.
+//!
+//! Source: the manuals cited in `registers`.
 
 use super::super::Frame;
 use super::super::frame::{FCS_BYTES, HEADER_BYTES};
@@ -12,14 +12,14 @@ use crate::{Bus, BusFault};
 use longma_sim::Time;
 
 impl MacState {
-    /// When sending goes on by itself. The next frame is put together while the last one is on the wire.
+    /// Time of the next send event. The next frame is assembled while the previous one is on the wire.
     pub(super) fn tx_time(&self) -> Option<Time> {
         let ready = self.tx_step == Step::Ready && r::TX_ENABLE.is_set(self.settings.control);
         let at = self.tx_step.end().or(ready.then_some(self.last_begin))?;
         Some(self.tx_after_pause(at).max(self.now))
     }
 
-    /// The next step of sending.
+    /// Performs the next step of the send path.
     pub(super) fn send(&mut self, spec: &MacSpec, bus: &mut dyn Bus) {
         match std::mem::take(&mut self.tx_step) {
             Step::Suspended => self.tx_step = Step::Suspended,
@@ -40,13 +40,13 @@ impl MacState {
             }
             Step::Fetching { found, .. } => self.queues[self.tx_queue].tx.fetched.extend(found),
             Step::Moving { descriptor, status, .. } => self.loaded(descriptor, status, bus),
-            // Only receiving writes buffers.
+            // Only the receive path writes buffers.
             Step::Storing { .. } => {}
             Step::Reporting { causes, .. } => self.cause(self.tx_queue, causes, bus),
         }
     }
 
-    /// The next queue's turn, of those that have something to send.
+    /// Selects the next queue with something to send, round robin.
     fn choose_tx(&mut self) {
         let count = self.queues.len();
         let next =
@@ -67,7 +67,7 @@ impl MacState {
         let first = r::SEND_FIRST.is_set(descriptor.control);
         let open = self.queues[self.tx_queue].tx_frame.take();
         if first {
-            // A new beginning drops what was left open.
+            // A new frame discards an incomplete one.
             self.counters.tx_bad += u64::from(open.is_some());
             self.queues[self.tx_queue].tx_dropping = false;
         }
@@ -80,7 +80,7 @@ impl MacState {
                 (at, 0)
             }
             Err(error) => {
-                // The parts of one frame count as one.
+                // The parts of an invalid frame count once.
                 self.counters.tx_bad += u64::from(!queue.tx_dropping);
                 queue.tx_dropping = !r::SEND_LAST.is_set(descriptor.control);
                 (self.now, r::ERROR.mask() | error.mask())
@@ -89,7 +89,7 @@ impl MacState {
         self.tx_step = Step::Moving { at, descriptor, status };
     }
 
-    /// The open frame with a descriptor's data behind it, and when they are there.
+    /// Appends a descriptor's data to the open frame. Returns when the data has arrived, and the frame.
     fn append(
         &self,
         spec: &MacSpec,
@@ -106,7 +106,8 @@ impl MacState {
         Ok((at, frame))
     }
 
-    /// A descriptor's data are in the MAC: the frame is sent if this was the last of it, and the descriptor is given back.
+    /// Processes a descriptor whose data has arrived: sends the frame if this was its last part, and returns the
+    /// descriptor.
     fn loaded(&mut self, descriptor: Descriptor, mut status: u64, bus: &mut dyn Bus) {
         let mut causes = 0;
         if r::SEND_LAST.is_set(descriptor.control)
@@ -137,7 +138,7 @@ impl MacState {
     }
 }
 
-/// Reads a descriptor's buffer to the end of `frame`, in bursts; when the last is there.
+/// Appends the contents of a descriptor's buffer to `frame`, in bursts. Returns when the last one has arrived.
 fn read_buffer(
     spec: &MacSpec,
     descriptor: &Descriptor,
