@@ -1,4 +1,4 @@
-//! A trace is valid JSON however it ends, and says what was traced.
+//! A trace is always valid JSON and contains the traced events.
 
 use longma_sim::{Duration, Time, TraceEvents, Track};
 use proptest::prelude::*;
@@ -43,7 +43,7 @@ fn every_kind_of_event_reads_back() {
     assert_eq!(json["otherData"]["events_left_out"], 0);
 }
 
-/// A file that several hold.
+/// A file with several handles.
 #[derive(Clone, Default)]
 struct Shared(Arc<Mutex<Vec<u8>>>);
 
@@ -71,7 +71,7 @@ fn a_trace_without_events_is_whole() {
     assert_eq!(phases(&json), "");
 }
 
-/// A disk that is full after some bytes.
+/// A disk that is full after a number of bytes.
 struct Full(usize);
 
 impl Write for Full {
