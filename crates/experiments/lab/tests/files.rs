@@ -63,7 +63,7 @@ fn every_mistake_is_told_with_its_place_and_what_was_probably_meant() {
         (
             "machines = [\"loongson-3a5000\"]",
             "machines = [\"loongson-3a500\"]",
-            "6: there is no machine and no file called `loongson-3a500`; did you mean `loongson-3a5000`?; `longma machine check` says what is wrong with a machine file",
+            "6: there is no machine or file called `loongson-3a500`; did you mean `loongson-3a5000`?; `longma machine check` says what is wrong with a machine file",
         ),
         ("unit = \"ns\"", "unti = \"ns\"", "24: metric has no key `unti`; did you mean `unit`?"),
         ("note = \"from the sum\"", "", "48: nothing says how these were computed; add a `note`"),

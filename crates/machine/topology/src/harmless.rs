@@ -1,38 +1,40 @@
-//! Text of others (programs' names, files, other machines) without what a terminal would take for orders, and without what nobody sees.
-//! Not text of this program: its own escape sequences are written beside, never through here.
-//! Source: Unicode Standard, ch. 23 (special areas and format characters); DerivedCoreProperties.txt (Default_Ignorable_Code_Point).
+//! Removes terminal control sequences and invisible characters from text that comes from outside the program: program
+//! names, file names, other hosts.
+//!
+//! Source: Unicode Standard, ch. 23 (special areas and format characters); DerivedCoreProperties.txt
+//! (Default_Ignorable_Code_Point).
 
 use std::path::Path;
 
-/// A text in one line: control characters, those that end a line, those that turn the direction of what follows, and those that are not to be
-/// seen become U+FFFD.
+/// The text on one line: each control character, line separator, bidirectional control and invisible character becomes
+/// U+FFFD.
 pub fn harmless(text: &str) -> String {
     text.chars().map(|c| if is_order(c) { '\u{fffd}' } else { c }).collect()
 }
 
-/// The same of several lines: their ends and tabs stay.
+/// The same for a text of several lines: newlines and tabs stay.
 pub fn harmless_lines(text: &str) -> String {
     let stays = |c: char| matches!(c, '\n' | '\t') || !is_order(c);
     text.chars().map(|c| if stays(c) { c } else { '\u{fffd}' }).collect()
 }
 
-/// The name of a file for people, in one line.
+/// A path for display, on one line.
 pub fn shown(path: &Path) -> String {
     harmless(&path.to_string_lossy())
 }
 
-/// Whether a terminal may do something else with it than show it, or shows nothing at all.
+/// Whether a terminal may act on the character, reorder or break the line because of it, or show nothing for it.
 pub fn is_order(c: char) -> bool {
     c.is_control() || turns(c) || is_unseen(c)
 }
 
-/// What ends a line though it is no control character, and what turns the direction of what follows.
+/// Line and paragraph separators, and characters that change the direction of the text.
 fn turns(c: char) -> bool {
     matches!(c, '\u{2028}' | '\u{2029}')
         || matches!(c, '\u{200e}' | '\u{200f}' | '\u{061c}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// What has no width and no shape of its own: two names that differ in these alone look the same.
+/// Default-ignorable and blank characters: names that differ only in these look the same.
 fn is_unseen(c: char) -> bool {
     matches!(c,
         '\u{00ad}' | '\u{034f}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}'
@@ -46,8 +48,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn orders_to_a_terminal_become_a_sign_and_words_stay() {
-        // ESC, and CSI as one character.
+    fn control_characters_are_replaced_and_other_text_stays() {
+        // ESC, and CSI as a single character.
         assert_eq!(
             harmless("a\x1b[31mb\u{9b}2Jc\n\u{202e}d ä"),
             "a\u{fffd}[31mb\u{fffd}2Jc\u{fffd}\u{fffd}d ä"
@@ -56,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ends_a_line_or_is_not_to_be_seen_becomes_a_sign_too() {
+    fn line_separators_and_invisible_characters_are_replaced() {
         for c in ['\u{2028}', '\u{2029}', '\u{85}', '\u{200b}', '\u{2060}', '\u{feff}', '\u{ad}', '\u{e0041}']
         {
             assert_eq!(harmless_lines(&format!("a{c}b")), "a\u{fffd}b", "{c:?}");

@@ -91,12 +91,12 @@ fn a_machine_with_refill_exceptions_must_state_their_cost() {
     let (_, text) = Machine::text("loongson-3a5000").unwrap();
     let without = text.replacen("miss = \"60 cycles\"", "", 1);
     let report = Machine::parse("test.toml", &without).unwrap_err().render(100, false);
-    assert!(report.contains("nothing says what the refill exception costs"), "{report}");
+    assert!(report.contains("the cost of the refill exception is missing"), "{report}");
 }
 
 /// Cycles for `pairs` pairs of a load and a store, all to new pages, in a window of `window` pairs. Loads are issued
 /// when they enter the window, stores when all earlier instructions have retired.
-fn loads_beside_stores(registers: u32, window: usize, pairs: u64) -> u64 {
+fn loads_with_stores(registers: u32, window: usize, pairs: u64) -> u64 {
     let (_, text) = Machine::text("zns-host").unwrap();
     let level1 = text.find("[caches.l1d]").unwrap();
     let (before, cache) = text.split_at(level1);
@@ -125,7 +125,7 @@ fn page_walks_of_loads_and_stores_take_no_longer_than_serial_execution() {
         // A line from memory and one from the page table, one after the other, take at most 120 ns each, which is 500
         // cycles at 4.1 GHz.
         let (pairs, most) = (60, 60 * 4 * 500);
-        let took = loads_beside_stores(registers, window, pairs);
+        let took = loads_with_stores(registers, window, pairs);
         println!("{registers} registers, a window of {window}: {took} cycles, at most {most}");
         assert!(took <= most, "{registers} registers, a window of {window}: {took} cycles");
     }
