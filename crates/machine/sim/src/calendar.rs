@@ -71,13 +71,13 @@ impl Calendar {
     /// Reserves `work` of the server's time, the first that is free from `at` on.
     #[inline]
     pub fn take(&mut self, at: Time, work: Duration) -> Served {
-        self.take_noting(at, work, &mut |_, _, _| {})
+        self.take_recording(at, work, &mut |_, _, _| {})
     }
 
     /// Like [`take`](Self::take). Calls `note` for each bucket from which time was reserved, with its start, its width
     /// and the reserved time, picoseconds; for work longer than all buckets, with its start and duration.
     #[inline]
-    pub(crate) fn take_noting(
+    pub(crate) fn take_recording(
         &mut self,
         at: Time,
         work: Duration,

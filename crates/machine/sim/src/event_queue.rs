@@ -143,7 +143,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn events_come_as_from_a_sorted_list(steps in steps()) {
+        fn events_match_a_sorted_list(steps in steps()) {
             let mut queue = EventQueue::new();
             let mut list: Vec<(u64, usize, EventId)> = Vec::new();
             let mut ids = Vec::new();

@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_manifest_reads_back_as_it_was_written() {
+    fn a_written_manifest_is_read_back() {
         let text = serde_json::to_string(&manifest()).unwrap();
         assert_eq!(serde_json::from_str::<Manifest>(&text).unwrap(), manifest());
         assert!(text.contains("\"region\":\"of-interest\""), "{text}");

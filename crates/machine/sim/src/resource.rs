@@ -71,7 +71,7 @@ impl Resource {
             let share = u128::from(taken) * u128::from(moving) / u128::from(work.max(1));
             windows.add(begin, length, share as u64);
         };
-        self.calendar.take_noting(at, Duration::from_ps(work), &mut note)
+        self.calendar.take_recording(at, Duration::from_ps(work), &mut note)
     }
 
     /// Starts to record the traffic in windows of `length` from `origin` on. Discards earlier records.

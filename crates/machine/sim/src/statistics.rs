@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_in_the_order_of_the_names_whatever_the_order_of_insertion() {
+    fn text_is_sorted_by_name() {
         let text = sample().to_text();
         let names: Vec<_> = text.lines().map(|l| l.split_whitespace().next().unwrap()).collect();
         assert_eq!(names, ["core0.instructions", "core0.ipc", "core0.load", "core1.instructions"]);

@@ -246,7 +246,7 @@ mod tests {
         }
 
         #[test]
-        fn the_next_edge_is_the_first_not_before(hz in 1_000_000u64..10_000_000_000, ps in 0u64..1_000_000_000_000_000) {
+        fn the_next_edge_is_at_or_after_the_time(hz in 1_000_000u64..10_000_000_000, ps in 0u64..1_000_000_000_000_000) {
             let clock = Clock::new(hz).unwrap();
             let time = Time::from_ps(ps);
             let edge = clock.next_edge(time).unwrap();
@@ -256,7 +256,7 @@ mod tests {
         }
 
         #[test]
-        fn waiting_n_cycles_is_right_to_a_picosecond(hz in 1_000u64..1_000_000_000_000, n in 0u64..1_000_000) {
+        fn waiting_n_cycles_is_exact_to_a_picosecond(hz in 1_000u64..1_000_000_000_000, n in 0u64..1_000_000) {
             let exact = n as f64 * 1e12 / hz as f64;
             let got = Clock::new(hz).unwrap().cycles(n).unwrap().ps() as f64;
             prop_assert!((exact - got).abs() <= 1.0 + exact * 1e-12);

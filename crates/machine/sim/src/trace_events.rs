@@ -137,7 +137,7 @@ impl<W: Write> TraceEvents<W> {
     }
 
     /// Number of events omitted because of the size limit.
-    pub const fn left_out(&self) -> u64 {
+    pub const fn omitted(&self) -> u64 {
         self.dropped
     }
 

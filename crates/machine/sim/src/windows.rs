@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use crate::{Duration, Time};
 
 /// Maximum number of windows. Traffic after the last one is not counted.
-const MOST_WINDOWS: u64 = 1 << 20;
+const MAX_WINDOWS: u64 = 1 << 20;
 
 /// Consecutive windows of equal length.
 #[derive(Clone, Debug)]
@@ -32,7 +32,7 @@ impl Windows {
             let window = (from - self.begin_ps) / self.length_ps;
             let until = end.min(self.begin_ps + (window + 1) * self.length_ps);
             let share = u128::from(moving_ps) * u128::from(until - from) / u128::from(length_ps);
-            if window >= MOST_WINDOWS {
+            if window >= MAX_WINDOWS {
                 return;
             }
             let window = window as usize;

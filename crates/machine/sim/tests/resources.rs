@@ -38,7 +38,7 @@ proptest! {
     }
 
     #[test]
-    fn nobody_is_served_before_arrival_or_faster_than_the_rate(requests in skewed_requests()) {
+    fn no_request_is_served_before_arrival_or_above_the_rate(requests in skewed_requests()) {
         let mut resource = resource();
         for (at, bytes) in requests {
             let end = resource.acquire(Time::from_ps(at), bytes).ps();
@@ -47,7 +47,7 @@ proptest! {
     }
 
     #[test]
-    fn no_window_shows_more_than_the_rate_whatever_comes_when(
+    fn no_window_shows_more_than_the_rate(
         requests in skewed_requests(),
         origin in 0u64..300_000,
         length in 1u64..200_000,
@@ -93,7 +93,7 @@ proptest! {
     }
 
     #[test]
-    fn the_order_inside_a_bucket_does_not_change_when_all_is_done(
+    fn the_order_inside_a_bucket_does_not_change_the_completion_time(
         requests in proptest::collection::vec((0u64..32_768, 1u32..128), 1..60),
     ) {
         let last = |requests: &[(u64, u32)]| {
@@ -129,7 +129,7 @@ proptest! {
 }
 
 #[test]
-fn a_core_simulated_later_gets_the_time_left_by_others() {
+fn a_core_simulated_later_uses_the_time_left_by_others() {
     let mut resource = resource();
     // Core A uses half of the first 3 us; then core B requests a quarter of the same time.
     for turn in 0..234 {
@@ -144,7 +144,7 @@ fn a_core_simulated_later_gets_the_time_left_by_others() {
 }
 
 #[test]
-fn a_resource_asked_for_too_much_gives_exactly_its_rate() {
+fn an_overloaded_resource_serves_exactly_at_its_rate() {
     let mut resource = resource();
     let mut end = 0;
     for turn in 0..1_000_000u64 {

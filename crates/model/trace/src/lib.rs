@@ -68,7 +68,7 @@ impl Trace {
     }
 
     /// An empty trace with capacity for `words` words.
-    pub fn with_room(words: usize) -> Self {
+    pub fn with_capacity(words: usize) -> Self {
         Self { words: vec![0; words], used: 0 }
     }
 
@@ -140,7 +140,7 @@ impl Trace {
     pub fn push(&mut self, record: &Record<'_>) {
         let addresses = u16::try_from(record.addresses.len()).expect("at most one address per instruction");
         self.words.truncate(self.used);
-        self.words.push(head(record.block, record.executed, addresses));
+        self.words.push(encode_head(record.block, record.executed, addresses));
         self.words.extend_from_slice(record.addresses);
         self.used = self.words.len();
     }
@@ -148,7 +148,7 @@ impl Trace {
 
 /// Encodes the first word of a record.
 #[inline]
-pub fn head(block: BlockNumber, executed: u16, addresses: u16) -> u64 {
+pub fn encode_head(block: BlockNumber, executed: u16, addresses: u16) -> u64 {
     u64::from(block.0) | u64::from(executed) << 32 | u64::from(addresses) << 48
 }
 
@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn records_come_back_as_they_were_pushed() {
+    fn pushed_records_are_read_back() {
         let records = [
             Record { block: BlockNumber(7), executed: 3, addresses: &[0x10, u64::MAX] },
             Record { block: BlockNumber(u32::MAX), executed: u16::MAX, addresses: &[] },
