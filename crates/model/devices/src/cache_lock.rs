@@ -10,7 +10,7 @@ use crate::registers::{Block, Field, RegisterMap, registers};
 use longma_sim::{Duration, Time};
 use serde::{Deserialize, Serialize};
 
-const MOST_WINDOWS: u32 = 16;
+const MAX_WINDOWS: u32 = 16;
 const ADDRESS: Field = Field::new("ADDRESS", 0, 48, "required value of the masked bits of a line's address");
 const VALID: Field = Field::bit("VALID", 63, "the window is open");
 const MASK: Field = Field::new("MASK", 0, 48, "address bits that are compared");
@@ -46,7 +46,7 @@ pub static MAP: RegisterMap = RegisterMap {
             title: "A lock window",
             base: 0,
             stride: 0x10,
-            count: MOST_WINDOWS,
+            count: MAX_WINDOWS,
             registers: WINDOW,
         },
         Block { prefix: "", title: "The lock", base: 0x800, stride: 0x800, count: 1, registers: LOCK },
@@ -89,7 +89,7 @@ pub struct CacheLock {
 impl CacheLock {
     /// Creates a lock with all windows closed.
     pub fn new(spec: CacheLockSpec) -> Self {
-        let windows = vec![Window::default(); spec.windows.min(MOST_WINDOWS) as usize];
+        let windows = vec![Window::default(); spec.windows.min(MAX_WINDOWS) as usize];
         Self { spec, state: CacheLockState { windows } }
     }
 

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use longma_devices::ethernet::{
-    Disturbance, Disturber, Frame, Paused, Wire as Link,
+    FaultInjector, FaultRates, Frame, PauseState, Wire as Link,
     mac::{Mac, MacSpec},
     pause_quanta,
     tcp::{Endpoint, SenderSpec, TcpSender},
@@ -42,7 +42,7 @@ pub struct TcpOptions {
     /// Sends small segments at once.
     pub no_delay: bool,
     /// The wire's faults, both ways.
-    pub disturbance: Disturbance,
+    pub faults: FaultRates,
     /// Which frames they meet.
     pub seed: u64,
     /// Connections, at least 1, each of `total_bytes`, from ports that follow one another. Several come by a switch, which sends on what it has
@@ -59,7 +59,7 @@ impl Default for TcpOptions {
             begin: Time::from_ps(100_000_000),
             message_interval: Duration::ZERO,
             no_delay: false,
-            disturbance: Disturbance::default(),
+            faults: FaultRates::default(),
             seed: 1,
             flows: 1,
         }
@@ -103,11 +103,11 @@ pub(super) struct Wire {
     /// Frames that wait in the port, where the link has flow control, and from when on they may go.
     waiting: VecDeque<(Time, Frame)>,
     /// What the MAC has asked for; none if the link has no flow control.
-    paused: Option<Paused>,
+    paused: Option<PauseState>,
     /// As far as it has come.
     now: Time,
     /// Faults towards the MAC and away from it.
-    faults: [Option<Disturber>; 2],
+    faults: [Option<FaultInjector>; 2],
     /// Frames on their way, by arrival; those of one time in the order in which they were sent.
     frames: BTreeMap<(Time, u64), (Way, Frame)>,
     sent: u64,
@@ -134,9 +134,9 @@ impl Wire {
                     shortest_timeout: SHORTEST_TIMEOUT,
                     begin: options.begin,
                 };
-                let faulty = options.disturbance != Disturbance::default();
+                let faulty = options.faults != FaultRates::default();
                 let disturber = |salt: u64| {
-                    faulty.then(|| Disturber::new(options.disturbance, options.seed.wrapping_add(salt << 32)))
+                    faulty.then(|| FaultInjector::new(options.faults, options.seed.wrapping_add(salt << 32)))
                 };
                 let flows = 0..options.flows.max(1);
                 let senders = flows.map(|flow| TcpSender::new(spec(flow), rate, propagation)).collect();
@@ -150,7 +150,7 @@ impl Wire {
             end,
             link,
             waiting: VecDeque::new(),
-            paused: spec.pause.then(Paused::default),
+            paused: spec.pause.then(PauseState::default),
             now: Time::ZERO,
             faults,
             frames: BTreeMap::new(),

@@ -63,7 +63,7 @@ pub struct AttachmentState {
 }
 
 /// The bus as seen by a device behind an attachment.
-pub struct Behind<'a> {
+pub struct AttachedBus<'a> {
     /// How the device is attached.
     pub attachment: &'a Attachment,
     /// When its buses are free.
@@ -72,7 +72,7 @@ pub struct Behind<'a> {
     pub port: &'a mut dyn Bus,
 }
 
-impl Behind<'_> {
+impl AttachedBus<'_> {
     /// Transfers `bytes` over the buses as soon as they are free, at `at` or later. Returns when the last byte has left
     /// them.
     fn transfer(&mut self, bytes: usize, rate: Option<u64>, at: Time) -> Time {
@@ -88,7 +88,7 @@ impl Behind<'_> {
     }
 }
 
-impl Bus for Behind<'_> {
+impl Bus for AttachedBus<'_> {
     fn region(&self, address: u64) -> Option<Region> {
         self.port.region(address)
     }
@@ -152,7 +152,7 @@ mod tests {
         let attachment = conventional();
         let mut state = AttachmentState::default();
         let mut port = PlainBus::new().with(Region::Memory, 0, 4096, Duration::ZERO);
-        let mut behind = Behind { attachment: &attachment, state: &mut state, port: &mut port };
+        let mut behind = AttachedBus { attachment: &attachment, state: &mut state, port: &mut port };
         let ends: Vec<_> =
             (0..3).map(|_| behind.write(0, &[1; 112], Placement::Memory, Time::ZERO).unwrap().ps()).collect();
         assert_eq!(ends, [1_500_000, 2_500_000, 3_500_000]);

@@ -4,7 +4,7 @@
 mod attachment;
 mod plain;
 
-pub use attachment::{Attachment, AttachmentState, Behind};
+pub use attachment::{AttachedBus, Attachment, AttachmentState};
 pub use plain::{Area, PlainBus};
 
 use longma_sim::Time;

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 /// Rates of each kind of fault, in frames per million.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Disturbance {
+pub struct FaultRates {
     /// The frame is lost.
     pub lost: u32,
     /// One bit is flipped and the check sequence is not updated.
@@ -31,21 +31,20 @@ pub struct Disturbance {
 
 /// Generates a wire's faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Disturber {
-    disturbance: Disturbance,
+pub struct FaultInjector {
+    faults: FaultRates,
     state: u64,
 }
 
-impl Disturber {
+impl FaultInjector {
     /// Creates a generator with the given seed.
-    pub fn new(disturbance: Disturbance, seed: u64) -> Self {
-        Self { disturbance, state: seed.wrapping_mul(2).wrapping_add(0x9e37_79b9_7f4a_7c15) | 1 }
+    pub fn new(faults: FaultRates, seed: u64) -> Self {
+        Self { faults, state: seed.wrapping_mul(2).wrapping_add(0x9e37_79b9_7f4a_7c15) | 1 }
     }
 
     /// Returns what arrives for a frame that would arrive at `at`.
     pub fn pass(&mut self, mut frame: Frame, at: Time) -> Vec<(Time, Frame)> {
-        let Disturbance { lost, damaged, corrupted, cut, stretched, late, lateness, doubled } =
-            self.disturbance;
+        let FaultRates { lost, damaged, corrupted, cut, stretched, late, lateness, doubled } = self.faults;
         if self.happens(lost) {
             return Vec::new();
         }

@@ -38,14 +38,14 @@ pub fn pause_time(quanta: u16, rate: u64) -> Duration {
 
 /// The pause state of a sender.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Paused {
+pub struct PauseState {
     since: Time,
     until: Time,
     /// Total duration of earlier pauses.
     before: Duration,
 }
 
-impl Paused {
+impl PauseState {
     /// Processes a PAUSE frame for `quanta` that arrived at `at`, on a link of `rate` bits a second. It replaces the
     /// previous pause.
     pub fn ask(&mut self, quanta: u16, rate: u64, at: Time) {
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn the_latest_pause_applies_and_pause_times_accumulate() {
-        let mut paused = Paused::default();
+        let mut paused = PauseState::default();
         paused.ask(10, GIGABIT, Time::from_ps(1000));
         assert_eq!(paused.until().ps(), 1000 + 10 * 512 * 1000);
         paused.ask(0, GIGABIT, Time::from_ps(501_000));

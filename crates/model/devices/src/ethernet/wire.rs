@@ -11,7 +11,7 @@ const GAP_BYTES: u64 = 12;
 
 /// The times of a frame on a wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Passage {
+pub struct Transmission {
     /// Start of the preamble.
     pub begin: Time,
     /// Arrival of the last bit at the other end.
@@ -52,12 +52,12 @@ impl Wire {
     }
 
     /// Sends a frame as soon as possible, at `at` or later.
-    pub fn send(&mut self, frame: &Frame, at: Time) -> Passage {
+    pub fn send(&mut self, frame: &Frame, at: Time) -> Transmission {
         let begin = at.max(self.free);
         let bytes = PREAMBLE_BYTES + frame.len() as u64;
         self.free = later(begin, self.time_of(bytes + GAP_BYTES));
         let arrival = later(begin, self.takes(frame));
-        Passage { begin, arrival }
+        Transmission { begin, arrival }
     }
 
     /// Transmission time of `bytes`, rounded up to a picosecond.

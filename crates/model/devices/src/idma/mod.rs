@@ -100,8 +100,8 @@ impl IdmaSpec {
         let channels = u64::from(self.read_channels) + u64::from(self.write_channels);
         let beat = self.beat_bytes;
         let limits = [
-            ("channels", channels, (1..=u64::from(r::MOST_CHANNELS)).contains(&channels), "1 to 8"),
-            ("tags", self.tags.into(), (1..=r::MOST_TAGS).contains(&self.tags), "1 to 128"),
+            ("channels", channels, (1..=u64::from(r::MAX_CHANNELS)).contains(&channels), "1 to 8"),
+            ("tags", self.tags.into(), (1..=r::MAX_TAGS).contains(&self.tags), "1 to 128"),
             (
                 "bytes per beat",
                 beat.into(),

@@ -6,9 +6,9 @@
 use crate::registers::{Block, Field, RegisterMap, registers};
 
 /// Maximum number of channels in the register map.
-pub(crate) const MOST_CHANNELS: u32 = 8;
+pub(crate) const MAX_CHANNELS: u32 = 8;
 /// Maximum number of tags in the register map.
-pub(crate) const MOST_TAGS: u32 = 128;
+pub(crate) const MAX_TAGS: u32 = 128;
 const CHANNEL_BYTES: u32 = 0x100;
 const ENGINE_BASE: u32 = 0x800;
 
@@ -158,7 +158,7 @@ pub static MAP: RegisterMap = RegisterMap {
             title: "A channel: read channels first, then write channels",
             base: 0,
             stride: CHANNEL_BYTES,
-            count: MOST_CHANNELS,
+            count: MAX_CHANNELS,
             registers: CHANNEL,
         },
         Block {

@@ -60,7 +60,7 @@ fn written_registers_read_back() {
 }
 
 #[test]
-fn accesses_beside_registers_are_counted() {
+fn accesses_outside_registers_are_counted() {
     let mut machine = Machine::new(4096, 1);
     machine.idma.write(0x70, 8, 1, machine.now, &mut machine.bus);
     assert_eq!(machine.idma.read(0xfff, 4, machine.now, &mut machine.bus).value, 0);

@@ -90,7 +90,7 @@ proptest! {
     }
 
     #[test]
-    fn a_completed_write_holds_the_store_contents_from_when_the_tag_was_given(
+    fn a_completed_write_has_the_store_contents_at_the_time_the_tag_was_given(
         seed in any::<u64>(), ring in 1u64..=128, far in any::<bool>(),
     ) {
         let mut machine = Machine::new(1 << 14, seed);

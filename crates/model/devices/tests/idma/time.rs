@@ -27,7 +27,7 @@ fn cycles(machine: &Machine, since: longma_sim::Time) -> u64 {
 }
 
 #[test]
-fn a_beat_a_cycle_when_memory_is_quick() {
+fn one_beat_per_cycle_with_fast_memory() {
     let mut machine = quick();
     let since = machine.now;
     read(&mut machine, 0, MEMORY, STORE, 4096, (0, 0));

@@ -5,7 +5,7 @@
 
 use crate::driver::*;
 use longma_devices::ethernet::mac::MacSpec;
-use longma_devices::ethernet::{Frame, Paused, Wire, pause_frame, pause_quanta};
+use longma_devices::ethernet::{Frame, PauseState, Wire, pause_frame, pause_quanta};
 use longma_sim::{Duration, Time};
 
 /// 10 Gb/s: a frame of 1518 bytes takes 1.2 us.
@@ -17,11 +17,11 @@ fn spec(pause: bool) -> MacSpec {
 
 /// Runs a sender at line rate that obeys PAUSE, with a driver that needs 10 us per frame and has a ring of four.
 /// Returns how many of 300 frames were received, the driver with its MAC, and the sender's pause state.
-fn overrun(spec: MacSpec) -> (u64, Driver, Paused) {
+fn overrun(spec: MacSpec) -> (u64, Driver, PauseState) {
     let mut driver = Driver::new(spec);
     driver.receive_ring(4, 2048);
     let frame = |number: u64| Frame::new(&content(STATION, 1514, number));
-    let (mut wire, mut paused) = (Wire::new(RATE, Duration::from_ps(50_000)), Paused::default());
+    let (mut wire, mut paused) = (Wire::new(RATE, Duration::from_ps(50_000)), PauseState::default());
     let (mut sent, mut taken, mut next) = (0, 0, 0);
     let mut asked: Vec<(Time, u16)> = Vec::new();
     for _ in 0..400 {

@@ -13,7 +13,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
 
     #[test]
-    fn frames_in_parts_go_out_whole(frames in proptest::collection::vec(proptest::collection::vec(1usize..400, 1..4), 1..20), batch in 1u32..9) {
+    fn frames_in_several_buffers_are_sent_complete(frames in proptest::collection::vec(proptest::collection::vec(1usize..400, 1..4), 1..20), batch in 1u32..9) {
         let mut spec = gigabit();
         spec.descriptor_batch = batch;
         let mut driver = Driver::new(spec);

@@ -5,7 +5,7 @@
 
 use longma_devices::ethernet::tcp::{Endpoint, Segment, stream_byte};
 use longma_devices::ethernet::tcp::{SenderSpec, TcpSender};
-use longma_devices::ethernet::{Disturbance, Disturber, Frame, Wire};
+use longma_devices::ethernet::{FaultInjector, FaultRates, Frame, Wire};
 use longma_sim::{Duration, Time};
 use std::collections::BTreeMap;
 
@@ -116,8 +116,8 @@ impl Receiver {
 pub struct Line {
     pub sender: TcpSender,
     pub receiver: Receiver,
-    there: Disturber,
-    back: Disturber,
+    there: FaultInjector,
+    back: FaultInjector,
     answers: Wire,
     arriving: Vec<(Time, u64, Frame)>,
     order: u64,
@@ -143,13 +143,13 @@ pub fn spec() -> SenderSpec {
 }
 
 impl Line {
-    pub fn new(spec: SenderSpec, receiver: Receiver, disturbance: Disturbance, seed: u64) -> Self {
+    pub fn new(spec: SenderSpec, receiver: Receiver, faults: FaultRates, seed: u64) -> Self {
         let propagation = Duration::from_ps(5_000_000);
         Self {
             sender: TcpSender::new(spec, GIGABIT, propagation),
             receiver,
-            there: Disturber::new(disturbance, seed),
-            back: Disturber::new(disturbance, seed ^ 0xffff),
+            there: FaultInjector::new(faults, seed),
+            back: FaultInjector::new(faults, seed ^ 0xffff),
             answers: Wire::new(GIGABIT, propagation),
             arriving: Vec::new(),
             order: 0,

@@ -4,7 +4,7 @@
 //! Source: RFC 9293, 5681, 6298, 6582.
 
 use crate::receiver::*;
-use longma_devices::ethernet::Disturbance;
+use longma_devices::ethernet::FaultRates;
 use longma_devices::ethernet::tcp::{Phase, Segment};
 use longma_sim::Duration;
 use proptest::prelude::*;
@@ -31,10 +31,10 @@ proptest! {
         let (lost, damaged, late, doubled) = faults;
         let (corrupted, cut, stretched) = odd;
         let lateness = Duration::from_ps(60_000_000);
-        let disturbance = Disturbance { lost, damaged, corrupted, cut, stretched, late, lateness, doubled };
+        let faults = FaultRates { lost, damaged, corrupted, cut, stretched, late, lateness, doubled };
         let mut receiver = Receiver::new(window, scale);
         receiver.delay_acknowledgements = delayed;
-        let mut line = Line::new(spec, receiver, disturbance, seed);
+        let mut line = Line::new(spec, receiver, faults, seed);
         run(&mut line);
         prop_assert_eq!(line.sender.phase(), Phase::Done, "{:?}", line.sender.counters());
         prop_assert_eq!((line.receiver.received, line.sender.acknowledged()), (total, total));
@@ -46,7 +46,7 @@ proptest! {
     fn the_receivers_window_is_never_overrun(window in 1461u64..60_000, total in 1u64..100_000) {
         let mut spec = spec();
         spec.total_bytes = Some(total);
-        let mut line = Line::new(spec, Receiver::new(window, 0), Disturbance::default(), 1);
+        let mut line = Line::new(spec, Receiver::new(window, 0), FaultRates::default(), 1);
         run(&mut line);
         // Without losses, only data beyond the window would be dropped and retransmitted.
         prop_assert_eq!(line.sender.counters().retransmitted, 0);
@@ -58,7 +58,7 @@ proptest! {
 fn without_losses_a_long_stream_fills_the_wire() {
     let mut spec = spec();
     spec.total_bytes = Some(20_000_000);
-    let mut line = Line::new(spec, Receiver::new(1 << 20, 7), Disturbance::default(), 1);
+    let mut line = Line::new(spec, Receiver::new(1 << 20, 7), FaultRates::default(), 1);
     run(&mut line);
     let seconds = line.now.ps() as f64 * 1e-12;
     let mbps = 20_000_000.0 * 8.0 / seconds / 1e6;
@@ -76,8 +76,8 @@ fn a_single_loss_is_repaired_by_a_fast_retransmission() {
     // Seeds with few lost frames.
     let mut fast = 0;
     for seed in 0..20 {
-        let disturbance = Disturbance { lost: 500, ..Disturbance::default() };
-        let mut line = Line::new(spec, Receiver::new(1 << 18, 4), disturbance, seed);
+        let faults = FaultRates { lost: 500, ..FaultRates::default() };
+        let mut line = Line::new(spec, Receiver::new(1 << 18, 4), faults, seed);
         run(&mut line);
         assert_eq!(line.receiver.received, 2_000_000);
         fast += line.sender.counters().fast_retransmits;
@@ -87,7 +87,7 @@ fn a_single_loss_is_repaired_by_a_fast_retransmission() {
 
 #[test]
 fn a_closed_window_is_probed_until_it_opens() {
-    let mut line = Line::new(spec(), Receiver::new(20_000, 0), Disturbance::default(), 1);
+    let mut line = Line::new(spec(), Receiver::new(20_000, 0), FaultRates::default(), 1);
     while line.receiver.received < 20_000 {
         assert!(line.step());
     }
@@ -109,7 +109,7 @@ fn small_messages_are_coalesced_while_data_is_unacknowledged_unless_no_delay_is_
         spec.message_interval = Duration::from_ps(1_000_000);
         let mut receiver = Receiver::new(60_000, 0);
         receiver.delay_acknowledgements = false;
-        let mut line = Line::new(spec, receiver, Disturbance::default(), 1);
+        let mut line = Line::new(spec, receiver, FaultRates::default(), 1);
         run(&mut line);
         assert_eq!(line.receiver.received, 20_000);
         line.receiver.segments.len()
@@ -119,7 +119,7 @@ fn small_messages_are_coalesced_while_data_is_unacknowledged_unless_no_delay_is_
 
 #[test]
 fn an_acknowledgement_of_unsent_data_is_counted_and_ignored() {
-    let mut line = Line::new(spec(), Receiver::new(60_000, 0), Disturbance::default(), 1);
+    let mut line = Line::new(spec(), Receiver::new(60_000, 0), FaultRates::default(), 1);
     while line.receiver.received < 10_000 {
         assert!(line.step());
     }
@@ -137,7 +137,7 @@ fn an_acknowledgement_of_unsent_data_is_counted_and_ignored() {
 #[test]
 fn only_a_reset_with_the_expected_sequence_number_ends_the_connection() {
     for (sequence, phase) in [(7001, Phase::Reset), (9999, Phase::Done)] {
-        let mut line = Line::new(spec(), Receiver::new(60_000, 0), Disturbance::default(), 1);
+        let mut line = Line::new(spec(), Receiver::new(60_000, 0), FaultRates::default(), 1);
         while line.receiver.received < 10_000 {
             assert!(line.step());
         }

@@ -4,10 +4,10 @@
 //! drops for a queue without descriptors, as in Intel's 82599 data sheet (3.7.7.3, FCRTH, FCRTL, FCRTV) and Linux's
 //! ixgbe (`ixgbe_set_rx_drop_en`).
 
-use super::super::pause::{Paused, pause_frame, pause_quanta, pause_time};
+use super::super::pause::{PauseState, pause_frame, pause_quanta, pause_time};
 use super::super::{Frame, MIN_BYTES};
 use super::registers as r;
-use super::state::{MOST_FRAME, MacSpec, MacState, Step};
+use super::state::{DmaState, MAX_FRAME, MacSpec, MacState};
 use longma_sim::{Duration, Time};
 use serde::{Deserialize, Serialize};
 
@@ -22,7 +22,7 @@ pub(super) struct FlowControl {
     /// While the other end is paused, when to renew the pause.
     pub ask_again: Option<Time>,
     /// Pauses requested by the other end.
-    pub paused: Paused,
+    pub paused: PauseState,
 }
 
 impl MacState {
@@ -53,7 +53,7 @@ impl MacState {
     /// sent by the other end, what it sends while a frame of this MAC and one that is ready precede the PAUSE frame,
     /// and the data in flight in both directions.
     fn stop_mark(&self, spec: &MacSpec) -> u64 {
-        let longest = self.settings.max_frame.min(MOST_FRAME) + AROUND_FRAME;
+        let longest = self.settings.max_frame.min(MAX_FRAME) + AROUND_FRAME;
         let round = u128::from(self.wire.propagation().ps()) * 2 * u128::from(spec.rate) / 8_000_000_000_000;
         let to_come =
             3 * longest + MIN_BYTES as u64 + AROUND_FRAME + u64::try_from(round).unwrap_or(u64::MAX);
@@ -73,7 +73,7 @@ impl MacState {
 
     /// Processes a PAUSE frame from the other end. Returns true if it was one; such frames are not passed to software
     /// (31.5.1).
-    pub(super) fn heeds(&mut self, spec: &MacSpec, frame: &Frame) -> bool {
+    pub(super) fn process_pause(&mut self, spec: &MacSpec, frame: &Frame) -> bool {
         let Some(quanta) = pause_quanta(frame).filter(|_| spec.pause) else { return false };
         self.counters.rx_pause += 1;
         self.flow.paused.ask(quanta, spec.rate, self.now);
@@ -84,7 +84,7 @@ impl MacState {
     /// scheduled on the wire is still sent.
     pub(super) fn tx_after_pause(&self, at: Time) -> Time {
         match self.tx_step {
-            Step::Moving { .. } => at.max(self.flow.paused.until()),
+            DmaState::Moving { .. } => at.max(self.flow.paused.until()),
             _ => at,
         }
     }

@@ -5,25 +5,25 @@
 //! merges one connection at a time and closes it when a segment of another one arrives.
 
 use super::registers as r;
-use super::state::{Descriptor, MacSpec, MacState, Received, Step, length};
+use super::state::{Descriptor, DmaState, MacSpec, MacState, Received, length};
 use crate::{Bus, BusFault};
 use longma_sim::Time;
 use serde::{Deserialize, Serialize};
 
 /// Maximum number of descriptors of a large frame (RSCCTL.MAXDESC).
-const MOST_DESCRIPTORS: usize = 16;
+const MAX_DESCRIPTORS: usize = 16;
 /// Lengths of the Ethernet, IPv4 and TCP headers without options.
 const ETHERNET: usize = 14;
 const IP: usize = 20;
 const HEADERS: usize = ETHERNET + IP + 20;
 /// Maximum length of an IPv4 packet.
-const MOST_PACKET: u64 = 65535;
+const MAX_PACKET: u64 = 65535;
 const ACK: u8 = 16;
 const PSH: u8 = 8;
 
 /// A mergeable segment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Plain {
+pub(super) struct MergeableSegment {
     header: Vec<u8>,
     data: u64,
     sums: u64,
@@ -49,7 +49,7 @@ pub(super) struct Merge {
 }
 
 /// Parses a mergeable segment: valid IPv4 and TCP without options or fragments, and no flags except ACK and PSH.
-fn plain(received: &Received) -> Option<Plain> {
+fn plain(received: &Received) -> Option<MergeableSegment> {
     let bytes = received.frame.payload().ok()?;
     let header = bytes.get(..HEADERS)?;
     let (ip, tcp) = (&header[ETHERNET..], &header[ETHERNET + IP..]);
@@ -59,7 +59,7 @@ fn plain(received: &Received) -> Option<Plain> {
     let is_plain = header[12..14] == [8, 0] && ip[0] == 0x45 && !in_parts && ip[9] == 6;
     let only_data = tcp[12] == 0x50 && tcp[13] & !PSH == ACK && bytes.len() > HEADERS;
     let data = (bytes.len() - HEADERS) as u64;
-    (sound && whole && is_plain && only_data).then(|| Plain {
+    (sound && whole && is_plain && only_data).then(|| MergeableSegment {
         header: header.to_vec(),
         data,
         sums: received.sums,
@@ -73,7 +73,7 @@ fn sequence(header: &[u8]) -> u32 {
 }
 
 impl Merge {
-    fn begin(segment: Plain) -> Self {
+    fn begin(segment: MergeableSegment) -> Self {
         Self {
             next_sequence: sequence(&segment.header),
             header: segment.header,
@@ -92,16 +92,16 @@ impl Merge {
 
     /// Returns whether a segment continues the frame: same Ethernet addresses, IP addresses and ports, and the next
     /// sequence number.
-    fn is_followed_by(&self, segment: &Plain) -> bool {
+    fn is_followed_by(&self, segment: &MergeableSegment) -> bool {
         let same = |from: usize, to: usize| self.header[from..to] == segment.header[from..to];
         let connection = same(0, ETHERNET) && same(ETHERNET + 12, ETHERNET + IP + 4);
         let room =
-            self.held.len() < MOST_DESCRIPTORS && self.bytes + segment.data <= MOST_PACKET + ETHERNET as u64;
+            self.held.len() < MAX_DESCRIPTORS && self.bytes + segment.data <= MAX_PACKET + ETHERNET as u64;
         !self.ended && connection && room && sequence(&segment.header) == self.next_sequence
     }
 
     /// Adds a segment whose data has been written to a descriptor's buffer, and updates the headers.
-    fn add(&mut self, segment: &Plain, descriptor: Descriptor, at: Time) {
+    fn add(&mut self, segment: &MergeableSegment, descriptor: Descriptor, at: Time) {
         let in_buffer = segment.data + if self.held.is_empty() { HEADERS as u64 } else { 0 };
         self.held.push((descriptor, in_buffer));
         self.next_sequence = self.next_sequence.wrapping_add(segment.data as u32);
@@ -113,14 +113,14 @@ impl Merge {
         self.header[tcp + 8..tcp + 12].copy_from_slice(&segment.header[tcp + 8..tcp + 12]);
         self.header[tcp + 14..tcp + 16].copy_from_slice(&segment.header[tcp + 14..tcp + 16]);
         self.header[tcp + 13] |= pushes;
-        self.ended |= pushes != 0 || self.held.len() == MOST_DESCRIPTORS;
+        self.ended |= pushes != 0 || self.held.len() == MAX_DESCRIPTORS;
     }
 
     /// The headers of the merged packet. TCP's checksum is that of the first segment; it has been verified, as the
     /// status states.
     fn headers(&self) -> Vec<u8> {
         let mut header = self.header.clone();
-        let packet = (self.bytes - ETHERNET as u64).min(MOST_PACKET) as u16;
+        let packet = (self.bytes - ETHERNET as u64).min(MAX_PACKET) as u16;
         header[ETHERNET + 2..ETHERNET + 4].copy_from_slice(&packet.to_be_bytes());
         header[ETHERNET + 10..ETHERNET + 12].fill(0);
         let (words, _) = header[ETHERNET..ETHERNET + IP].as_chunks::<2>();
@@ -152,14 +152,20 @@ impl MacState {
         if follows {
             // Skip its headers; those of the first segment are used.
             self.rx_offset = HEADERS as u64;
-            self.rx_merging = Some(Plain { follows, ..segment });
+            self.rx_merging = Some(MergeableSegment { follows, ..segment });
         } else if descriptor.size() >= segment.data + HEADERS as u64 {
             self.rx_merging = Some(segment);
         }
     }
 
     /// Holds the descriptor of a merged segment until the large frame ends.
-    pub(super) fn hold(&mut self, segment: Plain, descriptor: Descriptor, spec: &MacSpec, bus: &mut dyn Bus) {
+    pub(super) fn hold(
+        &mut self,
+        segment: MergeableSegment,
+        descriptor: Descriptor,
+        spec: &MacSpec,
+        bus: &mut dyn Bus,
+    ) {
         let now = self.now;
         let queue = &mut self.queues[self.rx_queue];
         if !segment.follows {
@@ -171,7 +177,7 @@ impl MacState {
         self.counters.rx_merged += u64::from(segment.follows);
         if self.queues[self.rx_queue].merge.as_ref().is_some_and(|merge| merge.ended) {
             if let Some(at) = self.close(self.rx_queue, bus) {
-                self.rx_step = Step::Reporting { at, causes: r::INT_RX.mask() };
+                self.rx_step = DmaState::Reporting { at, causes: r::INT_RX.mask() };
             }
         } else {
             self.received(spec, bus);

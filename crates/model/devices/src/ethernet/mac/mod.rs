@@ -27,7 +27,7 @@ use std::collections::VecDeque;
 
 pub use registers::{DESCRIPTOR_FIELDS, MAP};
 pub use state::{Counters, MacSpec, MacState};
-use state::{Queue, Settings, Step};
+use state::{DmaState, Queue, Settings};
 
 /// A MAC. Each of its queues interrupts on the line of its bus with the same number.
 ///
@@ -61,14 +61,14 @@ impl Mac {
             fifo_bytes: 0,
             queues: vec![
                 Queue { tx_idle: true, ..Queue::default() };
-                spec.queues.clamp(1, r::MOST_QUEUES) as usize
+                spec.queues.clamp(1, r::MAX_QUEUES) as usize
             ],
             rx_queue: 0,
-            rx_step: Step::Ready,
+            rx_step: DmaState::Ready,
             rx_offset: 0,
             rx_merging: None,
             tx_queue: 0,
-            tx_step: Step::Suspended,
+            tx_step: DmaState::Suspended,
             wire: Wire::new(spec.rate, propagation),
             last_begin: Time::ZERO,
             outbox: VecDeque::new(),
@@ -130,8 +130,8 @@ impl Mac {
             MacRegister::Dca => settings.dca,
             MacRegister::Queues => state.queues.len() as u64,
             MacRegister::Status => {
-                r::RX_SUSPENDED.with((state.rx_step == Step::Suspended).into())
-                    | r::TX_SUSPENDED.with((state.tx_step == Step::Suspended).into())
+                r::RX_SUSPENDED.with((state.rx_step == DmaState::Suspended).into())
+                    | r::TX_SUSPENDED.with((state.tx_step == DmaState::Suspended).into())
                     | r::FIFO.with(state.fifo_bytes)
             }
             _ => of_queue(register).map_or(0, |register| state.queues[0].value(register)),

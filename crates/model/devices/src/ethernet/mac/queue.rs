@@ -1,7 +1,7 @@
 //! Registers of a queue. Those of queue 0 are among the MAC's registers, those of other queues in separate blocks.
 
 use super::registers::{MacRegister, QueueRegister};
-use super::state::{MacState, Queue, Step};
+use super::state::{DmaState, MacState, Queue};
 use crate::Bus;
 
 /// The queue register that corresponds to a MAC register of queue 0.
@@ -87,8 +87,8 @@ impl MacState {
 }
 
 /// Resumes a suspended ring.
-fn wake(step: &mut Step) {
-    if *step == Step::Suspended {
-        *step = Step::Ready;
+fn wake(step: &mut DmaState) {
+    if *step == DmaState::Suspended {
+        *step = DmaState::Ready;
     }
 }

@@ -8,7 +8,7 @@ use super::super::{Frame, MIN_BYTES};
 use super::merge::Merge;
 use super::registers as r;
 use super::registers::{DESCRIPTOR_BYTES, STATUS_OFFSET};
-use super::state::{Descriptor, MOST_FRAME, MacSpec, MacState, Progress, Received, Step, length};
+use super::state::{Descriptor, DmaState, MAX_FRAME, MacSpec, MacState, Progress, Received, length};
 use super::steering;
 use crate::registers::Field;
 use crate::{Bus, BusFault, Placement};
@@ -21,7 +21,10 @@ const LOOKAHEAD_PS: u64 = 1_000_000;
 impl MacState {
     /// Processes the arrival of a frame's last bit.
     pub(super) fn arrive(&mut self, spec: &MacSpec, frame: Frame, bus: &mut dyn Bus) {
-        if !r::RX_ENABLE.is_set(self.settings.control) || self.heeds(spec, &frame) || !self.accept(&frame) {
+        if !r::RX_ENABLE.is_set(self.settings.control)
+            || self.process_pause(spec, &frame)
+            || !self.accept(&frame)
+        {
             return;
         }
         let control = self.settings.control;
@@ -38,8 +41,8 @@ impl MacState {
         }
         self.fifo_changed(spec);
         // A new frame resumes a suspended ring.
-        if self.rx_step == Step::Suspended {
-            self.rx_step = Step::Ready;
+        if self.rx_step == DmaState::Suspended {
+            self.rx_step = DmaState::Ready;
         }
     }
 
@@ -50,7 +53,7 @@ impl MacState {
             counters.rx_short += 1;
             return false;
         }
-        if frame.len() as u64 > self.settings.max_frame.min(MOST_FRAME) {
+        if frame.len() as u64 > self.settings.max_frame.min(MAX_FRAME) {
             counters.rx_long += 1;
             return false;
         }
@@ -71,7 +74,7 @@ impl MacState {
 
     /// Time of the next receive event.
     pub(super) fn rx_time(&self) -> Option<Time> {
-        let ready = self.rx_step == Step::Ready && !self.fifo.is_empty();
+        let ready = self.rx_step == DmaState::Ready && !self.fifo.is_empty();
         let enabled = r::RX_ENABLE.is_set(self.settings.control);
         self.rx_step.end().or((ready && enabled).then_some(self.now)).map(|at| at.max(self.now))
     }
@@ -79,20 +82,22 @@ impl MacState {
     /// Performs the next step of the receive path.
     pub(super) fn receive(&mut self, spec: &MacSpec, bus: &mut dyn Bus) {
         match std::mem::take(&mut self.rx_step) {
-            Step::Suspended => self.rx_step = Step::Suspended,
-            Step::Ready => {
+            DmaState::Suspended => self.rx_step = DmaState::Suspended,
+            DmaState::Ready => {
                 self.rx_queue = self.fifo.front().map_or(0, |received| received.queue);
                 match self.queues[self.rx_queue].rx.take() {
                     Some(descriptor) => self.store(spec, descriptor, bus),
                     None => self.fetch_rx(spec, bus),
                 }
             }
-            Step::Fetching { found, .. } if found.is_empty() => self.starve(spec, bus),
-            Step::Fetching { found, .. } => self.queues[self.rx_queue].rx.fetched.extend(found),
-            Step::Storing { descriptor, progress, .. } => self.write_bursts(spec, descriptor, progress, bus),
-            Step::Moving { descriptor, status, .. } => self.give_back(spec, descriptor, status, bus),
-            Step::Reporting { causes, .. } if causes != 0 => self.received(spec, bus),
-            Step::Reporting { .. } => {}
+            DmaState::Fetching { found, .. } if found.is_empty() => self.starve(spec, bus),
+            DmaState::Fetching { found, .. } => self.queues[self.rx_queue].rx.fetched.extend(found),
+            DmaState::Storing { descriptor, progress, .. } => {
+                self.write_bursts(spec, descriptor, progress, bus)
+            }
+            DmaState::Moving { descriptor, status, .. } => self.give_back(spec, descriptor, status, bus),
+            DmaState::Reporting { causes, .. } if causes != 0 => self.received(spec, bus),
+            DmaState::Reporting { .. } => {}
         }
         self.fifo_changed(spec);
     }
@@ -101,7 +106,7 @@ impl MacState {
     fn starve(&mut self, spec: &MacSpec, bus: &mut dyn Bus) {
         self.close(self.rx_queue, bus);
         if self.waits_for_descriptors(spec) {
-            self.rx_step = Step::Suspended;
+            self.rx_step = DmaState::Suspended;
         } else {
             self.drop_first();
         }
@@ -115,7 +120,7 @@ impl MacState {
         // Descriptors held by a large frame still appear as owned by the MAC in memory.
         let kept = queue.merge.as_ref().map_or(0, Merge::kept);
         match fetch(address, count.min(queue.rx.count.saturating_sub(kept)), self.now, bus) {
-            Ok((at, found)) => self.rx_step = Step::Fetching { at, found },
+            Ok((at, found)) => self.rx_step = DmaState::Fetching { at, found },
             Err(_) => self.switch_off(r::RX_ENABLE, self.rx_queue, bus),
         }
     }
@@ -141,7 +146,7 @@ impl MacState {
         self.rx_merging = None;
         self.drop_first();
         let status = first | r::LAST.mask() | r::ERROR.mask() | error.mask();
-        self.rx_step = Step::Moving { at: self.now, descriptor, status };
+        self.rx_step = DmaState::Moving { at: self.now, descriptor, status };
     }
 
     /// Finishes a descriptor's buffer: everything has been issued, and the last byte is visible at `at`.
@@ -151,7 +156,7 @@ impl MacState {
         let whole = payload(frame).len() as u64;
         if self.rx_offset + count < whole {
             self.rx_offset += count;
-            self.rx_step = Step::Moving { at, descriptor, status: first | length(count) };
+            self.rx_step = DmaState::Moving { at, descriptor, status: first | length(count) };
             return;
         }
         let bad = frame.payload().is_err();
@@ -160,7 +165,7 @@ impl MacState {
         self.counters.rx_bytes += if bad { 0 } else { frame.len() as u64 };
         self.drop_first();
         let status = first | r::LAST.mask() | told | length(whole);
-        self.rx_step = Step::Moving { at, descriptor, status };
+        self.rx_step = DmaState::Moving { at, descriptor, status };
     }
 
     /// Removes the first frame from the FIFO.
@@ -183,7 +188,7 @@ impl MacState {
         let mut at = bus.free(self.now);
         while progress.done < progress.count {
             if at.ps() - self.now.ps() > LOOKAHEAD_PS {
-                self.rx_step = Step::Storing { at, descriptor, progress };
+                self.rx_step = DmaState::Storing { at, descriptor, progress };
                 return;
             }
             let Ok((bytes, visible)) = self.write_burst(spec, &descriptor, &progress, at, bus) else {
@@ -234,7 +239,7 @@ impl MacState {
         }
         let causes = r::LAST.of(status) * r::INT_RX.mask();
         match self.write_status(descriptor, status, bus) {
-            Ok(at) => self.rx_step = Step::Reporting { at, causes },
+            Ok(at) => self.rx_step = DmaState::Reporting { at, causes },
             Err(_) => self.switch_off(r::RX_ENABLE, self.rx_queue, bus),
         }
     }

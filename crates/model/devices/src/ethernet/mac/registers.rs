@@ -236,7 +236,7 @@ pub(super) const TABLE_BLOCK: usize = 3;
 pub(super) const QUEUE_BLOCK: usize = 4;
 
 /// Maximum number of queues.
-pub(super) const MOST_QUEUES: u32 = 16;
+pub(super) const MAX_QUEUES: u32 = 16;
 
 /// The register map of a MAC.
 pub static MAP: RegisterMap = RegisterMap {
@@ -274,7 +274,7 @@ pub static MAP: RegisterMap = RegisterMap {
             title: "Queues except queue 0: block n belongs to queue n + 1",
             base: 0x1000,
             stride: 0x80,
-            count: MOST_QUEUES - 1,
+            count: MAX_QUEUES - 1,
             registers: QUEUE,
         },
     ],

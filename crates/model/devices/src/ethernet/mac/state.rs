@@ -2,9 +2,9 @@
 
 use super::super::{Frame, Wire};
 use super::flow_control::FlowControl;
-use super::merge::{Merge, Plain};
-use super::registers::{DESCRIPTOR_BYTES, LENGTH, MOST_QUEUES, SIZE};
-use super::steering::Spread;
+use super::merge::{Merge, MergeableSegment};
+use super::registers::{DESCRIPTOR_BYTES, LENGTH, MAX_QUEUES, SIZE};
+use super::steering::RssTable;
 use crate::Placement;
 use crate::bus::Attachment;
 use crate::device::Count;
@@ -17,7 +17,7 @@ use std::collections::VecDeque;
 /// Ethernet header and check sequence of a packet, bytes.
 const AROUND_PACKET: u64 = 18;
 /// Maximum frame length, bytes: LENGTH has 14 bits.
-pub(super) const MOST_FRAME: u64 = 16383;
+pub(super) const MAX_FRAME: u64 = 16383;
 
 /// Static configuration and timing of a MAC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +57,7 @@ impl MacSpec {
         let cycles = burst.div_ceil(port_bytes.max(1).into());
         Self {
             rate,
-            max_frame: packet.saturating_add(AROUND_PACKET).clamp(64, MOST_FRAME) as u32,
+            max_frame: packet.saturating_add(AROUND_PACKET).clamp(64, MAX_FRAME) as u32,
             rx_fifo_bytes: part.rx_fifo.map_or(16384, |fifo| fifo.bytes()).min(u32::MAX.into()) as u32,
             burst_bytes: burst as u32,
             burst_interval: Duration::from_ps(clock.ps_of_cycles(cycles)),
@@ -67,7 +67,7 @@ impl MacSpec {
             register_read: attachment.register_read,
             register_write: attachment.register_write,
             interrupt_delay: Duration::from_ps(part.interrupt_delay.map_or(0, |delay| delay.ps())),
-            queues: part.queues.clamp(1, MOST_QUEUES),
+            queues: part.queues.clamp(1, MAX_QUEUES),
             pause: part.pause,
         }
     }
@@ -141,7 +141,7 @@ pub(super) struct Progress {
 
 /// State of one direction's DMA.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Step {
+pub(super) enum DmaState {
     /// Ready for the next step.
     #[default]
     Ready,
@@ -157,7 +157,7 @@ pub(super) enum Step {
     Reporting { at: Time, causes: u64 },
 }
 
-impl Step {
+impl DmaState {
     /// End of the step; `None` if nothing is in progress.
     pub fn end(&self) -> Option<Time> {
         match self {
@@ -262,7 +262,7 @@ pub(super) struct Settings {
     pub address: u64,
     pub max_frame: u64,
     pub dca: u64,
-    pub spread: Spread,
+    pub spread: RssTable,
 }
 
 /// A queue: its rings and interrupt state.
@@ -322,14 +322,14 @@ pub struct MacState {
     pub(super) queues: Vec<Queue>,
     /// The queue of the frame being stored.
     pub(super) rx_queue: usize,
-    pub(super) rx_step: Step,
+    pub(super) rx_step: DmaState,
     /// Bytes of the FIFO's first frame that are stored.
     pub(super) rx_offset: u64,
     /// That frame as a segment, if it is part of a large frame.
-    pub(super) rx_merging: Option<Plain>,
+    pub(super) rx_merging: Option<MergeableSegment>,
     /// The queue whose descriptor is being sent.
     pub(super) tx_queue: usize,
-    pub(super) tx_step: Step,
+    pub(super) tx_step: DmaState,
     pub(super) wire: Wire,
     /// When the last frame starts on the wire.
     pub(super) last_begin: Time,

@@ -18,14 +18,14 @@ pub(super) const TABLE_WORDS: usize = 128 / 8;
 
 /// Key and indirection table as written by software.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Spread {
+pub(super) struct RssTable {
     /// The key. The first byte is the lowest of the first word.
     pub key: [u64; KEY_WORDS],
     /// The queue for each of 128 hashes. The first entry is the lowest byte of the first word.
     pub table: [u64; TABLE_WORDS],
 }
 
-impl Spread {
+impl RssTable {
     /// The queue of a frame; queue 0 if it is not IPv4 or if the table names a queue that does not exist.
     pub fn queue_of(&self, frame: &Frame, queues: usize) -> usize {
         let key = self.key.map(u64::to_le_bytes);
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn the_table_selects_the_queue_and_missing_queues_fall_back_to_queue_0() {
-        let mut spread = Spread::default();
+        let mut spread = RssTable::default();
         let (words, _) = KEY.as_chunks::<8>();
         words.iter().zip(&mut spread.key).for_each(|(bytes, word)| *word = u64::from_le_bytes(*bytes));
         spread.table =
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_are_told_of_what_was_checked() {
+    fn verified_checksums_are_reported() {
         let sound = frame(([10, 0, 0, 1], 1), ([10, 0, 0, 2], 2));
         assert_eq!(sums(&sound), r::IP_SUMMED.mask() | r::TCP_SUMMED.mask());
         for at in [24, 60] {

@@ -6,7 +6,7 @@ use super::super::Frame;
 use super::super::frame::{FCS_BYTES, HEADER_BYTES};
 use super::receive::{burst_left, fetch};
 use super::registers as r;
-use super::state::{Descriptor, MOST_FRAME, MacSpec, MacState, Step};
+use super::state::{Descriptor, DmaState, MAX_FRAME, MacSpec, MacState};
 use crate::registers::Field;
 use crate::{Bus, BusFault};
 use longma_sim::Time;
@@ -14,7 +14,7 @@ use longma_sim::Time;
 impl MacState {
     /// Time of the next send event. The next frame is assembled while the previous one is on the wire.
     pub(super) fn tx_time(&self) -> Option<Time> {
-        let ready = self.tx_step == Step::Ready && r::TX_ENABLE.is_set(self.settings.control);
+        let ready = self.tx_step == DmaState::Ready && r::TX_ENABLE.is_set(self.settings.control);
         let at = self.tx_step.end().or(ready.then_some(self.last_begin))?;
         Some(self.tx_after_pause(at).max(self.now))
     }
@@ -22,27 +22,27 @@ impl MacState {
     /// Performs the next step of the send path.
     pub(super) fn send(&mut self, spec: &MacSpec, bus: &mut dyn Bus) {
         match std::mem::take(&mut self.tx_step) {
-            Step::Suspended => self.tx_step = Step::Suspended,
-            Step::Ready => {
+            DmaState::Suspended => self.tx_step = DmaState::Suspended,
+            DmaState::Ready => {
                 self.choose_tx();
                 match self.queues[self.tx_queue].tx.take() {
                     Some(descriptor) => self.load(spec, descriptor, bus),
                     None => self.fetch_tx(spec, bus),
                 }
             }
-            Step::Fetching { found, .. } if found.is_empty() => {
+            DmaState::Fetching { found, .. } if found.is_empty() => {
                 let queue = self.tx_queue;
                 self.queues[queue].tx_idle = true;
                 if self.queues.iter().all(|queue| queue.tx_idle) {
-                    self.tx_step = Step::Suspended;
+                    self.tx_step = DmaState::Suspended;
                 }
                 self.cause(queue, r::INT_TX_IDLE.mask(), bus);
             }
-            Step::Fetching { found, .. } => self.queues[self.tx_queue].tx.fetched.extend(found),
-            Step::Moving { descriptor, status, .. } => self.loaded(descriptor, status, bus),
+            DmaState::Fetching { found, .. } => self.queues[self.tx_queue].tx.fetched.extend(found),
+            DmaState::Moving { descriptor, status, .. } => self.loaded(descriptor, status, bus),
             // Only the receive path writes buffers.
-            Step::Storing { .. } => {}
-            Step::Reporting { causes, .. } => self.cause(self.tx_queue, causes, bus),
+            DmaState::Storing { .. } => {}
+            DmaState::Reporting { causes, .. } => self.cause(self.tx_queue, causes, bus),
         }
     }
 
@@ -57,7 +57,7 @@ impl MacState {
     fn fetch_tx(&mut self, spec: &MacSpec, bus: &mut dyn Bus) {
         let (address, count) = self.queues[self.tx_queue].tx.to_fetch(spec.descriptor_batch);
         match fetch(address, count, self.now, bus) {
-            Ok((at, found)) => self.tx_step = Step::Fetching { at, found },
+            Ok((at, found)) => self.tx_step = DmaState::Fetching { at, found },
             Err(_) => self.switch_off(r::TX_ENABLE, self.tx_queue, bus),
         }
     }
@@ -86,7 +86,7 @@ impl MacState {
                 (self.now, r::ERROR.mask() | error.mask())
             }
         };
-        self.tx_step = Step::Moving { at, descriptor, status };
+        self.tx_step = DmaState::Moving { at, descriptor, status };
     }
 
     /// Appends a descriptor's data to the open frame. Returns when the data has arrived, and the frame.
@@ -99,7 +99,7 @@ impl MacState {
     ) -> Result<(Time, Vec<u8>), Field> {
         let mut frame = frame.filter(|_| descriptor.size() > 0).ok_or(r::MALFORMED)?;
         let total = frame.len() as u64 + descriptor.size() + FCS_BYTES as u64;
-        if total > self.settings.max_frame.min(MOST_FRAME) {
+        if total > self.settings.max_frame.min(MAX_FRAME) {
             return Err(r::TOO_LONG);
         }
         let at = read_buffer(spec, descriptor, &mut frame, self.now, bus).map_err(|_| r::BUS)?;
@@ -124,7 +124,7 @@ impl MacState {
             causes = r::INT_TX.mask();
         }
         match self.write_status(descriptor, status, bus) {
-            Ok(at) => self.tx_step = Step::Reporting { at, causes },
+            Ok(at) => self.tx_step = DmaState::Reporting { at, causes },
             Err(_) => self.switch_off(r::TX_ENABLE, self.tx_queue, bus),
         }
     }

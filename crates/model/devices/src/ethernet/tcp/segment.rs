@@ -138,7 +138,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(
+        fn written_data_is_read_back(
             sequence in any::<u32>(), acknowledgement in any::<Option<u32>>(), flags in any::<[bool; 4]>(), window in any::<u16>(),
             options in any::<(Option<u16>, Option<u8>)>(), data in proptest::collection::vec(any::<u8>(), 0..1500),
         ) {
