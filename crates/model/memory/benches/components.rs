@@ -1,7 +1,7 @@
-//! Host time per operation of each component. Run with `cargo bench -p longma-memory --bench parts`.
+//! Host time per operation of each component. Run with `cargo bench -p longma-memory --bench components`.
 
 use longma_memory::dram::Controllers;
-use longma_memory::interconnect::{Interconnect, Place};
+use longma_memory::interconnect::{Endpoint, Interconnect};
 use longma_memory::placement::{AddressSpaces, FrameOrder, PhysicalPage, SpaceId};
 use longma_memory::translation::{Side, Tlbs};
 use longma_sim::{Duration, Resource, Time};
@@ -72,13 +72,13 @@ fn interconnect(machine: &Machine) {
     let cache = machine.layout().hosts[0].cores[0].caches.last().copied().unwrap_or(0);
     let mut at = 0;
     measure("Interconnect::cross, a request without data", |i| {
-        let core = Place::Core((i & 3) as usize);
-        interconnect.cross(core, Place::Cache(cache), 0, Time::from_ps(i)).ps()
+        let core = Endpoint::Core((i & 3) as usize);
+        interconnect.cross(core, Endpoint::Cache(cache), 0, Time::from_ps(i)).ps()
     });
     measure("Interconnect::cross, a line by one crossbar", |i| {
         at += 3000;
-        let core = Place::Core((i & 3) as usize);
-        interconnect.cross(Place::Cache(cache), core, 64, Time::from_ps(at)).ps()
+        let core = Endpoint::Core((i & 3) as usize);
+        interconnect.cross(Endpoint::Cache(cache), core, 64, Time::from_ps(at)).ps()
     });
 }
 

@@ -75,14 +75,14 @@ pub trait MemoryPort {
     /// Issues a software prefetch. The core does not wait for it.
     fn prefetch(&mut self, address: u64, instruction: u64, at: Cycle);
 
-    /// Returns whether calls to [`notice`](Self::notice) are worth their cost. The core asks before each quantum.
-    fn wants_notice(&mut self) -> bool {
+    /// Returns whether calls to [`announce`](Self::announce) are worth their cost. The core asks before each quantum.
+    fn wants_announcements(&mut self) -> bool {
         false
     }
 
     /// Announces that the program will soon access guest virtual `address`, so that the implementation can prefetch its
     /// own tables on the host. Does not change any modelled state.
-    fn notice(&mut self, address: u64) {
+    fn announce(&mut self, address: u64) {
         let _ = address;
     }
 }

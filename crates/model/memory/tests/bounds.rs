@@ -132,23 +132,23 @@ proptest! {
     ) {
         let takes = |each: usize| {
             let (mut system, mut at, mut line) = (prefetching(&[]), 1000, 0);
-            let (mut stream, mut beside) = (stream.iter(), begin);
+            let (mut stream, mut both) = (stream.iter(), begin);
             for (step, jump) in &chain {
                 line = (jump.unwrap_or(line) + step) % 8000;
                 let next = load(&mut system, line * LINE, at).ready.0;
                 for step in stream.by_ref().take(each) {
-                    beside += step;
-                    load(&mut system, (8192 + beside) * LINE, at);
+                    both += step;
+                    load(&mut system, (8192 + both) * LINE, at);
                 }
                 at = next;
             }
             at
         };
-        let (alone, beside) = (takes(0), takes(each));
+        let (alone, both) = (takes(0), takes(each));
         // Streams started by chance fetch useless lines and evict useful ones.
-        prop_assert!(beside + beside / 20 >= alone, "{beside} cycles with a concurrent stream, {alone} without");
-        if beside < alone {
-            println!("a concurrent stream made the chain {} cycles faster, of {beside}", alone - beside);
+        prop_assert!(both + both / 20 >= alone, "{both} cycles with a concurrent stream, {alone} without");
+        if both < alone {
+            println!("a concurrent stream made the chain {} cycles faster, of {both}", alone - both);
         }
     }
 
@@ -170,7 +170,7 @@ proptest! {
             }
             at
         };
-        let (alone, beside) = (takes(false), takes(true));
-        prop_assert!(beside >= alone, "{beside} cycles with more loads, {alone} without");
+        let (alone, more) = (takes(false), takes(true));
+        prop_assert!(more >= alone, "{more} cycles with more loads, {alone} without");
     }
 }

@@ -1,7 +1,7 @@
 //! Devices, line lock, way partitioning and prefetchers, as programs and drivers observe them. The unit tests of the
 //! crate test coherence under random programs.
 
-use longma_memory::interconnect::{OUT_OF_STEP, Place};
+use longma_memory::interconnect::{Endpoint, MAX_SKEW};
 use longma_memory::placement::SpaceId;
 use longma_memory::{Allocate, Detail, LockWindow, MemoryPort, MemorySystem, Requester, Source};
 use longma_sim::{Cycle, Duration, Statistics, Time, Value};
@@ -241,10 +241,10 @@ fn a_hit_in_the_shared_cache_does_not_wait_for_requests_microseconds_later() {
         let at = system.cycles_of(1, early);
         let idle = hit(&mut system, first, at);
         // Sixteen lines go to all banks later, almost as late as the permitted skew allows.
-        let later = now.ps() + OUT_OF_STEP.ps() - 1_000_000;
+        let later = now.ps() + MAX_SKEW.ps() - 1_000_000;
         let bytes = 16 * system.line_bytes();
         system.device_write(
-            Place::Core(0),
+            Endpoint::Core(0),
             1 << 30,
             bytes,
             Allocate::Shared { ways: 1 },
@@ -334,7 +334,7 @@ fn a_device_waits(from: &str, to: &str) -> [f64; 2] {
 }
 
 #[test]
-fn a_device_waits_for_memory_and_the_shared_cache_as_long_as_the_machine_file_says() {
+fn a_device_waits_for_memory_and_the_shared_cache_for_their_stated_latencies() {
     let usual = a_device_waits("latency = \"170 ns\"", "latency = \"170 ns\"");
     // A core's latency includes its own caches: 170 ns in total, and 43.75 ns to the second level.
     assert!((100.0..170.0).contains(&usual[0]), "{usual:?}");

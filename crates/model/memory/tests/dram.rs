@@ -144,7 +144,7 @@ fn a_stream_approaches_the_peak_and_never_exceeds_it() {
 }
 
 #[test]
-fn a_stream_in_one_group_of_banks_gets_half_of_what_streams_in_several_get() {
+fn a_stream_in_one_bank_group_gets_half_the_bandwidth_of_streams_in_several() {
     // A line every 5 ns is 12.8 GB/s; at the end of a row, the next row's bank group overlaps.
     let one = bandwidth(&mut controllers("loongson-3a5000"), 1, false);
     assert!((12.8e9..16.0e9).contains(&one), "{one} bytes a second");
@@ -227,7 +227,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn any_access_takes_at_least_its_parts_and_no_channel_exceeds_its_rate(
+    fn every_access_takes_at_least_its_fixed_latency_and_no_channel_exceeds_its_rate(
         accesses in proptest::collection::vec((any::<u64>(), 1u32..600, any::<bool>(), 0u64..4_000_000), 1..200),
     ) {
         let mut controllers = controllers("hygon-8node");

@@ -31,7 +31,7 @@ fn nodes(spaces: &mut AddressSpaces, space: SpaceId, first: u64, pages: u64, tou
 }
 
 #[test]
-fn a_page_goes_to_the_node_that_touches_it_first_and_stays() {
+fn a_page_stays_on_the_node_that_touches_it_first() {
     let mut spaces = hygon();
     assert_eq!(nodes(&mut spaces, ONE, 0, 3, 5), [5, 5, 5]);
     assert_eq!(nodes(&mut spaces, ONE, 0, 4, 2), [5, 5, 5, 2]);
@@ -76,7 +76,7 @@ fn a_policy_that_names_no_memory_is_an_error() {
 }
 
 #[test]
-fn frames_of_unmapped_pages_are_used_again() {
+fn frames_of_unmapped_pages_are_reused() {
     let mut spaces = small();
     nodes(&mut spaces, ONE, 100, 3000, 0);
     let used: Vec<u64> = spaces.used_frames().collect();
@@ -157,7 +157,7 @@ proptest! {
     }
 
     #[test]
-    fn no_two_addresses_are_at_one_place_of_a_controller(machine in 0..BUILTIN.len(), seed in any::<u64>()) {
+    fn no_two_addresses_share_a_location_in_a_controller(machine in 0..BUILTIN.len(), seed in any::<u64>()) {
         let machine = Machine::open(BUILTIN[machine].name).unwrap();
         let map = PhysicalMap::new(&machine, 0).unwrap();
         let nodes = machine.layout().hosts[0].nodes.len();

@@ -62,7 +62,7 @@ fn a_core_that_states_no_penalty_walks_the_page_table() {
 }
 
 #[test]
-fn tlbs_for_other_page_sizes_are_left_out() {
+fn tlbs_for_other_page_sizes_are_omitted() {
     // The first levels of Sandy Bridge hold pages of 4 KiB only.
     let mut tlbs = Tlbs::new(&core("sandybridge-2x6", "sandybridge"), PAGE);
     translate(&mut tlbs, Side::Data, 1);

@@ -6,7 +6,7 @@ use longma_memory::MemoryPort;
 use longma_sim::Cycle;
 
 use crate::{
-    front_end::Place,
+    front_end::AccessSite,
     program::BlockCounts,
     stack::Cause,
     stores::{Found, Stores},
@@ -54,11 +54,11 @@ impl Accesses {
         &mut self,
         at: u64,
         bytes: u32,
-        place: Place,
+        site: AccessSite,
         counts: &mut BlockCounts,
         port: &mut impl MemoryPort,
     ) -> Value {
-        let value = self.data(at, bytes, place, counts, port);
+        let value = self.data(at, bytes, site, counts, port);
         self.last_access = self.last_access.max(value.ready);
         value
     }
@@ -68,7 +68,7 @@ impl Accesses {
         &mut self,
         at: u64,
         bytes: u32,
-        Place { pc, address }: Place,
+        AccessSite { pc, address }: AccessSite,
         counts: &mut BlockCounts,
         port: &mut impl MemoryPort,
     ) -> Value {
@@ -98,7 +98,7 @@ impl Accesses {
         &mut self,
         (ready, from): (u64, u64),
         bytes: u32,
-        Place { pc, address }: Place,
+        AccessSite { pc, address }: AccessSite,
         counts: &mut BlockCounts,
         port: &mut impl MemoryPort,
     ) -> u64 {

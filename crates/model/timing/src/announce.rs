@@ -11,28 +11,28 @@ use longma_trace::{Record, Trace};
 const ACCESSES: usize = 12;
 
 /// An iterator that runs ahead of the record being modelled.
-pub(crate) struct Ahead<R> {
+pub(crate) struct Announcer<R> {
     /// Records whose accesses have not been announced; `None` if the memory model does not want announcements.
     records: Option<R>,
     /// Accesses announced but not yet modelled.
-    ahead: usize,
+    announced: usize,
 }
 
 /// Starts at the beginning of `trace`; does nothing unless `wanted`.
-pub(crate) fn of(trace: &Trace, wanted: bool) -> Ahead<impl Iterator<Item = Record<'_>>> {
-    Ahead { records: wanted.then(|| trace.records()), ahead: 0 }
+pub(crate) fn announcer(trace: &Trace, wanted: bool) -> Announcer<impl Iterator<Item = Record<'_>>> {
+    Announcer { records: wanted.then(|| trace.records()), announced: 0 }
 }
 
-impl<'a, R: Iterator<Item = Record<'a>>> Ahead<R> {
+impl<'a, R: Iterator<Item = Record<'a>>> Announcer<R> {
     /// Announces accesses before `record` is modelled.
     #[inline]
-    pub fn reach(&mut self, record: &Record<'_>, port: &mut impl MemoryPort) {
+    pub fn before(&mut self, record: &Record<'_>, port: &mut impl MemoryPort) {
         let Some(records) = &mut self.records else { return };
-        while self.ahead < ACCESSES + record.addresses.len() {
+        while self.announced < ACCESSES + record.addresses.len() {
             let Some(next) = records.next() else { break };
-            next.addresses.iter().for_each(|address| port.notice(*address));
-            self.ahead += next.addresses.len();
+            next.addresses.iter().for_each(|address| port.announce(*address));
+            self.announced += next.addresses.len();
         }
-        self.ahead = self.ahead.saturating_sub(record.addresses.len());
+        self.announced = self.announced.saturating_sub(record.addresses.len());
     }
 }

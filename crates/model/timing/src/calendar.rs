@@ -253,7 +253,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn the_oldest_free_cycle_is_taken_by_whoever_asks_first() {
+    fn the_first_request_takes_the_oldest_free_cycle() {
         let mut calendar = Calendar::new(2, [u32::MAX; QUEUES]);
         assert_eq!(calendar.issue(10, 0b11, 1, 0), 10);
         assert_eq!(calendar.issue(5, 0b11, 1, 0), 5);
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn units_are_tracked_however_far_ahead_they_are_taken() {
+    fn units_are_tracked_at_any_distance_in_the_future() {
         let mut calendar = Calendar::new(8, [u32::MAX; QUEUES]);
         for nth in 0..200 {
             assert_eq!(calendar.issue(3, 0b1, 32, 1), 3 + 32 * nth);
@@ -287,7 +287,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_says_what_a_list_of_everything_that_issued_says(
+        fn it_matches_a_list_of_all_issued_operations(
             asked in prop::collection::vec(
                 (0u64..3000, 1u32..16, prop_oneof![3 => Just(1u32), 2 => 2u32..200], 0u64..3), 1..250),
             width in 1u8..4,

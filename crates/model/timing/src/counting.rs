@@ -7,7 +7,7 @@ use longma_topology::parts;
 use longma_trace::{Blocks, Trace};
 
 use crate::{
-    ahead, front_end::FetchOptions, model_error::ModelError, operations::Kind, parameters::Parameters,
+    announce, front_end::FetchOptions, model_error::ModelError, operations::Kind, parameters::Parameters,
     program::Program,
 };
 
@@ -47,9 +47,9 @@ impl Counting {
 
     /// Processes the records of the trace.
     pub fn drain(&mut self, trace: &Trace, blocks: &impl Blocks, port: &mut impl MemoryPort) {
-        let mut ahead = ahead::of(trace, port.wants_notice());
+        let mut announcer = announce::announcer(trace, port.wants_announcements());
         for record in trace.records() {
-            ahead.reach(&record, port);
+            announcer.before(&record, port);
             let entry = self.program.enter(&record, blocks, &self.parameters);
             let block = &entry.block;
             let executed = record.executed.min(block.operations.len() as u16);

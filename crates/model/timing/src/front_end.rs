@@ -9,7 +9,7 @@ use longma_topology::parts;
 use longma_trace::{BlockNumber, Blocks, Record, Trace};
 
 use crate::{
-    ahead,
+    announce,
     branch::{Direction, IndirectTargets, Outcome, ReturnStack, TargetBuffer},
     model_error::ModelError,
     operations::{Branch, BranchKind, DecodedBlock, MicroOperation},
@@ -81,7 +81,7 @@ struct Pending {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Entered {
     /// Nothing to record.
-    Smoothly,
+    Normal,
     /// The branch at the end of this block was mispredicted.
     Mispredicted(BlockNumber),
 }
@@ -124,7 +124,7 @@ pub(crate) trait BackEnd {
     fn step(
         &mut self,
         operation: &MicroOperation,
-        at: Place,
+        at: AccessSite,
         counts: &mut BlockCounts,
         port: &mut impl MemoryPort,
     ) -> u64;
@@ -139,7 +139,7 @@ pub(crate) trait BackEnd {
 
 /// An instruction's address and the address it accesses.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct AccessSite {
     /// Address of the instruction.
     pub pc: u64,
     /// Address it accesses; 0 if none.
@@ -155,9 +155,9 @@ pub(crate) fn drain(
 ) {
     // The program is moved out so that one of its blocks and the pipeline can be borrowed at the same time.
     let mut program = std::mem::take(back.program());
-    let mut ahead = ahead::of(trace, port.wants_notice());
+    let mut announcer = announce::announcer(trace, port.wants_announcements());
     for record in trace.records() {
-        ahead.reach(&record, port);
+        announcer.before(&record, port);
         let entry = program.enter(&record, blocks, back.parameters());
         if let Entered::Mispredicted(number) = back.run(entry, &record, port) {
             program.note_mispredict(number);
@@ -194,7 +194,7 @@ pub(crate) fn execute(
         for (nth, operation) in block.operations[index..end].iter().enumerate() {
             let address = if operation.bytes > 0 { addresses.next().copied().unwrap_or(0) } else { 0 };
             let address = operation.unit.begin(address);
-            resolved = back.step(operation, Place { pc, address }, counts, port);
+            resolved = back.step(operation, AccessSite { pc, address }, counts, port);
             if back.log().is_open() {
                 log(back, block, index + nth, resolved);
             }
@@ -332,7 +332,7 @@ impl FrontEnd {
                 // A signal, a thread switch or a trap: the pipeline was empty.
                 self.redirect(retired, Cause::Synchronization);
             }
-            return Entered::Smoothly;
+            return Entered::Normal;
         };
         let branch = pending.branch;
         let taken = start != self.next;
@@ -340,15 +340,15 @@ impl FrontEnd {
         // taken.
         if taken & (branch.target != 0) & (branch.target != start) {
             self.redirect(retired, Cause::Synchronization);
-            return Entered::Smoothly;
+            return Entered::Normal;
         }
         let right = self.resolve(&branch, taken, start);
         if !right {
-            self.go_astray(&branch, taken, pending.resolved, port);
+            self.fetch_wrong_path(&branch, taken, pending.resolved, port);
             self.redirect(pending.resolved, Cause::Mispredict);
             return Entered::Mispredicted(pending.block);
         }
-        Entered::Smoothly
+        Entered::Normal
     }
 
     /// Returns whether fetch continued on the right path. Charges small penalties.
@@ -402,7 +402,7 @@ impl FrontEnd {
     /// Fetches on the wrong path of a conditional branch that is resolved at `resolved`. The predicted target of other
     /// branches is not known.
     #[inline]
-    fn go_astray(&mut self, branch: &Branch, taken: bool, resolved: u64, port: &mut impl MemoryPort) {
+    fn fetch_wrong_path(&mut self, branch: &Branch, taken: bool, resolved: u64, port: &mut impl MemoryPort) {
         let Some(wrong_path) = &mut self.wrong_path else { return };
         if branch.kind == BranchKind::Conditional {
             // A taken branch ends the fetch group.

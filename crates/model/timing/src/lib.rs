@@ -2,7 +2,7 @@
 //! [`Trace`](longma_trace::Trace); memory accesses go through a [`MemoryPort`](longma_memory::MemoryPort).
 
 mod accesses;
-mod ahead;
+mod announce;
 mod branch;
 mod calendar;
 mod counting;

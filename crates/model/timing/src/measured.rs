@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scalar_instruction_takes_the_vector_forms_measurement() {
+    fn a_scalar_instruction_uses_the_measurement_of_its_vector_form() {
         let table = table(InstructionTiming::La464);
         assert_eq!(table[Op::FaddD as usize], table[Op::VfaddD as usize]);
         assert_eq!(table[Op::FaddD as usize].unwrap().latency_cycles, Some(5.0));

@@ -122,17 +122,17 @@ impl TimingModel {
         match &mut self.0 {
             Model::Counting(model) => {
                 model.instructions += 1;
-                model.program.apart += 1;
+                model.program.outside_blocks += 1;
                 model.cycle = model.cycle.max(cycle.0);
             }
             Model::InOrder(model) => {
                 model.issued.instructions += 1;
-                model.program.apart += 1;
+                model.program.outside_blocks += 1;
                 model.advance_to(cycle.0, Cause::Device);
             }
             Model::OutOfOrder(model) => {
                 model.retired.instructions += 1;
-                model.program.apart += 1;
+                model.program.outside_blocks += 1;
                 model.advance_to(cycle.0, Cause::Device);
             }
         }
@@ -200,7 +200,7 @@ impl TimingModel {
 
     /// Enables or disables memoization of the timing of blocks, which is enabled at first. Disabling it only makes the
     /// simulation slower, to verify that results are equal. Only the in-order model memoizes.
-    pub fn set_repetition(&mut self, on: bool) {
+    pub fn set_memoization(&mut self, on: bool) {
         if let Model::InOrder(model) = &mut self.0 {
             model.repeats = on;
         }

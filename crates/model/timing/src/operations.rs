@@ -368,13 +368,13 @@ mod tests {
     }
 
     #[test]
-    fn they_keep_no_more_units_than_they_need() {
+    fn only_the_units_needed_for_the_rate_are_kept() {
         assert_eq!(units_at_rate(0b110, 12.5), (0b010, 13));
         assert_eq!(units_at_rate(0b110, 7.5), (0b110, 15));
     }
 
     #[test]
-    fn what_is_quicker_than_one_unit_is_no_slower_than_was_measured() {
+    fn instructions_faster_than_one_unit_are_no_slower_than_measured() {
         assert_eq!(rate(0b11, 0.87), 0.5);
         assert_eq!(rate(0b1, 0.25), 1.0, "there is only one unit");
     }

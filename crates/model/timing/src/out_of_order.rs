@@ -12,7 +12,7 @@ use longma_topology::parts;
 use crate::{
     accesses::Accesses,
     calendar::Calendar,
-    front_end::{BackEnd, FetchOptions, FrontEnd, Place, TRAP_CYCLES},
+    front_end::{AccessSite, BackEnd, FetchOptions, FrontEnd, TRAP_CYCLES},
     memory_order::MemoryOrder,
     model_error::ModelError,
     operations::{Kind, MicroOperation},
@@ -39,7 +39,7 @@ pub(crate) struct OutOfOrder {
     /// Slots of retirement.
     pub retired: Timeline,
     /// For each register, when its value is available.
-    ready: [u64; registers::PLACES],
+    ready: [u64; registers::SLOTS],
     /// The cycle of the last dispatch, the number of operations dispatched in it, and the last cause of waiting.
     dispatch: u64,
     dispatched: u64,
@@ -157,14 +157,14 @@ impl OutOfOrder {
         &mut self,
         ready: u64,
         operation: &MicroOperation,
-        place: Place,
+        site: AccessSite,
         port: &mut impl MemoryPort,
     ) -> u64 {
-        let interval = self.access_interval(operation, place.address);
+        let interval = self.access_interval(operation, site.address);
         let issue = self.issue_for(ready, operation, interval);
-        match port.refill(Side::Data, place.address, operation.bytes.into()) {
+        match port.refill(Side::Data, site.address, operation.bytes.into()) {
             0 => issue,
-            cycles => self.issue_again(issue, operation, place.pc, cycles, interval),
+            cycles => self.issue_again(issue, operation, site.pc, cycles, interval),
         }
     }
 
@@ -198,24 +198,24 @@ impl OutOfOrder {
     /// instructions when the store's address is known. The effects of younger instructions before the squash, including
     /// their reads, are not modelled.
     #[inline(never)]
-    fn issue_guessing(
+    fn issue_speculative(
         &mut self,
         ready: u64,
         operation: &MicroOperation,
-        place: Place,
+        site: AccessSite,
         port: &mut impl MemoryPort,
     ) -> u64 {
         let bytes = operation.bytes.into();
-        let passes = self.accesses.stores.passed(place.address, bytes, ready).is_none();
-        let waits = ready.max(self.order.wait(place.pc));
-        let mut issue = self.issue_access(waits, operation, place, port);
-        while let Some(store) = self.accesses.stores.passed(place.address, bytes, issue) {
-            self.order.collided(place.pc, store.pc);
+        let passes = self.accesses.stores.passed(site.address, bytes, ready).is_none();
+        let waits = ready.max(self.order.wait(site.pc));
+        let mut issue = self.issue_access(waits, operation, site, port);
+        while let Some(store) = self.accesses.stores.passed(site.address, bytes, issue) {
+            self.order.collided(site.pc, store.pc);
             self.passed_stores += 1;
-            self.front.fetch_again(place.pc, store.known);
-            issue = self.issue_refetched(operation, self.access_interval(operation, place.address));
+            self.front.fetch_again(site.pc, store.known);
+            issue = self.issue_refetched(operation, self.access_interval(operation, site.address));
         }
-        self.order.done(place.pc, passes);
+        self.order.done(site.pc, passes);
         issue
     }
 
@@ -224,7 +224,7 @@ impl OutOfOrder {
     #[inline(never)]
     fn note_origin(&mut self, operation: &MicroOperation, pc: u64) {
         let registers = (0..3).filter(|nth| operation.address_sources & 1 << nth != 0);
-        let ready = registers.map(|nth| self.ready[registers::place(operation.sources[nth])]);
+        let ready = registers.map(|nth| self.ready[registers::slot(operation.sources[nth])]);
         let known = ready.fold(self.dispatch + ISSUE_CYCLES, u64::max);
         self.order.store(pc, known);
         self.accesses.stores.set_origin(Origin { pc, known });
@@ -232,11 +232,11 @@ impl OutOfOrder {
 
     /// Executes operations that are neither plain nor loads nor stores.
     #[cold]
-    fn rare(
+    fn execute_special(
         &mut self,
         ready: u64,
         operation: &MicroOperation,
-        Place { pc, address }: Place,
+        AccessSite { pc, address }: AccessSite,
         counts: &mut BlockCounts,
         port: &mut impl MemoryPort,
     ) -> Value {
@@ -254,7 +254,7 @@ impl OutOfOrder {
                 let barrier = operation.kind == Kind::AtomicBarrier;
                 let oldest = self.accesses.stores.in_cache(address, operation.bytes.into(), oldest);
                 let oldest = if barrier { oldest.max(memory_done) } else { oldest };
-                let at = self.issue_access(oldest, operation, Place { pc, address }, port);
+                let at = self.issue_access(oldest, operation, AccessSite { pc, address }, port);
                 if !self.order.is_ideal() {
                     self.note_origin(operation, pc);
                 }
@@ -280,7 +280,7 @@ impl OutOfOrder {
                 self.front.redirect(at, Cause::Synchronization);
                 Value::new(at, Cause::Synchronization)
             }
-            Kind::Plain | Kind::Load | Kind::Store => unreachable!("not rare"),
+            Kind::Plain | Kind::Load | Kind::Store => unreachable!("not special"),
         }
     }
 
@@ -371,12 +371,12 @@ impl BackEnd for OutOfOrder {
     fn step(
         &mut self,
         operation: &MicroOperation,
-        place: Place,
+        site: AccessSite,
         counts: &mut BlockCounts,
         port: &mut impl MemoryPort,
     ) -> u64 {
         self.dispatch_one(operation);
-        let ready_of = |source: usize| self.ready[registers::place(operation.sources[source])];
+        let ready_of = |source: usize| self.ready[registers::slot(operation.sources[source])];
         let [a, b, c] = [ready_of(0), ready_of(1), ready_of(2)];
         let ready = (self.dispatch + ISSUE_CYCLES).max(a).max(b).max(c);
         let done = match operation.kind {
@@ -387,27 +387,27 @@ impl BackEnd for OutOfOrder {
             Kind::Load => {
                 let ready = ready.max(self.memory_floor);
                 let issue = if self.order.is_ideal() {
-                    self.issue_access(ready, operation, place, port)
+                    self.issue_access(ready, operation, site, port)
                 } else {
-                    self.issue_guessing(ready, operation, place, port)
+                    self.issue_speculative(ready, operation, site, port)
                 };
-                self.accesses.load(issue, operation.bytes.into(), place, counts, port)
+                self.accesses.load(issue, operation.bytes.into(), site, counts, port)
             }
             Kind::Store => {
-                let issue = self.issue_access(ready.max(self.memory_floor), operation, place, port);
+                let issue = self.issue_access(ready.max(self.memory_floor), operation, site, port);
                 if !self.order.is_ideal() {
-                    self.note_origin(operation, place.pc);
+                    self.note_origin(operation, site.pc);
                 }
                 Value::computed(issue + u64::from(operation.latency_cycles))
             }
-            _ => self.rare(ready, operation, place, counts, port),
+            _ => self.execute_special(ready, operation, site, counts, port),
         };
-        self.ready[registers::place(operation.destination)] = done.ready;
+        self.ready[registers::slot(operation.destination)] = done.ready;
         self.retire(operation, &done);
         if operation.kind == Kind::Store {
             // A retired store is written to the cache.
             let times = (done.ready, self.retired.cycle());
-            let drained = self.accesses.store(times, operation.bytes.into(), place, counts, port);
+            let drained = self.accesses.store(times, operation.bytes.into(), site, counts, port);
             self.store_queue().take_until(drained);
         }
         done.ready

@@ -42,13 +42,13 @@ const DEFAULT_UNITS: [(u32, &[Operation]); 3] = [
     (2, &[Operation::Load, Operation::Store]),
 ];
 /// Maximum number of units, the width of the calendar's mask.
-const MOST_UNITS: u32 = 32;
+const MAX_UNITS: u32 = 32;
 /// Maximum pipeline depth or latency in a machine file. Larger values are assumed to be mistakes.
-const MOST_CYCLES: u64 = 10_000;
+const MAX_CYCLES: u64 = 10_000;
 /// Maximum number of queue entries, for the same reason.
-const MOST_ENTRIES: u32 = 1 << 16;
+const MAX_ENTRIES: u32 = 1 << 16;
 /// Maximum width of a core.
-const MOST_WIDTH: u32 = 64;
+const MAX_WIDTH: u32 = 64;
 
 /// Default latency and interval of each class of operations: typical of cores since 2010 (Fog, Instruction tables,
 /// 2023: Sandy Bridge to Zen 3).
@@ -176,15 +176,15 @@ impl Parameters {
 
 fn narrow(key: &'static str, width: u32) -> Result<u8, ModelError> {
     match width {
-        1..=MOST_WIDTH => Ok(width as u8),
-        _ => Err(ModelError::OutOfRange { key, value: width.into(), most: MOST_WIDTH.into() }),
+        1..=MAX_WIDTH => Ok(width as u8),
+        _ => Err(ModelError::OutOfRange { key, value: width.into(), most: MAX_WIDTH.into() }),
     }
 }
 
 fn entries(key: &'static str, given: Option<u32>, default: u32) -> Result<u32, ModelError> {
     match given.unwrap_or(default) {
-        value @ 1..=MOST_ENTRIES => Ok(value),
-        value => Err(ModelError::OutOfRange { key, value: value.into(), most: MOST_ENTRIES.into() }),
+        value @ 1..=MAX_ENTRIES => Ok(value),
+        value => Err(ModelError::OutOfRange { key, value: value.into(), most: MAX_ENTRIES.into() }),
     }
 }
 
@@ -219,8 +219,8 @@ fn mispredict_cycles(core: &parts::Core) -> Result<u64, ModelError> {
 }
 
 fn bounded(key: &'static str, cycles: u64) -> Result<u64, ModelError> {
-    if cycles > MOST_CYCLES {
-        return Err(ModelError::OutOfRange { key, value: cycles, most: MOST_CYCLES });
+    if cycles > MAX_CYCLES {
+        return Err(ModelError::OutOfRange { key, value: cycles, most: MAX_CYCLES });
     }
     Ok(cycles)
 }
@@ -232,8 +232,8 @@ fn classes(core: &parts::Core) -> Result<([ClassTiming; Operation::WORDS.len()],
     let vector = core.vector_width.map_or(0, |width| width.bits().min(u32::MAX.into()) as u32);
     let mut group = |count: u32, operations: &[Operation], width: u32| {
         let end = first.saturating_add(count);
-        if count == 0 || end > MOST_UNITS {
-            return Err(ModelError::OutOfRange { key: "units", value: end.into(), most: MOST_UNITS.into() });
+        if count == 0 || end > MAX_UNITS {
+            return Err(ModelError::OutOfRange { key: "units", value: end.into(), most: MAX_UNITS.into() });
         }
         let mask = (((1u64 << count) - 1) << first) as u32;
         for class in operations.iter().map(|o| *o as usize) {
@@ -244,7 +244,7 @@ fn classes(core: &parts::Core) -> Result<([ClassTiming; Operation::WORDS.len()],
         Ok(())
     };
     if core.units.is_empty() {
-        let widest = core.decode_width.unwrap_or(DEFAULT_WIDTH).clamp(1, MOST_UNITS / 2);
+        let widest = core.decode_width.unwrap_or(DEFAULT_WIDTH).clamp(1, MAX_UNITS / 2);
         for (count, operations) in DEFAULT_UNITS {
             group(count.min(widest), operations, vector)?;
         }

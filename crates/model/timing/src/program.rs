@@ -32,12 +32,12 @@ pub struct BlockCounts {
 /// Decides whether a memoization lookup of a block is worth its cost, from the success of earlier lookups. Affects only
 /// host time, not results.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Repetition {
+pub(crate) struct LookupCredit {
     credit: i32,
 }
 
 /// Maximum and initial credit. A success adds one.
-const MOST_CREDIT: i32 = 256;
+const MAX_CREDIT: i32 = 256;
 /// Credit that a failure costs: an estimate of the number of successes that save as much time as it wastes.
 const FAILURE_COST: i32 = 8;
 /// Runs without a lookup after the credit is used up.
@@ -45,13 +45,13 @@ const PAUSE_RUNS: i32 = 2048;
 /// Credit after that pause.
 const NEW_CREDIT: i32 = 64;
 
-impl Default for Repetition {
+impl Default for LookupCredit {
     fn default() -> Self {
-        Self { credit: MOST_CREDIT }
+        Self { credit: MAX_CREDIT }
     }
 }
 
-impl Repetition {
+impl LookupCredit {
     /// Returns whether to look up now.
     #[inline]
     pub fn pays(&mut self) -> bool {
@@ -68,7 +68,7 @@ impl Repetition {
     /// Records a successful lookup.
     #[inline]
     pub fn succeeded(&mut self) {
-        self.credit = (self.credit + 1).min(MOST_CREDIT);
+        self.credit = (self.credit + 1).min(MAX_CREDIT);
     }
 
     /// Records a failed lookup.
@@ -86,7 +86,7 @@ pub(crate) struct Entry {
     pub block: DecodedBlock,
     pub counts: BlockCounts,
     /// Whether memoization lookups of the block are worth their cost.
-    pub repetition: Repetition,
+    pub lookup_credit: LookupCredit,
 }
 
 impl BlockCounts {
@@ -106,7 +106,7 @@ pub(crate) struct Program {
     /// Number of partial runs, by block and number of executed instructions.
     parts: BTreeMap<(BlockNumber, u16), u64>,
     /// Instructions outside of blocks: accesses to device registers.
-    pub apart: u64,
+    pub outside_blocks: u64,
 }
 
 impl Program {
@@ -141,7 +141,7 @@ impl Program {
         self.entries[number] = Some(Box::new(Entry {
             block,
             counts: BlockCounts::default(),
-            repetition: Repetition::default(),
+            lookup_credit: LookupCredit::default(),
         }));
     }
 
@@ -165,7 +165,7 @@ impl Program {
     pub fn clear_counts(&mut self) {
         self.entries.iter_mut().flatten().for_each(|entry| entry.counts = BlockCounts::default());
         self.parts.clear();
-        self.apart = 0;
+        self.outside_blocks = 0;
     }
 
     /// Number of instructions executed by class, ordered by class.
@@ -193,15 +193,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_fails_is_tried_again_after_a_pause() {
-        let mut repetition = Repetition::default();
-        let tries = (0..100_000).filter(|_| repetition.pays().then(|| repetition.failed()).is_some()).count();
+    fn failed_requests_are_retried_after_a_pause() {
+        let mut lookup_credit = LookupCredit::default();
+        let tries =
+            (0..100_000).filter(|_| lookup_credit.pays().then(|| lookup_credit.failed()).is_some()).count();
         assert!((100..500).contains(&tries), "{tries} tries of 100,000");
         for _ in 0..3_000 {
-            if repetition.pays() {
-                repetition.succeeded();
+            if lookup_credit.pays() {
+                lookup_credit.succeeded();
             }
         }
-        assert!((0..20).all(|_| repetition.pays()), "what succeeds goes on");
+        assert!((0..20).all(|_| lookup_credit.pays()), "what succeeds goes on");
     }
 }

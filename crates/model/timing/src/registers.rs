@@ -5,9 +5,9 @@
 
 use longma_loongarch::{Instruction, Location, Op, Operand, RegisterKind};
 
-/// Size of an array indexed by register number: a power of two, so that [`place`] stays in bounds. Number 0 is r0,
+/// Size of an array indexed by register number: a power of two, so that [`slot`] stays in bounds. Number 0 is r0,
 /// which is always ready.
-pub(crate) const PLACES: usize = 128;
+pub(crate) const SLOTS: usize = 128;
 const VECTOR: u8 = 32;
 const CONDITION: u8 = 64;
 const SCRATCH: u8 = 72;
@@ -21,8 +21,8 @@ pub(crate) const SINK: u8 = 79;
 
 /// The array index of a register.
 #[inline]
-pub(crate) fn place(register: u8) -> usize {
-    usize::from(register) & (PLACES - 1)
+pub(crate) fn slot(register: u8) -> usize {
+    usize::from(register) & (SLOTS - 1)
 }
 
 /// The registers of one instruction.

@@ -38,10 +38,10 @@ fn add(model: &TimingModel, to: &mut Statistics, prefix: &str) -> Result<(), Sta
             "instructions of this class executed",
         )?;
     }
-    let apart = model.program().apart;
-    if to.wants(apart) {
+    let outside_blocks = model.program().outside_blocks;
+    if to.wants(outside_blocks) {
         let description = "accesses to device registers, which are in no other class";
-        to.count(&name("class.device-register"), apart, "instructions", description)?;
+        to.count(&name("class.device-register"), outside_blocks, "instructions", description)?;
     }
     for source in &Source::ALL[1..] {
         let misses = model.blocks().map(|(_, counts)| u64::from(counts.misses[*source as usize])).sum();

@@ -6,7 +6,7 @@
 
 const GRANULE_BYTES: u64 = 8;
 /// Maximum number of granules of a store of 32 bytes.
-const MOST_PIECES: u32 = 5;
+const MAX_PARTS: u32 = 5;
 /// Number of lists; a granule selects the list of its pieces.
 const LISTS: usize = 256;
 
@@ -95,7 +95,7 @@ impl Stores {
     pub fn new(most: u32) -> Self {
         let empty =
             Piece { granule: u64::MAX, ready: 0, drained: 0, older: 0, bytes: 0, nth: 0, atomic: false };
-        let room = most.saturating_mul(MOST_PIECES).next_power_of_two();
+        let room = most.saturating_mul(MAX_PARTS).next_power_of_two();
         // Unassigned numbers are older than the ring, so that lookups stop at them.
         Self {
             pieces: vec![empty; room as usize].into(),
@@ -155,9 +155,9 @@ impl Stores {
     fn push_piece(&mut self, granule: u64, bytes: u8, ready: u64, nth: u8, atomic: bool) {
         let list = &mut self.youngest[granule as usize % LISTS];
         let older = std::mem::replace(list, self.next);
-        let place = self.next as usize & (self.pieces.len() - 1);
-        self.pieces[place] = Piece { granule, ready, drained: self.last_drained, older, bytes, nth, atomic };
-        if let Some(origin) = self.origins.get_mut(place) {
+        let slot = self.next as usize & (self.pieces.len() - 1);
+        self.pieces[slot] = Piece { granule, ready, drained: self.last_drained, older, bytes, nth, atomic };
+        if let Some(origin) = self.origins.get_mut(slot) {
             *origin = self.origin;
         }
         self.next = self.next.wrapping_add(1);
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_vector_is_forwarded_whole() {
+    fn a_vector_is_forwarded_completely() {
         let mut stores = Stores::new(48);
         stores.push(0x1000, 32, 10, 50);
         assert_eq!(stores.find(0x1000, 32, 20), Found::Data(10));

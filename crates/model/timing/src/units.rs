@@ -2,7 +2,7 @@
 //! out-of-order core, which are reserved in advance.
 
 /// Maximum number of units, the bits of a mask.
-const MOST_UNITS: usize = u32::BITS as usize;
+const MAX_UNITS: usize = u32::BITS as usize;
 
 /// The execution units. Operations issue in program order, so the cycles never decrease.
 #[derive(Debug)]
@@ -13,7 +13,7 @@ pub(crate) struct Units {
     /// Mask of those that may be in use for longer.
     held: u32,
     /// For each held unit, when it is free again.
-    until: [u64; MOST_UNITS],
+    until: [u64; MAX_UNITS],
 }
 
 impl Units {
@@ -53,7 +53,7 @@ impl Units {
 
     /// The cycle in which a held unit is free again.
     pub fn held_until(&self, unit: u8) -> u64 {
-        self.until[usize::from(unit) % MOST_UNITS]
+        self.until[usize::from(unit) % MAX_UNITS]
     }
 
     /// Marks the units of `busy` as in use in `cycle`, and the units in `held` until the given cycles.
@@ -61,7 +61,7 @@ impl Units {
         (self.cycle, self.busy, self.held) = (cycle, busy, 0);
         for (unit, until) in held {
             self.held |= 1 << unit;
-            self.until[usize::from(unit) % MOST_UNITS] = until;
+            self.until[usize::from(unit) % MAX_UNITS] = until;
         }
     }
 
@@ -104,7 +104,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn in_program_order_it_says_what_the_calendar_says(
+        fn in_program_order_it_matches_the_calendar(
             asked in prop::collection::vec((0u64..4, 1u32..16, prop_oneof![4 => Just(1u16), 1 => 2u16..30]), 1..300),
         ) {
             let (mut units, mut calendar) = (Units::new(), Calendar::new(u8::MAX, [u32::MAX; QUEUES]));

@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_core_strays_if_its_machine_file_says_so() {
+    fn a_core_fetches_the_wrong_path_if_the_machine_file_enables_it() {
         let machine = Machine::open("loongson-3a5000").unwrap();
         let mut core = machine.parts().cores.values().next().unwrap().clone();
         let parameters = Parameters::resolve(&core).unwrap();

@@ -6,7 +6,7 @@ use std::{ops::Range, sync::Arc};
 use longma_devices::{Bus, BusFault, Placement, Region};
 use longma_guest::{GuestMemory, HOST_PAGE_BYTES};
 use longma_loongarch::{Access, Fault, FaultCause};
-use longma_memory::{Allocate, LockWindow, MemorySystem, interconnect::Place, placement::SpaceId};
+use longma_memory::{Allocate, LockWindow, MemorySystem, interconnect::Endpoint, placement::SpaceId};
 use longma_sim::{Duration, Time};
 
 use super::line::Line;
@@ -21,7 +21,7 @@ const SPACE: SpaceId = SpaceId(0);
 #[derive(Clone, Debug)]
 pub(super) struct Seat {
     /// Its place in the interconnect.
-    pub place: Place,
+    pub place: Endpoint,
     /// The NUMA node that it is near to.
     pub node: usize,
     /// Ways of the shared cache that its writes may fill; `None`: they do not go there.
@@ -30,7 +30,7 @@ pub(super) struct Seat {
     pub core: usize,
     /// For a copy engine, where writes to each NUMA node go: the shared cache of that node's chip, if it is another chip. Other devices
     /// write into their own chip's.
-    pub far: Arc<[Option<Place>]>,
+    pub far: Arc<[Option<Endpoint>]>,
 }
 
 /// Where the program sees an in-core store.
@@ -44,10 +44,10 @@ pub(super) struct StoreRange {
 
 /// Load to use of a store from each core, in its own cycles: another core's is a question and an answer across the chip away.
 pub(super) fn store_latencies(store: &StoreRange, memory: &mut MemorySystem) -> Vec<u64> {
-    let own = Place::Core(store.core);
+    let own = Endpoint::Core(store.core);
     (0..memory.cores())
         .map(|core| {
-            let way = if core == store.core { 0 } else { memory.idle_ps(Place::Core(core), own, 0) };
+            let way = if core == store.core { 0 } else { memory.idle_ps(Endpoint::Core(core), own, 0) };
             memory.cycles_of(core, Duration::from_ps(2 * way + store.latency.ps()))
         })
         .collect()
@@ -79,7 +79,7 @@ impl MachineBus<'_> {
         address: u64,
         bytes: u64,
         at: Time,
-        access: impl Fn(&mut MemorySystem, Place, u64, u64, Time) -> Time,
+        access: impl Fn(&mut MemorySystem, Endpoint, u64, u64, Time) -> Time,
     ) -> Time {
         let page_bytes = self.memory.spaces().page_bytes();
         let (mut next, end, mut done) = (address, address + bytes, at);
@@ -95,7 +95,7 @@ impl MachineBus<'_> {
 
     /// The time at which `bytes` have gone to or come from a store that an access at `at` is about.
     fn cross(&mut self, store: &StoreRange, bytes: usize, at: Time, to_store: bool) -> Time {
-        let (own, place) = (Place::Core(store.core), self.seat.place);
+        let (own, place) = (Endpoint::Core(store.core), self.seat.place);
         let at = at.checked_add(store.latency).unwrap_or(at);
         match (own == place, to_store) {
             (true, _) => at,

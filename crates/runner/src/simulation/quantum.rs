@@ -127,7 +127,7 @@ impl Simulation {
 
     /// How many cycles are left of the turn of core `number` that began at `start`; `None` if it has nothing to do with other cores.
     fn time_left(&self, number: usize, start: Time) -> Option<u64> {
-        let end = start.checked_add(self.memory.turn_lasts(number)?)?;
+        let end = start.checked_add(self.memory.max_turn(number)?)?;
         Some(self.cores[number].cycle_at(end).0.saturating_sub(self.now(number).0))
     }
 

@@ -28,7 +28,7 @@ pub(crate) struct Filter {
     entries: Vec<Entry>,
     /// For each set of the cache, the index of its entry. The two differ where the virtual and the physical index
     /// differ.
-    speaker: Vec<u32>,
+    entry_of_set: Vec<u32>,
     mask: u64,
 }
 
@@ -36,20 +36,20 @@ impl Filter {
     /// Creates an empty filter for a cache of `sets` sets.
     pub fn new(sets: usize) -> Self {
         let entries = sets.next_power_of_two();
-        Self { entries: vec![NONE; entries], speaker: vec![0; sets], mask: entries as u64 - 1 }
+        Self { entries: vec![NONE; entries], entry_of_set: vec![0; sets], mask: entries as u64 - 1 }
     }
 
     /// Returns the entry that `virtual_line` maps to. It is a hit if its key matches.
     #[inline]
-    pub fn look(&self, virtual_line: u64) -> Option<&Entry> {
+    pub fn lookup(&self, virtual_line: u64) -> Option<&Entry> {
         // The mask keeps the index in bounds, but the compiler cannot prove it.
         self.entries.get((virtual_line & self.mask) as usize)
     }
 
     /// Records that the line in `slot` of `set` is now the most recently used of its set.
-    pub fn note(&mut self, virtual_line: u64, set: usize, slot: usize, ready: u64, writable: bool) {
+    pub fn record(&mut self, virtual_line: u64, set: usize, slot: usize, ready: u64, writable: bool) {
         let at = (virtual_line & self.mask) as usize;
-        let before = std::mem::replace(&mut self.speaker[set], at as u32) as usize;
+        let before = std::mem::replace(&mut self.entry_of_set[set], at as u32) as usize;
         if before != at && self.entries[before].set == set as u32 {
             self.entries[before] = NONE;
         }
@@ -59,8 +59,8 @@ impl Filter {
     /// Invalidates the entry of `set`, because another line of the set was used or filled or because the set's contents
     /// changed.
     #[inline]
-    pub fn forget_set(&mut self, set: usize) {
-        let entry = &mut self.entries[self.speaker[set] as usize];
+    pub fn invalidate_set(&mut self, set: usize) {
+        let entry = &mut self.entries[self.entry_of_set[set] as usize];
         if entry.set == set as u32 {
             *entry = NONE;
         }

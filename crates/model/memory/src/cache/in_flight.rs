@@ -37,7 +37,7 @@ impl InFlight {
 
     /// Records that `line` was requested at `at` and arrives at `ready`.
     #[inline]
-    pub fn note(&mut self, line: Line, at: u64, ready: u64) {
+    pub fn record(&mut self, line: Line, at: u64, ready: u64) {
         self.latest = self.latest.max(at);
         if ready <= at {
             self.arrived(line);
@@ -97,14 +97,14 @@ mod tests {
     #[test]
     fn thousands_of_lines_can_be_in_flight() {
         let mut in_flight = InFlight::new(1000);
-        (0..5000).for_each(|line| in_flight.note(Line(line), line / 10, 700 + line));
+        (0..5000).for_each(|line| in_flight.record(Line(line), line / 10, 700 + line));
         assert!((0..5000).all(|line| in_flight.ready(Line(line)) == 700 + line));
     }
 
     #[test]
     fn arrived_lines_free_their_entries() {
         let mut in_flight = InFlight::new(1000);
-        (0..1_000_000).for_each(|line| in_flight.note(Line(line), 100 * line, 100 * line + 300));
+        (0..1_000_000).for_each(|line| in_flight.record(Line(line), 100 * line, 100 * line + 300));
         assert!(in_flight.buckets.len() <= 4 * BUCKETS, "{} buckets for ten lines", in_flight.buckets.len());
     }
 
@@ -120,7 +120,7 @@ mod tests {
                 let expected = all.get(&line).copied().filter(|ready| *ready > at);
                 let found = Some(in_flight.ready(Line(line))).filter(|ready| *ready > at);
                 prop_assert_eq!(found, expected);
-                in_flight.note(Line(line), at, at + takes);
+                in_flight.record(Line(line), at, at + takes);
                 all.insert(line, at + takes);
             }
         }

@@ -66,7 +66,7 @@ impl LineLock {
     /// Returns whether one more line can be locked in a set. `ways` and `locked` are masks of the set's ways and its
     /// locked ways.
     #[inline]
-    pub fn room(&self, ways: u64, locked: u64) -> bool {
+    pub fn can_lock(&self, ways: u64, locked: u64) -> bool {
         locked.count_ones() + self.min_unlocked_ways < ways.count_ones()
     }
 }

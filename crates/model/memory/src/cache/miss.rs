@@ -4,7 +4,7 @@
 
 /// Maximum number of remembered gaps, intervals in which a register is free between two misses. A forgotten gap counts
 /// as held: misses may then wait slightly too long, but never exceed the number of registers.
-const MOST_GAPS: usize = 64;
+const MAX_GAPS: usize = 64;
 
 /// The registers of a cache or a bank. Times are in any one unit.
 ///
@@ -128,12 +128,12 @@ impl MissRegisters {
             return;
         }
         self.gaps_end = self.gaps_end.max(until);
-        if self.gaps.len() < MOST_GAPS {
+        if self.gaps.len() < MAX_GAPS {
             self.gaps.push((from, until));
             return;
         }
         self.gaps[self.oldest_gap] = (from, until);
-        self.oldest_gap = (self.oldest_gap + 1) % MOST_GAPS;
+        self.oldest_gap = (self.oldest_gap + 1) % MAX_GAPS;
     }
 }
 

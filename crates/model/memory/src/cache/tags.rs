@@ -180,7 +180,7 @@ impl Tags {
 
     /// Prefetches the set of `line` into the host's caches: the tags of a large cache rarely fit into them.
     #[inline]
-    pub fn expect(&self, line: Line) {
+    pub fn prefetch_host(&self, line: Line) {
         let set = self.index.set(line);
         let words = &self.words[set * self.ways..(set + 1) * self.ways];
         words.chunks(HOST_LINE_BYTES / size_of::<u64>()).for_each(|line| host::prefetch(&line[0]));

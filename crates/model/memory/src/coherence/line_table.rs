@@ -74,13 +74,13 @@ impl LineTable {
 
     /// Prefetches the entry of `line` into the host's caches.
     #[inline]
-    pub fn expect(&self, line: Line) {
+    pub fn prefetch_host(&self, line: Line) {
         host::prefetch(&self.entries[self.home(line.0.wrapping_add(1))]);
     }
 
     /// Returns the index of the entry of `key`, or of the empty entry where it belongs.
     #[inline]
-    fn seek(&self, key: u64) -> usize {
+    fn find_slot(&self, key: u64) -> usize {
         let mut at = self.home(key);
         while self.entries[at].key != key && self.entries[at].key != 0 {
             at = (at + 1) & (self.entries.len() - 1);
@@ -92,17 +92,17 @@ impl LineTable {
     #[inline]
     pub fn get(&self, line: Line) -> Holders {
         // An empty entry has no holders.
-        self.entries[self.seek(line.0 + 1)].holders
+        self.entries[self.find_slot(line.0 + 1)].holders
     }
 
     /// Sets the holders of `line`. An empty set removes the entry.
     pub fn set(&mut self, line: Line, holders: Holders) {
         let key = line.0 + 1;
-        let at = self.seek(key);
+        let at = self.find_slot(key);
         if holders.mask() == 0 {
             if self.entries[at].key == key {
                 self.used -= 1;
-                self.take_out(at);
+                self.remove_entry(at);
             }
             return;
         }
@@ -119,13 +119,13 @@ impl LineTable {
     fn grow(&mut self) {
         let doubled = vec![Entry::default(); self.entries.len() * 2];
         for entry in std::mem::replace(&mut self.entries, doubled).into_iter().filter(|e| e.key != 0) {
-            let at = self.seek(entry.key);
+            let at = self.find_slot(entry.key);
             self.entries[at] = entry;
         }
     }
 
     /// Removes an entry and moves later entries of the probe sequence into the hole, so that lookups still find them.
-    fn take_out(&mut self, mut hole: usize) {
+    fn remove_entry(&mut self, mut hole: usize) {
         let mask = self.entries.len() - 1;
         let mut at = hole;
         loop {

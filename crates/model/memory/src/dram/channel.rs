@@ -84,13 +84,13 @@ pub(super) struct Channel {
 
 /// The position of a channel's ranks among all ranks of the host. Refreshes of the ranks are spread evenly over tREFI.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct RefreshTurn {
+pub(super) struct RefreshSlot {
     pub(super) first_rank: u64,
     pub(super) ranks_of_host: u64,
 }
 
 impl Channel {
-    pub(super) fn new(timing: &Timing, turn: RefreshTurn) -> Self {
+    pub(super) fn new(timing: &Timing, turn: RefreshSlot) -> Self {
         let ahead =
             |rank: u32| (turn.first_rank + u64::from(rank)) * timing.trefi_ps / turn.ranks_of_host.max(1);
         let bank = Bank {

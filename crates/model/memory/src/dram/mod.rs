@@ -11,8 +11,8 @@ pub use channel::ChannelCounts;
 pub use timing::Timing;
 
 use crate::build_error::{BuildError, host_of};
-use crate::placement::Split;
-use channel::{Cell, Channel, RefreshTurn};
+use crate::placement::Divider;
+use channel::{Cell, Channel, RefreshSlot};
 use longma_sim::{Duration, Resource, Statistics, StatisticsError, Time};
 use longma_topology::Machine;
 
@@ -61,7 +61,7 @@ impl Controllers {
         let ranks_of_host = controllers.iter().map(ranks).sum();
         let mut first_rank = 0;
         for controller in &mut controllers {
-            controller.add_channels(RefreshTurn { first_rank, ranks_of_host });
+            controller.add_channels(RefreshSlot { first_rank, ranks_of_host });
             first_rank += ranks(controller);
         }
         if controllers.is_empty() {
@@ -210,7 +210,7 @@ impl Controller {
         Ok(Self { node, timing, channels: Vec::new(), map, mean_random_ps })
     }
 
-    fn add_channels(&mut self, mut turn: RefreshTurn) {
+    fn add_channels(&mut self, mut turn: RefreshSlot) {
         for _ in 0..self.timing.channels {
             self.channels.push(Channel::new(&self.timing, turn));
             turn.first_rank += u64::from(self.timing.ranks);
@@ -223,11 +223,11 @@ impl Controller {
 /// different banks.
 #[derive(Clone, Debug)]
 struct AddressMap {
-    interleave: Split,
-    channels: Split,
-    row: Split,
-    banks: Split,
-    ranks: Split,
+    interleave: Divider,
+    channels: Divider,
+    row: Divider,
+    banks: Divider,
+    ranks: Divider,
     /// Mask of the row bits that are XORed into the bank number, so that addresses a power of two apart are in
     /// different banks (Zhang, Zhu and Zhang, A permutation-based page interleaving scheme, MICRO 2000). 0 if the
     /// number of banks is not a power of two.
@@ -237,11 +237,11 @@ struct AddressMap {
 impl AddressMap {
     fn new(timing: &Timing) -> Self {
         Self {
-            interleave: Split::by(CHANNEL_INTERLEAVE_BYTES),
-            channels: Split::by(timing.channels.into()),
-            row: Split::by(timing.row_bytes),
-            banks: Split::by(timing.banks.into()),
-            ranks: Split::by(timing.ranks.into()),
+            interleave: Divider::by(CHANNEL_INTERLEAVE_BYTES),
+            channels: Divider::by(timing.channels.into()),
+            row: Divider::by(timing.row_bytes),
+            banks: Divider::by(timing.banks.into()),
+            ranks: Divider::by(timing.ranks.into()),
             mix: if timing.banks.is_power_of_two() { u64::from(timing.banks) - 1 } else { 0 },
         }
     }

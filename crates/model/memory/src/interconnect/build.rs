@@ -3,9 +3,9 @@
 //! Source: the meaning of the keys is defined in the book's chapter on machine files.
 
 use super::channel::Channel;
-use super::graph::{CROSSING, Edge, Graph, LINK, Places, Vertex};
+use super::graph::{CROSSING, Edge, Endpoints, Graph, LINK, Vertex};
 use super::route::{Hop, Routes};
-use super::{Interconnect, Place};
+use super::{Endpoint, Interconnect};
 use crate::build_error::{BuildError, host_of};
 use longma_topology::parts::{Chip, Crossbar, CrossbarKind, Distances, Link, Port};
 use longma_topology::units::{Bandwidth, Frequency, Latency, TransferRate, Width};
@@ -33,14 +33,14 @@ pub(super) fn interconnect(machine: &Machine, host: usize) -> Result<Interconnec
     let mut build = Build::new(machine, instance);
     build.add_crossbars();
     build.join_private_parts();
-    build.join_the_rest();
+    build.join_unconnected();
     build.add_links();
     build.add_assumed_links();
     build.finish()
 }
 
 /// One instance of a crossbar: one per chip, or one per node.
-struct Built<'a> {
+struct CrossbarInstance<'a> {
     part: &'a Crossbar,
     chip: usize,
     /// Nodes attached to it.
@@ -55,15 +55,15 @@ struct Built<'a> {
 struct Build<'a> {
     machine: &'a Machine,
     host: &'a HostInstance,
-    places: Places,
+    endpoints: Endpoints,
     graph: Graph,
     channels: Vec<Channel>,
     /// Each node's gate: the vertex at which links end.
     gates: Vec<Vertex>,
-    crossbars: Vec<Built<'a>>,
+    crossbars: Vec<CrossbarInstance<'a>>,
     /// The node of each controller.
     controller_nodes: Vec<usize>,
-    /// For each place, the crossbars it is attached to.
+    /// For each endpoint, the crossbars it is attached to.
     attached: Vec<Vec<Vertex>>,
 }
 
@@ -79,17 +79,17 @@ impl<'a> Build<'a> {
             first += names.len();
             ports.push((first - names.len(), names));
         }
-        let places = Places {
+        let endpoints = Endpoints {
             cores: host.cores.len(),
             caches: host.caches.len(),
             controllers: controller_nodes.len(),
             ports,
         };
-        let mut graph = Graph::with_vertices(places.count());
+        let mut graph = Graph::with_vertices(endpoints.count());
         let gates = host.nodes.iter().map(|_| graph.add_vertex()).collect();
-        let attached = vec![Vec::new(); places.count()];
+        let attached = vec![Vec::new(); endpoints.count()];
         let (channels, crossbars) = (Vec::new(), Vec::new());
-        Self { machine, host, places, graph, channels, gates, crossbars, controller_nodes, attached }
+        Self { machine, host, endpoints, graph, channels, gates, crossbars, controller_nodes, attached }
     }
 
     fn chip(&self, chip: usize) -> Option<&'a Chip> {
@@ -158,7 +158,7 @@ impl<'a> Build<'a> {
             self.graph.add(gate, Edge { to: vertex, weight: CROSSING, hops, latency_ps });
             self.graph.add(vertex, Edge { to: gate, weight: CROSSING, hops: [None, None], latency_ps: 0 });
         }
-        self.crossbars.push(Built { part, chip, nodes, vertex, name, clock, bus });
+        self.crossbars.push(CrossbarInstance { part, chip, nodes, vertex, name, clock, bus });
     }
 
     /// Attaches everything that crossbar `index` names. Other crossbars of the same scope begin at index `from`.
@@ -171,8 +171,8 @@ impl<'a> Build<'a> {
             }
         }
         for name in names {
-            for (place, label, ports) in self.named(index, name) {
-                self.attach(index, place, &label, ports);
+            for (endpoint, label, ports) in self.named(index, name) {
+                self.attach(index, endpoint, &label, ports);
             }
             let other = self.crossbars[from..].iter().position(|x| x.part.name == name);
             if let Some(other) = other.map(|o| o + from) {
@@ -191,7 +191,7 @@ impl<'a> Build<'a> {
 
     /// Resolves `name` at a crossbar: vertices, their labels, and the number of ports of each.
     fn named(&self, index: usize, name: &str) -> Vec<(Vertex, String, u64)> {
-        let Built { chip, ref nodes, .. } = self.crossbars[index];
+        let CrossbarInstance { chip, ref nodes, .. } = self.crossbars[index];
         let mut found = Vec::new();
         let here = |core: &usize| {
             let core = &self.host.cores[*core];
@@ -199,36 +199,36 @@ impl<'a> Build<'a> {
         };
         if name == "cores" {
             let cores = (0..self.host.cores.len()).filter(here);
-            found.extend(cores.map(|c| (self.places.index(Place::Core(c)), format!("core{c}"), 1)));
+            found.extend(cores.map(|c| (self.endpoints.index(Endpoint::Core(c)), format!("core{c}"), 1)));
         }
         if name == "memory" {
             let mine = self.controller_nodes.iter().enumerate().filter(|c| nodes.contains(c.1));
             found.extend(
-                mine.map(|(c, _)| (self.places.index(Place::Controller(c)), format!("memory{c}"), 1)),
+                mine.map(|(c, _)| (self.endpoints.index(Endpoint::Controller(c)), format!("memory{c}"), 1)),
             );
         }
         for (number, cache) in self.host.caches.iter().enumerate() {
             if cache.cache == name && cache.cores.iter().any(here) {
                 let banks = self.machine.caches.get(name).map_or(1, |c| c.banks.max(1));
-                let place = self.places.index(Place::Cache(number));
-                found.push((place, format!("{}{number}", word(name)), banks.into()));
+                let endpoint = self.endpoints.index(Endpoint::Cache(number));
+                found.push((endpoint, format!("{}{number}", word(name)), banks.into()));
             }
         }
         let first_node = self.nodes_of_chip(chip).first() == nodes.first();
         let ports = self.chip(chip).map_or(&[][..], |c| &c.ports);
         if let Some(port) = ports.iter().find(|p| p.name == name).filter(|_| first_node) {
             for copy in copies(port) {
-                if let Some(place) = self.places.port(&format!("chip{chip}.{copy}")) {
-                    found.push((self.places.index(place), word(&copy), 1));
+                if let Some(endpoint) = self.endpoints.port(&format!("chip{chip}.{copy}")) {
+                    found.push((self.endpoints.index(endpoint), word(&copy), 1));
                 }
             }
         }
         found
     }
 
-    /// Attaches a place to a crossbar by `ports` ports, which are modelled as one channel with their total rate.
-    fn attach(&mut self, index: usize, place: Vertex, label: &str, ports: u64) {
-        let Built { part, vertex, ref name, clock, bus, chip, .. } = self.crossbars[index];
+    /// Attaches an endpoint to a crossbar by `ports` ports, which are modelled as one channel with their total rate.
+    fn attach(&mut self, index: usize, endpoint: Vertex, label: &str, ports: u64) {
+        let CrossbarInstance { part, vertex, ref name, clock, bus, chip, .. } = self.crossbars[index];
         let name = format!("{name}.{label}");
         let rate = port_rate(part, clock).saturating_mul(ports);
         let (into, out) = match bus {
@@ -242,13 +242,13 @@ impl<'a> Build<'a> {
                 (Some(both), Some(both))
             }
         };
-        let ([wire_in, wire_out], wire_ps) = self.wires(place, chip);
+        let ([wire_in, wire_out], wire_ps) = self.wires(endpoint, chip);
         let latency_ps = wire_ps + self.through_ps(index);
         let inward = Edge { to: vertex, weight: CROSSING, hops: [wire_in, into], latency_ps };
-        self.graph.add(place, inward);
-        let outward = Edge { to: place, weight: CROSSING, hops: [out, wire_out], latency_ps: wire_ps };
+        self.graph.add(endpoint, inward);
+        let outward = Edge { to: endpoint, weight: CROSSING, hops: [out, wire_out], latency_ps: wire_ps };
         self.graph.add(vertex, outward);
-        if let Some(attached) = self.attached.get_mut(place) {
+        if let Some(attached) = self.attached.get_mut(endpoint) {
             attached.push(vertex);
         }
     }
@@ -256,7 +256,7 @@ impl<'a> Build<'a> {
     /// Time to cross a crossbar. For a ring it is a quarter of its stops: the mean distance when data takes the shorter
     /// direction.
     fn through_ps(&self, index: usize) -> u64 {
-        let Built { part, clock, .. } = self.crossbars[index];
+        let CrossbarInstance { part, clock, .. } = self.crossbars[index];
         let one = crossing_ps(part, clock);
         if part.kind != CrossbarKind::Ring {
             return one;
@@ -270,9 +270,9 @@ impl<'a> Build<'a> {
 
     /// The wires of a port outside its crossbar, if the machine file states their rate: channels in and out, and
     /// latency.
-    fn wires(&mut self, place: Vertex, chip: usize) -> ([Option<Hop>; 2], u64) {
-        let (first, ref names) = self.places.ports[chip];
-        let Some(copy) = place.checked_sub(first).and_then(|i| names.get(i)).cloned() else {
+    fn wires(&mut self, endpoint: Vertex, chip: usize) -> ([Option<Hop>; 2], u64) {
+        let (first, ref names) = self.endpoints.ports[chip];
+        let Some(copy) = endpoint.checked_sub(first).and_then(|i| names.get(i)).cloned() else {
             return ([None, None], 0);
         };
         let ports = self.chip(chip).map_or(&[][..], |c| &c.ports);
@@ -291,9 +291,9 @@ impl<'a> Build<'a> {
     /// Merges each core with the caches it reaches directly, without a crossbar in between.
     fn join_private_parts(&mut self) {
         for (number, core) in self.host.cores.iter().enumerate() {
-            let here = self.places.index(Place::Core(number));
+            let here = self.endpoints.index(Endpoint::Core(number));
             for cache in &core.caches {
-                let cache = self.places.index(Place::Cache(*cache));
+                let cache = self.endpoints.index(Endpoint::Cache(*cache));
                 if !self.attached[here].iter().any(|x| self.attached[cache].contains(x)) {
                     self.graph.join(here, cache);
                 }
@@ -303,36 +303,38 @@ impl<'a> Build<'a> {
 
     /// Attaches everything that is on no crossbar to its node's gate: memory controllers, memory-side caches, ports,
     /// and cores without caches.
-    fn join_the_rest(&mut self) {
+    fn join_unconnected(&mut self) {
         for (controller, node) in self.controller_nodes.clone().into_iter().enumerate() {
-            self.join_if_alone(Place::Controller(controller), node);
+            self.join_if_alone(Endpoint::Controller(controller), node);
         }
         for (number, cache) in self.host.caches.iter().enumerate() {
             let before_memory = self.machine.caches.get(&cache.cache).is_some_and(|c| &*c.next == "memory");
             let core = cache.cores.first().map(|c| &self.host.cores[*c]);
-            let core_attached =
-                cache.cores.iter().any(|c| !self.attached[self.places.index(Place::Core(*c))].is_empty());
+            let core_attached = cache
+                .cores
+                .iter()
+                .any(|c| !self.attached[self.endpoints.index(Endpoint::Core(*c))].is_empty());
             if let Some(core) = core.filter(|_| before_memory && !core_attached) {
-                self.join_if_alone(Place::Cache(number), core.node);
+                self.join_if_alone(Endpoint::Cache(number), core.node);
             }
         }
         for (number, core) in self.host.cores.iter().enumerate() {
             if core.caches.is_empty() {
-                self.join_if_alone(Place::Core(number), core.node);
+                self.join_if_alone(Endpoint::Core(number), core.node);
             }
         }
-        for chip in 0..self.places.ports.len() {
+        for chip in 0..self.endpoints.ports.len() {
             let node = self.nodes_of_chip(chip).first().copied().unwrap_or(0);
-            for index in 0..self.places.ports[chip].1.len() {
-                self.join_if_alone(Place::Port { chip, index }, node);
+            for index in 0..self.endpoints.ports[chip].1.len() {
+                self.join_if_alone(Endpoint::Port { chip, index }, node);
             }
         }
     }
 
-    fn join_if_alone(&mut self, place: Place, node: usize) {
-        let place = self.places.index(place);
-        if self.attached[place].is_empty() {
-            self.graph.join(place, self.gates[node]);
+    fn join_if_alone(&mut self, endpoint: Endpoint, node: usize) {
+        let endpoint = self.endpoints.index(endpoint);
+        if self.attached[endpoint].is_empty() {
+            self.graph.join(endpoint, self.gates[node]);
         }
     }
 
@@ -407,7 +409,7 @@ impl<'a> Build<'a> {
     }
 
     fn finish(self) -> Result<Interconnect, BuildError> {
-        let count = self.places.count();
+        let count = self.endpoints.count();
         let reached = self.graph.reachable(self.gates[0]);
         if let Some(lost) = (0..count).find(|v| !reached[*v]) {
             return Err(BuildError::Impossible {
@@ -415,10 +417,10 @@ impl<'a> Build<'a> {
                 help: "name it among the masters or slaves of one of the chip's crossbars".into(),
             });
         }
-        let passes = (0..self.graph.edges.len()).map(|v| self.places.passes(v)).collect();
+        let passes = (0..self.graph.edges.len()).map(|v| self.endpoints.passes(v)).collect();
         let node = (0..count).map(|v| self.node_of(v) as u32).collect();
         let routes = Routes::new(self.graph, count, passes, node, self.host.nodes.len());
-        let mut interconnect = Interconnect { places: self.places, channels: self.channels, routes };
+        let mut interconnect = Interconnect { endpoints: self.endpoints, channels: self.channels, routes };
         let distances = self.machine.hosts[self.host.of].distances.as_ref();
         let line = self.machine.line_bytes() as u32;
         let ends = NodeEnds { host: self.host, controller_nodes: &self.controller_nodes, line };
@@ -427,7 +429,7 @@ impl<'a> Build<'a> {
     }
 
     fn node_of(&self, vertex: Vertex) -> usize {
-        let Places { cores, caches, controllers, .. } = self.places;
+        let Endpoints { cores, caches, controllers, .. } = self.endpoints;
         if vertex < cores {
             self.host.cores[vertex].node
         } else if vertex < cores + caches {
@@ -436,13 +438,13 @@ impl<'a> Build<'a> {
         } else if vertex < cores + caches + controllers {
             self.controller_nodes[vertex - cores - caches]
         } else {
-            let chip = self.places.ports.iter().rposition(|p| p.0 <= vertex && !p.1.is_empty());
+            let chip = self.endpoints.ports.iter().rposition(|p| p.0 <= vertex && !p.1.is_empty());
             chip.and_then(|c| self.nodes_of_chip(c).first().copied()).unwrap_or(0)
         }
     }
 
     fn name_of(&self, vertex: Vertex) -> String {
-        let Places { cores, caches, controllers, ref ports } = self.places;
+        let Endpoints { cores, caches, controllers, ref ports } = self.endpoints;
         if vertex < cores {
             return format!("core {vertex}");
         }
@@ -490,8 +492,8 @@ impl NodeEnds<'_> {
 
     /// Time that the channels add to a load from another node's memory, compared with a load by a core of that node.
     fn channels_ps(&self, from: usize, to: usize, interconnect: &mut Interconnect) -> u64 {
-        let core = |node: usize| self.host.nodes[node].cores.first().map(|c| Place::Core(*c));
-        let memory = self.controller_nodes.iter().position(|n| *n == to).map(Place::Controller);
+        let core = |node: usize| self.host.nodes[node].cores.first().map(|c| Endpoint::Core(*c));
+        let memory = self.controller_nodes.iter().position(|n| *n == to).map(Endpoint::Controller);
         let (Some(memory), Some(here), Some(there)) = (memory, core(from), core(to)) else { return 0 };
         let mut both_ways =
             |core| interconnect.idle_ps(core, memory, 0) + interconnect.idle_ps(memory, core, self.line);

@@ -1,15 +1,15 @@
-//! The interconnect graph: places, crossbars and node gates. `build` creates it from a machine file, and `route` finds
+//! The interconnect graph: endpoints, crossbars and node gates. `build` creates it from a machine file, and `route` finds
 //! the shortest paths.
 
-use super::Place;
+use super::Endpoint;
 use super::route::Hop;
 
-/// A vertex number: places come first, then crossbars and gates.
+/// A vertex number: endpoints come first, then crossbars and gates.
 pub(super) type Vertex = usize;
 
-/// Numbering of the places: cores, caches, controllers, ports.
+/// Numbering of the endpoints: cores, caches, controllers, ports.
 #[derive(Clone, Debug)]
-pub(super) struct Places {
+pub(super) struct Endpoints {
     pub(super) cores: usize,
     pub(super) caches: usize,
     pub(super) controllers: usize,
@@ -17,34 +17,34 @@ pub(super) struct Places {
     pub(super) ports: Vec<(usize, Vec<String>)>,
 }
 
-impl Places {
-    /// The vertex of a place.
+impl Endpoints {
+    /// The vertex of an endpoint.
     ///
     /// # Panics
-    /// If there is no such place.
+    /// If there is no such endpoint.
     #[inline]
-    pub(super) fn index(&self, place: Place) -> Vertex {
-        let (index, count, first) = match place {
-            Place::Core(core) => (core, self.cores, 0),
-            Place::Cache(cache) => (cache, self.caches, self.cores),
-            Place::Controller(controller) => (controller, self.controllers, self.cores + self.caches),
-            Place::Port { chip, index } => (index, self.ports[chip].1.len(), self.ports[chip].0),
+    pub(super) fn index(&self, endpoint: Endpoint) -> Vertex {
+        let (index, count, first) = match endpoint {
+            Endpoint::Core(core) => (core, self.cores, 0),
+            Endpoint::Cache(cache) => (cache, self.caches, self.cores),
+            Endpoint::Controller(controller) => (controller, self.controllers, self.cores + self.caches),
+            Endpoint::Port { chip, index } => (index, self.ports[chip].1.len(), self.ports[chip].0),
         };
-        assert!(index < count, "the host has no {place:?}");
+        assert!(index < count, "the host has no {endpoint:?}");
         first + index
     }
 
-    /// Number of places.
+    /// Number of endpoints.
     pub(super) fn count(&self) -> usize {
         let ports = self.ports.iter().map(|p| p.1.len()).sum::<usize>();
         self.cores + self.caches + self.controllers + ports
     }
 
-    pub(super) fn port(&self, name: &str) -> Option<Place> {
+    pub(super) fn port(&self, name: &str) -> Option<Endpoint> {
         let (chip, port) = name.split_once('.')?;
         let chip: usize = chip.strip_prefix("chip")?.parse().ok()?;
         let index = self.ports.get(chip)?.1.iter().position(|p| p == port)?;
-        Some(Place::Port { chip, index })
+        Some(Endpoint::Port { chip, index })
     }
 
     /// Returns whether a route may pass through a vertex. Controllers and ports are always endpoints.

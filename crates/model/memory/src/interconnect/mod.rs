@@ -10,7 +10,7 @@ mod route;
 pub use channel::Channel;
 
 use crate::build_error::BuildError;
-use graph::Places;
+use graph::Endpoints;
 use longma_sim::{Duration, Statistics, StatisticsError, Time};
 use longma_topology::Machine;
 use route::Routes;
@@ -20,11 +20,11 @@ pub(crate) const BUCKET: Duration = Duration::from_ps(1 << 16);
 
 /// Maximum difference between the times of requests: cores of one host may be simulated this far out of step without
 /// distorting the order of service. About 8 us.
-pub const OUT_OF_STEP: Duration = Duration::from_ps(127 << 16);
+pub const MAX_SKEW: Duration = Duration::from_ps(127 << 16);
 
 /// An endpoint of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Place {
+pub enum Endpoint {
     /// A core, by its index in the host's layout.
     Core(usize),
     /// A cache, by its index in the host's layout.
@@ -47,7 +47,7 @@ pub enum Place {
 /// never fill up; they are sent with 0 bytes and only take the latency.
 #[derive(Clone, Debug)]
 pub struct Interconnect {
-    places: Places,
+    endpoints: Endpoints,
     channels: Vec<Channel>,
     routes: Routes,
 }
@@ -64,10 +64,10 @@ impl Interconnect {
     /// Sends `bytes` at `at` and returns when the last byte arrives.
     ///
     /// # Panics
-    /// If the host has no such places.
+    /// If the host has no such endpoints.
     #[inline]
-    pub fn cross(&mut self, from: Place, to: Place, bytes: u32, at: Time) -> Time {
-        let (from, to) = (self.places.index(from), self.places.index(to));
+    pub fn cross(&mut self, from: Endpoint, to: Endpoint, bytes: u32, at: Time) -> Time {
+        let (from, to) = (self.endpoints.index(from), self.endpoints.index(to));
         let (hops, latency_ps) = self.routes.find(from, to);
         let at = at.ps();
         if bytes == 0 {
@@ -87,9 +87,9 @@ impl Interconnect {
     /// Time that [`Interconnect::cross`] takes without contention, picoseconds.
     ///
     /// # Panics
-    /// If the host has no such places.
-    pub fn idle_ps(&mut self, from: Place, to: Place, bytes: u32) -> u64 {
-        let (from, to) = (self.places.index(from), self.places.index(to));
+    /// If the host has no such endpoints.
+    pub fn idle_ps(&mut self, from: Endpoint, to: Endpoint, bytes: u32) -> u64 {
+        let (from, to) = (self.endpoints.index(from), self.endpoints.index(to));
         let (hops, latency_ps) = self.routes.find(from, to);
         let service = |hop: &route::Hop| self.channels[hop.channel as usize].service_ps(bytes);
         let slowest = hops.iter().map(service).max().unwrap_or(0);
@@ -99,16 +99,16 @@ impl Interconnect {
     /// The names of the channels on a route, in order, for reports and drawings.
     ///
     /// # Panics
-    /// If the host has no such places.
-    pub fn way(&mut self, from: Place, to: Place) -> Vec<&str> {
-        let (from, to) = (self.places.index(from), self.places.index(to));
+    /// If the host has no such endpoints.
+    pub fn route(&mut self, from: Endpoint, to: Endpoint) -> Vec<&str> {
+        let (from, to) = (self.endpoints.index(from), self.endpoints.index(to));
         let (hops, _) = self.routes.find(from, to);
         hops.iter().map(|hop| self.channels[hop.channel as usize].name()).collect()
     }
 
     /// Finds the port called `chipN.NAME`, such as `chip0.mac1`, the form that devices and buses in machine files use.
-    pub fn port(&self, name: &str) -> Option<Place> {
-        self.places.port(name)
+    pub fn port(&self, name: &str) -> Option<Endpoint> {
+        self.endpoints.port(name)
     }
 
     /// All channels, in a fixed order, for their traffic and utilisation.

@@ -1,4 +1,4 @@
-//! Shortest paths between places, computed once per source on first use.
+//! Shortest paths between endpoints, computed once per source on first use.
 //!
 //! Source: Dijkstra's algorithm. Ties go to the lower vertex numbers, so that routes are reproducible.
 
@@ -12,9 +12,9 @@ pub(super) struct Hop {
     pub(super) channel: u32,
 }
 
-/// The route to one place: a range of hops in the arena, and the total latency.
+/// The route to one endpoint: a range of hops in the arena, and the total latency.
 #[derive(Clone, Copy, Debug, Default)]
-struct Way {
+struct Route {
     first: u32,
     hops: u32,
     latency_ps: u64,
@@ -24,40 +24,46 @@ struct Way {
 #[derive(Clone, Debug)]
 pub(super) struct Routes {
     graph: Graph,
-    /// Number of vertices that are places; they come first.
-    places: usize,
+    /// Number of vertices that are endpoints; they come first.
+    endpoints: usize,
     /// Whether routes may pass through each vertex.
     passes: Vec<bool>,
-    /// The NUMA node of each place.
+    /// The NUMA node of each endpoint.
     node: Vec<u32>,
     /// Additional latency between two nodes, picoseconds: row = from, column = to.
     pub(super) between_nodes_ps: Vec<Vec<u64>>,
-    rows: Vec<Option<Box<[Way]>>>,
+    rows: Vec<Option<Box<[Route]>>>,
     hops: Vec<Hop>,
 }
 
 impl Routes {
-    pub(super) fn new(graph: Graph, places: usize, passes: Vec<bool>, node: Vec<u32>, nodes: usize) -> Self {
+    pub(super) fn new(
+        graph: Graph,
+        endpoints: usize,
+        passes: Vec<bool>,
+        node: Vec<u32>,
+        nodes: usize,
+    ) -> Self {
         Self {
             graph,
-            places,
+            endpoints,
             passes,
             node,
             between_nodes_ps: vec![vec![0; nodes]; nodes],
-            rows: vec![None; places],
+            rows: vec![None; endpoints],
             hops: Vec::new(),
         }
     }
 
-    /// Returns the hops and the latency in picoseconds of the route between two places.
+    /// Returns the hops and the latency in picoseconds of the route between two endpoints.
     #[inline]
     pub(super) fn find(&mut self, from: Vertex, to: Vertex) -> (&[Hop], u64) {
         if self.rows[from].is_none() {
             self.work_out(from);
         }
-        let way = self.rows[from].as_ref().map_or(Way::default(), |row| row[to]);
-        let hops = &self.hops[way.first as usize..(way.first + way.hops) as usize];
-        (hops, way.latency_ps)
+        let route = self.rows[from].as_ref().map_or(Route::default(), |row| row[to]);
+        let hops = &self.hops[route.first as usize..(route.first + route.hops) as usize];
+        (hops, route.latency_ps)
     }
 
     /// Discards all routes after latencies have changed.
@@ -69,20 +75,20 @@ impl Routes {
     #[cold]
     fn work_out(&mut self, from: Vertex) {
         let before = self.shortest(from);
-        let mut row = vec![Way::default(); self.places];
-        for (to, way) in row.iter_mut().enumerate() {
+        let mut row = vec![Route::default(); self.endpoints];
+        for (to, route) in row.iter_mut().enumerate() {
             let first = self.hops.len();
             // The path is followed from its end, so each edge adds its hops in reverse.
             let mut at = to;
             while let Some((vertex, step)) = before[at].filter(|_| at != from) {
                 let edge = &self.graph.edges[vertex][step];
-                way.latency_ps += edge.latency_ps;
+                route.latency_ps += edge.latency_ps;
                 self.hops.extend(edge.hops.iter().rev().flatten());
                 at = vertex;
             }
             self.hops[first..].reverse();
-            (way.first, way.hops) = (first as u32, (self.hops.len() - first) as u32);
-            way.latency_ps += self.between_nodes_ps[self.node[from] as usize][self.node[to] as usize];
+            (route.first, route.hops) = (first as u32, (self.hops.len() - first) as u32);
+            route.latency_ps += self.between_nodes_ps[self.node[from] as usize][self.node[to] as usize];
         }
         self.rows[from] = Some(row.into());
     }

@@ -1,14 +1,14 @@
 //! Division by a constant, fast for powers of two.
 
-/// Divides by a fixed number.
+/// A divisor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Split {
+pub(crate) struct Divider {
     divisor: u64,
     /// Base-2 logarithm of the divisor if it is a power of two, otherwise 64.
     shift: u32,
 }
 
-impl Split {
+impl Divider {
     /// Creates a division by `divisor`; 0 is replaced by 1.
     pub(crate) fn by(divisor: u64) -> Self {
         let divisor = divisor.max(1);

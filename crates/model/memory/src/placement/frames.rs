@@ -134,7 +134,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_frame_is_given_out_exactly_once(frames in 1u64..3000, seed in any::<u64>(), shuffled in any::<bool>()) {
+        fn every_frame_is_allocated_exactly_once(frames in 1u64..3000, seed in any::<u64>(), shuffled in any::<bool>()) {
             let order = if shuffled { FrameOrder::Shuffled { seed } } else { FrameOrder::Sequential };
             let mut node = Frames::new(1000, frames, 1 << 20, 14, order);
             let given: BTreeSet<u64> = std::iter::from_fn(|| node.take()).collect();
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn another_seed_gives_other_frames() {
+    fn different_seeds_give_different_frames() {
         let first = |seed| Frames::new(0, 1 << 20, 1 << 20, 14, FrameOrder::Shuffled { seed }).take();
         assert!((1..9).any(|seed| first(seed) != first(0)));
         assert_eq!(first(5), first(5));

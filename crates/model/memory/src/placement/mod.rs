@@ -4,13 +4,13 @@
 //! Source: Linux's memory policies (set_mempolicy(2)) and page allocator; physical addresses after the Loongson 3A5000
 //! manual.
 
+mod divider;
 mod frames;
 mod physical;
-mod split;
 
+pub(crate) use divider::Divider;
 pub use frames::FrameOrder;
 pub use physical::PhysicalMap;
-pub(crate) use split::Split;
 
 use crate::build_error::{BuildError, host_of};
 use frames::Frames;

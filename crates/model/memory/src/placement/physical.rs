@@ -3,7 +3,7 @@
 //! Source: Loongson 3A5000 manual (48 bits, the chip in bits 47 to 44). On other machines each node has its own address
 //! range.
 
-use super::Split;
+use super::Divider;
 use crate::build_error::{BuildError, host_of};
 use longma_topology::{HostInstance, Machine};
 
@@ -27,7 +27,7 @@ pub struct PhysicalMap {
     nodes: Vec<usize>,
     /// The value of the upper bits for each node.
     slots: Vec<u64>,
-    interleave: Split,
+    interleave: Divider,
     controllers: Vec<NodeControllers>,
 }
 
@@ -35,7 +35,7 @@ pub struct PhysicalMap {
 #[derive(Clone, Copy, Debug)]
 struct NodeControllers {
     first: usize,
-    count: Split,
+    count: Divider,
 }
 
 impl PhysicalMap {
@@ -49,7 +49,7 @@ impl PhysicalMap {
         let mut controllers = Vec::new();
         for node in &host.nodes {
             let count = node.memories.iter().filter(|m| machine.memories.contains_key(*m)).count();
-            controllers.push(NodeControllers { first, count: Split::by(count as u64) });
+            controllers.push(NodeControllers { first, count: Divider::by(count as u64) });
             first += count;
         }
         if first == 0 {
@@ -58,7 +58,7 @@ impl PhysicalMap {
         let (node_shift, slots) = windows(machine, host).unwrap_or_else(|| own_addresses(host));
         let mut nodes = vec![0; slots.iter().max().map_or(0, |s| *s as usize + 1)];
         slots.iter().enumerate().for_each(|(node, slot)| nodes[*slot as usize] = node);
-        let interleave = Split::by(CONTROLLER_INTERLEAVE_BYTES);
+        let interleave = Divider::by(CONTROLLER_INTERLEAVE_BYTES);
         Ok(Self { node_shift, nodes, slots, interleave, controllers })
     }
 

@@ -13,23 +13,23 @@ use longma_topology::parts::{Prefetcher as Parameters, PrefetcherKind};
 #[derive(Debug)]
 pub(crate) struct Prefetcher {
     table: Box<dyn Predicts>,
-    reach: Reach,
+    limits: Limits,
 }
 
 /// A prefetch algorithm.
 trait Predicts: std::fmt::Debug + Send {
     /// Observes that the instruction at `instruction` missed on `line` or used it for the first time since its
     /// prefetch. Returns the lines to fetch.
-    fn observe(&mut self, line: Line, instruction: u64, reach: Reach) -> Wanted;
+    fn observe(&mut self, line: Line, instruction: u64, limits: Limits) -> Prediction;
 
     /// Reports that the lines of the last prediction from `from` on were not fetched, because they are on a page that
     /// is not adjacent in physical memory or not mapped yet.
-    fn left_out(&mut self, _from: Line) {}
+    fn truncated(&mut self, _from: Line) {}
 }
 
 /// Limits of a prediction.
 #[derive(Clone, Copy, Debug)]
-struct Reach {
+struct Limits {
     /// Maximum number of lines of one prediction.
     degree: i64,
     /// Distance ahead of the access, in lines or strides.
@@ -44,25 +44,25 @@ pub(crate) const MAX_DEGREE: u32 = 16;
 
 /// Lines to fetch, in this order.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Wanted {
+pub(crate) struct Prediction {
     lines: [Line; MAX_DEGREE as usize],
     count: usize,
 }
 
-impl Wanted {
+impl Prediction {
     /// The lines to fetch.
     pub fn lines(&self) -> &[Line] {
         &self.lines[..self.count]
     }
 }
 
-impl Reach {
+impl Limits {
     /// Appends `line + offset` to `to`. Returns false if it is not on the page of `line` or `to` is full.
-    fn want(&self, to: &mut Wanted, line: Line, offset: i64) -> bool {
+    fn append(&self, to: &mut Prediction, line: Line, offset: i64) -> bool {
         let same_page = |other: &Line| (other.0 ^ line.0) & !(self.page_lines - 1) == 0;
-        let Some(wanted) = line.offset(offset).filter(same_page) else { return false };
+        let Some(prediction) = line.offset(offset).filter(same_page) else { return false };
         let Some(place) = to.lines.get_mut(to.count) else { return false };
-        *place = wanted;
+        *place = prediction;
         to.count += 1;
         true
     }
@@ -82,19 +82,19 @@ impl Prefetcher {
         let degree = i64::from(parameters.degree.clamp(1, MAX_DEGREE));
         let distance = i64::from(parameters.distance.max(1));
         let page_lines = if parameters.crosses_pages { 1 << 63 } else { page_lines };
-        Self { table, reach: Reach { degree, distance, page_lines } }
+        Self { table, limits: Limits { degree, distance, page_lines } }
     }
 
     /// Observes that the instruction at `instruction` missed on `line` or used it for the first time since its
     /// prefetch. Returns the lines to fetch.
-    pub fn observe(&mut self, line: Line, instruction: u64) -> Wanted {
-        self.table.observe(line, instruction, self.reach)
+    pub fn observe(&mut self, line: Line, instruction: u64) -> Prediction {
+        self.table.observe(line, instruction, self.limits)
     }
 
     /// Reports that the lines of the last prediction from `from` on were not fetched, because they are on a page that
     /// is not adjacent in physical memory or not mapped yet.
-    pub fn left_out(&mut self, from: Line) {
-        self.table.left_out(from);
+    pub fn truncated(&mut self, from: Line) {
+        self.table.truncated(from);
     }
 }
 
@@ -102,23 +102,23 @@ impl Prefetcher {
 mod tests {
     use super::*;
 
-    const REACH: Reach = Reach { degree: 2, distance: 4, page_lines: 256 };
+    const LIMITS: Limits = Limits { degree: 2, distance: 4, page_lines: 256 };
 
-    fn numbers(wanted: Wanted) -> Vec<u64> {
-        wanted.lines().iter().map(|line| line.0).collect()
+    fn numbers(prediction: Prediction) -> Vec<u64> {
+        prediction.lines().iter().map(|line| line.0).collect()
     }
 
     #[test]
     fn next_line_stops_at_the_end_of_the_page() {
-        let reach = Reach { distance: 1, ..REACH };
-        assert_eq!(numbers(next_line::NextLine.observe(Line(10), 0, reach)), [11, 12]);
-        assert_eq!(numbers(next_line::NextLine.observe(Line(254), 0, reach)), [255]);
+        let limits = Limits { distance: 1, ..LIMITS };
+        assert_eq!(numbers(next_line::NextLine.observe(Line(10), 0, limits)), [11, 12]);
+        assert_eq!(numbers(next_line::NextLine.observe(Line(254), 0, limits)), [255]);
     }
 
     #[test]
     fn the_adjacent_line_is_the_other_line_of_the_pair() {
         for (line, other) in [(10, 11), (11, 10), (255, 254)] {
-            assert_eq!(numbers(adjacent_line::AdjacentLine.observe(Line(line), 0, REACH)), [other]);
+            assert_eq!(numbers(adjacent_line::AdjacentLine.observe(Line(line), 0, LIMITS)), [other]);
         }
     }
 
@@ -127,13 +127,13 @@ mod tests {
         for step in [1i64, -1] {
             let mut streams = stream::Streams::new(2);
             let at = |n: i64| Line((100 + n * step) as u64);
-            assert!(streams.observe(at(0), 0, REACH).lines().is_empty());
-            assert!(streams.observe(at(1), 0, REACH).lines().is_empty());
-            assert_eq!(numbers(streams.observe(at(2), 0, REACH)), [at(3).0, at(4).0]);
-            assert_eq!(numbers(streams.observe(at(3), 0, REACH)), [at(5).0, at(6).0]);
-            assert_eq!(numbers(streams.observe(at(4), 0, REACH)), [at(7).0, at(8).0]);
+            assert!(streams.observe(at(0), 0, LIMITS).lines().is_empty());
+            assert!(streams.observe(at(1), 0, LIMITS).lines().is_empty());
+            assert_eq!(numbers(streams.observe(at(2), 0, LIMITS)), [at(3).0, at(4).0]);
+            assert_eq!(numbers(streams.observe(at(3), 0, LIMITS)), [at(5).0, at(6).0]);
+            assert_eq!(numbers(streams.observe(at(4), 0, LIMITS)), [at(7).0, at(8).0]);
             // Already four lines ahead: one more line per miss.
-            assert_eq!(numbers(streams.observe(at(5), 0, REACH)), [at(9).0]);
+            assert_eq!(numbers(streams.observe(at(5), 0, LIMITS)), [at(9).0]);
         }
     }
 
@@ -142,8 +142,8 @@ mod tests {
         for step in 3..=16 {
             let mut streams = stream::Streams::new(16);
             let lines = (0..100).map(|n| Line(5000 + n * step));
-            let wanted = lines.map(|line| streams.observe(line, 0, REACH).lines().len()).sum::<usize>();
-            assert_eq!(wanted, 0, "in steps of {step} lines");
+            let prediction = lines.map(|line| streams.observe(line, 0, LIMITS).lines().len()).sum::<usize>();
+            assert_eq!(prediction, 0, "in steps of {step} lines");
         }
     }
 
@@ -151,26 +151,26 @@ mod tests {
     fn a_stream_continues_although_some_of_its_lines_hit() {
         let mut streams = stream::Streams::new(4);
         for line in 100..103 {
-            streams.observe(Line(line), 0, REACH);
+            streams.observe(Line(line), 0, LIMITS);
         }
         // Lines 103 and 104 are in the cache, and 104 is used first.
-        assert_eq!(numbers(streams.observe(Line(104), 0, REACH)), [105, 106]);
-        assert!(streams.observe(Line(103), 0, REACH).lines().is_empty());
-        assert_eq!(numbers(streams.observe(Line(105), 0, REACH)), [107, 108]);
+        assert_eq!(numbers(streams.observe(Line(104), 0, LIMITS)), [105, 106]);
+        assert!(streams.observe(Line(103), 0, LIMITS).lines().is_empty());
+        assert_eq!(numbers(streams.observe(Line(105), 0, LIMITS)), [107, 108]);
     }
 
     #[test]
     fn a_stream_does_not_capture_accesses_of_a_nearer_one() {
         let mut streams = stream::Streams::new(4);
         for line in [100, 101, 102, 110, 111, 112] {
-            streams.observe(Line(line), 0, REACH);
+            streams.observe(Line(line), 0, LIMITS);
         }
         for line in 103..=108 {
-            streams.observe(Line(line), 0, REACH);
+            streams.observe(Line(line), 0, LIMITS);
         }
         // The first stream has also run ahead to 113.
-        assert_eq!(numbers(streams.observe(Line(113), 0, REACH)), [115, 116]);
-        assert_eq!(numbers(streams.observe(Line(109), 0, REACH)), [113]);
+        assert_eq!(numbers(streams.observe(Line(113), 0, LIMITS)), [115, 116]);
+        assert_eq!(numbers(streams.observe(Line(109), 0, LIMITS)), [113]);
     }
 
     #[test]
@@ -178,10 +178,11 @@ mod tests {
         for (step, begin) in [(1i64, 240u64), (-1, 271)] {
             let mut streams = stream::Streams::new(2);
             let at = |n: i64| Line(begin.wrapping_add_signed(n * step));
-            let wanted: Vec<u64> = (0..=17).flat_map(|n| numbers(streams.observe(at(n), 0, REACH))).collect();
+            let prediction: Vec<u64> =
+                (0..=17).flat_map(|n| numbers(streams.observe(at(n), 0, LIMITS))).collect();
             // Lines 3 to 15 precede the page boundary; beyond it, the stream starts again.
             let expected: Vec<u64> = (3..16).chain(17..=20).map(|n| at(n).0).collect();
-            assert_eq!(wanted, expected, "in steps of {step}");
+            assert_eq!(prediction, expected, "in steps of {step}");
         }
     }
 
@@ -189,27 +190,27 @@ mod tests {
     fn a_stream_does_not_count_truncated_lines_as_fetched() {
         let mut streams = stream::Streams::new(2);
         for line in 100..103 {
-            streams.observe(Line(line), 0, REACH);
+            streams.observe(Line(line), 0, LIMITS);
         }
-        streams.left_out(Line(104));
-        assert_eq!(numbers(streams.observe(Line(103), 0, REACH)), [104, 105]);
+        streams.truncated(Line(104));
+        assert_eq!(numbers(streams.observe(Line(103), 0, LIMITS)), [104, 105]);
     }
 
     #[test]
     fn random_misses_do_not_start_a_stream() {
         let mut streams = stream::Streams::new(4);
         let misses = [5u64, 90, 33, 71, 12, 200, 150];
-        assert!(misses.iter().all(|line| streams.observe(Line(*line), 0, REACH).lines().is_empty()));
+        assert!(misses.iter().all(|line| streams.observe(Line(*line), 0, LIMITS).lines().is_empty()));
     }
 
     #[test]
     fn strides_are_learnt_per_instruction() {
         let mut strides = stride::Strides::new(16);
         for n in 0..2 {
-            assert!(strides.observe(Line(n * 3), 0x100, REACH).lines().is_empty());
-            assert!(strides.observe(Line(100 + n), 0x104, REACH).lines().is_empty());
+            assert!(strides.observe(Line(n * 3), 0x100, LIMITS).lines().is_empty());
+            assert!(strides.observe(Line(100 + n), 0x104, LIMITS).lines().is_empty());
         }
-        assert_eq!(numbers(strides.observe(Line(6), 0x100, REACH)), [6 + 4 * 3, 6 + 5 * 3]);
-        assert_eq!(numbers(strides.observe(Line(102), 0x104, REACH)), [106, 107]);
+        assert_eq!(numbers(strides.observe(Line(6), 0x100, LIMITS)), [6 + 4 * 3, 6 + 5 * 3]);
+        assert_eq!(numbers(strides.observe(Line(102), 0x104, LIMITS)), [106, 107]);
     }
 }

@@ -4,7 +4,7 @@
 //! Source: Jouppi, ISCA 1990 (stream buffers); confirmation and run-ahead as in IBM's POWER4 (Tendler et al., IBM
 //! Journal of Research and Development 46(1), 2002, hardware data prefetch).
 
-use super::{Predicts, Reach, Wanted};
+use super::{Limits, Prediction, Predicts};
 use crate::cache::Line;
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -35,7 +35,7 @@ const NEIGHBOUR_LINES: i64 = 2;
 impl Stream {
     /// Returns whether a miss `step` lines after the last one belongs to the stream: it is close to it, or in the range
     /// fetched ahead.
-    fn goes_on(&self, step: i64) -> bool {
+    fn continues(&self, step: i64) -> bool {
         let brought = if self.confirmed >= CONFIRMED { self.ahead } else { 0 };
         self.used > 0
             && (step.abs() <= NEIGHBOUR_LINES || (1..=brought + 1).contains(&(step * self.direction)))
@@ -49,17 +49,17 @@ impl Streams {
 }
 
 impl Predicts for Streams {
-    fn observe(&mut self, line: Line, _instruction: u64, reach: Reach) -> Wanted {
+    fn observe(&mut self, line: Line, _instruction: u64, limits: Limits) -> Prediction {
         self.now += 1;
         let step_of = |s: &Stream| line.0.wrapping_sub(s.last) as i64;
         // Choose the nearest, so that a stream that has run ahead does not capture the accesses of another one.
-        let near = self.streams.iter_mut().filter(|s| s.goes_on(step_of(s)));
+        let near = self.streams.iter_mut().filter(|s| s.continues(step_of(s)));
         let Some(stream) = near.min_by_key(|s| step_of(s).unsigned_abs()) else {
             let oldest = self.streams.iter_mut().min_by_key(|s| s.used);
             if let Some(oldest) = oldest {
                 *oldest = Stream { last: line.0, used: self.now, ..Stream::default() };
             }
-            return Wanted::default();
+            return Prediction::default();
         };
         let step = step_of(stream);
         stream.used = self.now;
@@ -70,23 +70,25 @@ impl Predicts for Streams {
                 *stream =
                     Stream { last: line.0, direction: step.signum(), confirmed: 1, ahead: 0, used: self.now };
             }
-            return Wanted::default();
+            return Prediction::default();
         }
         stream.last = line.0;
         stream.confirmed += 1;
         stream.ahead = (stream.ahead - step.abs()).max(0);
         if stream.confirmed < CONFIRMED {
-            return Wanted::default();
+            return Prediction::default();
         }
-        let until = (stream.ahead + reach.degree).min(reach.distance);
-        let mut wanted = Wanted::default();
-        while stream.ahead < until && reach.want(&mut wanted, line, (stream.ahead + 1) * stream.direction) {
+        let until = (stream.ahead + limits.degree).min(limits.distance);
+        let mut prediction = Prediction::default();
+        while stream.ahead < until
+            && limits.append(&mut prediction, line, (stream.ahead + 1) * stream.direction)
+        {
             stream.ahead += 1;
         }
-        wanted
+        prediction
     }
 
-    fn left_out(&mut self, from: Line) {
+    fn truncated(&mut self, from: Line) {
         // The prediction was made by the stream used last.
         if let Some(stream) = self.streams.iter_mut().max_by_key(|s| s.used) {
             let brought = (from.0.wrapping_sub(stream.last) as i64 * stream.direction - 1).max(0);

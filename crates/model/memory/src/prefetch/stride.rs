@@ -3,7 +3,7 @@
 //!
 //! Source: the reference prediction table of Chen and Baer, IEEE Transactions on Computers 44(5), 1995, section 3.
 
-use super::{Predicts, Reach, Wanted};
+use super::{Limits, Prediction, Predicts};
 use crate::cache::Line;
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -26,24 +26,24 @@ impl Strides {
 }
 
 impl Predicts for Strides {
-    fn observe(&mut self, line: Line, instruction: u64, reach: Reach) -> Wanted {
+    fn observe(&mut self, line: Line, instruction: u64, limits: Limits) -> Prediction {
         // Instructions are four bytes long.
         let at = (instruction >> 2) as usize & (self.entries.len() - 1);
         let entry = &mut self.entries[at];
-        let mut wanted = Wanted::default();
+        let mut prediction = Prediction::default();
         if entry.instruction != instruction {
             *entry = Entry { instruction, last: line.0, stride: 0 };
-            return wanted;
+            return prediction;
         }
         let stride = line.0.wrapping_sub(entry.last) as i64;
         entry.last = line.0;
         let confirmed = stride != 0 && stride == entry.stride;
         entry.stride = stride;
         if confirmed {
-            for n in 0..reach.degree {
-                reach.want(&mut wanted, line, stride.saturating_mul(reach.distance + n));
+            for n in 0..limits.degree {
+                limits.append(&mut prediction, line, stride.saturating_mul(limits.distance + n));
             }
         }
-        wanted
+        prediction
     }
 }

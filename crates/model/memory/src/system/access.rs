@@ -24,7 +24,7 @@ const BY_HARDWARE: u64 = u64::MAX;
 
 /// The result of fetching a line for a core: when it is available (core cycles), its source, and its state.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Got {
+pub(super) struct LineResult {
     pub ready: u64,
     /// Until this cycle, the request only waited for a line or resource reserved by earlier requests.
     pub begun: u64,
@@ -32,7 +32,7 @@ pub(super) struct Got {
     pub flags: Flags,
 }
 
-impl Got {
+impl LineResult {
     /// A line in the first-level cache, available at `ready`.
     fn here(ready: u64, at: u64) -> Self {
         Self { ready, begun: at, source: Source::Level1, flags: Flags::NONE }
@@ -48,13 +48,13 @@ impl Got {
 
 impl MemorySystem {
     /// Accesses a line through the first-level cache. Returns when it is available and its source.
-    pub(super) fn access(&mut self, core: usize, unit: Unit, access: Access, at: u64) -> Got {
+    pub(super) fn access(&mut self, core: usize, unit: Unit, access: Access, at: u64) -> LineResult {
         let l1 = self.cores[core].level1(unit);
         l1.counters.access(access.kind);
         match l1.tags.find(access.line) {
             Some(slot) => self.hit(core, unit, access, slot, at),
             None => match self.waits_with_others(core, unit, access, at) {
-                Some(ready) => Got::here(ready, at),
+                Some(ready) => LineResult::here(ready, at),
                 None => self.miss(core, unit, access, at),
             },
         }
@@ -64,17 +64,17 @@ impl MemorySystem {
     /// Returns when the store completes, together with those stores.
     fn waits_with_others(&mut self, core: usize, unit: Unit, access: Access, at: u64) -> Option<u64> {
         let stores = unit == Unit::Data && access.kind.writes() && self.path.timing;
-        if stores { self.cores[core].done_before_giving(access.line, at) } else { None }
+        if stores { self.cores[core].store_before_transfer(access.line, at) } else { None }
     }
 
-    fn hit(&mut self, core: usize, unit: Unit, access: Access, slot: Slot, at: u64) -> Got {
+    fn hit(&mut self, core: usize, unit: Unit, access: Access, slot: Slot, at: u64) -> LineResult {
         let Access { line, kind, .. } = access;
         let l1 = self.cores[core].level1(unit);
         l1.tags.touch(slot);
         if !l1.tags.flags(slot).has(Flags::WRITABLE)
             && let Some(ready) = self.waits_with_others(core, unit, access, at)
         {
-            return Got::here(ready, at);
+            return LineResult::here(ready, at);
         }
         let l1 = self.cores[core].level1(unit);
         let arrives = l1.ready[l1.tags.number(slot)];
@@ -107,17 +107,17 @@ impl MemorySystem {
         l1.tags.set_flags(slot, flags);
         let number = l1.tags.number(slot);
         if access.virtual_line == BY_HARDWARE {
-            l1.filter.forget_set(slot.set());
+            l1.filter.invalidate_set(slot.set());
         } else {
             let is_writable = flags.has(Flags::DIRTY) && l1.writable_at[number] <= at;
-            l1.filter.note(access.virtual_line, slot.set(), number, arrives, is_writable);
+            l1.filter.record(access.virtual_line, slot.set(), number, arrives, is_writable);
         }
         if first_use {
             self.prefetch_level1(core, unit, access, at);
         }
         // If the line arrives later than the hit latency, all the time until then was waiting.
         let begun = if ready > hit { ready } else { at };
-        Got { ready, begun, source, flags }
+        LineResult { ready, begun, source, flags }
     }
 
     /// Returns the flags of a first-level line after an access of `kind`. A write-through cache passes the store to the
@@ -170,12 +170,12 @@ impl MemorySystem {
         }
     }
 
-    fn miss(&mut self, core: usize, unit: Unit, access: Access, at: u64) -> Got {
+    fn miss(&mut self, core: usize, unit: Unit, access: Access, at: u64) -> LineResult {
         let Access { line, kind, .. } = access;
         let private = &self.cores[core];
         // Both sets are needed shortly. The host fetches them while the first level is processed.
-        self.domains[private.domain].shared.iter().for_each(|shared| shared.tags.expect(line));
-        private.second.iter().for_each(|l2| l2.tags.expect(line));
+        self.domains[private.domain].shared.iter().for_each(|shared| shared.tags.prefetch_host(line));
+        private.second.iter().for_each(|l2| l2.tags.prefetch_host(line));
         let l1 = self.cores[core].level1(unit);
         l1.counters.miss(kind);
         let start = if self.path.timing { l1.registers.start(at) } else { at };
@@ -207,19 +207,19 @@ impl MemorySystem {
         let number = l1.tags.number(slot);
         (l1.ready[number], l1.writable_at[number]) = (ready, ready);
         if access.virtual_line == BY_HARDWARE {
-            l1.filter.forget_set(slot.set());
+            l1.filter.invalidate_set(slot.set());
         } else {
-            l1.filter.note(access.virtual_line, slot.set(), number, ready, flags.has(Flags::DIRTY));
+            l1.filter.record(access.virtual_line, slot.set(), number, ready, flags.has(Flags::DIRTY));
         }
         if let Some(evicted) = evicted {
             l1.counters.evictions += 1;
             l1.counters.useless_prefetches += u64::from(evicted.flags.has(Flags::PREFETCHED));
-            self.left_level1(core, evicted.line, evicted.flags.state(), ready);
+            self.evicted_from_level1(core, evicted.line, evicted.flags.state(), ready);
         }
     }
 
     /// Fetches a line for the first-level cache from the second level or beyond.
-    fn second_level(&mut self, core: usize, unit: Unit, access: Access, at: u64) -> Got {
+    fn second_level(&mut self, core: usize, unit: Unit, access: Access, at: u64) -> LineResult {
         let Access { line, kind, .. } = access;
         if unit == Unit::Fetch {
             self.flush_data(core, line, at);
@@ -248,10 +248,10 @@ impl MemorySystem {
         // Prefetches of the first level train the second-level prefetcher too, so that a stream does not end when the
         // first level takes it over (Intel 248966, streamer).
         self.prefetch_level2(core, unit, access, at);
-        Got { flags, ..got }
+        LineResult { flags, ..got }
     }
 
-    fn hit_level2(&mut self, core: usize, unit: Unit, access: Access, slot: Slot, at: u64) -> Got {
+    fn hit_level2(&mut self, core: usize, unit: Unit, access: Access, slot: Slot, at: u64) -> LineResult {
         let Access { line, kind, .. } = access;
         let Some(l2) = &mut self.cores[core].second else { return self.request(core, line, kind, at) };
         l2.tags.touch(slot);
@@ -280,7 +280,9 @@ impl MemorySystem {
             (ready, source) = (ready.max(got.ready), got.source);
             flags = flags.with(Flags::WRITABLE);
         }
-        let Some(l2) = &mut self.cores[core].second else { return Got { ready, begun, source, flags } };
+        let Some(l2) = &mut self.cores[core].second else {
+            return LineResult { ready, begun, source, flags };
+        };
         let mut given = flags.state();
         if moves {
             l2.tags.remove(slot);
@@ -291,7 +293,7 @@ impl MemorySystem {
         if first_use {
             self.prefetch_level2(core, unit, access, at);
         }
-        Got { ready, begun, source, flags: given }
+        LineResult { ready, begun, source, flags: given }
     }
 
     /// Inserts a line requested at `at` into a second-level cache that also holds the lines of the first level.
@@ -302,12 +304,12 @@ impl MemorySystem {
             return;
         }
         if l2.prefetcher.is_some() {
-            l2.in_flight.note(line, at, ready);
+            l2.in_flight.record(line, at, ready);
         }
         if let Some((_, Some(evicted))) = l2.tags.insert(line, flags, u64::MAX) {
             l2.counters.evictions += 1;
             l2.counters.useless_prefetches += u64::from(evicted.flags.has(Flags::PREFETCHED));
-            self.left_level2(core, evicted.line, evicted.flags.state(), ready);
+            self.evicted_from_level2(core, evicted.line, evicted.flags.state(), ready);
         }
     }
 
@@ -318,19 +320,19 @@ impl MemorySystem {
             && let Some(slot) = private.data.tags.find(line)
         {
             let flags = private.data.remove(slot).state();
-            self.left_level1(core, line, flags, at);
+            self.evicted_from_level1(core, line, flags, at);
         }
     }
 
     fn prefetch_level1(&mut self, core: usize, unit: Unit, access: Access, at: u64) {
         let l1 = self.cores[core].level1(unit);
         let Some(prefetcher) = &mut l1.prefetcher else { return };
-        let wanted = prefetcher.observe(access.line, access.instruction);
-        for line in wanted.lines() {
+        let prediction = prefetcher.observe(access.line, access.instruction);
+        for line in prediction.lines() {
             let next = self.is_next_in_memory(core, unit, access.line, *line);
             let l1 = self.cores[core].level1(unit);
             if !next {
-                l1.prefetcher.iter_mut().for_each(|prefetcher| prefetcher.left_out(*line));
+                l1.prefetcher.iter_mut().for_each(|prefetcher| prefetcher.truncated(*line));
                 break;
             }
             // Demand misses have priority: without a free register, drop the prefetch.
@@ -370,18 +372,18 @@ impl MemorySystem {
     fn prefetch_level2(&mut self, core: usize, unit: Unit, access: Access, at: u64) {
         let Some(l2) = &mut self.cores[core].second else { return };
         let Some(prefetcher) = &mut l2.prefetcher else { return };
-        let wanted = prefetcher.observe(access.line, access.instruction);
-        if let Some(last) = wanted.lines().last() {
+        let prediction = prefetcher.observe(access.line, access.instruction);
+        if let Some(last) = prediction.lines().last() {
             let direction = (last.0.wrapping_sub(access.line.0) as i64).signum();
-            self.expect_beyond_cores(self.cores[core].domain, *last, direction);
+            self.prefetch_host_beyond_cores(self.cores[core].domain, *last, direction);
         }
-        for line in wanted.lines() {
+        for line in prediction.lines() {
             let next = self.is_next_in_memory(core, unit, access.line, *line);
             let timing = self.path.timing;
             let has = self.cores[core].has(*line);
             let Some(l2) = &mut self.cores[core].second else { return };
             if !next {
-                l2.prefetcher.iter_mut().for_each(|prefetcher| prefetcher.left_out(*line));
+                l2.prefetcher.iter_mut().for_each(|prefetcher| prefetcher.truncated(*line));
                 break;
             }
             if has {

@@ -5,9 +5,9 @@ use super::MemorySystem;
 use super::contention::Contention;
 use super::core_port::LastPage;
 use super::domain::{Bank, Directory, Domain, Shared};
-use super::given::GivenAway;
-use super::path::{Detail, Legs, Path, REQUEST_BYTES};
+use super::path::{Detail, FixedLatencies, Path, REQUEST_BYTES};
 use super::private::{Level1, Level2, Private};
+use super::promised::PromisedLines;
 use super::report::Messages;
 use crate::build_error::{BuildError, host_of};
 use crate::cache::{
@@ -15,7 +15,7 @@ use crate::cache::{
 };
 use crate::coherence::{LineTable, MAX_HOLDERS};
 use crate::dram::{Controllers, overhead};
-use crate::interconnect::{BUCKET, Interconnect, OUT_OF_STEP, Place};
+use crate::interconnect::{BUCKET, Endpoint, Interconnect, MAX_SKEW};
 use crate::placement::{AddressSpaces, FrameOrder, SpaceId};
 use crate::prefetch::Prefetcher;
 use crate::translation::Tlbs;
@@ -84,14 +84,15 @@ impl MemorySystem {
             interconnect: Interconnect::new(machine, host)?,
             controllers: Controllers::new(machine, host)?,
             spaces: AddressSpaces::new(machine, host, plan.page_bytes, order)?,
-            legs: Vec::new(),
+            fixed_latencies: Vec::new(),
             memory_ps: Vec::new(),
             hop_ps: Vec::new(),
             newest_ps: 0,
         };
         let cores =
             (0..stacks.len()).map(|c| plan.core(c, &stacks, &domains)).collect::<Result<Vec<_>, _>>()?;
-        path.legs = (0..stacks.len()).map(|core| plan.legs(core, &stacks[core], &mut path)).collect();
+        path.fixed_latencies =
+            (0..stacks.len()).map(|core| plan.fixed_latencies(core, &stacks[core], &mut path)).collect();
         plan.distances(&stacks, &mut path, &domains)?;
         for domain in &mut domains {
             domain.look_ps = domain.cores.iter().map(|core| cores[*core].probe_ps).max().unwrap_or(0);
@@ -211,7 +212,7 @@ impl<'a> Plan<'a> {
 
     /// Maximum time difference between accesses, in cycles of `core`.
     fn out_of_step_cycles(&self, core: usize) -> u64 {
-        self.clock(core).cycles_in_ps(OUT_OF_STEP.ps())
+        self.clock(core).cycles_in_ps(MAX_SKEW.ps())
     }
 
     fn level1(&self, instance: usize, core: usize) -> Result<Level1, BuildError> {
@@ -262,7 +263,7 @@ impl<'a> Plan<'a> {
             fetch,
             data,
             second: stack.second.map(|i| self.level2(i, core)).transpose()?,
-            given_away: GivenAway::new(),
+            promised: PromisedLines::new(),
             domain: part,
             bit,
             node: instance.node,
@@ -305,7 +306,7 @@ impl<'a> Plan<'a> {
     fn domain(&self, shared: Option<usize>, cores: Vec<usize>) -> Result<Domain, BuildError> {
         let first = &self.host.cores[cores[0]];
         let inclusive = shared.is_some_and(|i| self.cache(i).inclusion == Inclusion::Inclusive);
-        let directory = if inclusive { Directory::InTags } else { Directory::Beside(LineTable::default()) };
+        let directory = if inclusive { Directory::InTags } else { Directory::Separate(LineTable::default()) };
         let coherence = |i: &usize| self.cache(*i).coherence;
         let snoops = first.caches.iter().any(|i| coherence(i) == Coherence::Snoop);
         let sharers = if inclusive { cores.len() } else { 0 };
@@ -333,7 +334,7 @@ impl<'a> Plan<'a> {
             inclusion: cache.inclusion,
             instance,
             level: cache.level,
-            in_flight: InFlight::new(OUT_OF_STEP.ps()),
+            in_flight: InFlight::new(MAX_SKEW.ps()),
             prefetcher: self.prefetcher(cache),
             partition: Partition::new(self.host.cores.len()),
             lock: cache.lock.as_ref().map(|l| LineLock::new(l.windows, l.min_unlocked_ways)),
@@ -359,17 +360,17 @@ impl<'a> Plan<'a> {
 
     /// Splits the stated latency of the shared cache: the part that is not modelled in the interconnect and the bank
     /// becomes a fixed time before and after them.
-    fn legs(&self, core: usize, stack: &Stack, path: &mut Path) -> Legs {
+    fn fixed_latencies(&self, core: usize, stack: &Stack, path: &mut Path) -> FixedLatencies {
         let before_ps = self.private_ps(core, stack);
-        let Some(shared) = stack.shared else { return Legs { before_ps, after_ps: 0 } };
+        let Some(shared) = stack.shared else { return FixedLatencies { before_ps, after_ps: 0 } };
         let rest = self.shared_ps(core, shared).saturating_sub(self.modelled_ps(core, shared, path));
         let before_ps = before_ps.min(rest);
-        Legs { before_ps, after_ps: rest - before_ps }
+        FixedLatencies { before_ps, after_ps: rest - before_ps }
     }
 
     /// Time that the interconnect and the bank take for a hit in `shared` on an idle machine.
     fn modelled_ps(&self, core: usize, shared: usize, path: &mut Path) -> u64 {
-        let (here, there) = (Place::Core(core), Place::Cache(shared));
+        let (here, there) = (Endpoint::Core(core), Endpoint::Cache(shared));
         let line = 1 << self.line_bits;
         let cache = self.cache(shared);
         let clock = self.clock(self.host.caches[shared].cores[0]);
@@ -392,9 +393,9 @@ impl<'a> Plan<'a> {
                 let stated = stated.and_then(|m| m.rows.get(node)?.get(to)).map(|time| time.ps());
                 // A memory's own latency is stated for reads from its own node.
                 let from = if stated.is_some() { node } else { to };
-                let Some(way) = self.way(from, controller, stacks, path, domains) else { return Ok(0) };
+                let Some(latency) = self.read_latency(from, controller, stacks, path, domains) else { return Ok(0) };
                 let stated = stated.or(path.controllers.stated_ps(controller));
-                way.fixed_ps(stated).map_err(|(own, total)| {
+                latency.fixed_ps(stated).map_err(|(own, total)| {
                     let (own, total) = (own as f64 / 1000.0, total as f64 / 1000.0);
                     let host = &self.host.name;
                     let what = format!(
@@ -413,22 +414,22 @@ impl<'a> Plan<'a> {
 
     /// Time that a read of a controller's memory by the first core of `node` takes on an idle machine; `None` if the
     /// node has no core.
-    fn way(
+    fn read_latency(
         &self,
         node: usize,
         controller: usize,
         stacks: &[Stack],
         path: &mut Path,
         domains: &[Domain],
-    ) -> Option<Way> {
+    ) -> Option<ReadLatency> {
         let core = self.host.nodes[node].cores.first().copied()?;
-        let own = domains.iter().find(|d| d.cores.contains(&core)).map(|d| d.place_for(core));
-        let (here, there) = (own.unwrap_or(Place::Core(core)), Place::Controller(controller));
+        let own = domains.iter().find(|d| d.cores.contains(&core)).map(|d| d.endpoint_for(core));
+        let (here, there) = (own.unwrap_or(Endpoint::Core(core)), Endpoint::Controller(controller));
         let line = 1 << self.line_bits;
-        let Legs { before_ps, after_ps } = path.legs[core];
+        let FixedLatencies { before_ps, after_ps } = path.fixed_latencies[core];
         let shared_ps = stacks[core].shared.map_or(0, |shared| self.modelled_ps(core, shared, path));
         let interconnect = &mut path.interconnect;
-        Some(Way {
+        Some(ReadLatency {
             caches_ps: before_ps + shared_ps + after_ps,
             interconnect_ps: interconnect.idle_ps(here, there, REQUEST_BYTES)
                 + interconnect.idle_ps(there, here, line),
@@ -439,7 +440,7 @@ impl<'a> Plan<'a> {
 }
 
 /// Components of the latency of a memory read, picoseconds.
-struct Way {
+struct ReadLatency {
     caches_ps: u64,
     interconnect_ps: u64,
     /// In the controller, including the burst.
@@ -449,7 +450,7 @@ struct Way {
     burst_ps: u64,
 }
 
-impl Way {
+impl ReadLatency {
     /// Returns the part of the stated latency that is not modelled, picoseconds. Without a stated latency, uses the
     /// default, or 0 if the model takes longer than that. Fails if the components that cannot overlap exceed the stated
     /// latency; the error holds their sum and the stated latency.

@@ -13,7 +13,7 @@ const LINES: usize = 256;
 
 /// How long a core counts as contending after a transfer, ps: several transfers between sockets, but no longer than a
 /// thread spins on a lock before it sleeps. About a microsecond.
-const LASTS_PS: u64 = 1 << 20;
+const CONTENTION_PS: u64 = 1 << 20;
 
 /// Shortest turn of a core that does not contend, ps: some thousand instructions that hit in the caches.
 const SHORT_TURN_PS: u64 = 1 << 19;
@@ -23,7 +23,7 @@ const TURN_SHIFT: u32 = 4;
 
 /// The most recent transfer of a line between cores.
 #[derive(Clone, Copy, Debug)]
-struct HandOver {
+struct Transfer {
     line: Line,
     to: usize,
     /// The turn in which `to` got the line.
@@ -52,13 +52,13 @@ struct Contender {
 /// Contention state of all cores.
 #[derive(Debug)]
 pub(super) struct Contention {
-    last: Box<[HandOver; LINES]>,
+    last: Box<[Transfer; LINES]>,
     cores: Vec<Contender>,
 }
 
 impl Contention {
     pub fn new(cores: usize) -> Self {
-        let none = HandOver { line: Line(u64::MAX), to: usize::MAX, turn: 0 };
+        let none = Transfer { line: Line(u64::MAX), to: usize::MAX, turn: 0 };
         Self { last: Box::new([none; LINES]), cores: vec![Contender::default(); cores] }
     }
 
@@ -74,14 +74,14 @@ impl Contention {
 
     /// Records that `line` moves from one core to another, which requested it at `at_ps`. Both contend if the giver got
     /// the line in this turn or the one before, or if either contends already.
-    pub fn note(&mut self, line: Line, from: usize, to: usize, at_ps: u64) {
+    pub fn record(&mut self, line: Line, from: usize, to: usize, at_ps: u64) {
         let last = &mut self.last[(line.hash() >> 32) as usize % LINES];
         let in_last_turn =
             last.line == line && last.to == from && self.cores[from].turns.saturating_sub(last.turn) <= 1;
-        *last = HandOver { line, to, turn: self.cores[to].turns };
+        *last = Transfer { line, to, turn: self.cores[to].turns };
         if in_last_turn || [from, to].iter().any(|core| at_ps < self.cores[*core].until_ps) {
             // The giver may be far ahead; it can take the line back no earlier than it continues.
-            let ends_ps = at_ps.max(self.cores[from].ended_ps).saturating_add(LASTS_PS);
+            let ends_ps = at_ps.max(self.cores[from].ended_ps).saturating_add(CONTENTION_PS);
             for core in [from, to] {
                 let contender = &mut self.cores[core];
                 contender.until_ps = contender.until_ps.max(ends_ps);
@@ -108,7 +108,7 @@ impl MemorySystem {
         // A turn may last longer than the contention, especially on a slow core. The next turn must be short
         // nevertheless.
         if std::mem::take(&mut contender.is_new) {
-            contender.until_ps = contender.until_ps.max(at_ps.saturating_add(LASTS_PS));
+            contender.until_ps = contender.until_ps.max(at_ps.saturating_add(CONTENTION_PS));
         }
         at_ps < contender.until_ps
     }
@@ -126,7 +126,7 @@ impl MemorySystem {
     ///
     /// # Panics
     /// If the host has no such core.
-    pub fn turn_lasts(&self, core: usize) -> Option<Duration> {
+    pub fn max_turn(&self, core: usize) -> Option<Duration> {
         let Contender { began_ps, met_ps, .. } = self.contention.cores[core];
         let apart_ps = began_ps.saturating_sub(met_ps?);
         Some(Duration::from_ps(SHORT_TURN_PS.max(apart_ps >> TURN_SHIFT)))
@@ -160,7 +160,7 @@ mod tests {
     use crate::system::Detail;
 
     #[test]
-    fn cores_whose_turns_are_long_contend_in_the_next_one() {
+    fn cores_with_long_turns_contend_in_the_next_turn() {
         let machine = Machine::open("godson3").unwrap();
         let mut system = MemorySystem::new(&machine, 0, Detail::Timing, 1).unwrap();
         let clock = system.cores[0].clock;

@@ -1,7 +1,7 @@
 //! One core's port into the memory system: the fast path for repeated hits, and address translation.
 
 use super::MemorySystem;
-use super::access::{Access, Got};
+use super::access::{Access, LineResult};
 use super::private::{Private, Unit};
 use crate::cache::{Flags, Kind, Line};
 use crate::placement::SpaceId;
@@ -33,6 +33,19 @@ impl LastPage {
         Self { number: u64::MAX, physical: 0, arrival: Arrival { asked_at: 0, there_at: 0 } };
 }
 
+/// An access as the core model issues it.
+#[derive(Clone, Copy, Debug)]
+struct Issued {
+    unit: Unit,
+    kind: Kind,
+    /// Virtual address of the first byte.
+    address: u64,
+    bytes: u32,
+    /// Address of the instruction.
+    instruction: u64,
+    at: Cycle,
+}
+
 impl<'a> CorePort<'a> {
     pub(super) fn new(system: &'a mut MemorySystem, core: usize) -> Self {
         Self { system, core }
@@ -52,14 +65,14 @@ impl<'a> CorePort<'a> {
     // Always inlined, and the result is one word: returning an `Answer` through memory would cost the host as much as
     // the rest.
     #[inline(always)]
-    fn again(&mut self, unit: Unit, address: u64, bytes: u32, kind: Kind, at: Cycle) -> Option<Cycle> {
+    fn filter_hit(&mut self, unit: Unit, address: u64, bytes: u32, kind: Kind, at: Cycle) -> Option<Cycle> {
         let core = &mut self.system.cores[self.core];
         let (line, page) = (address >> core.line_bits, address >> core.page_bits);
         let l1 = match unit {
             Unit::Fetch => core.fetch.as_mut()?,
             Unit::Data => &mut core.data,
         };
-        let entry = l1.filter.look(line)?;
+        let entry = l1.filter.lookup(line)?;
         let inside = (address & ((1 << core.line_bits) - 1)) + u64::from(bytes) <= 1 << core.line_bits;
         let writable = kind != Kind::Store || entry.writable;
         if entry.key != line || !inside || !writable {
@@ -67,7 +80,7 @@ impl<'a> CorePort<'a> {
         }
         if core.last_page[unit as usize].number != page {
             let side = if unit == Unit::Fetch { Side::Instruction } else { Side::Data };
-            let (found, arrival) = core.tlbs.again(side, core.space, page)?;
+            let (found, arrival) = core.tlbs.lookup_fast(side, core.space, page)?;
             core.last_page[unit as usize] =
                 LastPage { number: page, physical: found.0 << core.page_bits, arrival };
         }
@@ -81,15 +94,8 @@ impl<'a> CorePort<'a> {
 
     /// Answers an access that missed in the filter: first tries a plain hit, then takes the general path.
     #[inline(never)]
-    fn hit(
-        &mut self,
-        unit: Unit,
-        kind: Kind,
-        address: u64,
-        bytes: u32,
-        instruction: u64,
-        at: Cycle,
-    ) -> Answer {
+    fn hit(&mut self, access: Issued) -> Answer {
+        let Issued { unit, kind, address, bytes, at, .. } = access;
         if !self.system.stores.is_empty()
             && unit == Unit::Data
             && let Some(answer) = self.in_store(address, at)
@@ -98,7 +104,7 @@ impl<'a> CorePort<'a> {
         }
         match self.system.cores[self.core].plain_hit(unit, kind, address, bytes, at) {
             Some(answer) => answer,
-            None => self.reach(unit, kind, address, bytes, instruction, at),
+            None => self.access_lines(access),
         }
     }
 
@@ -124,15 +130,8 @@ impl<'a> CorePort<'a> {
     /// The general path for any access. Lines of a longer access follow one another, one lookup of the first-level
     /// cache per cycle.
     #[inline(never)]
-    fn reach(
-        &mut self,
-        unit: Unit,
-        kind: Kind,
-        address: u64,
-        bytes: u32,
-        instruction: u64,
-        at: Cycle,
-    ) -> Answer {
+    fn access_lines(&mut self, access: Issued) -> Answer {
+        let Issued { unit, kind, address, bytes, instruction, at } = access;
         let line_bits = self.system.line_bits;
         let last = address.saturating_add(u64::from(bytes.max(1)) - 1);
         let mut answer = self.one_line(unit, kind, address, instruction, at);
@@ -151,7 +150,7 @@ impl<'a> CorePort<'a> {
         let (line, virtual_line) = (Line(physical >> line_bits), address >> line_bits);
         let access = Access { line, virtual_line, kind, instruction };
         let start = at.0 + u64::from(translation_cycles);
-        let Got { ready, source, .. } = self.system.access(self.core, unit, access, start);
+        let LineResult { ready, source, .. } = self.system.access(self.core, unit, access, start);
         Answer { ready: Cycle(ready), source, translation_cycles }
     }
 }
@@ -159,25 +158,32 @@ impl<'a> CorePort<'a> {
 impl MemoryPort for CorePort<'_> {
     #[inline]
     fn fetch(&mut self, address: u64, at: Cycle) -> Answer {
-        match self.again(Unit::Fetch, address, 1, Kind::Fetch, at) {
+        match self.filter_hit(Unit::Fetch, address, 1, Kind::Fetch, at) {
             Some(ready) => Answer { ready, source: Source::Level1, translation_cycles: 0 },
-            None => self.hit(Unit::Fetch, Kind::Fetch, address, 1, address, at),
+            None => self.hit(Issued {
+                unit: Unit::Fetch,
+                kind: Kind::Fetch,
+                address,
+                bytes: 1,
+                instruction: address,
+                at,
+            }),
         }
     }
 
     #[inline]
     fn load(&mut self, address: u64, bytes: u32, instruction: u64, at: Cycle) -> Answer {
-        match self.again(Unit::Data, address, bytes, Kind::Load, at) {
+        match self.filter_hit(Unit::Data, address, bytes, Kind::Load, at) {
             Some(ready) => Answer { ready, source: Source::Level1, translation_cycles: 0 },
-            None => self.hit(Unit::Data, Kind::Load, address, bytes, instruction, at),
+            None => self.hit(Issued { unit: Unit::Data, kind: Kind::Load, address, bytes, instruction, at }),
         }
     }
 
     #[inline]
     fn store(&mut self, address: u64, bytes: u32, instruction: u64, at: Cycle) -> Answer {
-        match self.again(Unit::Data, address, bytes, Kind::Store, at) {
+        match self.filter_hit(Unit::Data, address, bytes, Kind::Store, at) {
             Some(ready) => Answer { ready, source: Source::Level1, translation_cycles: 0 },
-            None => self.hit(Unit::Data, Kind::Store, address, bytes, instruction, at),
+            None => self.hit(Issued { unit: Unit::Data, kind: Kind::Store, address, bytes, instruction, at }),
         }
     }
 
@@ -193,8 +199,7 @@ impl MemoryPort for CorePort<'_> {
         }
         let last = address.saturating_add(u64::from(bytes.max(1)) - 1);
         let (page, known) = (address >> core.page_bits, core.last_page[side as usize].number);
-        if page == last >> core.page_bits && (page == known || core.tlbs.has_at_hand(side, core.space, page))
-        {
+        if page == last >> core.page_bits && (page == known || core.tlbs.filter_has(side, core.space, page)) {
             return 0;
         }
         self.refill_pages(side, address, bytes)
@@ -210,16 +215,23 @@ impl MemoryPort for CorePort<'_> {
         if core.refills_by_exception && !core.tlbs.has(Side::Data, core.space, address >> core.page_bits) {
             return;
         }
-        self.reach(Unit::Data, Kind::Prefetch, address, 1, instruction, at);
+        self.access_lines(Issued {
+            unit: Unit::Data,
+            kind: Kind::Prefetch,
+            address,
+            bytes: 1,
+            instruction,
+            at,
+        });
     }
 
-    fn wants_notice(&mut self) -> bool {
+    fn wants_announcements(&mut self) -> bool {
         self.system.cores[self.core].misses_often()
     }
 
     #[inline]
-    fn notice(&mut self, address: u64) {
-        self.system.notice(self.core, address);
+    fn announce(&mut self, address: u64) {
+        self.system.announce(self.core, address);
     }
 }
 
@@ -234,7 +246,7 @@ impl Private {
         }
         if self.last_page[unit as usize].number != number {
             let side = if unit == Unit::Fetch { Side::Instruction } else { Side::Data };
-            let (found, arrival) = self.tlbs.again(side, self.space, number)?;
+            let (found, arrival) = self.tlbs.lookup_fast(side, self.space, number)?;
             self.last_page[unit as usize] = LastPage { number, physical: found.0 << self.page_bits, arrival };
         }
         if at.0 < self.last_page[unit as usize].arrival.there_at {
@@ -258,7 +270,7 @@ impl Private {
         let awaited = if kind == Kind::Store { arrives.max(writable_at) } else { arrives };
         // `at` rather than the end of this access: another access may use the line in between.
         let is_writable = flags.has(Flags::DIRTY) && writable_at <= at.0;
-        l1.filter.note(virtual_line, slot.set(), slot_number, arrives, is_writable);
+        l1.filter.record(virtual_line, slot.set(), slot_number, arrives, is_writable);
         Some(Answer { ready: Cycle(hit.max(awaited)), source: Source::Level1, translation_cycles: 0 })
     }
 
@@ -277,17 +289,17 @@ impl Private {
 impl MemorySystem {
     /// Prefetches the host data that an access to `address` by `core` will need beyond the private caches.
     #[inline]
-    fn notice(&mut self, core: usize, address: u64) {
+    fn announce(&mut self, core: usize, address: u64) {
         let private = &self.cores[core];
         let virtual_line = address >> private.line_bits;
-        if private.data.filter.look(virtual_line).is_some_and(|entry| entry.key == virtual_line) {
+        if private.data.filter.lookup(virtual_line).is_some_and(|entry| entry.key == virtual_line) {
             return;
         }
         let page_bits = private.page_bits;
         let Some(page) = self.path.spaces.lookup(private.space, address >> page_bits) else { return };
         let physical = page.0 << page_bits | address & ((1 << page_bits) - 1);
         let line = Line(physical >> private.line_bits);
-        self.domains[private.domain].shared.iter().for_each(|shared| shared.tags.expect(line));
+        self.domains[private.domain].shared.iter().for_each(|shared| shared.tags.prefetch_host(line));
     }
 
     /// Translates a virtual address. Returns the physical address and the cycles beyond a first-level TLB hit.
@@ -313,7 +325,7 @@ impl MemorySystem {
                 _ => at + u64::from(translation.extra_cycles),
             };
             arrival = Arrival { asked_at: at, there_at };
-            self.cores[core].tlbs.arrives(side, space, number, arrival);
+            self.cores[core].tlbs.set_arrival(side, space, number, arrival);
         } else if translation.found == Found::Walk {
             self.walk(core, space, number, at);
         }
@@ -351,7 +363,7 @@ impl MemorySystem {
 
     /// Loads the last-level page table entry through the data cache, as a hardware walker does. `None` if the page is
     /// not mapped.
-    fn walk(&mut self, core: usize, space: SpaceId, page: u64, at: u64) -> Option<Got> {
+    fn walk(&mut self, core: usize, space: SpaceId, page: u64, at: u64) -> Option<LineResult> {
         let entry = self.path.spaces.entry_address(space, page)?;
         let line = Line(entry >> self.line_bits);
         let access = Access { line, virtual_line: u64::MAX, kind: Kind::Load, instruction: 0 };

@@ -40,7 +40,7 @@ pub(crate) enum Directory {
     /// In the tags of an inclusive last-level cache. It may name cores that evicted a clean line silently.
     InTags,
     /// Separate from the tags, and exact: for caches that are not inclusive, and for cores that snoop a bus.
-    Beside(LineTable),
+    Separate(LineTable),
 }
 
 /// A coherence domain.
@@ -64,7 +64,7 @@ impl Domain {
     /// present.
     pub fn sharers(&self, line: Line, slot: Option<Slot>) -> u64 {
         match (&self.directory, &self.shared, slot) {
-            (Directory::Beside(table), ..) => table.get(line).mask(),
+            (Directory::Separate(table), ..) => table.get(line).mask(),
             (Directory::InTags, Some(shared), Some(slot)) => shared.tags.sharers(slot),
             (Directory::InTags, ..) => 0,
         }

@@ -9,7 +9,7 @@ use longma_topology::parts::Inclusion;
 
 impl MemorySystem {
     /// Handles the eviction of a line from a first-level cache of `core` at `at` (core cycles).
-    pub(super) fn left_level1(&mut self, core: usize, line: Line, flags: Flags, at: u64) {
+    pub(super) fn evicted_from_level1(&mut self, core: usize, line: Line, flags: Flags, at: u64) {
         let dirty = flags.has(Flags::DIRTY);
         let private = &mut self.cores[core];
         if dirty {
@@ -20,7 +20,7 @@ impl MemorySystem {
             // The other first-level cache still holds it.
             return;
         }
-        let Some(l2) = &mut private.second else { return self.left_core(core, line, flags, at) };
+        let Some(l2) = &mut private.second else { return self.evicted_from_core(core, line, flags, at) };
         if let Some(slot) = l2.tags.find(line) {
             l2.tags.add_flags(slot, flags.state());
             return;
@@ -28,16 +28,16 @@ impl MemorySystem {
         // An inclusive second level was handled above. Other kinds take dirty lines, and clean ones if they are victim
         // caches.
         if !dirty && !l2.takes_victims() {
-            return self.left_core(core, line, flags, at);
+            return self.evicted_from_core(core, line, flags, at);
         }
         let Some((_, Some(evicted))) = l2.tags.insert(line, flags.state(), u64::MAX) else { return };
         l2.counters.evictions += 1;
         l2.counters.useless_prefetches += u64::from(evicted.flags.has(Flags::PREFETCHED));
-        self.left_level2(core, evicted.line, evicted.flags.state(), at);
+        self.evicted_from_level2(core, evicted.line, evicted.flags.state(), at);
     }
 
     /// Handles the eviction of a line from the second-level cache of `core`.
-    pub(super) fn left_level2(&mut self, core: usize, line: Line, mut flags: Flags, at: u64) {
+    pub(super) fn evicted_from_level2(&mut self, core: usize, line: Line, mut flags: Flags, at: u64) {
         let private = &mut self.cores[core];
         let Some(l2) = &mut private.second else { return };
         if l2.inclusion == Inclusion::Inclusive {
@@ -50,12 +50,12 @@ impl MemorySystem {
         }
         let Some(l2) = &mut private.second else { return };
         l2.counters.write_backs += u64::from(flags.has(Flags::DIRTY));
-        self.left_core(core, line, flags, at);
+        self.evicted_from_core(core, line, flags, at);
     }
 
     /// Handles a line that leaves a private cache of `core` for the shared level: dirty, or possibly the core's last
     /// copy.
-    fn left_core(&mut self, core: usize, line: Line, flags: Flags, at: u64) {
+    fn evicted_from_core(&mut self, core: usize, line: Line, flags: Flags, at: u64) {
         let (domain, bit) = (self.cores[core].domain, self.cores[core].bit);
         let dirty = flags.has(Flags::DIRTY);
         // A directory in the tags may keep naming the core: clean lines are evicted silently.
@@ -65,7 +65,7 @@ impl MemorySystem {
         let at = self.path.time(self.cores[core].clock, at);
         match &mut self.domains[domain].directory {
             Directory::InTags => self.write_back_to_shared(core, line, at),
-            Directory::Beside(table) => {
+            Directory::Separate(table) => {
                 let holders = table.get(line);
                 let held = self.cores[core].has(line);
                 let remaining = if held { holders } else { holders.without(bit) };
@@ -100,7 +100,7 @@ impl MemorySystem {
                 self.write_to_memory(domain, line, at);
             }
             if last {
-                self.left_domain(domain, line);
+                self.evicted_from_domain(domain, line);
             }
             return;
         };
@@ -114,7 +114,7 @@ impl MemorySystem {
             self.path.write_to_shared(shared, core, line, at);
             self.insert_shared(domain, line, flags.state(), ways, at);
         } else if last {
-            self.left_domain(domain, line);
+            self.evicted_from_domain(domain, line);
         }
     }
 
@@ -125,12 +125,12 @@ impl MemorySystem {
         let Some((slot, evicted)) = shared.tags.insert(line, flags, ways) else { return };
         shared.lock_if_inside(slot, line, line_bits);
         if let Some(evicted) = evicted {
-            self.left_shared(domain, evicted, at);
+            self.evicted_from_shared(domain, evicted, at);
         }
     }
 
     /// Handles the eviction of a line from the shared cache of `domain`.
-    fn left_shared(&mut self, domain: usize, evicted: Evicted, at: u64) {
+    fn evicted_from_shared(&mut self, domain: usize, evicted: Evicted, at: u64) {
         let Evicted { line, mut flags, sharers } = evicted;
         let Some(shared) = &mut self.domains[domain].shared else { return };
         shared.counters.evictions += 1;
@@ -144,7 +144,7 @@ impl MemorySystem {
                 }
                 true
             }
-            Directory::Beside(table) => table.get(line).mask() == 0,
+            Directory::Separate(table) => table.get(line).mask() == 0,
         };
         if flags.has(Flags::DIRTY) {
             if let Some(shared) = &mut self.domains[domain].shared {
@@ -153,12 +153,12 @@ impl MemorySystem {
             self.write_to_memory(domain, line, at);
         }
         if last {
-            self.left_domain(domain, line);
+            self.evicted_from_domain(domain, line);
         }
     }
 
     /// Updates the home directory: no cache of `domain` holds the line any more.
-    pub(super) fn left_domain(&mut self, domain: usize, line: Line) {
+    pub(super) fn evicted_from_domain(&mut self, domain: usize, line: Line) {
         if let Some(home) = &mut self.home {
             let holders = home.get(line).without(domain);
             home.set(line, holders);
@@ -168,7 +168,7 @@ impl MemorySystem {
     /// Writes a line back to memory. The requester does not wait.
     pub(super) fn write_to_memory(&mut self, domain: usize, line: Line, at: u64) {
         self.messages.write(line, false);
-        let from = self.domains[domain].place();
+        let from = self.domains[domain].endpoint();
         self.path.write_memory(from, line, at);
     }
 }

@@ -5,7 +5,7 @@
 
 use super::MemorySystem;
 use super::probe::{Probe, bits};
-use super::request::{Request, Standing};
+use super::request::{Progress, Request};
 use crate::cache::Flags;
 use crate::coherence::Holders;
 use crate::port::Source;
@@ -13,7 +13,7 @@ use crate::port::Source;
 impl MemorySystem {
     /// Fetches a line that the domain of the request does not hold. The domain gets write permission if no other domain
     /// keeps a copy.
-    pub(super) fn ask_for_line(&mut self, request: Request, at: u64) -> Standing {
+    pub(super) fn fetch_line(&mut self, request: Request, at: u64) -> Progress {
         let Request { domain, line, kind, .. } = request;
         let Some(home) = &self.home else { return self.read_line(request, at, Flags::WRITABLE) };
         self.messages.home_lookups += 1;
@@ -26,7 +26,7 @@ impl MemorySystem {
         let mut supplied = None;
         let (mut acknowledged, mut waited) = (at, 0);
         for other in bits(if kind.writes() { others } else { owner.map_or(0, |o| 1 << o) }) {
-            let held_ps = self.hand_over_domain(other, request, probe, at);
+            let held_ps = self.prepare_transfers(other, request, probe, at);
             let found = self.probe_domain(other, line, probe);
             let dirty = found.is_some_and(|f| f.has(Flags::DIRTY));
             let (end, until) = self.probe_from_home(request, other, (dirty, held_ps), at);
@@ -47,18 +47,18 @@ impl MemorySystem {
                 }
                 let near = self.domains[owner].node == self.domains[domain].node;
                 let source = if near { Source::Peer } else { Source::Remote };
-                Standing { at: acknowledged, waited, source, flags: rights }
+                Progress { at: acknowledged, waited, source, flags: rights }
             }
             _ => {
-                let standing = self.read_line(request, at, rights);
-                Standing { at: standing.at.max(acknowledged), waited, ..standing }
+                let progress = self.read_line(request, at, rights);
+                Progress { at: progress.at.max(acknowledged), waited, ..progress }
             }
         }
     }
 
     /// Invalidates a line in every domain except the requester's, which already holds it. Returns when all have
     /// acknowledged, and until when the request only waited.
-    pub(super) fn take_from_other_domains(&mut self, request: Request, at: u64) -> (u64, u64) {
+    pub(super) fn invalidate_other_domains(&mut self, request: Request, at: u64) -> (u64, u64) {
         let Request { domain, line, .. } = request;
         let Some(home) = &self.home else { return (at, 0) };
         let holders = home.get(line);
@@ -68,7 +68,7 @@ impl MemorySystem {
         self.messages.home_lookups += 1;
         let (mut end, mut waited) = (self.path.ask_home(&self.domains[domain], request.core, line, at), 0);
         for other in bits(holders.mask() & !(1 << domain)) {
-            let held_ps = self.hand_over_domain(other, request, Probe::Invalidate, at);
+            let held_ps = self.prepare_transfers(other, request, Probe::Invalidate, at);
             self.probe_domain(other, line, Probe::Invalidate);
             let (answered, until) = self.probe_from_home(request, other, (false, held_ps), at);
             (end, waited) = (end.max(answered), waited.max(until));
@@ -93,25 +93,25 @@ impl MemorySystem {
         self.path.probe_remote((from, to), request.core, request.line, (data, held_ps), at)
     }
 
-    /// Like [`hand_over`](Self::hand_over), for every core of `domain` that may hold the line.
-    fn hand_over_domain(&mut self, domain: usize, request: Request, probe: Probe, at: u64) -> u64 {
+    /// Like [`prepare_transfer`](Self::prepare_transfer), for every core of `domain` that may hold the line.
+    fn prepare_transfers(&mut self, domain: usize, request: Request, probe: Probe, at: u64) -> u64 {
         let slot = self.domains[domain].shared.as_ref().and_then(|s| s.tags.find(request.line));
         let sharers = self.domains[domain].sharers(request.line, slot);
         let mut held_ps = 0;
         for bit in bits(sharers) {
             let core = self.domains[domain].cores[bit];
-            held_ps = held_ps.max(self.hand_over(core, request, probe, at));
+            held_ps = held_ps.max(self.prepare_transfer(core, request, probe, at));
         }
         held_ps
     }
 
-    fn read_line(&mut self, request: Request, at: u64, flags: Flags) -> Standing {
+    fn read_line(&mut self, request: Request, at: u64, flags: Flags) -> Progress {
         let Request { core, domain, line, .. } = request;
         self.messages.memory_reads += 1;
         let node = self.cores[core].node;
-        let from = self.domains[domain].place_for(core);
+        let from = self.domains[domain].endpoint_for(core);
         let (at, memory_node) = self.path.read_memory(from, node, line, at);
         let source = if memory_node == node { Source::LocalMemory } else { Source::Remote };
-        Standing { at, waited: 0, source, flags }
+        Progress { at, waited: 0, source, flags }
     }
 }

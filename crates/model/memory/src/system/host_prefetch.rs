@@ -16,16 +16,16 @@ impl MemorySystem {
     /// Prefetches the host data that will be needed beyond the private caches for the lines after `line` in `direction`
     /// (1 or -1), for a core in `domain`.
     #[inline]
-    pub(super) fn expect_beyond_cores(&self, domain: usize, line: Line, direction: i64) {
+    pub(super) fn prefetch_host_beyond_cores(&self, domain: usize, line: Line, direction: i64) {
         let ahead = |lines: i64| Line(line.0.wrapping_add_signed(direction * lines));
         let soon = ahead(TAGS_AHEAD_LINES);
         let mut holders = 1 << domain;
         if let Some(home) = &self.home {
-            home.expect(ahead(DIRECTORY_AHEAD_LINES));
+            home.prefetch_host(ahead(DIRECTORY_AHEAD_LINES));
             holders |= home.get(soon).mask();
         }
         for holder in bits(holders) {
-            self.domains[holder].shared.iter().for_each(|shared| shared.tags.expect(soon));
+            self.domains[holder].shared.iter().for_each(|shared| shared.tags.prefetch_host(soon));
         }
     }
 }

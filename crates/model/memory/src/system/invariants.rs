@@ -121,14 +121,14 @@ impl MemorySystem {
             let slot = domain.shared.as_ref().and_then(|s| s.tags.find(*line));
             let address = self.address(*line);
             let (says, owner) = match (&domain.directory, &domain.shared, slot) {
-                (Directory::Beside(table), ..) => (table.get(*line).mask(), table.get(*line).owner()),
+                (Directory::Separate(table), ..) => (table.get(*line).mask(), table.get(*line).owner()),
                 (Directory::InTags, Some(shared), Some(slot)) => shared.holders(slot),
                 _ => {
                     let (above, below) = (name.clone(), "its inclusive shared cache".into());
                     return Err(Violation::Inclusion { line: address, above, below, has: "lacks" });
                 }
             };
-            let exact = matches!(domain.directory, Directory::Beside(_));
+            let exact = matches!(domain.directory, Directory::Separate(_));
             if holders & !says != 0 || (exact && says != *holders) {
                 return Err(Violation::Directory { line: address, directory: name, says, holders: *holders });
             }
@@ -137,7 +137,7 @@ impl MemorySystem {
                 return Err(Violation::Owner { line: address, holder, directory: name });
             }
         }
-        if let Directory::Beside(table) = &domain.directory
+        if let Directory::Separate(table) = &domain.directory
             && let Some((line, holders)) =
                 table.iter().filter(|(line, _)| !held.contains_key(line)).min_by_key(|e| e.0)
         {
@@ -159,7 +159,7 @@ impl MemorySystem {
             let own =
                 if shared.tags.flags(slot).has(Flags::LOCKED) { locked & locked.wrapping_sub(1) } else { 0 };
             // Without this locked line, the set must have had room for it.
-            if shared.tags.flags(slot).has(Flags::LOCKED) && !lock.room(shared.tags.all_ways(), own) {
+            if shared.tags.flags(slot).has(Flags::LOCKED) && !lock.can_lock(shared.tags.all_ways(), own) {
                 let (line, cache) = (self.address(line), format!("cache {}", shared.instance));
                 return Err(Violation::Locked { line, cache, locked: locked.count_ones() });
             }

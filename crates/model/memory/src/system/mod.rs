@@ -2,19 +2,19 @@
 //! access it through ports.
 
 mod access;
-mod ahead;
 mod build;
 mod contention;
 mod core_port;
 mod device;
 mod domain;
 mod evict;
-mod given;
 mod home;
+mod host_prefetch;
 mod invariants;
 mod path;
 mod private;
 mod probe;
+mod promised;
 mod report;
 mod request;
 #[cfg(test)]
@@ -27,7 +27,7 @@ pub use report::Traffic;
 
 use crate::cache::{LockWindow, Requester};
 use crate::coherence::LineTable;
-use crate::interconnect::{Interconnect, Place};
+use crate::interconnect::{Endpoint, Interconnect};
 use crate::placement::{AddressSpaces, PhysicalPage, SpaceId};
 use contention::Contention;
 use domain::Domain;
@@ -166,12 +166,12 @@ impl MemorySystem {
         Ok(())
     }
 
-    /// Sends `bytes` from one place to another at `at`, bypassing caches and memory: traffic between devices and
+    /// Sends `bytes` from one endpoint to another at `at`, bypassing caches and memory: traffic between devices and
     /// in-core stores. Returns when the last byte arrives.
     ///
     /// # Panics
-    /// If the host has no such places.
-    pub fn cross(&mut self, from: Place, to: Place, bytes: u32, at: Time) -> Time {
+    /// If the host has no such endpoints.
+    pub fn cross(&mut self, from: Endpoint, to: Endpoint, bytes: u32, at: Time) -> Time {
         let at = Time::from_ps(self.by_cores(at));
         let end = self.path.interconnect.cross(from, to, bytes, at);
         self.for_others(end.ps())
@@ -196,8 +196,8 @@ impl MemorySystem {
     /// Time that [`MemorySystem::cross`] takes without contention, picoseconds.
     ///
     /// # Panics
-    /// If the host has no such places.
-    pub fn idle_ps(&mut self, from: Place, to: Place, bytes: u32) -> u64 {
+    /// If the host has no such endpoints.
+    pub fn idle_ps(&mut self, from: Endpoint, to: Endpoint, bytes: u32) -> u64 {
         self.path.interconnect.idle_ps(from, to, bytes)
     }
 

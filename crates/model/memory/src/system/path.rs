@@ -6,7 +6,7 @@
 use super::domain::{Domain, Shared};
 use crate::cache::Line;
 use crate::dram::Controllers;
-use crate::interconnect::{Interconnect, Place};
+use crate::interconnect::{Endpoint, Interconnect};
 use crate::placement::AddressSpaces;
 use longma_sim::{Clock, Time};
 use longma_topology::units::Frequency;
@@ -26,7 +26,7 @@ pub(super) const REQUEST_BYTES: u32 = 8;
 
 /// Fixed times between one core and its shared cache, picoseconds.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Legs {
+pub(super) struct FixedLatencies {
     /// Before the request leaves the core: lookups in the private caches.
     pub before_ps: u64,
     /// After the line has returned.
@@ -54,7 +54,7 @@ pub(super) struct Path {
     pub controllers: Controllers,
     pub spaces: AddressSpaces,
     /// One entry per core.
-    pub legs: Vec<Legs>,
+    pub fixed_latencies: Vec<FixedLatencies>,
     /// Fixed part of a memory read by a core of a node: row = node, column = controller. Picoseconds; negative if the
     /// modelled components overlap on real hardware.
     pub memory_ps: Vec<Vec<i64>>,
@@ -88,7 +88,7 @@ impl Path {
     }
 
     #[inline]
-    fn cross(&mut self, from: Place, to: Place, bytes: u32, at: u64) -> u64 {
+    fn cross(&mut self, from: Endpoint, to: Endpoint, bytes: u32, at: u64) -> u64 {
         self.interconnect.cross(from, to, bytes, Time::from_ps(at)).ps()
     }
 
@@ -105,9 +105,9 @@ impl Path {
         if !self.timing {
             return 0;
         }
-        let at = at + self.legs[core].before_ps;
+        let at = at + self.fixed_latencies[core].before_ps;
         let Some(shared) = &mut domain.shared else { return at };
-        let at = self.cross(Place::Core(core), Place::Cache(shared.instance), REQUEST_BYTES, at);
+        let at = self.cross(Endpoint::Core(core), Endpoint::Cache(shared.instance), REQUEST_BYTES, at);
         let bytes = self.line_bytes();
         Self::through_bank(shared, line, bytes, at)
     }
@@ -121,24 +121,24 @@ impl Path {
         let at = match &domain.shared {
             Some(shared) => {
                 let bytes = self.line_bytes();
-                self.cross(Place::Cache(shared.instance), Place::Core(core), bytes, at)
+                self.cross(Endpoint::Cache(shared.instance), Endpoint::Core(core), bytes, at)
             }
             None => at,
         };
-        at + self.legs[core].after_ps
+        at + self.fixed_latencies[core].after_ps
     }
 
     /// Writes a line of a core back to its shared cache. The core does not wait.
     pub fn write_to_shared(&mut self, shared: &mut Shared, core: usize, line: Line, at: u64) {
         if self.timing {
             let bytes = self.line_bytes();
-            let at = self.cross(Place::Core(core), Place::Cache(shared.instance), bytes, at);
+            let at = self.cross(Endpoint::Core(core), Endpoint::Cache(shared.instance), bytes, at);
             Self::through_bank(shared, line, bytes, at);
         }
     }
 
     /// Writes a line to memory. The requester does not wait.
-    pub fn write_memory(&mut self, from: Place, line: Line, at: u64) {
+    pub fn write_memory(&mut self, from: Endpoint, line: Line, at: u64) {
         if self.timing {
             let bytes = self.line_bytes();
             self.write_memory_bytes(from, line, bytes, at);
@@ -146,35 +146,35 @@ impl Path {
     }
 
     /// Writes `bytes` of a line to memory. Returns when they are in the controller's queue.
-    pub fn write_memory_bytes(&mut self, from: Place, line: Line, bytes: u32, at: u64) -> u64 {
+    pub fn write_memory_bytes(&mut self, from: Endpoint, line: Line, bytes: u32, at: u64) -> u64 {
         if !self.timing {
             return 0;
         }
         let (controller, address) = self.spaces.controller_of(line.0 << self.line_bits);
-        let at = self.cross(from, Place::Controller(controller), bytes, at);
+        let at = self.cross(from, Endpoint::Controller(controller), bytes, at);
         self.controllers.access(controller, address, bytes, true, Time::from_ps(at)).ps()
     }
 
     /// Reads a line from memory for a core of `node`. Returns when it is back at `from`, and the NUMA node of the
     /// memory.
-    pub fn read_memory(&mut self, from: Place, node: usize, line: Line, at: u64) -> (u64, usize) {
+    pub fn read_memory(&mut self, from: Endpoint, node: usize, line: Line, at: u64) -> (u64, usize) {
         let physical = line.0 << self.line_bits;
         if !self.timing {
             return (0, self.spaces.node_of(physical));
         }
         let (controller, address) = self.spaces.controller_of(physical);
         let bytes = self.line_bytes();
-        let start = self.cross(from, Place::Controller(controller), REQUEST_BYTES, at);
+        let start = self.cross(from, Endpoint::Controller(controller), REQUEST_BYTES, at);
         let back = self.read_controller((controller, address), (node, from), bytes, start);
         (back, self.controllers.node_of(controller))
     }
 
-    /// Sends a probe from `place` to `core` and its answer back. The lookup takes `look_ps` and begins no earlier than
+    /// Sends a probe from `endpoint` to `core` and its answer back. The lookup takes `look_ps` and begins no earlier than
     /// `held_ps`, when the core itself has received the line. The answer carries the line if `data`. Returns when the
     /// answer arrives, and until when the probe waited.
     pub fn probe(
         &mut self,
-        place: Place,
+        endpoint: Endpoint,
         core: usize,
         (look_ps, held_ps): (u64, u64),
         data: bool,
@@ -183,9 +183,9 @@ impl Path {
         if !self.timing {
             return (0, 0);
         }
-        let there = self.cross(place, Place::Core(core), REQUEST_BYTES, at);
+        let there = self.cross(endpoint, Endpoint::Core(core), REQUEST_BYTES, at);
         let bytes = if data { self.line_bytes() } else { REQUEST_BYTES };
-        let end = self.cross(Place::Core(core), place, bytes, there.max(held_ps) + look_ps);
+        let end = self.cross(Endpoint::Core(core), endpoint, bytes, there.max(held_ps) + look_ps);
         (end, waited(there, held_ps))
     }
 
@@ -204,11 +204,11 @@ impl Path {
         }
         let (controller, _) = self.spaces.controller_of(line.0 << self.line_bits);
         let home = self.controllers.node_of(controller);
-        let (here, there) = (from.place_for(core), to.place());
+        let (here, there) = (from.endpoint_for(core), to.endpoint());
         let hops =
             self.hop_ps[from.node][home] + self.hop_ps[home][to.node] + self.hop_ps[to.node][from.node];
-        let at = self.cross(here, Place::Controller(controller), REQUEST_BYTES, at);
-        let at = self.cross(Place::Controller(controller), there, REQUEST_BYTES, at);
+        let at = self.cross(here, Endpoint::Controller(controller), REQUEST_BYTES, at);
+        let at = self.cross(Endpoint::Controller(controller), there, REQUEST_BYTES, at);
         let bytes = if data { self.line_bytes() } else { REQUEST_BYTES };
         (self.cross(there, here, bytes, at.max(held_ps) + to.look_ps) + hops, waited(at, held_ps))
     }
@@ -220,16 +220,16 @@ impl Path {
         }
         let (controller, _) = self.spaces.controller_of(line.0 << self.line_bits);
         let home = self.controllers.node_of(controller);
-        let place = from.place_for(core);
-        let at = self.cross(place, Place::Controller(controller), REQUEST_BYTES, at);
-        let at = self.cross(Place::Controller(controller), place, REQUEST_BYTES, at);
+        let endpoint = from.endpoint_for(core);
+        let at = self.cross(endpoint, Endpoint::Controller(controller), REQUEST_BYTES, at);
+        let at = self.cross(Endpoint::Controller(controller), endpoint, REQUEST_BYTES, at);
         at + self.hop_ps[from.node][home] + self.hop_ps[home][from.node]
     }
 
     /// Sends `bytes` from a device at `from` to a shared cache and through its bank.
     pub fn device_to_shared(
         &mut self,
-        from: Place,
+        from: Endpoint,
         shared: &mut Shared,
         line: Line,
         bytes: u32,
@@ -238,12 +238,12 @@ impl Path {
         if !self.timing {
             return 0;
         }
-        let at = self.cross(from, Place::Cache(shared.instance), bytes, at);
+        let at = self.cross(from, Endpoint::Cache(shared.instance), bytes, at);
         Self::through_bank(shared, line, bytes, at)
     }
 
-    /// Sends `bytes` from one place to another.
-    pub fn send(&mut self, from: Place, to: Place, bytes: u32, at: u64) -> u64 {
+    /// Sends `bytes` from one endpoint to another.
+    pub fn send(&mut self, from: Endpoint, to: Endpoint, bytes: u32, at: u64) -> u64 {
         if !self.timing {
             return 0;
         }
@@ -252,12 +252,12 @@ impl Path {
 
     /// Reads `bytes` of a line from memory for a device at `to`, through `node`. The fixed part of a core's read from
     /// that node belongs to the memory, so it applies to devices too.
-    pub fn device_read_memory(&mut self, to: Place, node: usize, line: Line, bytes: u32, at: u64) -> u64 {
+    pub fn device_read_memory(&mut self, to: Endpoint, node: usize, line: Line, bytes: u32, at: u64) -> u64 {
         if !self.timing {
             return 0;
         }
         let (controller, address) = self.spaces.controller_of(line.0 << self.line_bits);
-        let start = self.cross(to, Place::Controller(controller), REQUEST_BYTES, at);
+        let start = self.cross(to, Endpoint::Controller(controller), REQUEST_BYTES, at);
         self.read_controller((controller, address), (node, to), bytes, start)
     }
 
@@ -265,7 +265,7 @@ impl Path {
     fn read_controller(
         &mut self,
         (controller, address): (usize, u64),
-        (node, to): (usize, Place),
+        (node, to): (usize, Endpoint),
         bytes: u32,
         start: u64,
     ) -> u64 {
@@ -274,18 +274,18 @@ impl Path {
         // A negative fixed part means that the transfer back begins before the last word is read. A positive one is
         // added at the end.
         let begin = read.saturating_add_signed(fixed.min(0)).max(start);
-        self.cross(Place::Controller(controller), to, bytes, begin) + fixed.max(0) as u64
+        self.cross(Endpoint::Controller(controller), to, bytes, begin) + fixed.max(0) as u64
     }
 }
 
 impl Domain {
     /// The domain's endpoint in the interconnect: its shared cache, or its first core.
-    pub fn place(&self) -> Place {
-        self.place_for(self.cores[0])
+    pub fn endpoint(&self) -> Endpoint {
+        self.endpoint_for(self.cores[0])
     }
 
     /// The endpoint at which requests of `core` leave the domain.
-    pub fn place_for(&self, core: usize) -> Place {
-        self.shared.as_ref().map_or(Place::Core(core), |shared| Place::Cache(shared.instance))
+    pub fn endpoint_for(&self, core: usize) -> Endpoint {
+        self.shared.as_ref().map_or(Endpoint::Core(core), |shared| Endpoint::Cache(shared.instance))
     }
 }

@@ -1,7 +1,7 @@
 //! The private state of one core: first-level caches, an optional second level, TLBs and page walkers.
 
 use super::core_port::LastPage;
-use super::given::GivenAway;
+use super::promised::PromisedLines;
 use crate::cache::{Counters, Filter, InFlight, Line, MissRegisters, Slot, Tags};
 use crate::placement::SpaceId;
 use crate::prefetch::Prefetcher;
@@ -51,7 +51,7 @@ pub(crate) struct Private {
     pub data: Level1,
     pub second: Option<Level2>,
     /// Lines in flight to `data` that are promised to another core.
-    pub given_away: GivenAway,
+    pub promised: PromisedLines,
     /// Index of the core's domain.
     pub domain: usize,
     /// Index of the core in the domain.
@@ -99,7 +99,7 @@ impl Level1 {
 
     /// Removes a line and returns its flags.
     pub fn remove(&mut self, slot: Slot) -> crate::cache::Flags {
-        self.filter.forget_set(slot.set());
+        self.filter.invalidate_set(slot.set());
         self.tags.remove(slot)
     }
 }

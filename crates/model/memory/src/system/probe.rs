@@ -48,7 +48,7 @@ fn probe_level1(l1: &mut Level1, line: Line, probe: Probe) -> Found {
     let flags = l1.tags.flags(slot);
     count(&mut l1.counters, flags, probe);
     if probe == Probe::Share {
-        l1.filter.forget_set(slot.set());
+        l1.filter.invalidate_set(slot.set());
         l1.tags.set_flags(slot, flags.without(Flags::WRITABLE.with(Flags::DIRTY)));
     } else {
         l1.remove(slot);
@@ -88,7 +88,7 @@ impl MemorySystem {
     /// Prepares the probe of `core` for another core's request that arrived at `at`. Records the transfer if the line
     /// moves, and returns when `core` itself has received the line, ps: a core that waits to write a line does not give
     /// it up before it arrives.
-    pub(super) fn hand_over(&mut self, core: usize, request: Request, probe: Probe, at: u64) -> u64 {
+    pub(super) fn prepare_transfer(&mut self, core: usize, request: Request, probe: Probe, at: u64) -> u64 {
         if !self.path.timing {
             return 0;
         }
@@ -105,14 +105,14 @@ impl MemorySystem {
         let ready = private.data.writable_at[private.data.tags.number(slot)];
         if takes || flags.has(Flags::DIRTY) {
             self.contention.meet(core, request.core, at);
-            self.contention.note(request.line, core, request.core, at);
+            self.contention.record(request.line, core, request.core, at);
         }
         if !flags.has(Flags::WRITABLE) {
             return 0;
         }
         let held_ps = self.path.time(private.clock, ready);
         if held_ps > at {
-            private.given_away.note(request.line, ready);
+            private.promised.record(request.line, ready);
         }
         held_ps
     }
@@ -144,7 +144,7 @@ impl MemorySystem {
             }
         }
         let part = &mut self.domains[domain];
-        if let Directory::Beside(table) = &mut part.directory {
+        if let Directory::Separate(table) = &mut part.directory {
             let kept = if probe == Probe::Share { sharers } else { 0 };
             table.set(line, Holders::new(kept, false));
         }

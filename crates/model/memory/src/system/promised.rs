@@ -14,7 +14,7 @@ const LINES: usize = 32;
 
 /// A line that moves to another core as soon as it arrives.
 #[derive(Clone, Copy, Debug)]
-struct Given {
+struct Promise {
     line: Line,
     /// When it arrives and moves on, in cycles of its present owner.
     ready: u64,
@@ -22,35 +22,35 @@ struct Given {
 
 /// The most recent lines of one core that were promised to another core before they arrived.
 #[derive(Debug)]
-pub(super) struct GivenAway([Given; LINES]);
+pub(super) struct PromisedLines([Promise; LINES]);
 
-impl GivenAway {
+impl PromisedLines {
     pub fn new() -> Self {
-        Self([Given { line: Line(u64::MAX), ready: 0 }; LINES])
+        Self([Promise { line: Line(u64::MAX), ready: 0 }; LINES])
     }
 
-    fn place(line: Line) -> usize {
+    fn index(line: Line) -> usize {
         (line.hash() >> 32) as usize % LINES
     }
 
     /// Records that `line` arrives at `ready` and then moves to another core.
-    pub fn note(&mut self, line: Line, ready: u64) {
-        self.0[Self::place(line)] = Given { line, ready };
+    pub fn record(&mut self, line: Line, ready: u64) {
+        self.0[Self::index(line)] = Promise { line, ready };
     }
 
     /// Returns when `line` arrives for an access waiting at `at`; `None` if it is not recorded or has already moved on.
-    pub fn comes(&self, line: Line, at: u64) -> Option<u64> {
-        let given = self.0[Self::place(line)];
-        (given.line == line && at < given.ready).then_some(given.ready)
+    pub fn arrival(&self, line: Line, at: u64) -> Option<u64> {
+        let promise = self.0[Self::index(line)];
+        (promise.line == line && at < promise.ready).then_some(promise.ready)
     }
 }
 
 impl Private {
     /// Returns when a store at `at` completes although another core has been promised the line: together with the
     /// stores that were already waiting for the line.
-    pub fn done_before_giving(&mut self, line: Line, at: u64) -> Option<u64> {
-        let comes = self.given_away.comes(line, at)?;
+    pub fn store_before_transfer(&mut self, line: Line, at: u64) -> Option<u64> {
+        let arrival = self.promised.arrival(line, at)?;
         self.data.counters.merged += 1;
-        Some(comes.max(at + self.data.latency))
+        Some(arrival.max(at + self.data.latency))
     }
 }

@@ -5,7 +5,7 @@
 
 use super::*;
 use crate::cache::{Flags, Line};
-use crate::interconnect::Place;
+use crate::interconnect::Endpoint;
 use crate::port::{MemoryPort, Source};
 use longma_sim::{Cycle, Time};
 use longma_topology::{BUILTIN, Machine};
@@ -123,8 +123,8 @@ impl Flat {
         );
         let (address, physical) = (virtual_line << self.system.line_bits, line.0 << self.system.line_bits);
         let at = Time::from_ps(self.now * 1000);
-        let port = Place::Cache(self.system.domains[0].shared.as_ref().map_or(0, |s| s.instance));
-        let port = if self.system.domains[0].shared.is_some() { port } else { Place::Core(0) };
+        let port = Endpoint::Cache(self.system.domains[0].shared.as_ref().map_or(0, |s| s.instance));
+        let port = if self.system.domains[0].shared.is_some() { port } else { Endpoint::Core(0) };
         let mut access = None;
         match step {
             Step::Load => access = Some(self.system.port(core).load(address, 8, 0x40, Cycle(self.now))),
@@ -173,7 +173,7 @@ impl Flat {
             .tags
             .find(line)
             .is_some_and(|slot| private.data.tags.flags(slot).has(Flags::WRITABLE));
-        !writes && private.given_away.comes(line, self.now).is_some()
+        !writes && private.promised.arrival(line, self.now).is_some()
     }
 
     fn supplied(&self, core: usize, line: Line, newest: Newest, source: Source, transfers: u64) {
@@ -222,14 +222,14 @@ proptest! {
     }
 
     #[test]
-    fn times_change_nothing_of_it(steps in prop::collection::vec(step(), 600)) {
+    fn the_rules_also_hold_with_timing(steps in prop::collection::vec(step(), 600)) {
         for name in ["loongson-3a5000", "hygon-8node", "piii-myrinet"] {
             run_all(&machine(&small(name)), Detail::Timing, &steps)?;
         }
     }
 
     #[test]
-    fn other_inclusions_and_write_through_keep_the_rules_too(steps in prop::collection::vec(step(), 1500)) {
+    fn the_rules_also_hold_for_other_inclusions_and_write_through(steps in prop::collection::vec(step(), 1500)) {
         let text = small("sandybridge-2x6");
         let l3 = "inclusion = \"inclusive\"\ncoherence";
         assert!(text.contains(l3));

@@ -5,7 +5,7 @@ const NONE: u32 = u32::MAX;
 const EMPTY: u64 = u64::MAX;
 
 /// Sets with more ways than this use a hash table instead of a scan.
-const MOST_SCANNED_WAYS: usize = 16;
+const MAX_SCANNED_WAYS: usize = 16;
 
 /// One TLB. An entry covers a group of adjacent pages.
 #[derive(Clone, Debug)]
@@ -18,7 +18,7 @@ pub(super) struct Buffer {
 #[derive(Clone, Debug)]
 enum Entries {
     Scanned(Scanned),
-    Listed(Listed),
+    Hashed(Hashed),
 }
 
 impl Buffer {
@@ -29,8 +29,8 @@ impl Buffer {
         let ways = ways.map_or(entries, |w| (w as usize).clamp(1, entries));
         let group_shift = pages.max(1).next_power_of_two().trailing_zeros();
         let entries = match ways {
-            ..=MOST_SCANNED_WAYS => Entries::Scanned(Scanned::new(entries / ways, ways)),
-            _ => Entries::Listed(Listed::new(entries / ways, ways)),
+            ..=MAX_SCANNED_WAYS => Entries::Scanned(Scanned::new(entries / ways, ways)),
+            _ => Entries::Hashed(Hashed::new(entries / ways, ways)),
         };
         Self { group_shift, entries }
     }
@@ -40,7 +40,7 @@ impl Buffer {
     pub(super) fn use_again(&mut self, slot: u32) {
         match &mut self.entries {
             Entries::Scanned(entries) => entries.use_again(slot),
-            Entries::Listed(entries) => entries.use_again(slot),
+            Entries::Hashed(entries) => entries.use_again(slot),
         }
     }
 
@@ -61,7 +61,7 @@ impl Buffer {
         let group = key >> self.group_shift;
         let (slot, evicted) = match &mut self.entries {
             Entries::Scanned(entries) => entries.insert(group),
-            Entries::Listed(entries) => entries.insert(group),
+            Entries::Hashed(entries) => entries.insert(group),
         };
         (slot, (evicted != EMPTY).then_some(evicted))
     }
@@ -71,7 +71,7 @@ impl Buffer {
         let slot = self.slot(key)?;
         match &mut self.entries {
             Entries::Scanned(entries) => entries.remove(slot),
-            Entries::Listed(entries) => entries.remove(slot),
+            Entries::Hashed(entries) => entries.remove(slot),
         }
         Some(key >> self.group_shift)
     }
@@ -79,7 +79,7 @@ impl Buffer {
     pub(super) fn clear(&mut self) {
         match &mut self.entries {
             Entries::Scanned(entries) => *entries = Scanned::new(entries.sets as usize, entries.ways),
-            Entries::Listed(entries) => *entries = Listed::new(entries.sets.len(), entries.ways),
+            Entries::Hashed(entries) => *entries = Hashed::new(entries.sets.len(), entries.ways),
         }
     }
 
@@ -93,7 +93,7 @@ impl Buffer {
         let group = key >> self.group_shift;
         match &self.entries {
             Entries::Scanned(entries) => entries.slot(group),
-            Entries::Listed(entries) => entries.slot(group),
+            Entries::Hashed(entries) => entries.slot(group),
         }
     }
 }
@@ -149,7 +149,7 @@ impl Scanned {
 /// of last use as of `ordered_at`. Entries used since then are younger than all others, so the LRU entry is the next in
 /// this order that has not been used since. When the order is exhausted, it is sorted again.
 #[derive(Clone, Debug)]
-struct Listed {
+struct Hashed {
     entries: Vec<ListedEntry>,
     /// First entry of each hash chain.
     chains: Vec<u32>,
@@ -177,7 +177,7 @@ struct ListedSet {
     ordered_at: u64,
 }
 
-impl Listed {
+impl Hashed {
     fn new(sets: usize, ways: usize) -> Self {
         let slots = |set: usize| (set * ways) as u32..((set + 1) * ways) as u32;
         let set = |set| ListedSet {

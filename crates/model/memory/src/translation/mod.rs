@@ -54,7 +54,7 @@ pub struct Translation {
     pub found: Found,
     /// Cycles of the core's clock by which the translation delays the access.
     pub extra_cycles: u32,
-    /// When the first level got the entry, as set by [`Tlbs::arrives`].
+    /// When the first level got the entry, as set by [`Tlbs::set_arrival`].
     pub arrival: Arrival,
 }
 
@@ -80,7 +80,7 @@ const FILTER: usize = 64;
 
 /// A translation that is in the first-level TLB.
 #[derive(Clone, Copy, Debug)]
-struct Known {
+struct FilterEntry {
     key: u64,
     page: u64,
     /// Slot of the entry in the first level.
@@ -88,8 +88,8 @@ struct Known {
     arrival: Arrival,
 }
 
-const NOBODY: Known =
-    Known { key: u64::MAX, page: 0, slot: 0, arrival: Arrival { asked_at: 0, there_at: 0 } };
+const EMPTY: FilterEntry =
+    FilterEntry { key: u64::MAX, page: 0, slot: 0, arrival: Arrival { asked_at: 0, there_at: 0 } };
 
 /// The TLBs of one core, with exact LRU replacement. A filter in front of the first level answers most hits. It holds
 /// only pages whose entry is in the first level and records every use, so it does not affect results.
@@ -104,7 +104,7 @@ pub struct Tlbs {
 /// The TLBs that one side uses.
 #[derive(Clone, Debug)]
 struct SideLevels {
-    filter: Box<[Known; FILTER]>,
+    filter: Box<[FilterEntry; FILTER]>,
     /// Index of the TLB of each level, first level first.
     levels: Vec<usize>,
     /// Cost of a hit in each level, cycles.
@@ -149,7 +149,7 @@ impl Tlbs {
         virtual_page: u64,
         resolve: impl FnOnce() -> PhysicalPage,
     ) -> Translation {
-        if let Some((page, arrival)) = self.again(side, space, virtual_page) {
+        if let Some((page, arrival)) = self.lookup_fast(side, space, virtual_page) {
             return Translation { page, found: Found::FirstLevel, extra_cycles: 0, arrival };
         }
         self.sides[side as usize].counts.lookups += 1;
@@ -158,7 +158,7 @@ impl Tlbs {
 
     /// Sets the arrival time of the entry of a page that was just [translated](Self::translate) and missed in the first
     /// level.
-    pub fn arrives(&mut self, side: Side, space: SpaceId, virtual_page: u64, arrival: Arrival) {
+    pub fn set_arrival(&mut self, side: Side, space: SpaceId, virtual_page: u64, arrival: Arrival) {
         let key = key(space, virtual_page);
         let levels = &mut self.sides[side as usize];
         let known = &mut levels.filter[slot_of(key)];
@@ -175,7 +175,7 @@ impl Tlbs {
     /// Fast path: returns the translation of a recently used page that hits in the first level, and its arrival time.
     /// `None` if the filter does not hold the page; nothing has changed then.
     #[inline]
-    pub fn again(
+    pub fn lookup_fast(
         &mut self,
         side: Side,
         space: SpaceId,
@@ -196,7 +196,7 @@ impl Tlbs {
 
     /// Returns whether the filter holds the page, which means that the first level does, without a search.
     #[inline(always)]
-    pub fn has_at_hand(&self, side: Side, space: SpaceId, virtual_page: u64) -> bool {
+    pub fn filter_has(&self, side: Side, space: SpaceId, virtual_page: u64) -> bool {
         let key = key(space, virtual_page);
         self.sides[side as usize].filter[slot_of(key)].key == key
     }
@@ -205,7 +205,7 @@ impl Tlbs {
     pub fn has(&self, side: Side, space: SpaceId, virtual_page: u64) -> bool {
         let key = key(space, virtual_page);
         let levels = &self.sides[side as usize];
-        self.has_at_hand(side, space, virtual_page)
+        self.filter_has(side, space, virtual_page)
             || levels.levels.is_empty()
             || levels.levels.iter().any(|level| self.buffers[*level].has(key))
     }
@@ -250,7 +250,7 @@ impl Tlbs {
         });
         // The filter is used only if a first-level hit costs nothing.
         if self.sides[side].hit_cycles.first().is_none_or(|cycles| *cycles == 0) {
-            self.sides[side].filter[slot_of(key)] = Known { key, page: page.0, slot, arrival };
+            self.sides[side].filter[slot_of(key)] = FilterEntry { key, page: page.0, slot, arrival };
         }
         Translation { page, found, extra_cycles, arrival }
     }
@@ -280,7 +280,7 @@ impl Tlbs {
     /// Invalidates all pages of all address spaces.
     pub fn flush(&mut self) {
         self.buffers.iter_mut().for_each(Buffer::clear);
-        self.sides.iter_mut().for_each(|side| side.filter.fill(NOBODY));
+        self.sides.iter_mut().for_each(|side| side.filter.fill(EMPTY));
     }
 
     /// Event counts of one side's TLBs.
@@ -347,7 +347,7 @@ impl SideLevels {
         let hit_cycles = levels.iter().enumerate().map(hit).collect();
         let miss_cycles = levels.last().and_then(|last| used[*last].miss).map(cycles);
         let counts = TlbCounts::default();
-        Self { filter: Box::new([NOBODY; FILTER]), levels, hit_cycles, miss_cycles, counts }
+        Self { filter: Box::new([EMPTY; FILTER]), levels, hit_cycles, miss_cycles, counts }
     }
 
     fn forget(&mut self, pages: std::ops::Range<u64>) {
@@ -356,11 +356,11 @@ impl SideLevels {
             for key in pages {
                 let known = &mut self.filter[slot_of(key)];
                 if known.key == key {
-                    *known = NOBODY;
+                    *known = EMPTY;
                 }
             }
         } else {
-            self.filter.iter_mut().filter(|k| pages.contains(&k.key)).for_each(|k| *k = NOBODY);
+            self.filter.iter_mut().filter(|k| pages.contains(&k.key)).for_each(|k| *k = EMPTY);
         }
     }
 }

@@ -16,7 +16,7 @@ pub(crate) use targets::{IndirectTargets, ReturnStack, TargetBuffer};
 /// Default size of a direction predictor: 4096 counters, as in the Alpha 21264 (Kessler, 1999).
 const DEFAULT_TABLE_ENTRIES: u32 = 4096;
 /// Maximum table size in a machine file.
-const MOST_TABLE_ENTRIES: u32 = 1 << 24;
+const MAX_TABLE_ENTRIES: u32 = 1 << 24;
 
 /// A resolved conditional branch.
 #[derive(Clone, Copy, Debug)]
@@ -71,7 +71,7 @@ impl Direction {
         table_entries: Option<u32>,
         history_bits: Option<u32>,
     ) -> Result<Self, ModelError> {
-        let most = if kind == Predictor::Tage { tage::MOST_ENTRIES } else { MOST_TABLE_ENTRIES };
+        let most = if kind == Predictor::Tage { tage::MAX_ENTRIES } else { MAX_TABLE_ENTRIES };
         let entries = table_entries.unwrap_or(DEFAULT_TABLE_ENTRIES);
         if entries == 0 || entries > most {
             let (value, most) = (entries.into(), most.into());

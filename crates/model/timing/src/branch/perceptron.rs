@@ -8,7 +8,7 @@ use super::{Outcome, Predict, ones};
 /// Default history length, branches: within the 12 to 62 of the paper's table 1.
 const DEFAULT_HISTORY_BITS: u32 = 28;
 /// Maximum history length, the bits of a word less one.
-const MOST_HISTORY_BITS: u32 = 63;
+const MAX_HISTORY_BITS: u32 = 63;
 
 /// A perceptron predictor.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ pub(super) struct Perceptron {
 impl Perceptron {
     /// Creates a predictor with `entries` weights in total.
     pub fn new(entries: u32, history_bits: Option<u32>) -> Self {
-        let history_bits = history_bits.unwrap_or(DEFAULT_HISTORY_BITS).clamp(1, MOST_HISTORY_BITS);
+        let history_bits = history_bits.unwrap_or(DEFAULT_HISTORY_BITS).clamp(1, MAX_HISTORY_BITS);
         let width = history_bits + 1;
         let rows = (entries / width).max(1) as usize;
         Self {

@@ -15,11 +15,11 @@ const SHORTEST_HISTORY: f64 = 4.0;
 /// 128.
 const DEFAULT_HISTORY_BITS: u32 = 128;
 /// Maximum history length.
-const MOST_HISTORY_BITS: u32 = 128;
+const MAX_HISTORY_BITS: u32 = 128;
 /// Bits of a tag (the paper's: 8 to 11).
 const TAG_BITS: u32 = 10;
 /// Maximum number of counters: an index into a table must fit into a lane.
-pub(super) const MOST_ENTRIES: u32 = 8 << LANE_BITS;
+pub(super) const MAX_ENTRIES: u32 = 8 << LANE_BITS;
 /// Usable bits of a lane.
 const LANE_BITS: u32 = u16::BITS - 1;
 /// Branches between two agings of the useful counters (256 K in the paper).
@@ -142,7 +142,7 @@ struct History {
     newest: usize,
 }
 
-const RING: usize = MOST_HISTORY_BITS as usize;
+const RING: usize = MAX_HISTORY_BITS as usize;
 
 impl History {
     const EMPTY: Self = Self { rings: [0; _], newest: 0 };
@@ -186,19 +186,19 @@ pub(super) struct Tage {
 }
 
 /// The key of a lookup: the position in each table and the tag there.
-struct Wanted {
+struct LookupKey {
     positions: Lanes,
     tags: Lanes,
 }
 
 /// An entry and its index in one word, so that the host selects both at once.
 #[derive(Clone, Copy, Debug)]
-struct Placed(u64);
+struct IndexedEntry(u64);
 
-impl Placed {
+impl IndexedEntry {
     #[inline(always)]
-    fn new(place: usize, entry: Entry) -> Self {
-        Self((place as u64) << 16 | u64::from(entry.0))
+    fn new(index: usize, entry: Entry) -> Self {
+        Self((index as u64) << 16 | u64::from(entry.0))
     }
 
     #[inline(always)]
@@ -207,7 +207,7 @@ impl Placed {
     }
 
     #[inline(always)]
-    fn place(self) -> usize {
+    fn index(self) -> usize {
         (self.0 >> 16) as usize
     }
 }
@@ -215,7 +215,7 @@ impl Placed {
 /// The result of a lookup. If no table matches, both entries represent the base predictor.
 struct Lookup {
     /// The matching entry with the longest history.
-    provider: Placed,
+    provider: IndexedEntry,
     provider_taken: bool,
     /// Prediction of the matching entry with the next shorter history.
     alternative_taken: bool,
@@ -224,10 +224,10 @@ struct Lookup {
 }
 
 impl Tage {
-    /// Creates a predictor with `entries` counters in total, at most [`MOST_ENTRIES`]: a quarter in the base predictor,
+    /// Creates a predictor with `entries` counters in total, at most [`MAX_ENTRIES`]: a quarter in the base predictor,
     /// the rest in the tagged tables.
     pub fn new(entries: u32, history_bits: Option<u32>) -> Self {
-        let longest = history_bits.unwrap_or(DEFAULT_HISTORY_BITS).clamp(8, MOST_HISTORY_BITS);
+        let longest = history_bits.unwrap_or(DEFAULT_HISTORY_BITS).clamp(8, MAX_HISTORY_BITS);
         let size = 1usize << (entries / 8).max(2).ilog2().min(LANE_BITS);
         let ratio = (f64::from(longest) / SHORTEST_HISTORY).powf(1.0 / (TABLES - 1) as f64);
         let history_bits: [u32; LANES] =
@@ -247,7 +247,7 @@ impl Tage {
     }
 
     #[inline(always)]
-    fn wanted(&self, address: u64) -> Wanted {
+    fn key(&self, address: u64) -> LookupKey {
         let address = (address >> 2) as u32;
         let hash = (address ^ address >> self.index.bits) as u16;
         let (mut positions, mut tags) = ([0; LANES], [0; LANES]);
@@ -257,29 +257,29 @@ impl Tage {
             let tag = address as u16 ^ self.tag[0].values[lane] ^ self.tag[1].values[lane] << 1;
             tags[lane] = tag & TAG_MASK as u16;
         }
-        Wanted { positions, tags }
+        LookupKey { positions, tags }
     }
 
     /// The index of a branch's entry in `table`.
     #[inline(always)]
-    fn place(&self, wanted: &Wanted, table: usize) -> usize {
-        table * self.size + usize::from(wanted.positions[table])
+    fn index(&self, key: &LookupKey, table: usize) -> usize {
+        table * self.size + usize::from(key.positions[table])
     }
 
     #[inline(always)]
-    fn look_up(&self, address: u64) -> Lookup {
-        let wanted = self.wanted(address);
+    fn lookup(&self, address: u64) -> Lookup {
+        let key = self.key(address);
         let counter = if self.base.predicts_taken(address >> 2) { WEAKLY_TAKEN } else { WEAKLY_TAKEN - 1 };
-        let base = Placed::new(self.entries.len() - 1, Entry::new(0, counter, 0));
+        let base = IndexedEntry::new(self.entries.len() - 1, Entry::new(0, counter, 0));
         let (mut provider, mut alternative) = (base, base);
         // A chain of conditional moves instead of branches: the host cannot predict which tables match, and the
         // training depends only on their result.
         for table in 0..TABLES {
-            let place = self.place(&wanted, table);
-            let entry = self.entries[place];
-            let knows = entry.tag() == u32::from(wanted.tags[table]);
+            let index = self.index(&key, table);
+            let entry = self.entries[index];
+            let knows = entry.tag() == u32::from(key.tags[table]);
             alternative = select_unpredictable(knows, provider, alternative);
-            provider = select_unpredictable(knows, Placed::new(place, entry), provider);
+            provider = select_unpredictable(knows, IndexedEntry::new(index, entry), provider);
         }
         let provider_taken = provider.entry().taken();
         let alternative_taken = alternative.entry().taken();
@@ -296,7 +296,7 @@ impl Tage {
         let differ = found.provider_taken != found.alternative_taken;
         let learnt = found.provider.entry().learnt(taken, differ, right);
         // If no table matches, this is the dummy entry.
-        self.entries[found.provider.place()] = learnt;
+        self.entries[found.provider.index()] = learnt;
         if differ && found.weak {
             self.use_alternative = (self.use_alternative + if right { -1 } else { 1 }).clamp(-8, 7);
         }
@@ -304,7 +304,7 @@ impl Tage {
         // date.
         self.base.learn_if(learnt.useful() == 0, outcome.address >> 2, taken);
         if found.predicted != taken && !(found.weak && right) {
-            self.allocate(found.provider.place(), outcome);
+            self.allocate(found.provider.index(), outcome);
         }
         self.branches += 1;
         if self.branches == AGING_PERIOD {
@@ -315,15 +315,15 @@ impl Tage {
     /// Allocates an entry for the branch in one table with a longer history than that of the entry at `provider`.
     #[cold]
     fn allocate(&mut self, provider: usize, outcome: Outcome) {
-        let wanted = self.wanted(outcome.address);
-        let (size, nobody) = (self.size, self.entries.len() - 1);
-        let longer = |table: &usize| provider == nobody || *table > provider / size;
-        let useless = |table: &usize| self.entries[self.place(&wanted, *table)].useful() == 0;
+        let key = self.key(outcome.address);
+        let (size, none) = (self.size, self.entries.len() - 1);
+        let longer = |table: &usize| provider == none || *table > provider / size;
+        let useless = |table: &usize| self.entries[self.index(&key, *table)].useful() == 0;
         let mut free = (0..TABLES).filter(longer).filter(useless).fold(0u32, |free, table| free | 1 << table);
         if free == 0 {
             for table in (0..TABLES).filter(longer) {
-                let place = self.place(&wanted, table);
-                self.entries[place].0 -= 1 << USEFUL_SHIFT;
+                let index = self.index(&key, table);
+                self.entries[index].0 -= 1 << USEFUL_SHIFT;
             }
             return;
         }
@@ -333,8 +333,8 @@ impl Tage {
         }
         let table = free.trailing_zeros() as usize;
         let counter = if outcome.taken { WEAKLY_TAKEN } else { WEAKLY_TAKEN - 1 };
-        let place = self.place(&wanted, table);
-        self.entries[place] = Entry::new(wanted.tags[table].into(), counter, 0);
+        let index = self.index(&key, table);
+        self.entries[index] = Entry::new(key.tags[table].into(), counter, 0);
     }
 
     #[cold]
@@ -363,7 +363,7 @@ impl Tage {
 
 impl Predict for Tage {
     fn resolve(&mut self, outcome: Outcome) -> bool {
-        let found = self.look_up(outcome.address);
+        let found = self.lookup(outcome.address);
         self.learn(&found, outcome);
         self.remember(outcome.taken);
         found.predicted

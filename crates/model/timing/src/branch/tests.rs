@@ -100,7 +100,7 @@ fn nobody_predicts_chance() {
 }
 
 #[test]
-fn a_table_of_no_entries_or_too_many_is_refused() {
+fn a_table_of_zero_or_too_many_entries_is_an_error() {
     assert!(Direction::new(Predictor::Tage, Some(0), None).is_err());
     assert!(Direction::new(Predictor::Gshare, Some(u32::MAX), None).is_err());
 }
@@ -139,7 +139,7 @@ fn the_target_buffer_forgets_the_least_recently_used_of_a_set() {
 }
 
 #[test]
-fn an_indirect_branch_that_takes_turns_is_predicted_by_path() {
+fn an_alternating_indirect_branch_is_predicted_by_path() {
     let mut targets = IndirectTargets::new();
     let right: Vec<bool> = (0..300u64).map(|i| targets.resolve(0x1000, 0x2000 + 0x40 * (i % 3))).collect();
     assert!(right[100..].iter().all(|right| *right));

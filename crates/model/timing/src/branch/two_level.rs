@@ -8,7 +8,7 @@ use super::{Counters, Outcome, Predict, ones};
 /// Default history length: four outcomes, as in the Pentium III.
 const DEFAULT_HISTORY_BITS: u32 = 4;
 /// Maximum history length, the 16 bits of an entry.
-const MOST_HISTORY_BITS: u32 = 16;
+const MAX_HISTORY_BITS: u32 = 16;
 
 /// A two-level predictor with local history.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ impl TwoLevel {
     /// bits, the branch's address.
     pub fn new(entries: u32, history_bits: Option<u32>) -> Self {
         let counters = Counters::new(entries);
-        let most = counters.len_bits().min(MOST_HISTORY_BITS);
+        let most = counters.len_bits().min(MAX_HISTORY_BITS);
         let history_bits = history_bits.unwrap_or(DEFAULT_HISTORY_BITS).min(most);
         let branches = 1 << (counters.len_bits() - history_bits);
         Self { histories: vec![0; branches].into(), counters, history_bits }

@@ -6,7 +6,7 @@ use longma_memory::MemoryPort;
 
 use super::DISPATCH_CYCLES;
 use crate::{
-    accesses::Accesses, front_end::Place, parameters::Parameters, program::BlockCounts, queues::Entries,
+    accesses::Accesses, front_end::AccessSite, parameters::Parameters, program::BlockCounts, queues::Entries,
     value::Value,
 };
 
@@ -45,11 +45,11 @@ impl QueuedAccesses {
         &mut self,
         (at, older): (u64, u64),
         bytes: u32,
-        place: Place,
+        site: AccessSite,
         counts: &mut BlockCounts,
         port: &mut impl MemoryPort,
     ) -> Value {
-        let value = self.under_way.load(at, bytes, place, counts, port);
+        let value = self.under_way.load(at, bytes, site, counts, port);
         self.loads.take_until(value.ready.max(older) + DISPATCH_CYCLES);
         value
     }
@@ -68,11 +68,11 @@ impl QueuedAccesses {
         &mut self,
         (done, older): (u64, u64),
         bytes: u32,
-        place: Place,
+        site: AccessSite,
         counts: &mut BlockCounts,
         port: &mut impl MemoryPort,
     ) {
-        let drained = self.under_way.store((done, done.max(older)), bytes, place, counts, port);
+        let drained = self.under_way.store((done, done.max(older)), bytes, site, counts, port);
         self.stores().take_until(drained + DISPATCH_CYCLES);
     }
 }

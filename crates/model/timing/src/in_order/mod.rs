@@ -16,7 +16,7 @@ use longma_topology::parts;
 use longma_trace::Record;
 
 use crate::{
-    front_end::{self, BackEnd, Entered, FetchOptions, FrontEnd, Place, TRAP_CYCLES},
+    front_end::{self, AccessSite, BackEnd, Entered, FetchOptions, FrontEnd, TRAP_CYCLES},
     model_error::ModelError,
     operations::{Kind, MicroOperation},
     parameters::Parameters,
@@ -29,7 +29,7 @@ use crate::{
     value::Value,
 };
 use accesses::QueuedAccesses;
-use replay::{Present, Recording, Script};
+use replay::{PerformedAccesses, PipelineState, Recording};
 use schedules::Schedules;
 use window::Window;
 
@@ -44,7 +44,7 @@ pub(crate) struct InOrder {
     pub program: Program,
     /// Slots of issue.
     pub issued: Timeline,
-    values: [Value; registers::PLACES],
+    values: [Value; registers::SLOTS],
     units: Units,
     accesses: QueuedAccesses,
     window: Window,
@@ -62,9 +62,9 @@ pub(crate) struct InOrder {
     /// Whether the timing of repeated blocks is memoized.
     pub repeats: bool,
     schedules: Schedules,
-    present: Present,
+    state: PipelineState,
     recording: Recording,
-    script: Script,
+    performed: PerformedAccesses,
     /// Log of the first instructions' stages.
     pub log: PipelineLog,
 }
@@ -94,9 +94,9 @@ impl InOrder {
             queues: 0,
             repeats: true,
             schedules: Schedules::default(),
-            present: Present { shape: None, is_own: true },
+            state: PipelineState { shape: None, is_materialized: true },
             recording: Recording::default(),
-            script: Script::default(),
+            performed: PerformedAccesses::default(),
             log: PipelineLog::default(),
             parameters,
         })
@@ -105,13 +105,13 @@ impl InOrder {
     /// Waits for the operands of an operation, one after another, so that each lost cycle is charged to its cause.
     #[inline]
     fn wait_for_values(&mut self, operation: &MicroOperation) {
-        let ready_of = |source: usize| self.values[registers::place(operation.sources[source])].ready;
+        let ready_of = |source: usize| self.values[registers::slot(operation.sources[source])].ready;
         let [a, b, c] = [ready_of(0), ready_of(1), ready_of(2)];
         if a.max(b).max(c) <= self.issued.cycle() {
             return;
         }
         for register in operation.sources {
-            let value = self.values[registers::place(register)];
+            let value = self.values[registers::slot(register)];
             if value.ready > self.issued.cycle() {
                 self.issued.wait_for_memory(value.ready, value.cause, value.translation_cycles);
             }
@@ -155,7 +155,7 @@ impl InOrder {
     /// Waits for a queue entry that is free at `cycle`, unless the access already has one.
     #[inline]
     fn wait_for_entry(&mut self, cycle: u64) {
-        if cycle > self.issued.cycle() && !self.script.knows_next() {
+        if cycle > self.issued.cycle() && !self.performed.knows_next() {
             self.recording.is_special = true;
             self.issued.wait(cycle, Cause::Structural);
         }
@@ -166,7 +166,7 @@ impl InOrder {
         &mut self,
         operation: &MicroOperation,
         at: u64,
-        place: Place,
+        site: AccessSite,
         counts: &mut BlockCounts,
         port: &mut impl MemoryPort,
     ) -> Value {
@@ -178,19 +178,19 @@ impl InOrder {
                 self.memory_floor = self.memory_floor.max(done);
                 Value::computed(done)
             }
-            Kind::Load => match self.script.take() {
+            Kind::Load => match self.performed.take() {
                 Some(value) => value,
-                None => self.accesses.load((at, self.completed / self.width), bytes, place, counts, port),
+                None => self.accesses.load((at, self.completed / self.width), bytes, site, counts, port),
             },
             Kind::Store => {
-                if self.script.take().is_none() {
-                    self.accesses.store((done, self.completed / self.width), bytes, place, counts, port);
+                if self.performed.take().is_none() {
+                    self.accesses.store((done, self.completed / self.width), bytes, site, counts, port);
                 }
                 Value::computed(done)
             }
-            Kind::Atomic | Kind::AtomicBarrier => self.access_atomically(operation, at, place, counts, port),
+            Kind::Atomic | Kind::AtomicBarrier => self.access_atomically(operation, at, site, counts, port),
             Kind::Prefetch => {
-                port.prefetch(place.address, place.pc, Cycle(at));
+                port.prefetch(site.address, site.pc, Cycle(at));
                 Value::computed(done)
             }
             Kind::Serialize => {
@@ -214,7 +214,7 @@ impl InOrder {
         &mut self,
         operation: &MicroOperation,
         at: u64,
-        Place { pc, address }: Place,
+        AccessSite { pc, address }: AccessSite,
         counts: &mut BlockCounts,
         port: &mut impl MemoryPort,
     ) -> Value {
@@ -307,12 +307,12 @@ impl BackEnd for InOrder {
         let cycle = self.issued.cycle();
         if may_repeat
             && self.memory_floor.max(self.alone.ready) <= cycle
-            && entry.repetition.pays()
+            && entry.lookup_credit.pays()
             && self.window.has_room(record.executed.into(), block.longest_cycles, cycle)
         {
-            self.run_known(entry, record, port);
+            self.run_memoized(entry, record, port);
         } else {
-            self.run_anew(entry, record, port);
+            self.run_stepwise(entry, record, port);
         }
         entered
     }
@@ -326,7 +326,7 @@ impl BackEnd for InOrder {
     fn step(
         &mut self,
         operation: &MicroOperation,
-        place: Place,
+        site: AccessSite,
         counts: &mut BlockCounts,
         port: &mut impl MemoryPort,
     ) -> u64 {
@@ -343,17 +343,17 @@ impl BackEnd for InOrder {
         let mut interval = operation.interval_cycles;
         if operation.bytes > 0
             && operation.is_access()
-            && self.accesses.under_way.crosses(place.address, operation.bytes)
+            && self.accesses.under_way.crosses(site.address, operation.bytes)
         {
             interval = interval.saturating_add(1);
             self.recording.is_special = true;
         }
         let mut at = self.units.issue(self.issued.next(), operation.units, interval);
         self.issued.wait(at, Cause::Execution);
-        if operation.is_access() && !self.script.knows_next() {
-            let cycles = port.refill(Side::Data, place.address, operation.bytes.into());
+        if operation.is_access() && !self.performed.knows_next() {
+            let cycles = port.refill(Side::Data, site.address, operation.bytes.into());
             if cycles > 0 {
-                at = self.issue_again(at, (operation.units, interval), place.pc, cycles);
+                at = self.issue_again(at, (operation.units, interval), site.pc, cycles);
                 self.issued.wait(at, Cause::Execution);
             }
         }
@@ -361,13 +361,13 @@ impl BackEnd for InOrder {
         let value = if operation.kind == Kind::Plain {
             Value::computed(at + u64::from(operation.latency_cycles))
         } else {
-            let value = self.execute(operation, at, place, counts, port);
+            let value = self.execute(operation, at, site, counts, port);
             if self.recording.is_open {
                 self.recording.note(self.queues, at, value);
             }
             value
         };
-        self.values[registers::place(operation.destination)] = value;
+        self.values[registers::slot(operation.destination)] = value;
         self.last_result = self.last_result.max(value.ready);
         self.window.take(at, value.ready);
         let slot = value.ready * self.width;
@@ -398,7 +398,7 @@ mod tests {
     use longma_trace::{BlockNumber, Trace, TracedBlock};
 
     #[test]
-    fn a_loop_is_timed_once_for_each_shape_and_then_from_memory() {
+    fn a_loop_is_simulated_once_per_shape_and_then_replayed() {
         let machine = Machine::open("loongson-3a5000").unwrap();
         let core = machine.parts().cores.values().next().unwrap();
         let mut model = InOrder::new(core, FetchOptions::default()).unwrap();
@@ -412,7 +412,7 @@ mod tests {
             trace.push(&Record { block: BlockNumber(0), executed: 3, addresses: &[0x2_0008] });
         }
         front_end::drain(&mut model, &trace, &blocks, &mut FixedLatency { latency_cycles: 4 });
-        assert!(!model.present.is_own, "the last run must be replayed");
+        assert!(!model.state.is_materialized, "the last run must be replayed");
         assert!(model.schedules.len() < 20, "{} schedules for a loop of one block", model.schedules.len());
     }
 }

@@ -13,11 +13,11 @@ use longma_trace::Record;
 
 use super::{
     InOrder, Value,
-    schedules::{Access, Belongs, Data, End, Event, Key, Schedule, ScheduleNumber},
+    schedules::{Access, Data, End, Event, Key, Schedule, ScheduleNumber, StoreAs},
     shapes::ShapeNumber,
 };
 use crate::{
-    front_end::{self, Place},
+    front_end::{self, AccessSite},
     operations::{DecodedBlock, Kind},
     program::Entry,
     stack::{Cause, CpiStack},
@@ -25,11 +25,11 @@ use crate::{
 
 /// The representation of the current pipeline state.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Present {
+pub(super) struct PipelineState {
     /// Its shape, if known, and the schedule that led to it.
     pub shape: Option<(ShapeNumber, Option<ScheduleNumber>)>,
     /// Whether registers and units hold the state. Otherwise only the shape does.
-    pub is_own: bool,
+    pub is_materialized: bool,
 }
 
 /// Data recorded while a block is timed, to build its schedule.
@@ -43,12 +43,12 @@ pub(super) struct Recording {
     /// Completion slot of the block's last instruction, as if the block had started with an empty window.
     pub completed: u64,
     /// Loads and stores in program order.
-    accesses: Vec<Noted>,
+    accesses: Vec<RecordedAccess>,
 }
 
 /// A recorded load or store: the cycles in which it needed its queue entry and issued, and its result.
 #[derive(Clone, Copy, Debug)]
-struct Noted {
+struct RecordedAccess {
     queues: u64,
     at: u64,
     value: Value,
@@ -66,18 +66,18 @@ impl Recording {
     /// Records an access that needed its queue entry in cycle `queues`, issued at `at` and had the result `value`.
     #[cold]
     pub fn note(&mut self, queues: u64, at: u64, value: Value) {
-        self.accesses.push(Noted { queues, at, value, completed: self.completed });
+        self.accesses.push(RecordedAccess { queues, at, value, completed: self.completed });
     }
 }
 
 /// Results of the accesses already performed in a replay, for the case that the block must be timed again.
 #[derive(Debug, Default)]
-pub(super) struct Script {
+pub(super) struct PerformedAccesses {
     values: Vec<Value>,
     next: usize,
 }
 
-impl Script {
+impl PerformedAccesses {
     /// Returns whether the next access has already been performed.
     #[inline]
     pub fn knows_next(&self) -> bool {
@@ -109,7 +109,7 @@ impl Script {
 struct Deviation {
     schedule: ScheduleNumber,
     event: usize,
-    why: Why,
+    reason: Reason,
     /// Number of lines that were fetched in time before that.
     fetched: usize,
     /// State of the window before the block.
@@ -117,7 +117,7 @@ struct Deviation {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Why {
+enum Reason {
     /// A line arrived late.
     Late(Answer),
     /// An access must wait for a queue entry.
@@ -130,8 +130,19 @@ enum Why {
     Load(Option<Data>),
 }
 
+/// What a run that records a schedule starts from.
+#[derive(Clone, Copy, Debug)]
+struct RecordingRun {
+    /// The deviation that ended the replay, if there was one.
+    deviation: Option<Deviation>,
+    /// Where to store the schedule; `None` to discard it.
+    store_as: Option<StoreAs>,
+    /// Whether the block begins in a line that is already fetched.
+    in_line: bool,
+}
+
 /// A memory port that returns the answers of instruction lines already fetched, and records when lines are requested.
-struct Noting<'a, P> {
+struct ReplayPort<'a, P> {
     port: &'a mut P,
     /// The cycle of each line's request.
     asked: Vec<u64>,
@@ -145,7 +156,7 @@ struct Noting<'a, P> {
     hit_cycles: u64,
 }
 
-impl<P: MemoryPort> MemoryPort for Noting<'_, P> {
+impl<P: MemoryPort> MemoryPort for ReplayPort<'_, P> {
     fn fetch(&mut self, address: u64, at: Cycle) -> Answer {
         let nth = self.asked.len();
         self.asked.push(at.0);
@@ -194,63 +205,75 @@ fn is_in_time(answer: &Answer, at: u64, hit_cycles: u64) -> bool {
 impl InOrder {
     /// Runs a record whose block has begun and only performs loads and stores: replays it if possible.
     #[inline]
-    pub(super) fn run_known(&mut self, entry: &mut Entry, record: &Record<'_>, port: &mut impl MemoryPort) {
+    pub(super) fn run_memoized(
+        &mut self,
+        entry: &mut Entry,
+        record: &Record<'_>,
+        port: &mut impl MemoryPort,
+    ) {
         let cycle = self.issued.cycle();
         let fetching = self.front.fetching(entry.block.start, cycle);
         let (Some(fetching), Some((shape, before))) = (fetching, self.shape()) else {
-            entry.repetition.failed();
-            return self.run_anew(entry, record, port);
+            entry.lookup_credit.failed();
+            return self.run_stepwise(entry, record, port);
         };
         let key = Key { shape, block: record.block, fetching };
         let Some(first) = self.schedules.find(before, key) else {
-            entry.repetition.failed();
-            return self.run_noting(
-                entry,
-                record,
-                port,
-                None,
-                Some(Belongs::Under(key)),
-                fetching.is_in_line(),
-            );
+            entry.lookup_credit.failed();
+            let recorded = RecordingRun {
+                deviation: None,
+                store_as: Some(StoreAs::Entry(key)),
+                in_line: fetching.is_in_line(),
+            };
+            return self.run_recording(entry, record, port, &recorded);
         };
         match self.repeat(first, entry, record, port) {
-            Ok(()) => entry.repetition.succeeded(),
+            Ok(()) => entry.lookup_credit.succeeded(),
             Err(deviation) => {
-                entry.repetition.failed();
-                let belongs = match deviation.why {
-                    Why::Load(Some(data)) => Some(Belongs::Beside(deviation.schedule, deviation.event, data)),
+                entry.lookup_credit.failed();
+                let store_as = match deviation.reason {
+                    Reason::Load(Some(data)) => {
+                        Some(StoreAs::Alternative(deviation.schedule, deviation.event, data))
+                    }
                     _ => None,
                 };
-                self.run_noting(entry, record, port, Some(&deviation), belongs, fetching.is_in_line());
+                let deviation = Some(deviation);
+                let recorded = RecordingRun { deviation, store_as, in_line: fetching.is_in_line() };
+                self.run_recording(entry, record, port, &recorded);
             }
         }
     }
 
     /// Runs a record whose block has begun, instruction by instruction.
-    pub(super) fn run_anew(&mut self, entry: &mut Entry, record: &Record<'_>, port: &mut impl MemoryPort) {
+    pub(super) fn run_stepwise(
+        &mut self,
+        entry: &mut Entry,
+        record: &Record<'_>,
+        port: &mut impl MemoryPort,
+    ) {
         self.materialize();
         front_end::execute(self, entry, record, port);
     }
 
     /// Restores registers and units from the current shape, which is then no longer known.
     pub(super) fn materialize(&mut self) {
-        if let Some((shape, _)) = self.present.shape.take()
-            && !self.present.is_own
+        if let Some((shape, _)) = self.state.shape.take()
+            && !self.state.is_materialized
         {
             let cycle = self.issued.cycle();
             self.schedules.shapes.restore(shape, cycle, &mut self.values, &mut self.units);
         }
-        self.present.is_own = true;
+        self.state.is_materialized = true;
     }
 
     /// The current shape, and the schedule that led to it.
     #[inline]
     fn shape(&mut self) -> Option<(ShapeNumber, Option<ScheduleNumber>)> {
-        if self.present.shape.is_none() {
+        if self.state.shape.is_none() {
             self.schedules.make_room();
-            self.present.shape = self.number_shape().map(|shape| (shape, None));
+            self.state.shape = self.number_shape().map(|shape| (shape, None));
         }
-        self.present.shape
+        self.state.shape
     }
 
     fn number_shape(&mut self) -> Option<ShapeNumber> {
@@ -278,70 +301,69 @@ impl InOrder {
         let hit_cycles = self.front.hit_cycles();
         let (mut number, mut schedule) = (first, self.schedules.get(first));
         let mut addresses = record.addresses.iter();
-        let mut place = |access: &Access| Place {
+        let mut site = |access: &Access| AccessSite {
             pc: start.wrapping_add(access.offset.into()),
             address: access.unit.begin(addresses.next().copied().unwrap_or(0)),
         };
         let (mut event, mut fetched) = (0, 0);
         while let Some(next) = schedule.events.get(event) {
-            let deviation = |why| Err(Deviation { schedule: number, event, why, fetched, mark });
+            let deviation = |reason| Err(Deviation { schedule: number, event, reason, fetched, mark });
             match next {
                 Event::Fetch { offset, at } => {
                     let at = base.wrapping_add_signed((*at).into());
                     let cycles = port.refill(Side::Instruction, start.wrapping_add((*offset).into()), 4);
                     if cycles > 0 {
-                        return deviation(Why::Refill(cycles));
+                        return deviation(Reason::Refill(cycles));
                     }
                     let answer = port.fetch(start.wrapping_add((*offset).into()), Cycle(at));
                     if !is_in_time(&answer, at, hit_cycles) {
-                        return deviation(Why::Late(answer));
+                        return deviation(Reason::Late(answer));
                     }
                     fetched += 1;
                 }
                 Event::Load { access, data } => {
                     if self.accesses.loads.free_at() > base + u64::from(access.queues) {
-                        return deviation(Why::Queue);
+                        return deviation(Reason::Queue);
                     }
                     let (at, bytes) = (base + u64::from(access.at), access.bytes.into());
-                    let place = place(access);
-                    if self.accesses.under_way.crosses(place.address, access.bytes) {
-                        return deviation(Why::Crossing);
+                    let site = site(access);
+                    if self.accesses.under_way.crosses(site.address, access.bytes) {
+                        return deviation(Reason::Crossing);
                     }
-                    let cycles = port.refill(Side::Data, place.address, bytes);
+                    let cycles = port.refill(Side::Data, site.address, bytes);
                     if cycles > 0 {
-                        return deviation(Why::Refill(cycles));
+                        return deviation(Reason::Refill(cycles));
                     }
-                    let value =
-                        self.accesses.load((at, older(access)), bytes, place, &mut entry.counts, port);
+                    let value = self.accesses.load((at, older(access)), bytes, site, &mut entry.counts, port);
                     self.window.note(u64::from(access.offset / 4), at, value.ready);
-                    self.script.push(value);
+                    self.performed.push(value);
                     let found = Data::of(&value, base);
                     if found != Some(*data) {
                         let other = found.and_then(|found| schedule.alternative(event, found));
-                        let Some(other) = other else { return deviation(Why::Load(found)) };
+                        let Some(other) = other else { return deviation(Reason::Load(found)) };
                         (number, schedule) = (other, self.schedules.get(other));
                     }
                 }
                 Event::Store { access } => {
                     if self.accesses.stores().free_at() > base + u64::from(access.queues) {
-                        return deviation(Why::Queue);
+                        return deviation(Reason::Queue);
                     }
                     let (done, bytes) = (base + u64::from(access.at), access.bytes.into());
-                    let place = place(access);
-                    if self.accesses.under_way.crosses(place.address, access.bytes) {
-                        return deviation(Why::Crossing);
+                    let site = site(access);
+                    if self.accesses.under_way.crosses(site.address, access.bytes) {
+                        return deviation(Reason::Crossing);
                     }
-                    let cycles = port.refill(Side::Data, place.address, bytes);
+                    let cycles = port.refill(Side::Data, site.address, bytes);
                     if cycles > 0 {
-                        return deviation(Why::Refill(cycles));
+                        return deviation(Reason::Refill(cycles));
                     }
-                    self.accesses.store((done, older(access)), bytes, place, &mut entry.counts, port);
-                    self.script.push(Value::computed(done));
+                    self.accesses.store((done, older(access)), bytes, site, &mut entry.counts, port);
+                    self.performed.push(Value::computed(done));
                 }
             }
             event += 1;
         }
-        self.script.clear();
+        self.performed.clear();
         self.arrive(number, base, entry, record);
         Ok(())
     }
@@ -369,55 +391,55 @@ impl InOrder {
         self.window.pass(executed.into());
         self.completed = (self.completed + u64::from(executed)).max(base * self.width + completed);
         entry.counts.slots += slots;
-        self.present = Present { shape: Some((shape, Some(number))), is_own: false };
+        self.state = PipelineState { shape: Some((shape, Some(number))), is_materialized: false };
     }
 
-    /// Runs a record instruction by instruction, without repeating the accesses before `deviation`. Stores the new
-    /// schedule at `belongs`.
+    /// Runs a record instruction by instruction and stores its schedule. Does not repeat the accesses that a failed
+    /// replay has already performed.
     #[cold]
-    fn run_noting(
+    fn run_recording(
         &mut self,
         entry: &mut Entry,
         record: &Record<'_>,
         port: &mut impl MemoryPort,
-        deviation: Option<&Deviation>,
-        belongs: Option<Belongs>,
-        in_line: bool,
+        recorded: &RecordingRun,
     ) {
+        let &RecordingRun { ref deviation, store_as, in_line } = recorded;
+        let deviation = deviation.as_ref();
         self.materialize();
         deviation.iter().for_each(|deviation| self.window.forget(deviation.mark));
         let (base, position) = (self.issued.cycle(), self.issued.position());
         let lost = self.issued.lost().clone();
         let last_result = std::mem::take(&mut self.last_result);
         self.recording.begin();
-        let mut noting = Noting {
+        let mut replay_port = ReplayPort {
             port,
             asked: Vec::new(),
             is_special: false,
-            refill: deviation.and_then(|deviation| match deviation.why {
-                Why::Refill(cycles) => Some(cycles),
+            refill: deviation.and_then(|deviation| match deviation.reason {
+                Reason::Refill(cycles) => Some(cycles),
                 _ => None,
             }),
             fetched: deviation.map_or(0, |deviation| deviation.fetched),
-            late: deviation.and_then(|deviation| match deviation.why {
-                Why::Late(answer) => Some(answer),
+            late: deviation.and_then(|deviation| match deviation.reason {
+                Reason::Late(answer) => Some(answer),
                 _ => None,
             }),
             hit_cycles: self.front.hit_cycles(),
         };
-        front_end::execute(self, entry, record, &mut noting);
-        let (asked, is_special) = (noting.asked, noting.is_special | self.recording.is_special);
+        front_end::execute(self, entry, record, &mut replay_port);
+        let (asked, is_special) = (replay_port.asked, replay_port.is_special | self.recording.is_special);
         self.recording.is_open = false;
-        self.script.clear();
+        self.performed.clear();
         let latest = self.last_result;
         self.last_result = latest.max(last_result);
-        let (Some(belongs), false) = (belongs, is_special) else { return };
+        let (Some(store_as), false) = (store_as, is_special) else { return };
         let Some(shape) = self.number_shape() else { return };
         let slots = self.issued.position() - position;
         let end = self.end(shape, (base, slots, latest), &lost);
         let Some(events) = self.events(&entry.block, base, &asked, in_line) else { return };
-        let kept = self.schedules.insert(Schedule::new(events, end), belongs);
-        self.present.shape = kept.map(|number| (shape, Some(number)));
+        let kept = self.schedules.insert(Schedule::new(events, end), store_as);
+        self.state.shape = kept.map(|number| (shape, Some(number)));
     }
 
     /// The end state of a block that began at cycle `base` and took `slots` slots. `latest` is when its latest result

@@ -13,9 +13,9 @@ use crate::{front_end::Fetching, operations::AccessedUnit, stack::Cause};
 use longma_trace::BlockNumber;
 
 /// Maximum number of schedules: some ten megabytes.
-const MOST_SCHEDULES: usize = 1 << 15;
+const MAX_SCHEDULES: usize = 1 << 15;
 /// Maximum number of alternative continuations of a schedule, for loads with other latencies.
-const MOST_ALTERNATIVES: usize = 8;
+const MAX_ALTERNATIVES: usize = 8;
 
 /// Everything that determines the timing of a block, except the results of its accesses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -120,11 +120,11 @@ impl Schedule {
 
 /// Where a new schedule is stored.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Belongs {
+pub(super) enum StoreAs {
     /// In the table.
-    Under(Key),
+    Entry(Key),
     /// As an alternative of a schedule: identical up to this event, a load that has this result.
-    Beside(ScheduleNumber, usize, Data),
+    Alternative(ScheduleNumber, usize, Data),
 }
 
 /// All known schedules.
@@ -159,19 +159,19 @@ impl Schedules {
 
     /// Stores a schedule and returns its number. `None` if the schedule already has too many alternatives. If the table
     /// is full, all schedules and shapes are discarded.
-    pub fn insert(&mut self, schedule: Schedule, belongs: Belongs) -> Option<ScheduleNumber> {
-        if self.schedules.len() == MOST_SCHEDULES {
+    pub fn insert(&mut self, schedule: Schedule, store_as: StoreAs) -> Option<ScheduleNumber> {
+        if self.schedules.len() == MAX_SCHEDULES {
             self.clear();
             return None;
         }
         let number = ScheduleNumber(self.schedules.len() as u32);
-        match belongs {
-            Belongs::Under(key) => {
+        match store_as {
+            StoreAs::Entry(key) => {
                 self.by_key.insert(key, number);
             }
-            Belongs::Beside(first, event, data) => {
+            StoreAs::Alternative(first, event, data) => {
                 let alternatives = &mut self.schedules[first.0 as usize].alternatives;
-                if alternatives.len() == MOST_ALTERNATIVES {
+                if alternatives.len() == MAX_ALTERNATIVES {
                     return None;
                 }
                 alternatives.push((event as u16, data, number));
@@ -222,12 +222,12 @@ mod tests {
     }
 
     #[test]
-    fn a_schedule_is_found_under_its_key_and_behind_the_one_before() {
+    fn a_schedule_is_found_by_key_and_by_predecessor() {
         let (mut schedules, key, schedule) = fixture();
-        let first = schedules.insert(schedule.clone(), Belongs::Under(key));
+        let first = schedules.insert(schedule.clone(), StoreAs::Entry(key));
         let next = Key { block: BlockNumber(1), ..key };
         assert_eq!(schedules.find(first, next), None);
-        let second = schedules.insert(schedule, Belongs::Under(next));
+        let second = schedules.insert(schedule, StoreAs::Entry(next));
         for _ in 0..2 {
             assert_eq!(schedules.find(first, next), second);
             assert_eq!(schedules.find(None, next), second);
@@ -236,22 +236,22 @@ mod tests {
     }
 
     #[test]
-    fn a_load_has_only_so_many_other_results() {
+    fn the_alternatives_of_a_load_are_limited() {
         let (mut schedules, key, schedule) = fixture();
-        let first = schedules.insert(schedule.clone(), Belongs::Under(key)).unwrap();
-        for ready in 0..2 * MOST_ALTERNATIVES as u32 {
+        let first = schedules.insert(schedule.clone(), StoreAs::Entry(key)).unwrap();
+        for ready in 0..2 * MAX_ALTERNATIVES as u32 {
             let data = Data { ready, translation_cycles: 0, cause: Cause::Level2 };
-            let kept = schedules.insert(schedule.clone(), Belongs::Beside(first, 3, data));
-            assert_eq!(kept.is_some(), (ready as usize) < MOST_ALTERNATIVES);
+            let kept = schedules.insert(schedule.clone(), StoreAs::Alternative(first, 3, data));
+            assert_eq!(kept.is_some(), (ready as usize) < MAX_ALTERNATIVES);
             assert_eq!(schedules.get(first).alternative(3, data), kept);
             assert_eq!(schedules.get(first).alternative(2, data), None);
         }
     }
 
     #[test]
-    fn where_there_are_too_many_shapes_all_are_forgotten() {
+    fn a_full_table_of_shapes_is_cleared() {
         let (mut schedules, key, schedule) = fixture();
-        schedules.insert(schedule, Belongs::Under(key));
+        schedules.insert(schedule, StoreAs::Entry(key));
         let (mut values, mut units) = ([Value::EARLY; _], Units::new());
         let mut number = |schedules: &mut Schedules, nth: u64| {
             let late = |ready| Value { ready, ..Value::EARLY };
@@ -266,14 +266,14 @@ mod tests {
     }
 
     #[test]
-    fn where_there_are_too_many_all_are_forgotten_and_learnt_again() {
+    fn full_tables_are_cleared_and_filled_again() {
         let (mut schedules, key, schedule) = fixture();
-        for block in 0..MOST_SCHEDULES as u32 {
+        for block in 0..MAX_SCHEDULES as u32 {
             let key = Key { block: BlockNumber(block), ..key };
-            assert!(schedules.insert(schedule.clone(), Belongs::Under(key)).is_some());
+            assert!(schedules.insert(schedule.clone(), StoreAs::Entry(key)).is_some());
         }
-        assert_eq!(schedules.insert(schedule.clone(), Belongs::Under(key)), None);
+        assert_eq!(schedules.insert(schedule.clone(), StoreAs::Entry(key)), None);
         assert_eq!(schedules.find(None, key), None);
-        assert!(schedules.insert(schedule, Belongs::Under(key)).is_some());
+        assert!(schedules.insert(schedule, StoreAs::Entry(key)).is_some());
     }
 }

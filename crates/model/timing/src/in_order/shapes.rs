@@ -10,13 +10,13 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use super::Value;
-use crate::{registers::PLACES, stack::Cause, units::Units};
+use crate::{registers::SLOTS, stack::Cause, units::Units};
 
 /// Maximum time until a result is available in a shape, cycles. Longer waits come from memory and seldom repeat.
-const MOST_CYCLES: u64 = 4095;
+const MAX_CYCLES: u64 = 4095;
 
 /// Maximum number of shapes: some six megabytes.
-const MOST_SHAPES: usize = 1 << 16;
+const MAX_SHAPES: usize = 1 << 16;
 
 /// A shape's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -30,12 +30,12 @@ pub(super) struct ShapeNumber(u32);
 pub(super) struct Shapes {
     numbers: FxHashMap<Arc<[u64]>, ShapeNumber>,
     words: Vec<Arc<[u64]>>,
-    present: Vec<u64>,
+    words_of_shape: Vec<u64>,
 }
 
 const USED_BITS: u32 = 8;
 const UNITS_BITS: u32 = 32;
-const PLACE_BITS: u32 = 8;
+const SLOT_BITS: u32 = 8;
 const CAUSE_BITS: u32 = 8;
 const CYCLES_BITS: u32 = 16;
 
@@ -46,56 +46,56 @@ impl Shapes {
         &mut self,
         (cycle, used): (u64, u64),
         last_result: u64,
-        values: &[Value; PLACES],
+        values: &[Value; SLOTS],
         units: &mut Units,
     ) -> Option<ShapeNumber> {
-        self.present.clear();
+        self.words_of_shape.clear();
         let (busy, held) = units.taken_at(cycle);
         let head = used | u64::from(busy) << USED_BITS;
-        self.present.push(head | u64::from(held.count_ones()) << (USED_BITS + UNITS_BITS));
+        self.words_of_shape.push(head | u64::from(held.count_ones()) << (USED_BITS + UNITS_BITS));
         for unit in bits(held) {
-            self.present.push(u64::from(unit) | (units.held_until(unit) - cycle) << PLACE_BITS);
+            self.words_of_shape.push(u64::from(unit) | (units.held_until(unit) - cycle) << SLOT_BITS);
         }
         if last_result > cycle {
-            if last_result - cycle > MOST_CYCLES {
+            if last_result - cycle > MAX_CYCLES {
                 return None;
             }
-            for (place, value) in values.iter().enumerate().filter(|(_, value)| value.ready > cycle) {
-                self.present.push(word(place, value, cycle)?);
+            for (slot, value) in values.iter().enumerate().filter(|(_, value)| value.ready > cycle) {
+                self.words_of_shape.push(word(slot, value, cycle)?);
             }
         }
-        if let Some(number) = self.numbers.get(&*self.present) {
+        if let Some(number) = self.numbers.get(&*self.words_of_shape) {
             return Some(*number);
         }
         if self.is_full() {
             return None;
         }
         let number = ShapeNumber(self.words.len() as u32);
-        let words: Arc<[u64]> = self.present.as_slice().into();
+        let words: Arc<[u64]> = self.words_of_shape.as_slice().into();
         self.words.push(words.clone());
         self.numbers.insert(words, number);
         Some(number)
     }
 
     /// Restores the pipeline to shape `number` at `cycle`.
-    pub fn restore(&self, number: ShapeNumber, cycle: u64, values: &mut [Value; PLACES], units: &mut Units) {
+    pub fn restore(&self, number: ShapeNumber, cycle: u64, values: &mut [Value; SLOTS], units: &mut Units) {
         values.fill(Value::EARLY);
         let Some((head, rest)) = self.words[number.0 as usize].split_first() else { return };
         let (held, late) = rest.split_at((head >> (USED_BITS + UNITS_BITS)) as usize);
-        let held = held.iter().map(|word| (*word as u8, cycle + (word >> PLACE_BITS)));
+        let held = held.iter().map(|word| (*word as u8, cycle + (word >> SLOT_BITS)));
         units.take_at(cycle, (head >> USED_BITS) as u32, held);
         for word in late {
-            values[*word as usize % PLACES] = Value {
-                cause: Cause::ALL[(word >> PLACE_BITS) as usize % (1 << CAUSE_BITS)],
-                ready: cycle + (word >> (PLACE_BITS + CAUSE_BITS)) % (1 << CYCLES_BITS),
-                translation_cycles: (word >> (PLACE_BITS + CAUSE_BITS + CYCLES_BITS)) as u32,
+            values[*word as usize % SLOTS] = Value {
+                cause: Cause::ALL[(word >> SLOT_BITS) as usize % (1 << CAUSE_BITS)],
+                ready: cycle + (word >> (SLOT_BITS + CAUSE_BITS)) % (1 << CYCLES_BITS),
+                translation_cycles: (word >> (SLOT_BITS + CAUSE_BITS + CYCLES_BITS)) as u32,
             };
         }
     }
 
     /// Returns whether the table is full.
     pub fn is_full(&self) -> bool {
-        self.words.len() == MOST_SHAPES
+        self.words.len() == MAX_SHAPES
     }
 
     /// Discards all shapes.
@@ -106,12 +106,12 @@ impl Shapes {
 }
 
 /// The word of a register whose value is available after `cycle`; `None` if the wait is too long.
-fn word(place: usize, value: &Value, cycle: u64) -> Option<u64> {
+fn word(slot: usize, value: &Value, cycle: u64) -> Option<u64> {
     let (cycles, translation) = (value.ready - cycle, value.translation_cycles);
-    let fits = cycles <= MOST_CYCLES && u64::from(translation) <= MOST_CYCLES;
-    let (cause, translation) = ((value.cause as u64) << PLACE_BITS, u64::from(translation));
-    let translation = translation << (PLACE_BITS + CAUSE_BITS + CYCLES_BITS);
-    fits.then_some(place as u64 | cause | cycles << (PLACE_BITS + CAUSE_BITS) | translation)
+    let fits = cycles <= MAX_CYCLES && u64::from(translation) <= MAX_CYCLES;
+    let (cause, translation) = ((value.cause as u64) << SLOT_BITS, u64::from(translation));
+    let translation = translation << (SLOT_BITS + CAUSE_BITS + CYCLES_BITS);
+    fits.then_some(slot as u64 | cause | cycles << (SLOT_BITS + CAUSE_BITS) | translation)
 }
 
 /// Iterates over the set bits of `mask`, lowest first.
@@ -130,17 +130,17 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_pipeline_given_a_shape_has_it(
+        fn a_restored_pipeline_has_its_shape(
             cycle in 1_000u64..2_000,
             used in 0u64..5,
             late in prop::collection::vec((1usize..79, 900u64..7_000, 0u32..5_000), 0..12),
             taken in prop::collection::vec((1u32..256, 1u16..40), 0..6),
             later in 1u64..100,
         ) {
-            let (mut values, mut units) = ([Value::EARLY; PLACES], Units::new());
-            for (place, ready, translation_cycles) in &late {
+            let (mut values, mut units) = ([Value::EARLY; SLOTS], Units::new());
+            for (slot, ready, translation_cycles) in &late {
                 let (ready, translation_cycles) = (*ready, *translation_cycles);
-                values[*place] = Value { ready, cause: Cause::Level3, translation_cycles };
+                values[*slot] = Value { ready, cause: Cause::Level3, translation_cycles };
             }
             // The last operation issues in this cycle or earlier.
             let issued = taken.iter().map(|(mask, interval)| units.issue(cycle - 3, *mask, *interval));
@@ -149,12 +149,12 @@ mod tests {
             let mut shapes = Shapes::default();
             let number = shapes.number((cycle, used), last_result, &values, &mut units);
             let waits = |value: &Value| value.ready > cycle;
-            let is_long = |value: &Value| value.ready - cycle > MOST_CYCLES || value.translation_cycles > MOST_CYCLES as u32;
+            let is_long = |value: &Value| value.ready - cycle > MAX_CYCLES || value.translation_cycles > MAX_CYCLES as u32;
             let is_too_long = values.iter().any(|value| waits(value) && is_long(value));
             prop_assert_eq!(number.is_none(), is_too_long);
             let Some(number) = number else { return Ok(()) };
 
-            let (mut others, mut other_units) = ([Value { ready: u64::MAX, ..Value::EARLY }; PLACES], Units::new());
+            let (mut others, mut other_units) = ([Value { ready: u64::MAX, ..Value::EARLY }; SLOTS], Units::new());
             shapes.restore(number, cycle + later, &mut others, &mut other_units);
             for (value, other) in values.iter().zip(&others) {
                 prop_assert_eq!(waits(value).then_some(value.ready + later), (other.ready > 0).then_some(other.ready));

@@ -95,7 +95,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_next_has_room_when_all_but_so_many_before_it_are_complete(
+        fn the_window_has_room_when_enough_older_instructions_are_complete(
             entries in 1u32..40,
             width in 1u64..5,
             steps in prop::collection::vec((0u64..3, 0u64..60), 1..300),

@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn a_load_that_would_have_collided_begins_anew() {
+    fn a_conflicting_load_issues_again() {
         let mut counters = Counters::new(64);
         counters.store(0x100, 70);
         (0..SATURATED).for_each(|_| counters.done(0x200, true));

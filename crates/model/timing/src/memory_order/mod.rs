@@ -11,7 +11,7 @@ use crate::model_error::ModelError;
 /// Default table size: that of gem5's store sets (BaseO3CPU.py, SSITSize).
 const DEFAULT_ENTRIES: u32 = 1024;
 /// Maximum table size in a machine file.
-const MOST_ENTRIES: u32 = 1 << 20;
+const MAX_ENTRIES: u32 = 1 << 20;
 
 /// A predictor of loads that must wait for older stores. It is updated immediately: the delay between prediction and
 /// update is not modelled.
@@ -53,8 +53,8 @@ impl MemoryOrder {
     pub fn new(core: &parts::Core) -> Result<Self, ModelError> {
         let Some(order) = &core.memory_order else { return Ok(Self::Ideal) };
         let entries = order.table_entries.unwrap_or(DEFAULT_ENTRIES);
-        if entries == 0 || entries > MOST_ENTRIES {
-            let (value, most) = (entries.into(), MOST_ENTRIES.into());
+        if entries == 0 || entries > MAX_ENTRIES {
+            let (value, most) = (entries.into(), MAX_ENTRIES.into());
             return Err(ModelError::OutOfRange { key: "table_entries", value, most });
         }
         Ok(match order.loads {

@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn two_loads_of_one_store_and_two_stores_of_one_load_come_to_share_a_set() {
+    fn conflicting_loads_and_stores_share_a_store_set() {
         let mut sets = StoreSets::new(64);
         sets.collided(0x204, 0x104);
         sets.collided(0x200, 0x100);

@@ -29,7 +29,7 @@ fn system() -> (MemorySystem, Clock) {
 }
 
 /// Cycles between the arrival of a line at one core and at the next, which requested it in the meantime.
-fn hand_over() -> u64 {
+fn line_transfer() -> u64 {
     let (mut system, _) = system();
     let mut ready = |core: usize, now: u64| {
         let mut port = system.port(core);
@@ -114,8 +114,8 @@ impl Stores<'_> {
 
 /// Expected cycles for `stores` more stores by each of `threads` threads: they get the line in rotation, and each
 /// arrival completes the contents of a store queue.
-fn by_hand_overs(threads: usize, stores: u64) -> f64 {
-    (threads as u64 * hand_over() * stores) as f64 / STORES as f64
+fn expected_cycles(threads: usize, stores: u64) -> f64 {
+    (threads as u64 * line_transfer() * stores) as f64 / STORES as f64
 }
 
 fn store() -> Instruction {
@@ -131,32 +131,32 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(8))]
 
     #[test]
-    fn each_atomic_addition_to_a_contended_line_is_a_hand_over(
+    fn each_atomic_addition_to_a_contended_line_is_a_line_transfer(
         (kind, begin, apart) in threads(), additions in 2000u64..4000, barrier in any::<bool>(),
     ) {
         let how = op(if barrier { Op::AmaddDbD } else { Op::AmaddD }, 7, 5, 6);
         let takes = |stores| Stores { kind, how, begin: &begin, apart, stores }.longest() as f64;
         let more = takes(2 * additions) - takes(additions);
-        let expected = (begin.len() as u64 * hand_over() * additions) as f64;
+        let expected = (begin.len() as u64 * line_transfer() * additions) as f64;
         prop_assert!((more / expected - 1.0).abs() < 0.05, "{more} cycles, {expected} expected from line transfers");
     }
 
     #[test]
-    fn what_a_store_to_a_contended_line_costs_follows_from_hand_overs((kind, begin, apart) in threads(), stores in 2000u64..4000) {
+    fn the_cost_of_a_store_to_a_contended_line_follows_from_line_transfers((kind, begin, apart) in threads(), stores in 2000u64..4000) {
         let takes = |stores| Stores { kind, how: store(), begin: &begin, apart, stores }.longest() as f64;
         let (some, twice) = (takes(stores), takes(2 * stores));
-        let (more, expected) = (twice - some, by_hand_overs(begin.len(), stores));
+        let (more, expected) = (twice - some, expected_cycles(begin.len(), stores));
         prop_assert!((more / expected - 1.0).abs() < 0.05, "{more} cycles, {expected} expected from line transfers");
     }
 
     #[test]
-    fn what_a_store_to_a_contended_line_costs_hangs_neither_on_their_number_nor_on_a_few_cycles(
+    fn the_cost_of_a_contended_store_depends_neither_on_the_number_of_stores_nor_on_a_few_cycles(
         (kind, mut begin, apart) in threads(), stores in 1000u64..4000, (who, later) in (0usize..4, 1u64..20),
     ) {
         let takes = |begin: &[u64], stores| Stores { kind, how: store(), begin, apart, stores }.longest();
         let some = takes(&begin, stores);
         // A few more stores take at most one more round of transfers.
-        let round = begin.len() as u64 * (hand_over() + 4);
+        let round = begin.len() as u64 * (line_transfer() + 4);
         for more in 1..4 {
             let neighbour = takes(&begin, stores + more);
             prop_assert!(neighbour.abs_diff(some) <= round, "{some} cycles, {neighbour} with {more} more stores");

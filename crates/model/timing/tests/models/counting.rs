@@ -71,7 +71,7 @@ fn every_line_and_access_reaches_memory_in_program_order() {
 }
 
 #[test]
-fn a_run_that_stopped_in_the_middle_counts_what_it_executed() {
+fn a_run_stopped_in_the_middle_counts_executed_instructions() {
     let mut program = sample();
     let block = longma_trace::BlockNumber(0);
     program.trace.push(&Record { block, executed: 2, addresses: &[0x2000] });
@@ -93,7 +93,7 @@ fn a_run_that_stopped_in_the_middle_counts_what_it_executed() {
 }
 
 #[test]
-fn time_passes_one_cycle_an_instruction_and_can_be_passed_over() {
+fn time_advances_one_cycle_per_instruction_and_can_be_skipped() {
     let mut model = model(Counting, &[]);
     sample().cycles(&mut model, &mut Log::default());
     model.advance_to(Cycle(100));

@@ -92,7 +92,7 @@ proptest! {
     #![proptest_config(cases())]
 
     #[test]
-    fn threads_that_miss_take_no_longer_than_all_their_misses_one_after_another(
+    fn threads_that_miss_take_no_longer_than_serial_misses(
         level in prop_oneof![Just("[caches.l1d]"), Just("[caches.l2]")],
         registers in 1u64..9,
         body in body(),

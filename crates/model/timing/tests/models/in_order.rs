@@ -15,14 +15,14 @@ fn cycles_of(instructions: &[Instruction], latency: u64) -> u64 {
 }
 
 #[test]
-fn a_chain_takes_its_latency_an_instruction() {
+fn a_dependent_chain_takes_one_latency_per_instruction() {
     assert_about(cycles_of(&repeat(&[op(Op::AddiD, 4, 4, 0)], 1000), 4), 1000, FILL);
     assert_about(cycles_of(&repeat(&[op(Op::MulD, 4, 4, 5)], 1000), 4), 4000 - 4, FILL);
     assert_about(cycles_of(&repeat(&[op(Op::LdD, 4, 4, 0)], 100), 40), 99 * 40, FILL);
 }
 
 #[test]
-fn independent_instructions_take_what_the_width_and_the_units_give() {
+fn independent_instructions_are_limited_by_width_and_units() {
     assert_about(cycles_of(&repeat(&[op(Op::AddiD, 4, 0, 0)], 1000), 4), 250, FILL);
     assert_about(cycles_of(&repeat(&[op(Op::VaddD, 4, 5, 6)], 1000), 4), 500, FILL);
     assert_about(cycles_of(&repeat(&[op(Op::DivW, 4, 5, 6)], 400), 4), 1600 - 4, FILL);
@@ -90,7 +90,7 @@ fn an_unused_load_occupies_the_window_until_it_is_complete() {
     let cycles = |kind, repeats| {
         // Enough rename registers for the window: of those in the machine file, 96 are free.
         let mut model = model(kind, &[("int_registers = 128", "int_registers = 256")]);
-        model.set_repetition(repeats);
+        model.set_memoization(repeats);
         program.cycles(&mut model, &mut FixedData::new(200))
     };
     // When the load completes, the last 35 of 163 instructions issue, and then the next load.

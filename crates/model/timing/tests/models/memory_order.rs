@@ -55,7 +55,7 @@ fn run(loads: &str, distance: u64) -> Outcome {
 }
 
 #[test]
-fn a_load_that_no_store_concerns_waits_for_none_but_where_nothing_is_guessed() {
+fn an_independent_load_waits_for_stores_only_without_speculation() {
     let ideal = run("ideal", 64);
     assert_eq!(ideal.fetched_again, None, "an ideal core never squashes loads");
     let conservative = run("conservative", 64);
@@ -93,7 +93,7 @@ fn a_load_that_always_depends_on_a_store_is_squashed_each_time_or_learns_to_wait
 }
 
 #[test]
-fn a_store_whose_data_alone_is_late_is_waited_for_without_a_guess() {
+fn a_load_waits_without_speculation_for_a_store_with_late_data() {
     let mut program = Program::default();
     let block = program.block(&[op(Op::DivD, 5, 6, 7), op(Op::StD, 5, 12, 0), op(Op::LdD, 6, 12, 0)]);
     (0..ROUNDS).for_each(|_| program.run(block, &[PLACE, PLACE]));
@@ -122,14 +122,14 @@ fn through_memory(store: Op, at: u64, from: u64, kind: ModelKind) -> u64 {
 }
 
 #[test]
-fn a_load_waits_for_a_store_of_one_side_of_the_number_that_it_reads_and_for_none_beside_it() {
+fn a_load_waits_for_overlapping_unaligned_stores_only() {
     for kind in [InOrder, OutOfOrder] {
         let cycles = |store, at, from| through_memory(store, PLACE + at, PLACE + from, kind);
-        let (same, beside) = (cycles(Op::StD, 0, 0), cycles(Op::StD, 0, 8));
+        let (same, different) = (cycles(Op::StD, 0, 0), cycles(Op::StD, 0, 8));
         // Bytes 0 to 6, and 2 to 7.
         for (store, at) in [(Op::StlD, 6), (Op::StrD, 2)] {
             assert!(cycles(store, at, 3).abs_diff(same) < 32, "{kind:?}, {store:?}");
-            assert_eq!(cycles(store, at, 8), beside, "{kind:?}, {store:?}");
+            assert_eq!(cycles(store, at, 8), different, "{kind:?}, {store:?}");
         }
     }
 }

@@ -26,7 +26,7 @@ fn nops(count: usize) -> Vec<Instruction> {
 }
 
 #[test]
-fn a_chain_takes_its_latency_an_instruction() {
+fn a_dependent_chain_takes_one_latency_per_instruction() {
     assert_about(cycles_of(&repeat(&[op(Op::AddiD, 4, 4, 0)], 1000)), 1000, FILL);
     assert_about(cycles_of(&repeat(&[op(Op::MulD, 4, 4, 5)], 1000)), 4000, FILL);
     assert_about(cycles_of(&repeat(&[op(Op::FaddD, 4, 4, 5)], 1000)), 5000, FILL);
@@ -252,7 +252,7 @@ fn a_load_waits_for_the_store_it_depends_on_despite_stores_in_between() {
 }
 
 #[test]
-fn two_halves_stored_one_after_another_are_forwarded_apart() {
+fn two_separately_stored_halves_are_forwarded_separately() {
     let body = [op(Op::StW, 4, 5, 0), op(Op::StW, 0, 5, 0), op(Op::LdW, 4, 5, 0)];
     let program =
         Program::straight(&repeat(&body, 300), |index| 0x10_0000 + if index % 3 == 1 { 4 } else { 0 });
@@ -293,7 +293,7 @@ fn an_atomic_operation_waits_for_a_store_to_its_bytes_and_a_load_for_the_atomic_
 }
 
 #[test]
-fn no_more_is_dispatched_than_was_fetched() {
+fn dispatch_never_exceeds_fetch() {
     let adds = Program::straight(&repeat(&[op(Op::AddiD, 4, 0, 0)], 1000), apart);
     for kind in [OutOfOrder, InOrder] {
         for (width, expected) in [("fetch_width = 1", 1000), ("fetch_width = 3", 334)] {
@@ -338,7 +338,7 @@ fn idle_time_is_idle() {
 }
 
 #[test]
-fn a_region_of_interest_keeps_what_was_learnt_and_forgets_the_counts() {
+fn a_region_of_interest_keeps_predictor_state_and_resets_the_counts() {
     let program = taken_forward_branches(200);
     let mut model = model(OutOfOrder, &[]);
     program.cycles(&mut model, &mut FixedData::new(4));
@@ -354,7 +354,7 @@ fn a_region_of_interest_keeps_what_was_learnt_and_forgets_the_counts() {
 }
 
 #[test]
-fn machine_files_that_describe_no_core_are_refused_with_a_reason() {
+fn machine_files_without_a_core_are_errors_with_a_reason() {
     let refused = |changes: &[(&str, &str)]| {
         TimingModel::new(&core(changes), Some(OutOfOrder), Default::default()).unwrap_err().to_string()
     };
@@ -364,7 +364,7 @@ fn machine_files_that_describe_no_core_are_refused_with_a_reason() {
 }
 
 #[test]
-fn every_machine_file_that_comes_along_can_be_modelled() {
+fn every_builtin_machine_can_be_modelled() {
     for builtin in longma_topology::BUILTIN {
         let machine = longma_topology::Machine::open(builtin.name).unwrap();
         for (name, core) in &machine.parts().cores {
@@ -427,7 +427,7 @@ impl MemoryPort for Paged {
 }
 
 #[test]
-fn an_in_core_store_is_as_quick_as_it_says_and_a_cache_no_quicker_than_a_load() {
+fn an_in_core_store_has_its_stated_latency_and_a_cache_at_least_that_of_a_load() {
     let chain = Program::straight(&repeat(&[op(Op::LdD, 4, 4, 0)], 200), apart);
     for kind in [OutOfOrder, InOrder] {
         let near = chain.cycles(&mut model(kind, &[]), &mut FixedData { in_core: true, ..FixedData::new(2) });
@@ -442,7 +442,7 @@ fn page(index: usize) -> u64 {
 }
 
 #[test]
-fn a_refill_exception_adds_what_the_file_says_to_a_lone_access() {
+fn a_refill_exception_adds_the_stated_cost_to_a_single_access() {
     for kind in [OutOfOrder, InOrder] {
         for (access, alone) in [(op(Op::LdD, 4, 4, 0), 4), (op(Op::AmaddD, 4, 4, 4), 5)] {
             let chain = Program::straight(&repeat(&[access], 50), page);

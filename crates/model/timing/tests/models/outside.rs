@@ -25,7 +25,7 @@ fn stack_cycles(model: &TimingModel) -> f64 {
 }
 
 #[test]
-fn time_that_is_passed_over_goes_by_and_is_counted_nowhere() {
+fn skipped_time_passes_and_is_not_counted() {
     for kind in TIMED {
         let (_, mut model) = after_some_work(kind);
         let (before, counted) = (model.now(), stack_cycles(&model));
@@ -53,7 +53,7 @@ fn time_does_not_go_back() {
 }
 
 #[test]
-fn work_after_time_that_was_passed_over_takes_as_long_as_after_waiting() {
+fn work_after_skipped_time_takes_as_long_as_after_waiting() {
     for kind in TIMED {
         let (program, mut passed) = after_some_work(kind);
         let (_, mut waited) = after_some_work(kind);

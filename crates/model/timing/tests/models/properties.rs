@@ -123,7 +123,7 @@ proptest! {
     }
 
     #[test]
-    fn the_same_run_takes_the_same_time_however_it_is_cut(shape in shape()) {
+    fn the_time_of_a_run_does_not_depend_on_how_it_is_split(shape in shape()) {
         let program = program_of(&shape);
         for kind in [ModelKind::Counting, ModelKind::InOrder, ModelKind::OutOfOrder] {
             let (mut whole, mut cut) = (model(kind, &[]), model(kind, &[]));
@@ -276,7 +276,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn blocks_timed_from_memory_take_what_they_take_timed_anew(
+    fn replayed_blocks_take_the_same_time_as_simulated_ones(
         shape in repeating(),
         pause in 0u64..400,
         small_queues in any::<bool>(),
@@ -300,7 +300,7 @@ proptest! {
         let mut found = Vec::new();
         for repeats in [true, false] {
             let mut model = model(ModelKind::InOrder, &changes);
-            model.set_repetition(repeats);
+            model.set_memoization(repeats);
             let mut port = Asked(MostlyHits::new(pages), Vec::new());
             for half in &halves {
                 model.drain(half, &program.blocks, &mut port);

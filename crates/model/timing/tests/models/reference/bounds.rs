@@ -110,7 +110,7 @@ proptest! {
     #![proptest_config(cases(100))]
 
     #[test]
-    fn a_core_with_less_of_something_is_never_quicker(
+    fn a_core_with_fewer_resources_is_never_faster(
         shape in shapes(PIPELINED),
         sizes in sure_sizes(),
         which in 0usize..7,
@@ -123,7 +123,7 @@ proptest! {
     }
 
     #[test]
-    fn a_slower_load_never_makes_what_uses_it_earlier(
+    fn a_slower_load_never_makes_its_consumer_earlier(
         shape in shapes(PIPELINED),
         sizes in sure_sizes(),
         at in any::<prop::sample::Index>(),

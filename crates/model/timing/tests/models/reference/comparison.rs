@@ -58,13 +58,13 @@ proptest! {
     #![proptest_config(cases(300))]
 
     #[test]
-    fn the_in_order_model_says_what_the_reference_says(shape in shapes(OPERATIONS.len()), sizes in sizes()) {
+    fn the_in_order_model_matches_the_reference(shape in shapes(OPERATIONS.len()), sizes in sizes()) {
         let expected = told(&in_order::run(sizes, &shape.run().0));
         prop_assert_eq!(modelled(ModelKind::InOrder, sizes, &shape), expected);
     }
 
     #[test]
-    fn the_out_of_order_model_says_what_the_reference_says(shape in shapes(PIPELINED), sizes in sizes()) {
+    fn the_out_of_order_model_matches_the_reference(shape in shapes(PIPELINED), sizes in sizes()) {
         let expected = told(&out_of_order::run(sizes, &shape.run().0));
         prop_assert_eq!(modelled(ModelKind::OutOfOrder, sizes, &shape), expected);
     }
