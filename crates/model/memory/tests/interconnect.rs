@@ -190,7 +190,7 @@ fn a_host_without_crossbars_and_links_is_connected() {
     let mut interconnect = Interconnect::new(&machine, 0).unwrap();
     assert_eq!(extra_of_remote(&machine, &mut interconnect, 0, 1).div_ceil(1000), 52);
     let route = interconnect.route(Endpoint::Core(0), Endpoint::Controller(1));
-    assert!(way.contains(&"links.assumed0_1.node0_to_node1"), "{way:?}");
+    assert!(route.contains(&"links.assumed0_1.node0_to_node1"), "{route:?}");
 }
 
 #[test]
