@@ -11,27 +11,27 @@ mod cpu_list;
 mod cycles;
 mod discover;
 mod draw;
-mod harmless;
 mod layout;
 mod machine;
 mod measure;
 pub mod parts;
 mod problem;
 pub mod read;
+mod sanitize;
 pub mod units;
 
 pub use bounded::read_text;
 pub use builtin::{BUILTIN, Builtin};
 pub use cpu_list::format_cpu_list;
-pub use discover::{CpuPlace, DiscoverError, Sysfs, discover};
+pub use discover::{CpuLocation, DiscoverError, Sysfs, discover};
 pub use draw::{Detail, draw_svg, draw_text};
-pub use harmless::{harmless, harmless_lines, is_order, shown};
 pub use layout::{CacheInstance, CoreInstance, HostInstance, Layout, NodeInstance};
 pub use machine::{Checked, Machine, OpenError, check};
 pub use measure::{CacheLatency, MeasureError, Measured, Progress, Thoroughness, Transfer, Walk, measure};
 pub use parts::MachineFile;
 pub use problem::{Level, Located, Problem, Report};
 pub use read::{Cited, KeyDoc, Map, Matrix, Name, PartDoc};
+pub use sanitize::{display_path, is_control_or_invisible, sanitize, sanitize_lines};
 
 /// Runs the example in the README as a test.
 #[cfg(doctest)]

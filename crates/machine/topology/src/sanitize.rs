@@ -8,23 +8,23 @@ use std::path::Path;
 
 /// The text on one line: each control character, line separator, bidirectional control and invisible character becomes
 /// U+FFFD.
-pub fn harmless(text: &str) -> String {
-    text.chars().map(|c| if is_order(c) { '\u{fffd}' } else { c }).collect()
+pub fn sanitize(text: &str) -> String {
+    text.chars().map(|c| if is_control_or_invisible(c) { '\u{fffd}' } else { c }).collect()
 }
 
 /// The same for a text of several lines: newlines and tabs stay.
-pub fn harmless_lines(text: &str) -> String {
-    let stays = |c: char| matches!(c, '\n' | '\t') || !is_order(c);
+pub fn sanitize_lines(text: &str) -> String {
+    let stays = |c: char| matches!(c, '\n' | '\t') || !is_control_or_invisible(c);
     text.chars().map(|c| if stays(c) { c } else { '\u{fffd}' }).collect()
 }
 
 /// A path for display, on one line.
-pub fn shown(path: &Path) -> String {
-    harmless(&path.to_string_lossy())
+pub fn display_path(path: &Path) -> String {
+    sanitize(&path.to_string_lossy())
 }
 
 /// Whether a terminal may act on the character, reorder or break the line because of it, or show nothing for it.
-pub fn is_order(c: char) -> bool {
+pub fn is_control_or_invisible(c: char) -> bool {
     c.is_control() || turns(c) || is_unseen(c)
 }
 
@@ -51,20 +51,20 @@ mod tests {
     fn control_characters_are_replaced_and_other_text_stays() {
         // ESC, and CSI as a single character.
         assert_eq!(
-            harmless("a\x1b[31mb\u{9b}2Jc\n\u{202e}d ä"),
+            sanitize("a\x1b[31mb\u{9b}2Jc\n\u{202e}d ä"),
             "a\u{fffd}[31mb\u{fffd}2Jc\u{fffd}\u{fffd}d ä"
         );
-        assert_eq!(harmless_lines("a\tb\nc\r\u{7f}"), "a\tb\nc\u{fffd}\u{fffd}");
+        assert_eq!(sanitize_lines("a\tb\nc\r\u{7f}"), "a\tb\nc\u{fffd}\u{fffd}");
     }
 
     #[test]
     fn line_separators_and_invisible_characters_are_replaced() {
         for c in ['\u{2028}', '\u{2029}', '\u{85}', '\u{200b}', '\u{2060}', '\u{feff}', '\u{ad}', '\u{e0041}']
         {
-            assert_eq!(harmless_lines(&format!("a{c}b")), "a\u{fffd}b", "{c:?}");
+            assert_eq!(sanitize_lines(&format!("a{c}b")), "a\u{fffd}b", "{c:?}");
         }
         let words = "naïve Ω 漢字 العربية — “x” ±3 µs → ok";
-        assert_eq!(harmless(words), words);
-        assert_eq!(shown(Path::new("a\nb\u{2028}")), "a\u{fffd}b\u{fffd}");
+        assert_eq!(sanitize(words), words);
+        assert_eq!(display_path(Path::new("a\nb\u{2028}")), "a\u{fffd}b\u{fffd}");
     }
 }

@@ -11,7 +11,7 @@ use crate::interface::Nic;
 use crate::places::{Class, Pair, classify};
 use crate::setting::Setting;
 use crate::steering::Steering;
-use longma_topology::CpuPlace;
+use longma_topology::CpuLocation;
 use serde::Serialize;
 
 /// A pair that may be the best, and why topology says so.
@@ -56,7 +56,7 @@ pub struct Commands {
 }
 
 /// The pairs in the order in which topology recommends them: near the NIC, by class, and CPU 0 last since most other work lands there.
-pub fn candidates(places: &[CpuPlace], nic: &Nic, pairs: &[Pair]) -> Vec<Candidate> {
+pub fn candidates(places: &[CpuLocation], nic: &Nic, pairs: &[Pair]) -> Vec<Candidate> {
     let node_of = |cpu: u32| places.iter().find(|place| place.cpu == cpu).map(|place| place.node);
     let candidate = |pair: &Pair| {
         let pair = *pair;

@@ -17,7 +17,7 @@ pub struct CpuSet(BTreeSet<u32>);
 
 /// Why a text is no set of CPUs.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{}` is no {form} with numbers below {MAX_CPU}", longma_topology::harmless(text))]
+#[error("`{}` is no {form} with numbers below {MAX_CPU}", longma_topology::sanitize(text))]
 pub struct CpuSetError {
     text: String,
     form: &'static str,

@@ -7,7 +7,7 @@ use crate::host::Host;
 use crate::identity::Identity;
 use crate::sockets::Socket;
 use crate::spread::Spread;
-use longma_topology::CpuPlace;
+use longma_topology::CpuLocation;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::IpAddr;
@@ -29,7 +29,7 @@ pub struct FakeHost {
     /// The bytes of a packet that all its interfaces take; none if the kernel does not tell.
     pub packet_sizes: Option<RangeInclusive<u64>>,
     /// Where its CPUs are.
-    pub cpus: Vec<CpuPlace>,
+    pub cpus: Vec<CpuLocation>,
     /// Paths whose writes end in EIO, as those of managed interrupts do.
     pub refused: BTreeSet<String>,
     /// Two files and a text for each that exclude each other: neither is written while the other holds its own.
@@ -210,7 +210,7 @@ impl Host for FakeHost {
         Ok(())
     }
 
-    fn places(&self) -> Vec<CpuPlace> {
+    fn places(&self) -> Vec<CpuLocation> {
         self.cpus.clone()
     }
 
@@ -243,16 +243,16 @@ impl Host for FakeHost {
 }
 
 /// Sockets, last caches in each, cores to each of them, threads to a core; numbered as Linux does on most servers: first threads first.
-pub fn topology(sockets: u32, caches: u32, cores: u32, threads: u32) -> Vec<CpuPlace> {
+pub fn topology(sockets: u32, caches: u32, cores: u32, threads: u32) -> Vec<CpuLocation> {
     let all = sockets * caches * cores;
     let of_core = |core: u32| (0..threads).map(move |thread| core + thread * all);
-    let mut places: Vec<CpuPlace> = (0..all)
+    let mut places: Vec<CpuLocation> = (0..all)
         .flat_map(|core| {
             let first = core / cores * cores;
             let mut shared: Vec<u32> = (first..first + cores).flat_map(of_core).collect();
             shared.sort_unstable();
             let socket = core / (cores * caches);
-            of_core(core).map(move |cpu| CpuPlace {
+            of_core(core).map(move |cpu| CpuLocation {
                 cpu,
                 core: of_core(core).collect(),
                 last_cache: Some(shared.clone()),

@@ -8,7 +8,7 @@ use crate::links::{self, Links};
 use crate::packet_size;
 use crate::sockets::{self, Socket};
 use crate::spread::{self, Spread};
-use longma_topology::{CpuPlace, Sysfs};
+use longma_topology::{CpuLocation, Sysfs};
 use rustix::fs::FlockOperation;
 use std::fs;
 use std::io;
@@ -93,7 +93,7 @@ pub trait Host: Sync {
     fn bind_thread(&self, thread: u32, cpus: &CpuSet) -> io::Result<()>;
 
     /// Where every online CPU is.
-    fn places(&self) -> Vec<CpuPlace>;
+    fn places(&self) -> Vec<CpuLocation>;
 
     /// What tells this run of this host from others, and its network namespace: a change made elsewhere is not undone here.
     fn identity(&self) -> Identity;
@@ -268,9 +268,9 @@ impl Host for Tree {
         })
     }
 
-    fn places(&self) -> Vec<CpuPlace> {
+    fn places(&self) -> Vec<CpuLocation> {
         let tree = if self.has_drivers { Sysfs::live() } else { Sysfs::recorded(&self.root) };
-        tree.places()
+        tree.cpu_locations()
     }
 
     fn identity(&self) -> Identity {

@@ -13,7 +13,7 @@ use crate::host::Host;
 use crate::identity::Identity;
 use crate::setting::{Interface, Setting};
 use file::Log;
-use longma_topology::shown;
+use longma_topology::display_path;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -67,7 +67,7 @@ pub enum JournalError {
     /// Another process changes settings now.
     #[error(
         "another longma (process {writer}) is changing settings of this host; its journal is {}",
-        shown(path)
+        display_path(path)
     )]
     Held {
         /// Its journal.
@@ -86,7 +86,7 @@ pub enum JournalError {
     /// An earlier run did not put back what it had changed.
     #[error(
         "an earlier run was killed or could not put back all that it had changed, and left {settings} settings: `longma affinity restore` puts them back (journal {})",
-        shown(path)
+        display_path(path)
     )]
     LeftOver {
         /// Its journal.
@@ -97,7 +97,7 @@ pub enum JournalError {
     /// The journal was made in another boot or network namespace.
     #[error(
         "the journal {} is of another boot or network namespace ({was}, here {here}); a boot has put back all settings: remove it if it is of none that still runs",
-        shown(path)
+        display_path(path)
     )]
     Elsewhere {
         /// The journal.
@@ -118,8 +118,8 @@ pub enum JournalError {
     /// The folder that it would be in is not there: a name that was mistyped, perhaps, under which nobody would look for it.
     #[error(
         "the journal {}: there is no folder {}: make it, or name another file with --journal",
-        shown(path),
-        shown(folder)
+        display_path(path),
+        display_path(folder)
     )]
     NoFolder {
         /// The journal.
@@ -128,7 +128,7 @@ pub enum JournalError {
         folder: PathBuf,
     },
     /// The journal cannot be read or written.
-    #[error("the journal {}: {error}", shown(path))]
+    #[error("the journal {}: {error}", display_path(path))]
     File {
         /// The journal.
         path: PathBuf,
@@ -138,7 +138,7 @@ pub enum JournalError {
     /// The file is none, or is damaged.
     #[error(
         "{} is no journal, or is damaged: line {line}: {why}; nothing was changed, and the file is kept. Its lines say what every setting was: put back by hand what still differs, or boot anew, and remove it then",
-        shown(path)
+        display_path(path)
     )]
     Damaged {
         /// The file.
@@ -151,7 +151,7 @@ pub enum JournalError {
     /// Another version has written it.
     #[error(
         "the journal {} is of form {form}, and this longma has form {}: `longma affinity restore` of the version that wrote it puts back what it holds; nothing was changed",
-        shown(path),
+        display_path(path),
         file::FORM
     )]
     Form {

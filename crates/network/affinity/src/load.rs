@@ -2,7 +2,7 @@
 //! Not how it is bound and ended: that is `child`.
 //! Source: iperf3's JSON as version 3.12 writes it (`end.sum_received`, `end.sum`, `end.sum_sent`).
 
-use longma_topology::harmless;
+use longma_topology::sanitize;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -57,10 +57,10 @@ pub struct Rate {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum LoadError {
     /// iperf3 reported an error.
-    #[error("iperf3: {}", harmless(.0))]
+    #[error("iperf3: {}", sanitize(.0))]
     Iperf(String),
     /// There is no rate in what was printed.
-    #[error("no rate in what the load printed: {}", harmless(.0))]
+    #[error("no rate in what the load printed: {}", sanitize(.0))]
     NoRate(String),
     /// It says a rate of zero, or one below a bit a second.
     #[error("the load says that nothing arrived: its rate is 0, or below a bit a second")]

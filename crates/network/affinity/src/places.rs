@@ -2,7 +2,7 @@
 //! Not how fast that is: the sweep measures it.
 //! Source: the three classes are those of Hanford et al. 2014; hardware threads and several last caches in a socket are told apart besides.
 
-use longma_topology::{CpuPlace, Machine};
+use longma_topology::{CpuLocation, Machine};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -72,7 +72,7 @@ impl fmt::Display for Pair {
 }
 
 /// The class of a pair; none if one of its CPUs is not among `places`.
-pub fn classify(places: &[CpuPlace], pair: Pair) -> Option<Class> {
+pub fn classify(places: &[CpuLocation], pair: Pair) -> Option<Class> {
     let find = |cpu| places.iter().find(|place| place.cpu == cpu);
     let (flow, application) = (find(pair.flow)?, find(pair.application)?);
     Some(if flow.cpu == application.cpu {
@@ -101,7 +101,7 @@ pub fn pairs_of(flows: &[u32], applications: &[u32]) -> Vec<Pair> {
 }
 
 /// Where the CPUs of a machine file's first host are, numbered as Linux does on most servers: first threads first.
-pub fn of_machine(machine: &Machine) -> Vec<CpuPlace> {
+pub fn of_machine(machine: &Machine) -> Vec<CpuLocation> {
     let Some(host) = machine.layout().hosts.first() else { return Vec::new() };
     let cores = host.cores.len() as u32;
     let threads_of =
@@ -115,7 +115,7 @@ pub fn of_machine(machine: &Machine) -> Vec<CpuPlace> {
             shared.sort_unstable();
             shared
         });
-        places.extend(cpus(index).map(|cpu| CpuPlace {
+        places.extend(cpus(index).map(|cpu| CpuLocation {
             cpu,
             core: cpus(index).collect(),
             last_cache: last.clone(),

@@ -74,7 +74,7 @@ pub struct Interface(String);
 
 /// Why a text is no name of an interface.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{}` is no name of a network interface", longma_topology::harmless(.0))]
+#[error("`{}` is no name of a network interface", longma_topology::sanitize(.0))]
 pub struct InterfaceError(String);
 
 impl Interface {

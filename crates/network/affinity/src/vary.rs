@@ -63,7 +63,7 @@ pub struct Variation {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{}` is no NAME=VALUE,VALUE... with whole numbers, for xps with masks of CPUs (hexadecimal) such as ff; names: {}",
-    longma_topology::harmless(text),
+    longma_topology::sanitize(text),
     names()
 )]
 pub struct VariationError {

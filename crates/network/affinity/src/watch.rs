@@ -11,7 +11,7 @@ use crate::setting::{Interface, Setting};
 use crate::sockets::{self, Socket};
 use crate::spread::Spread;
 use crate::threads;
-use longma_topology::CpuPlace;
+use longma_topology::CpuLocation;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::SocketAddr;
@@ -35,7 +35,7 @@ const TICKS: f64 = 100.0;
 pub struct Observation {
     /// The CPUs that are online.
     #[serde(skip)]
-    pub places: Vec<CpuPlace>,
+    pub places: Vec<CpuLocation>,
     /// Length of the moment, seconds.
     pub seconds: f64,
     /// How each CPU spent it.

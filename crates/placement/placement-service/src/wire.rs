@@ -8,7 +8,7 @@ use longma_placement::inventory::{HostStatus, NodeUse};
 use longma_placement::placement::Placement;
 use longma_placement::request::Invalid;
 use longma_placement::store::{Alarm, Event, TenantUse, Vm, VmId, VmState};
-pub use longma_topology::harmless;
+pub use longma_topology::sanitize;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use utoipa::ToSchema;
@@ -227,7 +227,7 @@ pub struct AgentReport {
 
 /// The same, and no book.
 pub(crate) fn plain(text: &str) -> String {
-    harmless(&text.chars().take(MOST_CHARACTERS).collect::<String>())
+    sanitize(&text.chars().take(MOST_CHARACTERS).collect::<String>())
 }
 
 /// Characters of a text of another machine.

@@ -3,7 +3,7 @@
 //! Source: the receiver, `guests/c/flow_receive.c`, `flow_steer.h` and `flow_path.h`.
 
 use longma_affinity::places::Pair;
-use longma_topology::CpuPlace;
+use longma_topology::CpuLocation;
 
 use super::{Nic, Offload};
 
@@ -24,7 +24,7 @@ const USUAL: [(&str, u64); 12] = [
 ];
 
 /// The first setting that names a core or a queue which the machine does not have, in a sentence.
-pub fn nowhere(settings: &[Offload], places: &[CpuPlace], nic: &Nic) -> Option<String> {
+pub fn nowhere(settings: &[Offload], places: &[CpuLocation], nic: &Nic) -> Option<String> {
     let queues = |setting: &&Offload| setting.name == "send_queues" && setting.value > nic.queues.into();
     if let Some(more) = settings.iter().find(queues) {
         return Some(format!("{}={}: {} has {} queues", more.name, more.value, nic.name, nic.queues));
@@ -37,7 +37,7 @@ pub fn nowhere(settings: &[Offload], places: &[CpuPlace], nic: &Nic) -> Option<S
 }
 
 /// What of `settings` changes nothing on some of the `pairs`, in a sentence each.
-pub fn idle(settings: &[Offload], pairs: &[Pair], places: &[CpuPlace]) -> Vec<String> {
+pub fn idle(settings: &[Offload], pairs: &[Pair], places: &[CpuLocation]) -> Vec<String> {
     let of = |name: &str| settings.iter().find(|setting| setting.name == name).map(|setting| setting.value);
     let node = |core: u32| places.iter().find(|place| place.cpu == core).map(|place| place.node);
     let rings = of("send_queues").unwrap_or(0);

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 /// The location of a CPU.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CpuPlace {
+pub struct CpuLocation {
     /// The system's number of the CPU.
     pub cpu: u32,
     /// The hardware threads of its core, itself included, in ascending order.
@@ -24,13 +24,13 @@ pub struct CpuPlace {
 
 impl Sysfs {
     /// The locations of all online CPUs, in ascending order.
-    pub fn places(&self) -> Vec<CpuPlace> {
+    pub fn cpu_locations(&self) -> Vec<CpuLocation> {
         let cpus = self.cpus();
         let nodes = self.nodes(&cpus);
         let place = |cpu: super::sysfs::Cpu| {
             let data = cpu.caches.iter().filter(|cache| cache.kind != CacheKind::Instruction);
             let last = data.max_by_key(|cache| cache.level);
-            CpuPlace {
+            CpuLocation {
                 cpu: cpu.id,
                 core: cpu.siblings.iter().copied().collect(),
                 last_cache: last.map(|cache| cache.shared.iter().copied().collect()),

@@ -4,8 +4,8 @@
 //! Source: Linux Documentation/ABI/stable/sysfs-devices-system-cpu, sysfs-devices-node, testing/sysfs-class-net.
 
 mod assemble;
+mod cpu_locations;
 mod devices;
-mod places;
 mod processors;
 mod sysfs;
 
@@ -13,7 +13,7 @@ use crate::machine::check;
 use crate::parts::*;
 use crate::read::{Cited, Map, Marks, Matrix, Name};
 use crate::units::{Frequency, Size};
-pub use places::CpuPlace;
+pub use cpu_locations::CpuLocation;
 pub use sysfs::Sysfs;
 
 /// Why a host could not be described.

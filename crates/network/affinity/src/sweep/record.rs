@@ -8,7 +8,7 @@ use crate::load::{Load, Rate};
 use crate::places::{Class, Pair, classify};
 use crate::steering::Steering;
 use crate::vary::Variant;
-use longma_topology::{CpuPlace, harmless, shown};
+use longma_topology::{CpuLocation, display_path, sanitize};
 use rustix::fs::{FlockOperation, OFlags};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -32,7 +32,7 @@ pub struct Header {
     /// The processor's name.
     pub processor: String,
     /// Where the CPUs are.
-    pub places: Vec<CpuPlace>,
+    pub places: Vec<CpuLocation>,
     /// The interface.
     pub nic: Nic,
     /// How its flows are steered.
@@ -100,7 +100,7 @@ pub struct ResultFile {
 #[derive(Debug, thiserror::Error)]
 pub enum ResultError {
     /// The system refuses.
-    #[error("{}: {error}", shown(path))]
+    #[error("{}: {error}", display_path(path))]
     File {
         /// The file.
         path: PathBuf,
@@ -108,7 +108,7 @@ pub enum ResultError {
         error: io::Error,
     },
     /// It is something else, or damaged.
-    #[error("{}, line {line}: no result of an affinity sweep: {why}", shown(path))]
+    #[error("{}, line {line}: no result of an affinity sweep: {why}", display_path(path))]
     Damaged {
         /// The file.
         path: PathBuf,
@@ -120,7 +120,7 @@ pub enum ResultError {
     /// It holds another sweep.
     #[error(
         "{} holds another sweep: {what} differs; choose another file with --output, or make the sweep the same",
-        shown(path)
+        display_path(path)
     )]
     Other {
         /// The file.
@@ -129,7 +129,7 @@ pub enum ResultError {
         what: String,
     },
     /// Another process writes to it.
-    #[error("{} is being written by another sweep", shown(path))]
+    #[error("{} is being written by another sweep", display_path(path))]
     Busy {
         /// The file.
         path: PathBuf,
@@ -221,7 +221,7 @@ impl Results {
         };
         let last = |refused: bool| self.samples.iter().rfind(|sample| sample.refused == refused);
         if let Some(why) = last(failed == 0).and_then(|sample| sample.failure.as_deref()) {
-            words.push_str(&format!(" (the last one: {})", harmless(why)));
+            words.push_str(&format!(" (the last one: {})", sanitize(why)));
         }
         Some(words)
     }

@@ -4,7 +4,7 @@
 
 use crate::cpus::CpuSet;
 use crate::places::{Class, Pair, classify};
-use longma_topology::CpuPlace;
+use longma_topology::CpuLocation;
 use std::collections::BTreeMap;
 
 /// A flow on the wrong side of the socket link from its NIC costs as much as one class.
@@ -51,7 +51,7 @@ pub struct Link {
 #[derive(Clone, Debug, Default)]
 pub struct Model {
     /// The CPUs that are online.
-    pub places: Vec<CpuPlace>,
+    pub places: Vec<CpuLocation>,
     /// The queues.
     pub queues: Vec<Queue>,
     /// The threads.
@@ -130,7 +130,7 @@ impl Model {
     }
 
     /// Where a CPU is.
-    pub fn place(&self, cpu: u32) -> Option<&CpuPlace> {
+    pub fn place(&self, cpu: u32) -> Option<&CpuLocation> {
         self.places.iter().find(|place| place.cpu == cpu)
     }
 
