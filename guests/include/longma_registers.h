@@ -212,15 +212,15 @@
 #define MAC_COUNT_TX_PAUSE 0x870
 #define MAC_COUNT_RX_MERGED 0x878
 
-/* Key of the hash that spreads frames over queues */
+/* Key of the hash that selects a queue */
 #define MAC_KEY(n) (0xc00 + 0x8 * (n)) /* n < 5 */
 #define MAC_KEY_WORD 0x0
 
-/* Table of queues by hash */
+/* Indirection table from hash to queue */
 #define MAC_TABLE(n) (0xd00 + 0x8 * (n)) /* n < 16 */
 #define MAC_TABLE_WORD 0x0
 
-/* Queues beside the first: block n is of queue n + 1 */
+/* Queues except queue 0: block n belongs to queue n + 1 */
 #define MAC_QUEUE(n) (0x1000 + 0x80 * (n)) /* n < 15 */
 #define MAC_QUEUE_RX_BASE 0x0
 #define MAC_QUEUE_RX_COUNT 0x8

@@ -3,7 +3,7 @@
 
 use clap::builder::StyledStr;
 use clap::error::ContextValue;
-use longma_topology::{harmless, harmless_lines};
+use longma_topology::{sanitize, sanitize_lines};
 use std::io::Write as _;
 
 /// Prints it where it belongs. Whoever has closed that does not want to hear it.
@@ -28,8 +28,8 @@ fn without_orders(words: &str, error: &clap::Error) -> String {
         // Line ends in what was typed are none of the message's own. It is looked for as the message has it, without orders for colours.
         for text in typed.iter().filter(|text| text.contains('\n')) {
             let text = StyledStr::from(text.clone()).to_string();
-            words = words.replace(&text, &harmless(&text));
+            words = words.replace(&text, &sanitize(&text));
         }
     }
-    harmless_lines(&words)
+    sanitize_lines(&words)
 }

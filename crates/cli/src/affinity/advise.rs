@@ -16,7 +16,7 @@ use longma_affinity::preflight::allowed;
 use longma_affinity::steering::Steering;
 use longma_affinity::sweep::{Header, Plan, ResultFile, Results};
 use longma_affinity::vary::{Variant, variants, words as in_words};
-use longma_topology::shown;
+use longma_topology::display_path;
 use serde_json::json;
 use std::error::Error;
 use std::fmt::Write as _;
@@ -114,7 +114,7 @@ fn advice(arguments: &Arguments) -> Result<Option<Advice>, Box<dyn Error>> {
             Some(nothing) => Err(format!(
                 "{}: {nothing}; once their cause is gone, the sweep's own command makes the runs that are missing. By topology alone, without \
                  a measurement: `longma affinity advise --interface {}`",
-                shown(path),
+                display_path(path),
                 if is_of_lab(&results.header) { "NAME" } else { results.header.nic.name.name() }
             )
             .into()),

@@ -23,7 +23,7 @@ use longma_affinity::journal::{Journal, JournalError};
 use longma_affinity::pairs::Pair;
 use longma_affinity::setting::Interface;
 use longma_affinity::tune::log::Log;
-use longma_topology::{harmless_lines, shown};
+use longma_topology::{display_path, sanitize_lines};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGXCPU};
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -138,12 +138,12 @@ impl StateOption {
         if let Some(folder) = missing.filter(|_| self.state.is_some()) {
             return Err(format!(
                 "the log of decisions {}: there is no folder {}: make it, or name another file with --state",
-                shown(&path),
-                shown(folder)
+                display_path(&path),
+                display_path(folder)
             ));
         }
         own_folder(&path).and_then(|()| Log::open(&path)).map_err(|error| {
-            format!("the log of decisions {}: {error}; choose another with --state", shown(&path))
+            format!("the log of decisions {}: {error}; choose another with --state", display_path(&path))
         })
     }
 
@@ -172,7 +172,7 @@ pub fn run(args: Args) -> Outcome {
         AffinityCommand::Restore(arguments) => restore::run(&arguments),
         AffinityCommand::Show(arguments) => show::run(&arguments),
     };
-    outcome.map_err(|error| harmless_lines(&error.to_string()).into())
+    outcome.map_err(|error| sanitize_lines(&error.to_string()).into())
 }
 
 /// What would end the program in the middle and can be answered; SIGALRM is left to those who set a limit with it.

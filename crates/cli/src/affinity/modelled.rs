@@ -11,7 +11,7 @@ use crate::experiment::columns::rows as fitted;
 use kept::Kept;
 use longma_affinity::analysis::{Costs, Interval, PairResult, differ};
 use longma_affinity::pairs::{Class, Pair, classify, of_machine};
-use longma_topology::{CpuPlace, Machine, harmless, shown};
+use longma_topology::{CpuLocation, Machine, sanitize, display_path};
 use longma_workloads::pairs::{
     COSTS, Measured, Nic, STAGES, Sweep, idle, measure, missing_resource, nic, over_seeds,
 };
@@ -37,10 +37,10 @@ const PUBLISHED: &str = "sandybridge-2x6";
 
 /// Sweeps, keeps the runs in `output` if one is named, and prints what came out.
 pub fn run(sweep: &Sweep, output: Option<&Path>, format: Format, stop: &AtomicBool) -> Outcome {
-    let machine = Machine::open(sweep.machine).map_err(|error| harmless(&error.to_string()))?;
+    let machine = Machine::open(sweep.machine).map_err(|error| sanitize(&error.to_string()))?;
     let places = of_machine(&machine);
     let nic = nic(&machine)?;
-    sweep.mtu(&nic).map_err(|why| format!("{}: {why}", harmless(sweep.machine)))?;
+    sweep.mtu(&nic).map_err(|why| format!("{}: {why}", sanitize(sweep.machine)))?;
     let pairs = match &sweep.pairs[..] {
         [] => longma_affinity::pairs::all_pairs(&places.iter().map(|place| place.cpu).collect::<Vec<_>>()),
         // One that is named twice is one pair.
@@ -78,7 +78,7 @@ pub fn run(sweep: &Sweep, output: Option<&Path>, format: Format, stop: &AtomicBo
     }
     let there = |count: usize| match output {
         Some(path) => {
-            format!("{count} of {} runs are in {}: the same command goes on", runs.len(), shown(path))
+            format!("{count} of {} runs are in {}: the same command goes on", runs.len(), display_path(path))
         }
         None => format!(
             "{count} of {} runs were made; with --output FILE they are kept, and the same command goes on",
@@ -113,7 +113,7 @@ pub fn report(
     if has_page {
         return Err(format!(
             "{} is of a modelled sweep, of which there is no page: leave --html out",
-            shown(file)
+            display_path(file)
         )
         .into());
     }
@@ -122,9 +122,12 @@ pub fn report(
     known.sort_by_key(|one| (one.pair, one.seed));
     match format {
         _ if known.is_empty() => {
-            return Err(
-                format!("{} has no run yet: `{}` makes them", shown(file), header.command(file)).into()
-            );
+            return Err(format!(
+                "{} has no run yet: `{}` makes them",
+                display_path(file),
+                header.command(file)
+            )
+            .into());
         }
         Format::Json => print_json(&as_json(&known)),
         Format::Table => print(&text(&sweep, &nic, &places, &known, (None, width()))?),
@@ -133,7 +136,7 @@ pub fn report(
 }
 
 /// Nothing is simulated for pairs of which some cannot be.
-fn are_there(machine: &str, places: &[CpuPlace], pairs: &[Pair]) -> Result<(), String> {
+fn are_there(machine: &str, places: &[CpuLocation], pairs: &[Pair]) -> Result<(), String> {
     let Some(missing) = pairs.iter().find(|pair| classify(places, **pair).is_none()) else { return Ok(()) };
     let is_there = |cpu: u32| places.iter().any(|place| place.cpu == cpu);
     let cpu = if is_there(missing.flow) { missing.application } else { missing.flow };
@@ -183,7 +186,7 @@ fn as_json(measured: &[Measured]) -> Value {
 fn text(
     sweep: &Sweep,
     nic: &Nic,
-    places: &[CpuPlace],
+    places: &[CpuLocation],
     runs: &[Measured],
     (took, width): (Option<Duration>, usize),
 ) -> Result<String, String> {
@@ -303,7 +306,7 @@ fn stages(measured: &[Measured], width: usize) -> String {
 }
 
 /// The classes again, each by the socket of the NIC.
-fn sides(nic: &Nic, places: &[CpuPlace], measured: &[Measured], width: usize) -> String {
+fn sides(nic: &Nic, places: &[CpuLocation], measured: &[Measured], width: usize) -> String {
     let Some(socket) = nic.socket else { return "the machine file does not say where the NIC is\n".into() };
     let is_near = |cpu: u32| places.iter().any(|place| place.cpu == cpu && place.socket == socket);
     let side = |near: bool| if near { "the NIC's" } else { "another" };

@@ -9,7 +9,7 @@ use longma_lab::{
     Campaign, Chapter, Column, Experiment, Failure, Kind, Metrics, Names, Parameter, Point, Registry, Row,
     Setting, Stop, Table, Workload, page as lay_out,
 };
-use longma_topology::shown;
+use longma_topology::display_path;
 use std::error::Error;
 use std::fmt::Write as _;
 use std::path::Path;
@@ -46,7 +46,7 @@ pub fn page(results: &Results, file: &Path) -> Result<String, Box<dyn Error>> {
     let results = &fastest(results);
     let analysis = Analysis::of(results);
     if analysis.pairs.is_empty() {
-        return Err(format!("{} has no result to draw", shown(file)).into());
+        return Err(format!("{} has no result to draw", display_path(file)).into());
     }
     let mut drawn: Vec<Drawn> =
         vec![("throughput".into(), "throughput", "Gb/s", Box::new(|pair| Some(pair.median_gbps)))];
@@ -61,7 +61,7 @@ pub fn page(results: &Results, file: &Path) -> Result<String, Box<dyn Error>> {
     let experiment = checked.experiment.ok_or_else(|| checked.report.render(100, false))?;
     let campaign = Campaign::plan(&experiment, false, &registry, crate::experiment::VERSION)?;
     let table = table(&campaign, &analysis, &drawn);
-    let command = format!("longma affinity report {} --html FILE", shown(file));
+    let command = format!("longma affinity report {} --html FILE", display_path(file));
     Ok(lay_out(&[Chapter { campaign, table, command }], crate::experiment::VERSION))
 }
 

@@ -9,7 +9,7 @@ use longma_affinity::analysis::{Analysis, ClassResult};
 use longma_affinity::load::Load;
 use longma_affinity::sweep::{Header, Results};
 use longma_affinity::vary::Variant;
-use longma_topology::{harmless_lines, shown};
+use longma_topology::{display_path, sanitize_lines};
 use serde_json::json;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -36,15 +36,15 @@ pub fn run(arguments: &Arguments) -> Outcome {
     said::cut(&arguments.file, results.is_cut);
     if let Some(path) = &arguments.html {
         if is_one_file(path, &arguments.file) {
-            let path = shown(path);
+            let path = display_path(path);
             return Err(format!(
                 "--html: {path} holds the results, which a page would replace: name another file"
             )
             .into());
         }
-        let page = harmless_lines(&page::page(&results, &arguments.file)?);
+        let page = sanitize_lines(&page::page(&results, &arguments.file)?);
         longma_lab::write_whole(path, page.as_bytes())
-            .map_err(|error| format!("cannot write {}: {error}", shown(path)))?;
+            .map_err(|error| format!("cannot write {}: {error}", display_path(path)))?;
     }
     print(&results, arguments.format)
 }

@@ -5,7 +5,7 @@ use super::said::{self, print, print_json};
 use super::{Format, JournalOption, Outcome};
 use longma_affinity::host::Tree;
 use longma_affinity::journal::{Journal, RestoreOutcome, Restored};
-use longma_topology::shown;
+use longma_topology::display_path;
 use serde_json::json;
 use std::process::ExitCode;
 
@@ -38,7 +38,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
         print_json(&json!(rows.collect::<Vec<_>>()))?;
     } else if !path.exists() {
         // A name that was mistyped must not pass for all being as before.
-        print(&format!("There is nothing to put back: there is no journal {}.\n", shown(&path)))?;
+        print(&format!("There is nothing to put back: there is no journal {}.\n", display_path(&path)))?;
     } else {
         print(&text(&restored))?;
     }

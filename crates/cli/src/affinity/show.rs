@@ -62,7 +62,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let head = ["CPU", "SOCKET", "NODE", "SHARES CACHE WITH", "BUSY", "SOFTIRQ", "NET_RX/s", "TAKES FROM"]
         .map(String::from)
         .to_vec();
-    let row = |place: longma_topology::CpuPlace| {
+    let row = |place: longma_topology::CpuLocation| {
         let shares = counts.cpus.get(&place.cpu);
         // What the kernel does not show is not nothing.
         let percent =

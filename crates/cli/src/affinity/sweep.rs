@@ -19,7 +19,7 @@ use longma_affinity::setting::{Interface, Setting};
 use longma_affinity::steering::Steering;
 use longma_affinity::sweep::{self, Header, Plan, ResultFile, Results, Sample, Setup, SweepError};
 use longma_affinity::vary::{self, Variant, Variation, variants};
-use longma_topology::{harmless, shown};
+use longma_topology::{display_path, sanitize};
 use longma_workloads::pairs::{Offload, Sweep};
 use std::error::Error;
 use std::io::IsTerminal;
@@ -210,7 +210,7 @@ fn kept(error: &str, results: &ResultFile, file: &Path) -> String {
     let plural = if good == 1 { "run with a result is" } else { "runs with a result are" };
     format!(
         "{error}; {good} {plural} in {}: the same command goes on with those that are missing",
-        shown(file)
+        display_path(file)
     )
 }
 
@@ -291,7 +291,7 @@ fn in_words(error: &SweepError, gone: Option<String>, header: &Header, is_whole:
                 )
             }
             Load::Command(words) => {
-                format!("{error}; look what `{}` says by itself", harmless(&words.join(" ")))
+                format!("{error}; look what `{}` says by itself", sanitize(&words.join(" ")))
             }
         },
         _ => error.to_string(),
@@ -489,7 +489,7 @@ impl What {
 
 /// HOST, HOST:PORT or [ADDRESS]:PORT.
 fn address(place: &str) -> Result<(String, u16), String> {
-    let wrong = || format!("`{}` is no HOST or HOST:PORT", harmless(place));
+    let wrong = || format!("`{}` is no HOST or HOST:PORT", sanitize(place));
     let plain = |host: &str| host.trim_start_matches('[').trim_end_matches(']').to_string();
     if place.is_empty() || place.starts_with('-') {
         return Err(wrong());

@@ -14,7 +14,7 @@ use longma_affinity::setting::Interface;
 use longma_affinity::tune::log::{Act, Decision, Log};
 use longma_affinity::tune::{CONFIRM_INTERVAL, Exclusions, Tuner, pause};
 use longma_affinity::watch::Watch;
-use longma_topology::shown;
+use longma_topology::display_path;
 use std::error::Error;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -184,7 +184,7 @@ impl Session<'_> {
     fn tell(&mut self, decision: &Decision) -> Result<(), Box<dyn Error>> {
         if let Err(error) = self.log.add(decision) {
             let path = self.arguments.state.path();
-            said::note(&format!("the log of decisions {}: {error}", shown(&path)));
+            said::note(&format!("the log of decisions {}: {error}", display_path(&path)));
         }
         match self.arguments.format {
             Format::Json => print_json_line(&serde_json::to_value(decision)?),

@@ -5,7 +5,7 @@ use super::check::wrapped;
 use super::said::{self, print, print_json};
 use super::{Format, Outcome, StateOption, width};
 use longma_affinity::tune::log::{self, Decision};
-use longma_topology::shown;
+use longma_topology::display_path;
 use serde_json::json;
 
 #[derive(clap::Args)]
@@ -26,12 +26,14 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Outcome {
     let path = arguments.state.path();
     let (mut decisions, lost) =
-        log::read(&path).map_err(|error| format!("the log of decisions {}: {error}", shown(&path)))?;
+        log::read(&path).map_err(|error| format!("the log of decisions {}: {error}", display_path(&path)))?;
     if lost > 0 && decisions.is_empty() {
-        return Err(format!("{} is no log of decisions: none of its lines is one", shown(&path)).into());
+        return Err(
+            format!("{} is no log of decisions: none of its lines is one", display_path(&path)).into()
+        );
     } else if lost > 0 {
         let lines = if lost == 1 { "line is no decision and is" } else { "lines are no decisions and are" };
-        said::note(&format!("{lost} {lines} left out of what {} holds: it was damaged", shown(&path)));
+        said::note(&format!("{lost} {lines} left out of what {} holds: it was damaged", display_path(&path)));
     }
     if let Some(word) = &arguments.word {
         decisions.retain(|decision| decision.subject.contains(word) || decision.why.contains(word));
@@ -44,7 +46,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
         return print(&format!(
             "Nothing was decided{}: `longma affinity tune` writes {}.\n",
             if arguments.word.is_some() { " about that" } else { "" },
-            shown(&path)
+            display_path(&path)
         ));
     }
     print(&newest.iter().map(|decision| line(decision, width())).collect::<String>())

@@ -7,7 +7,7 @@ use comfy_table::presets::NOTHING;
 use comfy_table::{ContentArrangement, Table};
 use longma_placement::placement::Placement;
 use longma_placement::store::Vm;
-use longma_placement_service::wire::harmless;
+use longma_placement_service::wire::sanitize;
 use serde::Serialize;
 use std::error::Error;
 use std::io::IsTerminal;
@@ -36,7 +36,7 @@ impl Page {
 
     /// A line; what does not fit goes on below, further in.
     pub fn line(&mut self, text: &str) {
-        let text = harmless(text);
+        let text = sanitize(text);
         if self.width == usize::MAX {
             return self.put(&text);
         }
@@ -54,7 +54,7 @@ impl Page {
 
     /// A command to be copied: it stays one line, however long.
     pub fn command(&mut self, text: &str) {
-        let text = harmless(text);
+        let text = sanitize(text);
         self.put(&text);
     }
 
@@ -66,7 +66,7 @@ impl Page {
             table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
         }
         for row in rows {
-            table.add_row(row.iter().map(|text| harmless(text)));
+            table.add_row(row.iter().map(|text| sanitize(text)));
         }
         let last = table.column_count().saturating_sub(1);
         for (at, column) in table.column_iter_mut().enumerate() {
@@ -136,7 +136,7 @@ pub fn json_line(value: &impl Serialize) -> Outcome {
 fn without_orders(json: &str) -> String {
     let one = |c: char| match c {
         '\n' => c.to_string(),
-        c if harmless(c.encode_utf8(&mut [0; 4])).contains(c) => c.to_string(),
+        c if sanitize(c.encode_utf8(&mut [0; 4])).contains(c) => c.to_string(),
         c => c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")).collect(),
     };
     json.chars().map(one).collect()

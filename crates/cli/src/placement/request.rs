@@ -8,7 +8,7 @@ use crate::zoned::size;
 use clap::builder::PossibleValuesParser;
 use longma_placement::store::{Vm, VmState};
 use longma_placement_service::key_given_twice;
-use longma_placement_service::wire::harmless;
+use longma_placement_service::wire::sanitize;
 use serde_json::{Map, Value, json};
 use std::error::Error;
 use std::path::PathBuf;
@@ -190,7 +190,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
         print::say(&format!("virtual machine {id} ({name}) on {host}, node {nodes}: {}", vm.state))?;
     }
     if failed {
-        let why = harmless(&vm.problem.unwrap_or_default());
+        let why = sanitize(&vm.problem.unwrap_or_default());
         eprintln!("longma: {why}\n  it keeps its place: mend the cause and start it, or delete it");
     } else if !arguments.no_wait && under_way(&vm) {
         eprintln!("longma: it does not run yet; longma placement audit says what is in the way");

@@ -8,7 +8,7 @@ use longma_placement::fake::FakeHypervisor;
 use longma_placement::{CpuSet, Host, Hypervisor, Policy};
 use longma_placement_service::agent::{Agent, Description};
 use longma_placement_service::libvirt::{Libvirt, Virtualization};
-use longma_placement_service::wire::harmless;
+use longma_placement_service::wire::sanitize;
 use longma_placement_service::{
     Access, AllInOne, Client, Log, Options, default_data_dir, serve as run_service,
 };
@@ -121,7 +121,7 @@ pub struct AgentArguments {
 
 /// Says something on standard error; whether anybody can read it must change nothing of what the service does.
 fn say(line: &str) {
-    let _ = writeln!(std::io::stderr().lock(), "longma placement: {}", harmless(line));
+    let _ = writeln!(std::io::stderr().lock(), "longma placement: {}", sanitize(line));
 }
 
 /// The service's words.

@@ -8,7 +8,7 @@ use crate::zoned::size;
 use longma_placement::store::{Intent, Vm, VmState};
 use longma_placement_service::Client;
 use longma_placement_service::client::{ClientError, part};
-use longma_placement_service::wire::{Rebind, Resize, VmPage, harmless};
+use longma_placement_service::wire::{Rebind, Resize, VmPage, sanitize};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -105,7 +105,7 @@ impl One {
                 }
                 let why =
                     vm.problem.unwrap_or_else(|| "longma placement audit says what is in the way".into());
-                return Err(format!("it is not {wanted} yet: {}", harmless(&why)).into());
+                return Err(format!("it is not {wanted} yet: {}", sanitize(&why)).into());
             }
             std::thread::sleep(Duration::from_millis(50));
         }

@@ -5,7 +5,7 @@ use super::Outcome;
 use super::print::{self, Page, heading, mib, percent, say};
 use super::reach::{Form, Reach, explained};
 use longma_placement_service::libvirt::{Locality, survey};
-use longma_placement_service::wire::harmless;
+use longma_placement_service::wire::sanitize;
 use std::num::NonZeroUsize;
 use std::path::Path;
 use std::process::ExitCode;
@@ -67,7 +67,7 @@ pub struct WatchArguments {
 pub fn watch(arguments: &WatchArguments) -> Outcome {
     for _ in 0..arguments.times {
         let looks = survey(&arguments.libvirt, Path::new("/"), Duration::from_secs(arguments.interval)).map_err(|error| {
-            let error = harmless(&error.to_string());
+            let error = sanitize(&error.to_string());
             format!("{error}\n  is libvirtd running, and may you use it? --libvirt qemu:///session is your own")
         })?;
         if arguments.form.json {

@@ -69,14 +69,14 @@ fn set(tcp: &mut TcpOptions, key: &str, value: &str) -> Result<(), String> {
         "begin_us" => tcp.begin = Time::from_ps(us()?),
         "message_interval_ns" => tcp.message_interval = Duration::from_ps(number(0, 1_000_000_000)? * 1000),
         "nodelay" => tcp.no_delay = number(0, 1)? == 1,
-        "lost" => tcp.disturbance.lost = rate()?,
-        "damaged" => tcp.disturbance.damaged = rate()?,
-        "corrupted" => tcp.disturbance.corrupted = rate()?,
-        "cut" => tcp.disturbance.cut = rate()?,
-        "stretched" => tcp.disturbance.stretched = rate()?,
-        "late" => tcp.disturbance.late = rate()?,
-        "lateness_us" => tcp.disturbance.lateness = Duration::from_ps(us()?),
-        "doubled" => tcp.disturbance.doubled = rate()?,
+        "lost" => tcp.faults.lost = rate()?,
+        "damaged" => tcp.faults.damaged = rate()?,
+        "corrupted" => tcp.faults.corrupted = rate()?,
+        "cut" => tcp.faults.cut = rate()?,
+        "stretched" => tcp.faults.stretched = rate()?,
+        "late" => tcp.faults.late = rate()?,
+        "lateness_us" => tcp.faults.lateness = Duration::from_ps(us()?),
+        "doubled" => tcp.faults.doubled = rate()?,
         "seed" => tcp.seed = number(0, u64::MAX)?,
         _ => return Err(format!("there is no key `{key}`: there are {KEYS}")),
     }
@@ -96,7 +96,7 @@ mod tests {
         let wires =
             parse_one("eth0,tcp,message=64,bytes=4096,lost=100,begin_us=7,nodelay=1,flows=3").unwrap();
         let WireEnd::Tcp(tcp) = &wires["eth0"] else { panic!("{wires:?}") };
-        assert_eq!((tcp.message_bytes, tcp.total_bytes, tcp.disturbance.lost), (64, 4096, 100));
+        assert_eq!((tcp.message_bytes, tcp.total_bytes, tcp.faults.lost), (64, 4096, 100));
         assert_eq!((tcp.begin.ps(), tcp.no_delay, tcp.mss, tcp.flows), (7_000_000, true, 1460, 3));
         assert_eq!(parse_one("eth1,loop").unwrap()["eth1"], WireEnd::Loop);
     }

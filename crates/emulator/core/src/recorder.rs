@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use longma_loongarch::Instruction;
-use longma_trace::{BlockNumber, Trace, TracedBlock, address_of, count_addresses, has_address, head};
+use longma_trace::{BlockNumber, Trace, TracedBlock, address_of, count_addresses, encode_head, has_address};
 
 use crate::{block::MAX_INSTRUCTIONS, cpu::Cpu, traced_blocks::TracedBlocks};
 
@@ -28,7 +28,7 @@ impl Recorder {
     /// Creates an empty trace and points `cpu` at it.
     pub fn new(blocks: Arc<TracedBlocks>, cpu: &mut Cpu) -> Self {
         // A block that starts one word before the end of the quantum still has space for its record.
-        let trace = Trace::with_room(MAX_QUANTUM_WORDS + MAX_RECORD_WORDS);
+        let trace = Trace::with_capacity(MAX_QUANTUM_WORDS + MAX_RECORD_WORDS);
         let mut recorder = Self { trace, blocks, quantum_words: DEFAULT_QUANTUM_WORDS };
         recorder.clear(cpu);
         recorder
@@ -103,7 +103,7 @@ impl Recorder {
         }
         let addresses = count_addresses(executed);
         let next = self.next(cpu);
-        *self.trace.word(next) = head(number, executed.len() as u16, addresses);
+        *self.trace.word(next) = encode_head(number, executed.len() as u16, addresses);
         cpu.trace_next += 8 * (1 + u64::from(addresses));
     }
 }

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use longma_affinity::pairs::{Class, Pair, classify};
-use longma_topology::{CpuPlace, Machine};
+use longma_topology::{CpuLocation, Machine};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -293,7 +293,7 @@ fn drawn(seed: u64, pair: Pair) -> u64 {
 pub fn measure(
     sweep: &Sweep,
     nic: &Nic,
-    places: &[CpuPlace],
+    places: &[CpuLocation],
     runs: &[(Pair, u64)],
     stop: &AtomicBool,
     keep: &(dyn Fn(&Measured) -> Result<(), String> + Sync),

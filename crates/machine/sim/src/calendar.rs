@@ -1,80 +1,83 @@
-//! Capacity of one server over time, in buckets: work that comes a little out of time order takes the first free time.
-//! Not bytes or links: see `resource`.
-//! Source: buckets of capacity stand for the queue that Sniper's "history list" contention model keeps.
+//! A calendar of a server's reserved time in buckets. Requests that arrive slightly out of time order get the first
+//! free time.
+//!
+//! Source: buckets of capacity replace the queue in Sniper's "history list" contention model.
 
 use crate::{Duration, Time};
 
-/// Buckets of a calendar: what may lie between the oldest and the newest time that it still serves exactly.
+/// Number of buckets: the range between the oldest and the newest time that is served exactly.
 const BUCKETS: usize = 128;
 
-/// What is known of one bucket of time. Offsets and lengths are picoseconds inside the bucket.
+/// The state of one bucket. Offsets and lengths are picoseconds within the bucket.
 #[derive(Clone, Copy, Debug, Default)]
 struct Bucket {
-    /// The low half of the bucket's number; another number means that the bucket is from an earlier turn and empty.
+    /// Low half of the bucket's number. A different number means that the entry is stale, so the bucket is empty.
     number: u32,
-    /// Where the first work in it begins.
+    /// Start of the first work in it.
     begin: u32,
-    /// Where the last work in it ends. In a full bucket: how many buckets on the next one with free time may be.
+    /// End of the last work in it. In a full bucket: the distance to the next bucket that may have free time, in
+    /// buckets.
     end: u32,
-    /// How much of it is taken, never more than from `begin` to `end` in a bucket that is not full.
+    /// Time reserved in it; at most `end - begin` in a bucket that is not full.
     used: u32,
 }
 
-/// The time of one server that does one piece of work after another, at full rate. Work that arrives in time order is served
-/// first come, first served, exactly. Work that arrives later than work of a later time (cores are simulated one after another,
-/// a quantum each) takes what is left: in a bucket that is partly taken it runs at the rate that is left there.
+/// The time of a server that processes one request after another at full rate. Requests in time order are served first
+/// come, first served, exactly. A request with an earlier time than others before it (cores are simulated one after
+/// another, a quantum each) gets the time that is left. In a partially reserved bucket, it runs at the remaining rate.
 ///
-/// No bucket ever gives more time than it has. The calendar remembers 128 buckets; work older than those is served as if
-/// it had arrived at their start.
+/// A bucket never provides more time than it has. The calendar covers 128 buckets; a request older than these is served
+/// as if it had arrived at their start.
 #[derive(Clone, Debug)]
 pub struct Calendar {
     buckets: Box<[Bucket; BUCKETS]>,
-    /// A bucket lasts 2^shift ps.
+    /// Base-2 logarithm of a bucket's width in picoseconds.
     shift: u32,
-    /// The newest bucket that work was put into or arrived in.
+    /// The newest bucket with an arrival or with reserved time.
     front: u64,
-    /// Nothing before this bucket is given out any more.
+    /// The first bucket that can still be reserved.
     floor: u64,
-    /// The latest arrival so far.
+    /// The latest arrival.
     newest: u64,
 }
 
-/// When a piece of work was done.
+/// The result of a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Served {
-    /// When it ended.
+    /// End of the work.
     pub end: Time,
-    /// How much later that is than on an idle server.
+    /// Delay compared with an idle server.
     pub waited: Duration,
 }
 
 impl Calendar {
-    /// A calendar whose buckets last `bucket`, rounded up to a power of two of picoseconds (at most 2^31 ps, about 2 ms).
+    /// Creates a calendar with buckets of `bucket`, rounded up to a power of two of picoseconds (at most 2^31 ps, about
+    /// 2 ms).
     pub fn new(bucket: Duration) -> Self {
         let shift = bucket.ps().clamp(1, 1 << 31).next_power_of_two().trailing_zeros();
         Self { buckets: Box::new([Bucket::default(); BUCKETS]), shift, front: 0, floor: 0, newest: 0 }
     }
 
-    /// How long a bucket lasts.
+    /// Width of a bucket.
     pub const fn bucket(&self) -> Duration {
         Duration::from_ps(1 << self.shift)
     }
 
-    /// How far work may arrive behind the newest and still be served at its own time.
+    /// How much earlier than the latest arrival a request may be and still be served at its own time.
     pub const fn horizon(&self) -> Duration {
         Duration::from_ps((BUCKETS as u64 - 1) << self.shift)
     }
 
-    /// Takes `work` of the server's time, the first that is free from `at` on.
+    /// Reserves `work` of the server's time, the first that is free from `at` on.
     #[inline]
     pub fn take(&mut self, at: Time, work: Duration) -> Served {
-        self.take_noting(at, work, &mut |_, _, _| {})
+        self.take_recording(at, work, &mut |_, _, _| {})
     }
 
-    /// As [`take`](Self::take); `note` hears of each bucket that gave some of its time when it begins, how long it is, and how much it gave,
-    /// picoseconds; of work longer than all buckets, when it began and how long it took.
+    /// Like [`take`](Self::take). Calls `note` for each bucket from which time was reserved, with its start, its width
+    /// and the reserved time, picoseconds; for work longer than all buckets, with its start and duration.
     #[inline]
-    pub(crate) fn take_noting(
+    pub(crate) fn take_recording(
         &mut self,
         at: Time,
         work: Duration,
@@ -92,7 +95,8 @@ impl Calendar {
         Served { end: Time::from_ps(end), waited: Duration::from_ps(end.saturating_sub(idle)) }
     }
 
-    /// Serves work that arrives in order and ends in the bucket it arrives in, as nearly all does; `None` says nothing.
+    /// Fast path for work that arrives in time order and ends in the bucket of its arrival, which is the common case.
+    /// `None` if the general path is needed.
     #[inline]
     fn append(&mut self, at: u64, work: u64) -> Option<u64> {
         let width = 1u64 << self.shift;
@@ -137,7 +141,7 @@ impl Calendar {
         }
         let mut left = work as u32;
         if in_order {
-            // First come, first served: gaps before the end of what is there belong to earlier times.
+            // First come, first served: gaps before the end of the existing work belong to earlier times.
             let bucket = self.bucket_at(number);
             if bucket.used < width {
                 offset = offset.max(bucket.end);
@@ -167,7 +171,7 @@ impl Calendar {
         }
     }
 
-    /// Work longer than all buckets together: nobody comes in between, so it begins after everything known.
+    /// Serves work longer than all buckets together: it starts after all reservations.
     #[cold]
     fn serve_alone(&mut self, at: u64, work: u64) -> u64 {
         let known = self.front.saturating_add(1).saturating_mul(1 << self.shift);
@@ -178,7 +182,7 @@ impl Calendar {
         end
     }
 
-    /// Notes that `number` is within what the calendar remembers.
+    /// Advances the window of the calendar to include bucket `number`.
     #[inline]
     fn reach(&mut self, number: u64) {
         if number > self.front {
@@ -195,7 +199,7 @@ impl Calendar {
         bucket
     }
 
-    /// The first bucket after the full bucket `number` that has time left; remembered in every bucket on the way.
+    /// The first bucket with free time after the full bucket `number`. Caches the distance in every bucket on the way.
     fn next_free(&mut self, number: u64) -> u64 {
         let width = 1u32 << self.shift;
         let mut free = number;
@@ -219,7 +223,7 @@ impl Calendar {
 }
 
 impl Bucket {
-    /// Takes at most `work` from `offset` on; how much it got and where that ends.
+    /// Reserves at most `work` from `offset` on. Returns the reserved time and where it ends.
     fn take(&mut self, offset: u32, work: u32, width: u32) -> (u32, u32) {
         if self.used == 0 {
             let taken = work.min(width - offset);
@@ -243,7 +247,7 @@ impl Bucket {
             taken += got;
             at = end;
         }
-        // From here on the work before `begin` belongs to the hull.
+        // The time before `begin` is now part of the busy range.
         self.begin = self.begin.min(offset);
         self.used += taken;
         if taken < work && at < width {
@@ -257,7 +261,7 @@ impl Bucket {
         (taken, at)
     }
 
-    /// Takes `work`, which fits, from `offset` on, behind all that is there; where it ends.
+    /// Appends `work`, which fits, at `offset` after all existing work. Returns its end.
     #[inline]
     fn append(&mut self, offset: u32, work: u32, width: u32) -> u32 {
         self.begin = if self.used == 0 { offset } else { self.begin };
@@ -267,7 +271,8 @@ impl Bucket {
         offset + work
     }
 
-    /// Takes from the gaps between `begin` and `end`, which are taken to lie evenly: the work runs at the rate that is left.
+    /// Reserves time in the gaps between `begin` and `end`, which are assumed to be evenly distributed: the work runs
+    /// at the remaining rate.
     fn take_between(&self, at: u32, work: u32) -> (u32, u32) {
         let length = u64::from(self.end - self.begin);
         let free = length - u64::from(self.used).min(length);
@@ -280,7 +285,7 @@ impl Bucket {
         (work, at + time as u32)
     }
 
-    /// A full bucket has no hull; it says where to look next instead.
+    /// A full bucket has no busy range; `end` then holds the distance to the next bucket to try.
     #[inline]
     fn fill(&mut self, width: u32) {
         if self.used == width {

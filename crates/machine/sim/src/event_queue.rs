@@ -1,19 +1,19 @@
-//! What will happen, in the order of time; at one time, in the order it was planned.
-//! Not a main loop: whoever owns the queue takes the next event and does it.
-//! Source: a binary heap with lazy deletion, as in any textbook on discrete-event simulation.
+//! A priority queue of events ordered by time; events at the same time are ordered by insertion.
+//!
+//! Source: a binary heap with lazy deletion, as in textbooks on discrete-event simulation.
 
 use crate::Time;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// A planned event, for cancelling it.
+/// Identifies an event, for cancellation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct EventId {
     order: u64,
     slot: u32,
 }
 
-/// Events by time; equal times in the order of planning.
+/// Events ordered by time, and by insertion at equal times.
 #[derive(Clone, Debug)]
 pub struct EventQueue<T> {
     heap: BinaryHeap<Reverse<(Time, EventId)>>,
@@ -23,7 +23,7 @@ pub struct EventQueue<T> {
     live: usize,
 }
 
-/// What is planned under a number that is used again and again.
+/// A reusable slot for an event.
 #[derive(Clone, Debug)]
 struct Slot<T> {
     order: u64,
@@ -37,15 +37,15 @@ impl<T> Default for EventQueue<T> {
 }
 
 impl<T> EventQueue<T> {
-    /// A queue without events.
+    /// Creates an empty queue.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Plans `event` for `at`.
+    /// Schedules `event` at `at`.
     ///
     /// # Panics
-    /// With 2^32 events planned at once.
+    /// If 2^32 events are scheduled at once.
     pub fn push(&mut self, at: Time, event: T) -> EventId {
         let order = self.planned;
         self.planned += 1;
@@ -60,10 +60,10 @@ impl<T> EventQueue<T> {
         id
     }
 
-    /// Takes the event back; `None` if it has happened or was cancelled before.
+    /// Cancels an event and returns it; `None` if it has been popped or cancelled before.
     pub fn cancel(&mut self, id: EventId) -> Option<T> {
         let event = self.take(id)?;
-        // Half of the heap may be dead; beyond that it is rebuilt, so a cancellation costs O(log n) on average.
+        // Rebuild the heap when more than half of it is dead, so that a cancellation costs O(log n) amortized.
         if self.heap.len() > 64 && self.heap.len() > 2 * self.live {
             let slots = &self.slots;
             self.heap.retain(|Reverse((_, id))| is_live(slots, *id));
@@ -71,7 +71,7 @@ impl<T> EventQueue<T> {
         Some(event)
     }
 
-    /// The next event and its time.
+    /// Removes and returns the next event and its time.
     pub fn pop(&mut self) -> Option<(Time, T)> {
         while let Some(Reverse((at, id))) = self.heap.pop() {
             if let Some(event) = self.take(id) {
@@ -81,12 +81,12 @@ impl<T> EventQueue<T> {
         None
     }
 
-    /// The next event if its time is not after `until`.
+    /// Like [`pop`](Self::pop), if the event's time is not after `until`.
     pub fn pop_until(&mut self, until: Time) -> Option<(Time, T)> {
         if self.next_time()? <= until { self.pop() } else { None }
     }
 
-    /// When the next event happens.
+    /// Time of the next event.
     pub fn next_time(&mut self) -> Option<Time> {
         while let Some(Reverse((at, id))) = self.heap.peek() {
             if is_live(&self.slots, *id) {
@@ -97,12 +97,12 @@ impl<T> EventQueue<T> {
         None
     }
 
-    /// Events planned.
+    /// Number of scheduled events.
     pub fn len(&self) -> usize {
         self.live
     }
 
-    /// Whether nothing is planned.
+    /// Returns whether no event is scheduled.
     pub fn is_empty(&self) -> bool {
         self.live == 0
     }
@@ -143,7 +143,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn events_come_as_from_a_sorted_list(steps in steps()) {
+        fn events_match_a_sorted_list(steps in steps()) {
             let mut queue = EventQueue::new();
             let mut list: Vec<(u64, usize, EventId)> = Vec::new();
             let mut ids = Vec::new();

@@ -1,6 +1,5 @@
-//! Simulated time, what happens in it, who waits for whom, and what came of it: statistics, traces, manifests.
-//! Not a model of anything: models are built from these parts.
-//! Picoseconds as in most architecture simulators, so that clocks of many GHz divide without drift.
+//! Building blocks of simulations: time, events, contention for resources, statistics, traces and manifests. Times are
+//! in picoseconds, as in most architecture simulators, so that clocks of several GHz divide without drift.
 
 mod calendar;
 mod event_queue;

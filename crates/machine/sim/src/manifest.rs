@@ -1,5 +1,5 @@
-//! What a result came from: enough to make the same bits again.
-//! Not the result.
+//! The manifest of a result: all inputs that are needed to reproduce it bit for bit.
+//!
 //! Source: digests are SHA-256 (FIPS 180-4).
 
 use serde::{Deserialize, Serialize};
@@ -7,27 +7,27 @@ use sha2::{Digest, Sha256};
 use std::fmt::Write;
 use std::io::{self, Read};
 
-/// Where a result came from. It stands inside every result.
+/// The inputs of a result. Part of every result.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
-    /// Version of this format: [`Manifest::FORMAT`].
+    /// Format version: [`Manifest::FORMAT`].
     pub format: u32,
     /// Version of Longma.
     pub longma: String,
-    /// The machine; `None` at the functional level without one.
+    /// The machine; `None` for a functional run without one.
     pub machine: Option<ManifestMachine>,
     /// The program.
     pub program: ManifestProgram,
-    /// How closely time was modelled: "functional", "cache" or "timing".
+    /// Level of detail: "functional", "cache" or "timing".
     pub level: String,
-    /// The core's model, such as "in-order"; `None` at levels that have none.
+    /// The core model, such as "in-order"; `None` at levels without one.
     pub core_model: Option<String>,
-    /// The seed of all that is random.
+    /// The random seed.
     pub seed: u64,
-    /// What differs from the usual translation of programs for other architectures; `None` if nothing does.
+    /// Differences from the default translation of programs for other architectures; `None` if there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub translation: Option<String>,
-    /// The part of the run that was counted.
+    /// The part of the run that was measured.
     pub region: Region,
 }
 
@@ -36,45 +36,45 @@ pub struct Manifest {
 pub struct ManifestMachine {
     /// Its name.
     pub name: String,
-    /// SHA-256 of its text with every default written out, in hexadecimal.
+    /// SHA-256 of the machine file with all defaults written out, in hexadecimal.
     pub sha256: String,
 }
 
 /// The program of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ManifestProgram {
-    /// Its path as it was given.
+    /// Path as given on the command line.
     pub path: String,
     /// SHA-256 of the file, in hexadecimal.
     pub sha256: String,
-    /// Its arguments, without its own name.
+    /// Its arguments, without the program name.
     pub arguments: Vec<String>,
 }
 
-/// Which part of a run was counted.
+/// The part of a run that is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Region {
-    /// All of it.
+    /// The whole run.
     Whole,
-    /// What lies between the program's marks of its region of interest.
+    /// The program's region of interest.
     OfInterest,
 }
 
 impl Manifest {
-    /// The version of the format that this library writes.
+    /// The format version that this library writes.
     pub const FORMAT: u32 = 1;
 }
 
 impl ManifestMachine {
-    /// The machine called `name`, whose text with every default written out is `resolved`.
+    /// The machine `name`. `resolved` is its file with all defaults written out.
     pub fn new(name: &str, resolved: &str) -> Self {
         Self { name: name.into(), sha256: hexadecimal(&Sha256::digest(resolved)) }
     }
 }
 
 impl ManifestProgram {
-    /// The program at `path`, whose file is read from `file`.
+    /// The program at `path`, whose contents are read from `file`.
     ///
     /// # Errors
     /// If `file` cannot be read.
@@ -96,7 +96,7 @@ impl ManifestProgram {
 
 fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {
-        // Writing to a String cannot fail.
+        // Writing to a `String` cannot fail.
         let _ = write!(text, "{byte:02x}");
         text
     })
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_manifest_reads_back_as_it_was_written() {
+    fn a_written_manifest_is_read_back() {
         let text = serde_json::to_string(&manifest()).unwrap();
         assert_eq!(serde_json::from_str::<Manifest>(&text).unwrap(), manifest());
         assert!(text.contains("\"region\":\"of-interest\""), "{text}");

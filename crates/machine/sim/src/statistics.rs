@@ -1,6 +1,5 @@
-//! Statistics by hierarchical name: counters, histograms and rates, each with unit and description.
-//! Not a time series, and not a printer: rendering returns text.
-//! Names are joined by dots as in gem5 and Sniper.
+//! Statistics with hierarchical names: counters, histograms and rates, each with unit and description. Name components
+//! are joined by dots as in gem5 and Sniper.
 
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -12,7 +11,7 @@ use std::fmt::Write;
 pub struct Counter(u64);
 
 impl Counter {
-    /// Adds `n`; stays at the largest value instead of wrapping.
+    /// Adds `n`, saturating at the maximum.
     pub fn add(&mut self, n: u64) {
         self.0 = self.0.saturating_add(n);
     }
@@ -23,7 +22,7 @@ impl Counter {
     }
 }
 
-/// How often values fell into each power-of-two class: class 0 holds 0, class i holds 2^(i-1) to 2^i - 1.
+/// A histogram with power-of-two classes: class 0 holds 0, class i holds 2^(i-1) to 2^i - 1.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Histogram {
     count: u64,
@@ -34,7 +33,7 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// Notes one value.
+    /// Records a value.
     #[inline]
     pub fn record(&mut self, value: u64) {
         let class = (u64::BITS - value.leading_zeros()) as usize;
@@ -48,34 +47,34 @@ impl Histogram {
         self.max = Some(self.max.map_or(value, |m| m.max(value)));
     }
 
-    /// Notes the first value of a class above all those so far.
+    /// Records the first value of a class above all existing ones.
     #[cold]
     fn add_class(&mut self, class: usize) {
         self.classes.resize(class + 1, 0);
         self.classes[class] = 1;
     }
 
-    /// Values noted.
+    /// Number of recorded values.
     pub const fn count(&self) -> u64 {
         self.count
     }
 
-    /// Their mean; `None` if there are none.
+    /// Mean of the values; `None` if there are none.
     pub fn mean(&self) -> Option<f64> {
         (self.count > 0).then(|| self.sum as f64 / self.count as f64)
     }
 
-    /// The least value.
+    /// The minimum.
     pub const fn min(&self) -> Option<u64> {
         self.min
     }
 
-    /// The greatest value.
+    /// The maximum.
     pub const fn max(&self) -> Option<u64> {
         self.max
     }
 
-    /// An upper bound of the value that `fraction` (0 to 1) of the values do not exceed; `None` if there are none.
+    /// An upper bound of the `fraction` quantile (0 to 1); `None` if there are no values.
     pub fn quantile_bound(&self, fraction: f64) -> Option<u64> {
         let wanted = (fraction.clamp(0.0, 1.0) * self.count as f64).ceil().max(1.0) as u64;
         let mut seen = 0;
@@ -89,7 +88,7 @@ impl Histogram {
         None
     }
 
-    /// Least and greatest value of each class that is not empty, with its count.
+    /// For each class that is not empty: its minimum, its maximum and its count.
     pub fn classes(&self) -> impl Iterator<Item = (u64, u64, u64)> + '_ {
         let bounds = |class: usize| match class {
             0 => (0, 0),
@@ -100,7 +99,7 @@ impl Histogram {
     }
 }
 
-/// What a statistic holds.
+/// The value of a statistic.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Value {
@@ -108,39 +107,39 @@ pub enum Value {
     Counter(Counter),
     /// A distribution.
     Histogram(Histogram),
-    /// One number by another: numerator and denominator are kept so that rates can be merged.
+    /// A ratio. Numerator and denominator are kept so that rates can be merged.
     Rate {
-        /// What is counted.
+        /// The numerator.
         numerator: f64,
-        /// By how much of what it is divided; a rate by 0 has no value.
+        /// The denominator; if it is 0, the rate has no value.
         denominator: f64,
     },
 }
 
-/// A statistic with what a reader needs to understand it.
+/// A statistic with unit and description.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Statistic {
     /// The value.
     #[serde(flatten)]
     pub value: Value,
-    /// Its unit, such as "instructions" or "instructions/cycle".
+    /// Unit, such as "instructions" or "instructions/cycle".
     pub unit: String,
-    /// What it says, in one line.
+    /// Description in one line.
     pub description: String,
 }
 
 /// A statistic that cannot be registered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StatisticsError {
-    /// The name is not words joined by dots.
+    /// The name does not consist of words joined by dots.
     #[error("`{0}` is not a statistic's name: use small letters, digits, `_` and `-`, joined by dots")]
     BadName(String),
-    /// The name is taken, or is a group of other names.
+    /// The name is in use, or it is a prefix of other names.
     #[error("`{0}` is already a statistic or a group of statistics")]
     Taken(String),
 }
 
-/// Every statistic of a run, by name. Rendering is in the order of the names, the same on every run.
+/// All statistics of a run, ordered by name.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Statistics {
     entries: BTreeMap<String, Statistic>,
@@ -148,20 +147,20 @@ pub struct Statistics {
 }
 
 impl Statistics {
-    /// Statistics that are to have what never happened, too: for a list of all there are.
+    /// Creates statistics that also include counts of zero, for a complete list.
     pub fn complete() -> Self {
         Self { is_complete: true, ..Self::default() }
     }
 
-    /// Whether a statistic of which this many happened is wanted: zeros are only in a complete list.
+    /// Returns whether a statistic with this count should be added: zeros are only part of a complete list.
     pub fn wants(&self, count: u64) -> bool {
         count > 0 || self.is_complete
     }
 
-    /// Adds a statistic called `name`, such as "core0.l1d.misses".
+    /// Adds a statistic with a name such as "core0.l1d.misses".
     ///
     /// # Errors
-    /// If the name is malformed or taken, or if one name would be both a value and a group.
+    /// If the name is malformed or in use, or if a name would be both a value and a group.
     pub fn insert(
         &mut self,
         name: &str,
@@ -187,10 +186,10 @@ impl Statistics {
         Ok(())
     }
 
-    /// Adds a count.
+    /// Adds a counter.
     ///
     /// # Errors
-    /// As [`Statistics::insert`].
+    /// Same as [`Statistics::insert`].
     pub fn count(
         &mut self,
         name: &str,
@@ -204,7 +203,7 @@ impl Statistics {
     /// Adds a rate.
     ///
     /// # Errors
-    /// As [`Statistics::insert`].
+    /// Same as [`Statistics::insert`].
     pub fn rate(
         &mut self,
         name: &str,
@@ -216,17 +215,17 @@ impl Statistics {
         self.insert(name, Value::Rate { numerator, denominator }, unit, description)
     }
 
-    /// The statistic called `name`.
+    /// The statistic `name`.
     pub fn get(&self, name: &str) -> Option<&Statistic> {
         self.entries.get(name)
     }
 
-    /// Every statistic in the order of the names.
+    /// Iterates over all statistics, ordered by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Statistic)> {
         self.entries.iter().map(|(name, statistic)| (name.as_str(), statistic))
     }
 
-    /// One line a statistic: name, value, unit, description.
+    /// Formats one line per statistic: name, value, unit, description.
     pub fn to_text(&self) -> String {
         let names = self.entries.keys().map(String::len).max().unwrap_or(0);
         let values: Vec<_> = self.entries.values().map(|s| s.value.to_text()).collect();
@@ -234,13 +233,13 @@ impl Statistics {
         let mut text = String::new();
         for ((name, statistic), value) in self.entries.iter().zip(&values) {
             let Statistic { unit, description, .. } = statistic;
-            // Writing to a String cannot fail.
+            // Writing to a `String` cannot fail.
             let _ = writeln!(text, "{name:names$}  {value:>width$}  {unit}  # {description}");
         }
         text
     }
 
-    /// Groups as nested objects; each statistic an object of value, unit and description.
+    /// Converts to JSON: groups are nested objects, and each statistic is an object with value, unit and description.
     pub fn to_json(&self) -> serde_json::Value {
         let mut root = serde_json::Map::new();
         for (name, statistic) in &self.entries {
@@ -252,7 +251,7 @@ impl Statistics {
                 } else {
                     let entry =
                         group.entry(word).or_insert_with(|| serde_json::Value::Object(Default::default()));
-                    // `insert` refuses names that are both value and group.
+                    // `insert` rejects names that are both value and group.
                     group = entry.as_object_mut().expect("a group is an object");
                 }
             }
@@ -277,7 +276,7 @@ impl Statistic {
 }
 
 impl Value {
-    /// The value of a rate; `None` for other values and for a rate by 0.
+    /// The value of a rate; `None` for other values and for a denominator of 0.
     pub fn quotient(&self) -> Option<f64> {
         match self {
             Value::Rate { numerator, denominator } if *denominator != 0.0 => Some(numerator / denominator),
@@ -316,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_in_the_order_of_the_names_whatever_the_order_of_insertion() {
+    fn text_is_sorted_by_name() {
         let text = sample().to_text();
         let names: Vec<_> = text.lines().map(|l| l.split_whitespace().next().unwrap()).collect();
         assert_eq!(names, ["core0.instructions", "core0.ipc", "core0.load", "core1.instructions"]);

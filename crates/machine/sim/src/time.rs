@@ -1,5 +1,4 @@
-//! Simulated time in picoseconds, and clocks that divide it without drift.
-//! Not the host's time.
+//! Simulated time in picoseconds, and clocks without drift.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -7,12 +6,12 @@ use std::fmt;
 /// Picoseconds in a second.
 const PS_PER_SECOND: u128 = 1_000_000_000_000;
 
-/// A point in simulated time: picoseconds since the start. Reaches 213 days.
+/// A point in simulated time: picoseconds since the start. The maximum is 213 days.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Time(u64);
 
-/// A length of simulated time in picoseconds.
+/// A duration in simulated time, picoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Duration(u64);
@@ -33,7 +32,7 @@ impl Time {
         self.0
     }
 
-    /// This point plus `duration`; `None` beyond the end of time.
+    /// This point plus `duration`; `None` on overflow.
     pub const fn checked_add(self, duration: Duration) -> Option<Self> {
         match self.0.checked_add(duration.0) {
             Some(ps) => Some(Self(ps)),
@@ -41,7 +40,7 @@ impl Time {
         }
     }
 
-    /// How long after `earlier` this point is; `None` if it is before.
+    /// The duration since `earlier`; `None` if this point is before it.
     pub const fn checked_since(self, earlier: Self) -> Option<Duration> {
         match self.0.checked_sub(earlier.0) {
             Some(ps) => Some(Duration(ps)),
@@ -51,7 +50,7 @@ impl Time {
 }
 
 impl Duration {
-    /// No time at all.
+    /// Zero.
     pub const ZERO: Self = Self(0);
 
     /// `ps` picoseconds.
@@ -60,7 +59,7 @@ impl Duration {
         Self(ps)
     }
 
-    /// `ns` nanoseconds; `None` if that is more than fits.
+    /// `ns` nanoseconds; `None` on overflow.
     pub const fn from_ns(ns: u64) -> Option<Self> {
         match ns.checked_mul(1000) {
             Some(ps) => Some(Self(ps)),
@@ -68,18 +67,18 @@ impl Duration {
         }
     }
 
-    /// In picoseconds.
+    /// The duration in picoseconds.
     #[inline]
     pub const fn ps(self) -> u64 {
         self.0
     }
 
-    /// In seconds, rounded to what a double holds.
+    /// The duration in seconds, rounded to a double.
     pub fn seconds(self) -> f64 {
         self.0 as f64 / PS_PER_SECOND as f64
     }
 
-    /// The sum; `None` if it does not fit.
+    /// The sum; `None` on overflow.
     pub const fn checked_add(self, other: Self) -> Option<Self> {
         match self.0.checked_add(other.0) {
             Some(ps) => Some(Self(ps)),
@@ -87,7 +86,7 @@ impl Duration {
         }
     }
 
-    /// `times` as long; `None` if it does not fit.
+    /// The product; `None` on overflow.
     pub const fn checked_mul(self, times: u64) -> Option<Self> {
         match self.0.checked_mul(times) {
             Some(ps) => Some(Self(ps)),
@@ -96,7 +95,7 @@ impl Duration {
     }
 }
 
-/// A cycle of one core's clock, counted from the start of the simulation. Which core's, the context says.
+/// A cycle of a core's clock, counted from the start of the simulation. The context determines which core.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(transparent)]
 pub struct Cycle(pub u64);
@@ -109,7 +108,7 @@ impl std::ops::Add<u64> for Cycle {
     }
 }
 
-/// Writes picoseconds in the largest unit that is at least 1, with up to three decimals.
+/// Formats picoseconds in the largest unit that is at least 1, with up to three decimals.
 fn print(ps: u64, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let units = [("s", 1_000_000_000_000), ("ms", 1_000_000_000), ("us", 1_000_000), ("ns", 1_000)];
     match units.iter().find(|u| ps >= u.1) {
@@ -133,29 +132,29 @@ impl fmt::Display for Duration {
     }
 }
 
-/// A clock: cycle 0 begins at time 0, and cycle n at n / frequency, rounded down once and never summed up.
-/// So a clock of 3 GHz (333 1/3 ps) is still right after 10^12 cycles.
+/// A clock. Cycle 0 begins at time 0, and cycle n at n / frequency, rounded down. Rounding errors do not accumulate: a
+/// clock of 3 GHz (333 1/3 ps) is still exact after 10^12 cycles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Clock {
     hz: u64,
-    /// Picoseconds a cycle as a fraction in its lowest terms: small numbers, so that 64 bits nearly always do.
+    /// Picoseconds per cycle as a reduced fraction. Small numbers allow 64-bit arithmetic in most cases.
     ps: u64,
     cycles: u64,
 }
 
-/// A frequency no clock has.
+/// An invalid clock frequency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a clock of {hz} Hz is not possible: give 1 Hz to 1 THz")]
+#[error("invalid clock of {hz} Hz: use 1 Hz to 1 THz")]
 pub struct ClockError {
-    /// The frequency asked for.
+    /// The invalid frequency.
     pub hz: u64,
 }
 
 impl Clock {
-    /// A clock of `hz` hertz.
+    /// Creates a clock of `hz` hertz.
     ///
     /// # Errors
-    /// If `hz` is 0 or above 10^12, where a cycle is shorter than a picosecond.
+    /// If `hz` is 0 or above 10^12, for which a cycle would be shorter than a picosecond.
     pub const fn new(hz: u64) -> Result<Self, ClockError> {
         if hz == 0 || hz > PS_PER_SECOND as u64 {
             return Err(ClockError { hz });
@@ -174,7 +173,7 @@ impl Clock {
         self.hz
     }
 
-    /// When `cycle` begins; `None` beyond the end of time.
+    /// Start of `cycle`; `None` on overflow.
     #[inline]
     pub fn start_of(self, cycle: u64) -> Option<Time> {
         if let Some(ps) = cycle.checked_mul(self.ps) {
@@ -184,21 +183,22 @@ impl Clock {
         u64::try_from(ps).ok().map(Time)
     }
 
-    /// The cycle that `time` falls in.
+    /// The cycle that contains `time`.
     pub fn cycle_at(self, time: Time) -> u64 {
-        // A cycle's start was rounded down, so its first picosecond may lie just before its exact start.
+        // The start of a cycle is rounded down, so its first picosecond may precede the exact start.
         let next = (u128::from(time.0) + 1) * u128::from(self.hz);
         let cycles = next.div_ceil(PS_PER_SECOND) - 1;
-        // hz <= 10^12, so there are no more cycles than picoseconds.
+        // hz <= 10^12, so the number of cycles is at most the number of picoseconds.
         cycles as u64
     }
 
-    /// How long `cycles` cycles from time 0 take, rounded down; `None` if it does not fit.
+    /// Duration of `cycles` cycles from time 0, rounded down; `None` on overflow.
     pub fn cycles(self, cycles: u64) -> Option<Duration> {
         self.start_of(cycles).map(|t| Duration(t.0))
     }
 
-    /// The first cycle that begins at or after `time`: when a part of this clock sees an event.
+    /// Start of the first cycle at or after `time`: when a component with this clock observes an event. `None` on
+    /// overflow.
     pub fn next_edge(self, time: Time) -> Option<Time> {
         let cycle = self.cycle_at(time);
         let start = self.start_of(cycle)?;
@@ -246,7 +246,7 @@ mod tests {
         }
 
         #[test]
-        fn the_next_edge_is_the_first_not_before(hz in 1_000_000u64..10_000_000_000, ps in 0u64..1_000_000_000_000_000) {
+        fn the_next_edge_is_at_or_after_the_time(hz in 1_000_000u64..10_000_000_000, ps in 0u64..1_000_000_000_000_000) {
             let clock = Clock::new(hz).unwrap();
             let time = Time::from_ps(ps);
             let edge = clock.next_edge(time).unwrap();
@@ -256,7 +256,7 @@ mod tests {
         }
 
         #[test]
-        fn waiting_n_cycles_is_right_to_a_picosecond(hz in 1_000u64..1_000_000_000_000, n in 0u64..1_000_000) {
+        fn waiting_n_cycles_is_exact_to_a_picosecond(hz in 1_000u64..1_000_000_000_000, n in 0u64..1_000_000) {
             let exact = n as f64 * 1e12 / hz as f64;
             let got = Clock::new(hz).unwrap().cycles(n).unwrap().ps() as f64;
             prop_assert!((exact - got).abs() <= 1.0 + exact * 1e-12);

@@ -1,12 +1,12 @@
-//! Writes what happened when as trace events that Perfetto and Chrome show.
-//! Not what is traced: models decide that. Not a reader.
+//! Writes trace events for Perfetto and Chrome's trace viewer.
+//!
 //! Source: Trace Event Format, Google, public document (JSON object format; phases M, X, C, i, s, f).
 
 use crate::{Duration, Time};
 use serde_json::Value;
 use std::io::{self, Write};
 
-/// A row of the viewer: a process of the trace (a host, a chip) and a thread of it (a core, a link).
+/// A row of the viewer: a process (a host, a chip) and a thread in it (a core, a link).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Track {
     /// The process.
@@ -15,10 +15,10 @@ pub struct Track {
     pub thread: u32,
 }
 
-/// Bytes that are kept free for the note that the limit was reached, and for the end.
+/// Bytes reserved for the note about the size limit and for the end of the file.
 const RESERVED_BYTES: u64 = 512;
 
-/// A trace as it is written. Whatever happens, the text ends as valid JSON: at [`TraceEvents::finish`], or when it is dropped.
+/// A trace being written. The file is valid JSON in any case: it is closed by [`TraceEvents::finish`] or on drop.
 #[derive(Debug)]
 pub struct TraceEvents<W: Write> {
     /// `None` after `finish`.
@@ -33,8 +33,8 @@ pub struct TraceEvents<W: Write> {
 }
 
 impl<W: Write> TraceEvents<W> {
-    /// Begins a trace of at most `limit_bytes` (at least 1 KiB); further events are counted and left out, with a note in the
-    /// trace.
+    /// Starts a trace of at most `limit_bytes` (at least 1 KiB). Further events are counted but omitted, with a note in
+    /// the trace.
     ///
     /// # Errors
     /// If it cannot be written.
@@ -56,7 +56,7 @@ impl<W: Write> TraceEvents<W> {
     /// Names a process.
     ///
     /// # Errors
-    /// If it cannot be written; so too for all that follow.
+    /// If the event cannot be written.
     pub fn process_name(&mut self, process: u32, name: &str) -> io::Result<()> {
         let track = Track { process, thread: 0 };
         self.event('M', track, None, &[("name", text("process_name")), ("args", named(name))])
@@ -65,24 +65,24 @@ impl<W: Write> TraceEvents<W> {
     /// Names a thread.
     ///
     /// # Errors
-    /// As [`TraceEvents::process_name`].
+    /// Same as [`TraceEvents::process_name`].
     pub fn thread_name(&mut self, track: Track, name: &str) -> io::Result<()> {
         self.event('M', track, None, &[("name", text("thread_name")), ("args", named(name))])
     }
 
-    /// Something that lasted from `at` for `duration`.
+    /// Adds a slice, an event from `at` with a duration.
     ///
     /// # Errors
-    /// As [`TraceEvents::process_name`].
+    /// Same as [`TraceEvents::process_name`].
     pub fn slice(&mut self, track: Track, name: &str, at: Time, duration: Duration) -> io::Result<()> {
         let duration = microseconds(duration.ps());
         self.event('X', track, Some(at), &[("name", text(name)), ("dur", duration)])
     }
 
-    /// As [`TraceEvents::slice`], with details that the viewer shows.
+    /// Like [`TraceEvents::slice`], with details that the viewer shows.
     ///
     /// # Errors
-    /// As [`TraceEvents::process_name`].
+    /// Same as [`TraceEvents::process_name`].
     pub fn slice_with(
         &mut self,
         track: Track,
@@ -96,58 +96,58 @@ impl<W: Write> TraceEvents<W> {
         self.event('X', track, Some(at), &[("name", text(name)), ("dur", duration), ("args", details)])
     }
 
-    /// The values of a counter from `at` on, one or several that the viewer stacks.
+    /// Sets the values of a counter from `at` on. The viewer stacks several series.
     ///
     /// # Errors
-    /// As [`TraceEvents::process_name`].
+    /// Same as [`TraceEvents::process_name`].
     pub fn counter(&mut self, process: u32, name: &str, at: Time, values: &[(&str, f64)]) -> io::Result<()> {
         let values: Vec<_> = values.iter().map(|(series, value)| (*series, Value::from(*value))).collect();
         let track = Track { process, thread: 0 };
         self.event('C', track, Some(at), &[("name", text(name)), ("args", object(&values))])
     }
 
-    /// Something that happened at one moment.
+    /// Adds an instantaneous event.
     ///
     /// # Errors
-    /// As [`TraceEvents::process_name`].
+    /// Same as [`TraceEvents::process_name`].
     pub fn instant(&mut self, track: Track, name: &str, at: Time) -> io::Result<()> {
         self.event('i', track, Some(at), &[("name", text(name)), ("s", text("t"))])
     }
 
-    /// The start of an arrow `id` between two slices; it must lie inside a slice.
+    /// Starts the flow arrow `id` between two slices. The point must be inside a slice.
     ///
     /// # Errors
-    /// As [`TraceEvents::process_name`].
+    /// Same as [`TraceEvents::process_name`].
     pub fn flow_start(&mut self, track: Track, name: &str, id: u64, at: Time) -> io::Result<()> {
         self.event('s', track, Some(at), &[("name", text(name)), ("cat", text("flow")), ("id", number(id))])
     }
 
-    /// The end of the arrow `id`.
+    /// Ends the flow arrow `id`.
     ///
     /// # Errors
-    /// As [`TraceEvents::process_name`].
+    /// Same as [`TraceEvents::process_name`].
     pub fn flow_end(&mut self, track: Track, name: &str, id: u64, at: Time) -> io::Result<()> {
         let fields = [("name", text(name)), ("cat", text("flow")), ("id", number(id)), ("bp", text("e"))];
         self.event('f', track, Some(at), &fields)
     }
 
-    /// Events written.
+    /// Number of events written.
     pub const fn events(&self) -> u64 {
         self.events
     }
 
-    /// Events left out because the limit was reached.
-    pub const fn left_out(&self) -> u64 {
+    /// Number of events omitted because of the size limit.
+    pub const fn omitted(&self) -> u64 {
         self.dropped
     }
 
-    /// Ends the trace and gives the writer back.
+    /// Closes the trace and returns the writer.
     ///
     /// # Errors
     /// If the end cannot be written.
     pub fn finish(mut self) -> io::Result<W> {
         self.end()?;
-        // `end` is called here and in `drop` only.
+        // The writer is taken only here, and `finish` consumes the trace.
         Ok(self.out.take().expect("a trace has its writer until it is finished"))
     }
 
@@ -167,7 +167,7 @@ impl<W: Write> TraceEvents<W> {
             self.note_written = true;
             self.dropped += 1;
             let note = [
-                ("name", text("the trace's size limit was reached: later events are left out")),
+                ("name", text("the size limit of the trace was reached: later events are omitted")),
                 ("s", text("g")),
             ];
             self.compose('i', track, Some(at.unwrap_or_default()), &note);
@@ -193,9 +193,9 @@ impl<W: Write> TraceEvents<W> {
     fn write_line(&mut self) -> io::Result<()> {
         let Some(out) = &mut self.out else { return Ok(()) };
         if self.failed {
-            return Err(io::Error::other("an earlier part of the trace could not be written"));
+            return Err(io::Error::other("an earlier write to the trace failed"));
         }
-        // A line that was written in part cannot be taken back, so nothing is added to it.
+        // A partially written line cannot be undone, so nothing is appended to it.
         out.write_all(&self.line).inspect_err(|_| self.failed = true)?;
         self.written += self.line.len() as u64;
         self.events += 1;
@@ -205,7 +205,7 @@ impl<W: Write> TraceEvents<W> {
     fn end(&mut self) -> io::Result<()> {
         let Some(out) = &mut self.out else { return Ok(()) };
         if self.failed {
-            return Err(io::Error::other("the trace is incomplete: a part of it could not be written"));
+            return Err(io::Error::other("the trace is incomplete because a write failed"));
         }
         write!(out, "\n],\"otherData\":{{\"events_left_out\":{}}}}}\n", self.dropped)?;
         out.flush()
@@ -214,12 +214,12 @@ impl<W: Write> TraceEvents<W> {
 
 impl<W: Write> Drop for TraceEvents<W> {
     fn drop(&mut self) {
-        // Nobody is there to be told; whoever wants to know calls `finish`.
+        // A drop cannot report errors; call `finish` to get them.
         let _ = self.end();
     }
 }
 
-/// A piece of JSON.
+/// A fragment of JSON.
 struct Fragment(String);
 
 fn text(text: &str) -> Fragment {
@@ -240,7 +240,7 @@ fn object(fields: &[(&str, Value)]) -> Fragment {
     Fragment(Value::Object(map).to_string())
 }
 
-/// The format counts microseconds, with any fraction.
+/// The format's unit is microseconds, with any number of decimals.
 fn microseconds(ps: u64) -> Fragment {
     Fragment(format!("{}.{:06}", ps / 1_000_000, ps % 1_000_000))
 }

@@ -1,37 +1,38 @@
-//! What a resource moved in each window of time, booked when it moves, not when somebody asked for it.
-//! Not when work is done: a calendar says so, bucket by bucket. What lies in a bucket is taken to be spread evenly over it.
+//! The traffic of a resource in windows of time, recorded at the time of the transfer rather than of the request.
+//! Within a bucket of the calendar, traffic is assumed to be evenly distributed.
 
 use std::collections::VecDeque;
 
 use crate::{Duration, Time};
 
-/// Windows beyond the first that are kept: what is later than all of them is not counted.
-const MOST_WINDOWS: u64 = 1 << 20;
+/// Maximum number of windows. Traffic after the last one is not counted.
+const MAX_WINDOWS: u64 = 1 << 20;
 
-/// Windows of one length, from a first one on.
+/// Consecutive windows of equal length.
 #[derive(Clone, Debug)]
 pub(crate) struct Windows {
-    /// When the first of `moving_ps` begins.
+    /// Start of the first window in `moving_ps`.
     begin_ps: u64,
     length_ps: u64,
-    /// How long the resource moved bytes in each window.
+    /// For each window, the time in which the resource transferred bytes.
     moving_ps: VecDeque<u64>,
 }
 
 impl Windows {
-    /// Windows of `length`, which is not zero, the first of which begins at `origin`.
+    /// Creates windows of `length` (not zero), the first of which begins at `origin`.
     pub fn new(origin: Time, length: Duration) -> Self {
         Self { begin_ps: origin.ps(), length_ps: length.ps().max(1), moving_ps: VecDeque::new() }
     }
 
-    /// `moving_ps` of the time from `begin_ps` on, so long as `length_ps`, went to bytes. What was before the first window is not counted.
+    /// Records that the resource transferred bytes for `moving_ps` in the interval of `length_ps` from `begin_ps` on.
+    /// Time before the first window is not counted.
     pub fn add(&mut self, begin_ps: u64, length_ps: u64, moving_ps: u64) {
         let (mut from, end) = (begin_ps.max(self.begin_ps), begin_ps.saturating_add(length_ps));
         while from < end {
             let window = (from - self.begin_ps) / self.length_ps;
             let until = end.min(self.begin_ps + (window + 1) * self.length_ps);
             let share = u128::from(moving_ps) * u128::from(until - from) / u128::from(length_ps);
-            if window >= MOST_WINDOWS {
+            if window >= MAX_WINDOWS {
                 return;
             }
             let window = window as usize;
@@ -43,7 +44,8 @@ impl Windows {
         }
     }
 
-    /// The next window, if it is over at `now`: when it began, and how long the resource moved bytes in it. It is not given again.
+    /// Takes the next window if it is complete at `now`: its start, and the time in which the resource transferred
+    /// bytes.
     pub fn take(&mut self, now: Time) -> Option<(Time, Duration)> {
         let begin = Time::from_ps(self.begin_ps);
         let end = self.begin_ps.checked_add(self.length_ps).filter(|end| *end <= now.ps())?;

@@ -1,4 +1,4 @@
-//! Resources never give more than their rate, and never make anyone wait who need not.
+//! Resources never exceed their rate and never delay a request unnecessarily.
 
 use longma_sim::{Calendar, Duration, Resource, Time};
 use proptest::prelude::*;
@@ -11,7 +11,7 @@ fn resource() -> Resource {
     Resource::new(RATE, BUCKET)
 }
 
-/// Requests of a few cores that run one after another, a quantum each: (arrival in ps, bytes).
+/// Requests of several cores that are simulated one after another, a quantum each: (arrival in ps, bytes).
 fn skewed_requests() -> impl Strategy<Value = Vec<(u64, u32)>> {
     let request = (0u64..1_000_000, 1u32..256);
     proptest::collection::vec(request, 1..300)
@@ -19,7 +19,7 @@ fn skewed_requests() -> impl Strategy<Value = Vec<(u64, u32)>> {
 
 proptest! {
     #[test]
-    fn an_idle_resource_makes_nobody_wait(at in 0u64..1 << 40, bytes in 1u32..4096) {
+    fn an_idle_resource_does_not_delay_requests(at in 0u64..1 << 40, bytes in 1u32..4096) {
         let mut resource = resource();
         let service = resource.service(bytes).ps();
         prop_assert_eq!(resource.acquire(Time::from_ps(at), bytes).ps(), at + service);
@@ -38,7 +38,7 @@ proptest! {
     }
 
     #[test]
-    fn nobody_is_served_before_arrival_or_faster_than_the_rate(requests in skewed_requests()) {
+    fn no_request_is_served_before_arrival_or_above_the_rate(requests in skewed_requests()) {
         let mut resource = resource();
         for (at, bytes) in requests {
             let end = resource.acquire(Time::from_ps(at), bytes).ps();
@@ -47,7 +47,7 @@ proptest! {
     }
 
     #[test]
-    fn no_window_shows_more_than_the_rate_whatever_comes_when(
+    fn no_window_shows_more_than_the_rate(
         requests in skewed_requests(),
         origin in 0u64..300_000,
         length in 1u64..200_000,
@@ -58,7 +58,7 @@ proptest! {
         for &(at, bytes) in &requests {
             resource.serve(Time::from_ps(at), bytes, Duration::from_ps(if bytes % 16 == 0 { at % 5000 } else { 0 }));
         }
-        // Longer than all that is remembered: nobody comes in between.
+        // Longer than the whole calendar, so it is served after everything else.
         resource.acquire(Time::from_ps(long), 100_000);
         let (mut windows, mut moved) = (0, 0.0);
         while let Some((begin, bytes)) = resource.take_window(Time::from_ps(100_000_000)) {
@@ -74,8 +74,8 @@ proptest! {
     }
 
     #[test]
-    fn no_bucket_gives_more_time_than_it_has(requests in skewed_requests()) {
-        // What ended by the end of a bucket, and arrived after its start, was served inside it.
+    fn no_bucket_provides_more_time_than_it_has(requests in skewed_requests()) {
+        // Work that arrived after the start of a range of buckets and ended within it was served inside the range.
         let mut resource = resource();
         let bucket = BUCKET.ps();
         let mut served = Vec::new();
@@ -93,12 +93,12 @@ proptest! {
     }
 
     #[test]
-    fn the_order_inside_a_bucket_does_not_change_when_all_is_done(
+    fn the_order_inside_a_bucket_does_not_change_the_completion_time(
         requests in proptest::collection::vec((0u64..32_768, 1u32..128), 1..60),
     ) {
         let last = |requests: &[(u64, u32)]| {
             let mut resource = resource();
-            // Something of a later time was served before, so order is not known.
+            // A request with a later time comes first, so that the requests are out of order.
             resource.acquire(Time::from_ps(60 * BUCKET.ps()), 1);
             requests.iter().map(|r| resource.acquire(Time::from_ps(r.0), r.1).ps()).max()
         };
@@ -108,8 +108,8 @@ proptest! {
     }
 
     #[test]
-    fn work_is_never_put_off_while_there_is_time(requests in skewed_requests()) {
-        // All that arrived is done at most one bucket later than a server that is told everything in time order needs.
+    fn work_is_not_delayed_while_there_is_free_time(requests in skewed_requests()) {
+        // The last request ends at most two buckets later than on an ideal server with requests in time order.
         let mut resource = resource();
         let latest = requests.iter().map(|r| resource.acquire(Time::from_ps(r.0), r.1).ps()).max().unwrap();
         let mut sorted = requests.clone();
@@ -129,9 +129,9 @@ proptest! {
 }
 
 #[test]
-fn a_core_that_runs_behind_finds_the_time_that_others_left() {
+fn a_core_simulated_later_uses_the_time_left_by_others() {
     let mut resource = resource();
-    // Core A uses half of the first 3 us, then core B asks for a quarter of the same time.
+    // Core A uses half of the first 3 us; then core B requests a quarter of the same time.
     for turn in 0..234 {
         resource.acquire(Time::from_ps(turn * 12_800), 64);
     }
@@ -144,11 +144,11 @@ fn a_core_that_runs_behind_finds_the_time_that_others_left() {
 }
 
 #[test]
-fn a_resource_asked_for_too_much_gives_exactly_its_rate() {
+fn an_overloaded_resource_serves_exactly_at_its_rate() {
     let mut resource = resource();
     let mut end = 0;
     for turn in 0..1_000_000u64 {
-        // Four cores, each 64 bytes every 6.4 ns, a quantum of 400 ns each.
+        // Four cores, each with 64 bytes every 6.4 ns in a quantum of 400 ns.
         let (quantum, core_turn) = (turn / 252, turn % 63);
         end = end.max(resource.acquire(Time::from_ps(quantum * 403_200 + core_turn * 6400), 64).ps());
     }
@@ -158,7 +158,7 @@ fn a_resource_asked_for_too_much_gives_exactly_its_rate() {
 }
 
 #[test]
-fn work_longer_than_the_calendar_is_served_after_all_that_is_known() {
+fn work_longer_than_the_calendar_is_served_last() {
     let mut calendar = Calendar::new(Duration::from_ps(1));
     calendar.take(Time::from_ps(5), Duration::from_ps(3));
     let long = calendar.take(Time::ZERO, Duration::from_ps(1_000_000));

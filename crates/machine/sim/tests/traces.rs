@@ -1,4 +1,4 @@
-//! A trace is valid JSON however it ends, and says what was traced.
+//! A trace is always valid JSON and contains the traced events.
 
 use longma_sim::{Duration, Time, TraceEvents, Track};
 use proptest::prelude::*;
@@ -43,7 +43,7 @@ fn every_kind_of_event_reads_back() {
     assert_eq!(json["otherData"]["events_left_out"], 0);
 }
 
-/// A file that several hold.
+/// A file with several handles.
 #[derive(Clone, Default)]
 struct Shared(Arc<Mutex<Vec<u8>>>);
 
@@ -57,7 +57,7 @@ impl Write for Shared {
 }
 
 #[test]
-fn a_trace_that_is_dropped_is_whole() {
+fn a_dropped_trace_is_valid_json() {
     let file = Shared::default();
     let mut trace = TraceEvents::new(file.clone(), 1 << 20).unwrap();
     trace.instant(CORE, "a", Time::ZERO).unwrap();
@@ -66,12 +66,12 @@ fn a_trace_that_is_dropped_is_whole() {
 }
 
 #[test]
-fn a_trace_without_events_is_whole() {
+fn a_trace_without_events_is_valid_json() {
     let json = parse(&TraceEvents::new(Vec::new(), 0).unwrap().finish().unwrap());
     assert_eq!(phases(&json), "");
 }
 
-/// A disk that is full after some bytes.
+/// A disk that is full after a number of bytes.
 struct Full(usize);
 
 impl Write for Full {
@@ -85,7 +85,7 @@ impl Write for Full {
 }
 
 #[test]
-fn a_full_disk_is_an_error_now_and_at_the_end() {
+fn a_full_disk_is_an_error_when_writing_and_when_finishing() {
     let mut trace = TraceEvents::new(Full(100), 1 << 20).unwrap();
     trace.instant(CORE, "a", Time::ZERO).unwrap();
     assert!(trace.instant(CORE, "b", Time::ZERO).is_err());
@@ -95,7 +95,7 @@ fn a_full_disk_is_an_error_now_and_at_the_end() {
 
 proptest! {
     #[test]
-    fn a_trace_never_exceeds_its_limit_and_says_so(
+    fn a_trace_stays_within_its_limit_and_counts_dropped_events(
         limit in 0u64..4096,
         names in proptest::collection::vec("\\PC{0,60}", 0..60),
     ) {
@@ -103,16 +103,16 @@ proptest! {
         for (at, name) in names.iter().enumerate() {
             trace.slice(CORE, name, Time::from_ps(at as u64), Duration::from_ps(1)).unwrap();
         }
-        let left_out = trace.left_out();
+        let omitted = trace.omitted();
         let bytes = trace.finish().unwrap();
         prop_assert!(bytes.len() as u64 <= limit.max(1024));
         let json = parse(&bytes);
         let events = json["traceEvents"].as_array().unwrap();
-        let kept = names.len() - left_out as usize;
+        let kept = names.len() - omitted as usize;
         for (event, name) in events.iter().zip(&names[..kept]) {
             prop_assert_eq!(event["name"].as_str(), Some(name.as_str()));
         }
-        prop_assert_eq!(events.len(), kept + usize::from(left_out > 0));
-        prop_assert_eq!(&json["otherData"]["events_left_out"], &Value::from(left_out));
+        prop_assert_eq!(events.len(), kept + usize::from(omitted > 0));
+        prop_assert_eq!(&json["otherData"]["events_left_out"], &Value::from(omitted));
     }
 }

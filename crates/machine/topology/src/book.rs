@@ -1,12 +1,11 @@
-//! The book's tables of keys, from the same definitions that read the files.
-//! Not the chapter itself: that is docs/src/reference/machine-files.md, which a test keeps in step with this.
-//! Source: the `part!` definitions under `parts/`.
+//! The tables of machine-file keys for the book (docs/src/reference/machine-files.md), generated from the `part!` definitions under
+//! `parts/` that also read the files.
 
 use crate::parts::MachineFile;
 use crate::read::{PartDoc, Value};
 use std::fmt::Write;
 
-/// Every kind of part with its keys, outermost first.
+/// Every kind of part with its keys, the machine file itself first.
 pub fn keys() -> Vec<PartDoc> {
     let mut parts = Vec::new();
     MachineFile::describe(&mut parts);
@@ -21,12 +20,12 @@ pub fn markdown() -> String {
         heading[..1].make_ascii_uppercase();
         let _ = write!(
             text,
-            "### {heading}\n\n{}\n\n| key | holds | if left out | meaning |\n| --- | --- | --- | --- |\n",
+            "### {heading}\n\n{}\n\n| key | type | default | meaning |\n| --- | --- | --- | --- |\n",
             part.doc
         );
         for key in part.keys {
             let absent = match (key.required, key.default) {
-                (true, _) => "**must be given**".into(),
+                (true, _) => "**required**".into(),
                 (false, "") => String::new(),
                 (false, default) => format!("`{}`", word(default)),
             };
@@ -37,13 +36,13 @@ pub fn markdown() -> String {
     text
 }
 
-/// A default as a machine file would write it.
+/// A default as it is written in a machine file.
 fn word(default: &str) -> String {
     if let Some(count) = default.strip_prefix("Cycles::new(").and_then(|d| d.strip_suffix(')')) {
         return format!("\"{count} cycles\"");
     }
     match default.split_once("::") {
-        // Variants are spelt as their words but for case and hyphens.
+        // A variant's word is its name in lower case, with hyphens between the words.
         Some((_, variant)) => {
             let mut spelt = String::from("\"");
             for (index, letter) in variant.chars().enumerate() {

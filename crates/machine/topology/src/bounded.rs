@@ -1,5 +1,4 @@
-//! Files of text that a user names, read without trusting that they end.
-//! Not what is in them.
+//! Reads text files named by the user, up to a maximum length.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -9,11 +8,11 @@ use std::path::Path;
 /// The text of a file or of a pipe, such as the shell's `<(...)`; `None` if it is longer than `most_bytes`.
 ///
 /// # Errors
-/// As read(2); a device, a socket or a folder; bytes that are not UTF-8.
+/// Those of read(2), and if the path is a device, a socket or a directory, or if the text is not UTF-8.
 pub fn read_text(path: &Path, most_bytes: u64) -> io::Result<Option<String>> {
     let kind = std::fs::metadata(path)?.file_type();
     if !kind.is_file() && !kind.is_fifo() {
-        return Err(io::Error::other("it is neither a file nor a pipe"));
+        return Err(io::Error::other("neither a file nor a pipe"));
     }
     let mut text = String::new();
     let read = File::open(path)?.take(most_bytes.saturating_add(1)).read_to_string(&mut text)?;
@@ -26,7 +25,7 @@ mod tests {
     use std::io::Write;
 
     #[test]
-    fn what_never_ends_is_not_read() {
+    fn endless_files_are_not_read() {
         assert!(read_text(Path::new("/dev/zero"), 100).is_err());
         assert!(read_text(Path::new("/"), 100).is_err());
         let mut file = tempfile::NamedTempFile::new().unwrap();

@@ -1,11 +1,9 @@
-//! The machines that come with the library, so that an installed command finds them anywhere.
-//! Not a search path: a file is opened by its path.
-//! Source: each file under `machines/` cites its own.
+//! The built-in machines: the files under `machines/`, compiled into the library. Each cites its own sources.
 
-/// A machine that comes with the library.
+/// A built-in machine.
 #[derive(Clone, Copy, Debug)]
 pub struct Builtin {
-    /// The name it is opened by.
+    /// The name to open it by.
     pub name: &'static str,
     /// The text of its machine file.
     pub text: &'static str,
@@ -13,7 +11,7 @@ pub struct Builtin {
 
 macro_rules! builtin {
     ($($name:literal),* $(,)?) => {
-        /// Every machine that comes with the library, by name.
+        /// Every built-in machine, sorted by name.
         pub const BUILTIN: &[Builtin] = &[$(Builtin {
             name: $name,
             text: include_str!(concat!("../machines/", $name, ".toml")),
@@ -40,7 +38,7 @@ mod tests {
     use crate::machine::{Machine, check};
 
     #[test]
-    fn every_machine_that_comes_along_is_without_errors_and_warnings() {
+    fn every_builtin_machine_has_no_errors_and_warnings() {
         for builtin in BUILTIN {
             let checked = check(builtin.name, builtin.text);
             assert!(checked.report.problems().is_empty(), "{}", checked.report.render(100, false));
@@ -49,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn every_file_in_the_machines_folder_comes_along() {
+    fn every_machine_file_is_built_in() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/machines");
         let files = std::fs::read_dir(folder).unwrap().map(|f| f.unwrap().file_name().into_string().unwrap());
         let mut names: Vec<_> = files.filter_map(|f| f.strip_suffix(".toml").map(String::from)).collect();
@@ -58,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_written_out_reads_back_as_the_same_machine() {
+    fn a_machine_written_as_toml_is_read_back() {
         for builtin in BUILTIN {
             let machine = Machine::parse(builtin.name, builtin.text).unwrap();
             let again = Machine::parse("again", &machine.to_toml());

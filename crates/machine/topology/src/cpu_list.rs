@@ -3,10 +3,10 @@
 
 use std::collections::BTreeSet;
 
-/// More CPUs than Linux supports; a list that names more is broken.
+/// The number of CPUs that a list may span, which is more than Linux supports. A list with a higher number is invalid.
 pub(crate) const MAX_CPU: u32 = 65_536;
 
-/// Reads "0-3,8"; `None` if it is no such list.
+/// Parses "0-3,8"; `None` if the text is not a list of CPUs.
 pub(crate) fn parse_cpu_list(text: &str) -> Option<Vec<u32>> {
     let mut cpus = BTreeSet::new();
     for range in text.trim().split(',').filter(|r| !r.is_empty()) {
@@ -20,7 +20,7 @@ pub(crate) fn parse_cpu_list(text: &str) -> Option<Vec<u32>> {
     Some(cpus.into_iter().collect())
 }
 
-/// Writes CPUs, in ascending order, as "0-3,8".
+/// Formats CPU numbers, given in ascending order, as "0-3,8".
 pub fn format_cpu_list(cpus: impl IntoIterator<Item = u32>) -> String {
     let mut ranges: Vec<(u32, u32)> = Vec::new();
     for cpu in cpus {

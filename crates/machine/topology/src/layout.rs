@@ -1,16 +1,16 @@
-//! The machine counted out: every host, NUMA node, core and cache, numbered as Linux would.
-//! Not the parameters: instances name their type, the machine holds the types.
+//! The machine expanded into instances: every host, NUMA node, core and cache, numbered in the order that Linux uses.
+//! An instance names its type; [`crate::Machine`] holds the types.
 
 use crate::parts::{Chip, Host, MachineFile};
 use serde::Serialize;
 
-/// More cores than any machine has; a file that asks for more is refused.
+/// The maximum number of cores of a machine; a file with more is rejected.
 pub(crate) const MAX_CORES: u64 = 65_536;
 
 /// Every instance of every host.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Layout {
-    /// The hosts in the order of the file, copies counted out.
+    /// The hosts in the order of the file, each copy separately.
     pub hosts: Vec<HostInstance>,
 }
 
@@ -19,9 +19,9 @@ pub struct Layout {
 pub struct HostInstance {
     /// Its name.
     pub name: String,
-    /// Which `[[hosts]]` of the file it is a copy of.
+    /// The index of the entry in the file's `[[hosts]]` that it is a copy of.
     pub of: usize,
-    /// Type of each chip.
+    /// The type of each chip.
     pub chips: Vec<String>,
     /// NUMA nodes, numbered over all chips.
     pub nodes: Vec<NodeInstance>,
@@ -36,13 +36,13 @@ pub struct HostInstance {
 pub struct NodeInstance {
     /// The chip it is on.
     pub chip: usize,
-    /// Which entry of the chip's `nodes` it is a copy of.
+    /// The index of the entry in the chip's `nodes` that it is a copy of.
     pub of: usize,
     /// Its cores.
     pub cores: Vec<usize>,
-    /// Memory of all its controllers in bytes, if stated.
+    /// Memory of all its controllers in bytes, if given.
     pub memory_bytes: Option<u64>,
-    /// Type of each of its memory controllers.
+    /// The type of each of its memory controllers.
     pub memories: Vec<String>,
 }
 
@@ -57,7 +57,7 @@ pub struct CoreInstance {
     pub node: usize,
     /// Its cluster, numbered over the host.
     pub cluster: usize,
-    /// Every cache it can reach, nearest first.
+    /// Every cache in its hierarchy, nearest first.
     pub caches: Vec<usize>,
 }
 
@@ -71,7 +71,7 @@ pub struct CacheInstance {
 }
 
 impl Layout {
-    /// Counts out the hosts of `file`, whose references are known to be good.
+    /// Expands the hosts of `file`. Every reference in the file must be valid.
     pub(crate) fn of(file: &MachineFile) -> Self {
         let mut hosts = Vec::new();
         for (of, host) in file.hosts.iter().enumerate() {
@@ -84,16 +84,16 @@ impl Layout {
     }
 }
 
-/// Names of the copies of a host.
+/// The names of the copies of a host.
 pub(crate) fn host_names(host: &Host) -> Vec<String> {
     match host.count {
         1 => vec![host.name.clone()],
-        // The number of hosts is checked elsewhere; here it must only not run away.
+        // `limits` checks the number of hosts; this bound only keeps a hostile file from exhausting memory.
         n => (0..n.min(4096)).map(|copy| format!("{}{copy}", host.name)).collect(),
     }
 }
 
-/// Cores of one chip of this type.
+/// The number of cores of one chip of this type.
 pub(crate) fn chip_cores(chip: &Chip) -> u64 {
     let clusters = |n: &crate::parts::ChipNode| -> u64 {
         let cores = |c: &crate::parts::Cluster| u64::from(c.count).saturating_mul(c.cores.into());
@@ -102,7 +102,7 @@ pub(crate) fn chip_cores(chip: &Chip) -> u64 {
     chip.nodes.iter().map(|n| u64::from(n.count).saturating_mul(clusters(n))).fold(0, u64::saturating_add)
 }
 
-/// NUMA nodes of one chip of this type.
+/// The number of NUMA nodes of one chip of this type.
 pub(crate) fn chip_nodes(chip: &Chip) -> u64 {
     chip.nodes.iter().map(|n| u64::from(n.count)).sum()
 }

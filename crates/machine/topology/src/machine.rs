@@ -1,5 +1,4 @@
-//! A machine: the parts of one file, known to fit each other.
-//! Not the checks themselves (`check`), nor the copies counted out (`layout`).
+//! A checked machine: the parts of one file, which are consistent, and its layout.
 
 use crate::builtin::BUILTIN;
 use crate::check::check_parts;
@@ -10,17 +9,17 @@ use crate::read::{Problems, read_text};
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
-/// The largest machine file that is read.
+/// The maximum size of a machine file.
 const MAX_FILE_BYTES: u64 = 4 << 20;
 
-/// A machine whose parts are known to fit each other.
+/// A machine whose parts are consistent.
 #[derive(Clone, Debug)]
 pub struct Machine {
     file: MachineFile,
     layout: Layout,
 }
 
-/// The outcome of checking a text: the machine, if it has no errors, and all that was found.
+/// The result of checking a text: the machine, if there are no errors, and the report.
 #[derive(Clone, Debug)]
 pub struct Checked {
     /// The machine; `None` if there are errors.
@@ -32,12 +31,12 @@ pub struct Checked {
 /// Why a machine could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// It is neither a built-in name nor a file.
-    #[error("there is no machine and no file called `{name}`{hint}")]
+    /// The name is neither a built-in machine nor a file.
+    #[error("there is no machine or file called `{name}`{hint}")]
     Unknown {
-        /// What was asked for.
+        /// The name or path that was given.
         name: String,
-        /// What was probably meant, or how to list what there is.
+        /// A suggestion, or how to list the built-in machines.
         hint: String,
     },
     /// The file cannot be read.
@@ -45,21 +44,21 @@ pub enum OpenError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         error: std::io::Error,
     },
     /// The file is too large to be a machine file.
-    #[error("{path} holds more than the {MAX_FILE_BYTES} bytes that a machine file may have")]
+    #[error("{path} is larger than {MAX_FILE_BYTES} bytes, the maximum for a machine file")]
     TooLarge {
         /// The file.
         path: PathBuf,
     },
     /// The file has errors.
-    #[error("{}", .0.in_brief())]
+    #[error("{}", .0.summary())]
     Invalid(Report),
 }
 
-/// Reads and checks the text of a machine file. `file` is the name that problems are reported under.
+/// Parses and checks the text of a machine file. `file` is the name that the report gives.
 pub fn check(file: &str, text: &str) -> Checked {
     let mut problems = Problems::default();
     let (parts, layout) = read_text(text, &mut problems, |table, problems| {
@@ -73,12 +72,12 @@ pub fn check(file: &str, text: &str) -> Checked {
 }
 
 impl Machine {
-    /// Bytes of the longest line of its caches; [`LINE_BYTES`] if it has none.
+    /// The longest line of its caches, bytes; [`LINE_BYTES`] if it has no cache.
     pub fn line_bytes(&self) -> u64 {
         self.file.caches.values().map(|cache| cache.line.bytes()).max().unwrap_or(LINE_BYTES)
     }
 
-    /// Reads a machine from a text.
+    /// Parses a machine from a text.
     ///
     /// # Errors
     /// The report, if it has errors.
@@ -110,7 +109,7 @@ impl Machine {
             let names = BUILTIN.iter().map(|b| b.name);
             let hint = match crate::read::nearest(name, names) {
                 Some(near) => format!("; did you mean `{near}`?"),
-                None => "; `longma machine list` names the machines there are".into(),
+                None => "; `longma machine list` lists the built-in machines".into(),
             };
             return Err(OpenError::Unknown { name: name.into(), hint });
         }
@@ -120,7 +119,7 @@ impl Machine {
         Ok((name.into(), text))
     }
 
-    /// Every core, cache and node counted out.
+    /// Every core, cache and node as an instance.
     pub fn layout(&self) -> &Layout {
         &self.layout
     }

@@ -1,6 +1,4 @@
-//! What is wrong with a machine file: where, why and how to mend it; and the list of all such problems.
-//! Not a printer: rendering returns text, the command decides where it goes.
-//! Source: report layout by the miette crate.
+//! Problems of a machine file: what is wrong, where, and how to fix it. Reports are rendered with the miette crate.
 
 use miette::{
     Diagnostic, GraphicalReportHandler, GraphicalTheme, LabeledSpan, NamedSource, Severity, SourceCode,
@@ -9,13 +7,13 @@ use serde::Serialize;
 use std::fmt;
 use std::ops::Range;
 
-/// How bad a problem is.
+/// How serious a problem is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
     /// The file cannot be used.
     Error,
-    /// The file can be used; something in it is probably not what was meant.
+    /// The file can be used, but something in it is probably not what was meant.
     Warning,
 }
 
@@ -26,15 +24,15 @@ pub struct Problem {
     pub level: Level,
     /// What is wrong, as a sentence without a full stop.
     pub message: String,
-    /// A few words beside the marked place.
+    /// A few words next to the marked text.
     pub label: String,
-    /// How to mend it; may be empty.
+    /// How to fix it; may be empty.
     pub help: String,
-    /// Where in the text, in bytes.
+    /// The marked text, a range of bytes.
     pub span: Range<usize>,
 }
 
-/// A machine file's text and all that is wrong with it, in the order of the text.
+/// A machine file's text and its problems, in the order of the text.
 #[derive(Clone, Debug)]
 pub struct Report {
     file: String,
@@ -42,7 +40,7 @@ pub struct Report {
     problems: Vec<Problem>,
 }
 
-/// A problem with its place worked out, for `--format json`.
+/// A problem with its line and column, for `--format json`.
 #[derive(Clone, Debug, Serialize)]
 pub struct Located<'a> {
     /// Error or warning.
@@ -55,9 +53,9 @@ pub struct Located<'a> {
     pub column: usize,
     /// What is wrong.
     pub message: &'a str,
-    /// A few words on the marked place.
+    /// A few words on the marked text.
     pub label: &'a str,
-    /// How to mend it.
+    /// How to fix it.
     pub help: &'a str,
 }
 
@@ -72,7 +70,7 @@ impl Report {
         Self { file: file.into(), text: text.into(), problems }
     }
 
-    /// Adds an error that somebody found who uses the machine, at the first line of the text that begins with `table`.
+    /// Adds an error found by a user of the machine, at the first line of the text that begins with `table`.
     pub fn add_error(&mut self, message: String, table: &str) {
         let starts = std::iter::once(0).chain(self.text.match_indices('\n').map(|(at, _)| at + 1));
         let start = starts.into_iter().find(|at| self.text[*at..].starts_with(table));
@@ -88,12 +86,12 @@ impl Report {
         &self.problems
     }
 
-    /// How many problems are errors.
+    /// The number of errors.
     pub fn errors(&self) -> usize {
         self.problems.iter().filter(|p| p.level == Level::Error).count()
     }
 
-    /// How many problems are warnings.
+    /// The number of warnings.
     pub fn warnings(&self) -> usize {
         self.problems.len() - self.errors()
     }
@@ -114,8 +112,8 @@ impl Report {
         self.problems.iter().map(with_place).collect()
     }
 
-    /// How many problems there are and what the first error is, in one line.
-    pub fn in_brief(&self) -> String {
+    /// The number of problems and the first error, on one line.
+    pub fn summary(&self) -> String {
         let first = self.located().into_iter().find(|p| p.level == Level::Error);
         let first = first.map(|p| {
             let help = if p.help.is_empty() { String::new() } else { format!("; {}", p.help) };
@@ -124,7 +122,7 @@ impl Report {
         format!("{self}{}", first.unwrap_or_default())
     }
 
-    /// All problems as text for people, each with its lines of the file. `colour` adds ANSI colours.
+    /// All problems as text for people, each with the lines of the file that it concerns. `colour` adds ANSI colours.
     pub fn render(&self, width: usize, colour: bool) -> String {
         let theme = if colour { GraphicalTheme::unicode() } else { GraphicalTheme::unicode_nocolor() };
         let printer = GraphicalReportHandler::new_themed(theme).with_width(width).with_links(false);
@@ -140,7 +138,7 @@ impl Report {
     }
 }
 
-/// The text before byte `at`, moved back to a character's start.
+/// The text before byte `at`, rounded down to a character boundary.
 fn floor(text: &str, mut at: usize) -> &str {
     at = at.min(text.len());
     while !text.is_char_boundary(at) {

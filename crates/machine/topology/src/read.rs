@@ -1,6 +1,7 @@
-//! Reads parts out of a TOML text, noting every problem instead of stopping at the first.
-//! Not the meaning of a machine: whether parts fit each other is `check`'s matter. Other files of the project are read with it too.
-//! Source: TOML 1.1 through the toml crate's span-keeping parser.
+//! Reads the parts of a TOML file and records every problem instead of stopping at the first. Other crates use it for
+//! their own files too.
+//!
+//! Source: TOML 1.1 through the toml crate, whose parser keeps the position of every value.
 
 use crate::problem::{Level, Problem, Report};
 use std::collections::BTreeMap;
@@ -14,7 +15,7 @@ pub use values::{Cited, Matrix, Name};
 
 /// Parts by name.
 pub type Map<T> = BTreeMap<String, T>;
-/// A value of a TOML text with its place.
+/// A value of a TOML text with its position.
 pub type Node<'a> = Spanned<DeValue<'a>>;
 
 /// Collects the problems of one file while it is read and checked.
@@ -23,16 +24,16 @@ pub struct Problems {
     pub(crate) list: Vec<Problem>,
 }
 
-/// Nobody reads more; a hostile file must not fill memory with complaints.
+/// The maximum number of problems recorded, so that a hostile file cannot exhaust memory.
 const MAX_PROBLEMS: usize = 1000;
 
 impl Problems {
-    /// Notes an error: what is wrong, a few words beside the place, and how to mend it.
+    /// Records an error: what is wrong, a few words next to the marked text, and how to fix it.
     pub fn error(&mut self, span: Range<usize>, message: String, label: &str, help: String) {
         self.note(Level::Error, span, message, label, help);
     }
 
-    /// Notes something that is probably not what was meant.
+    /// Records something that is probably not what was meant.
     pub fn warn(&mut self, span: Range<usize>, message: String, label: &str, help: String) {
         self.note(Level::Warning, span, message, label, help);
     }
@@ -43,17 +44,17 @@ impl Problems {
         }
     }
 
-    /// How many problems were noted so far.
+    /// The number of problems recorded so far.
     pub fn count(&self) -> usize {
         self.list.len()
     }
 
-    /// Everything noted about `text`, which problems are reported of under the name `file`.
+    /// The report on `text`; `file` is the name that it gives.
     pub fn into_report(self, file: &str, text: &str) -> Report {
         Report::new(file, text, self.list)
     }
 
-    /// Notes that a value is of another type than wanted; always `None`.
+    /// Records that a value has the wrong type; always `None`.
     pub fn wrong_type<T>(&mut self, node: &Node<'_>, wanted: &str) -> Option<T> {
         let found = node.get_ref().type_str();
         let article = if found.starts_with(['a', 'i']) { "an" } else { "a" };
@@ -62,7 +63,7 @@ impl Problems {
     }
 }
 
-/// Reads the outermost table of `text` with `read`, and notes what is no TOML.
+/// Reads the top-level table of `text` with `read`, and records syntax errors.
 pub fn read_text<T>(
     text: &str,
     problems: &mut Problems,
@@ -76,15 +77,15 @@ pub fn read_text<T>(
     }
     let value = read(table.get_ref(), problems);
     if !errors.is_empty() {
-        // What a broken line hides is missing only because of it.
+        // A syntax error hides keys; do not report those as missing.
         problems.list.retain(|p| p.span != (0..0) || errors.iter().any(|e| e.span() == Some(0..0)));
     }
     value
 }
 
-/// The candidate nearest to `word`, if one is near enough to be what was meant.
+/// The candidate nearest to `word` by edit distance, if it is near enough to be what was meant.
 pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    // Hostile files hold absurdly long words; edit distance is quadratic.
+    // Computing an edit distance takes quadratic time, and a hostile file may contain very long words.
     if word.len() > 64 {
         return None;
     }
@@ -92,9 +93,9 @@ pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
     scored.filter(|(distance, c)| *distance <= 1 + c.len().min(word.len()) / 3).min().map(|(_, c)| c)
 }
 
-/// "did you mean `x`?", or the list of what there is.
+/// "did you mean `x`?", or the list of known names.
 pub fn suggestion<'a>(word: &str, known: impl IntoIterator<Item = &'a str>, what: &str) -> String {
-    // Bounded work for hostile files: more names than this help nobody.
+    // Bounds the work for hostile files.
     let known: Vec<_> = known.into_iter().take(500).collect();
     match nearest(word, known.iter().copied()) {
         Some(near) => format!("did you mean `{near}`?"),
@@ -103,29 +104,29 @@ pub fn suggestion<'a>(word: &str, known: impl IntoIterator<Item = &'a str>, what
     }
 }
 
-/// The first names of a list, as text.
+/// The first 16 names of a list, as text.
 pub(crate) fn list(names: &[&str]) -> String {
     let more = if names.len() > 16 { ", ..." } else { "" };
     names[..names.len().min(16)].join(", ") + more
 }
 
-/// What a key of a machine file may hold.
+/// A type that a key of a machine file can have.
 pub trait Value: Sized {
     /// False for lists, maps and optional keys.
     const REQUIRED: bool = true;
-    /// In words, for the book and for error messages.
+    /// The type in words, for the book and for error messages.
     fn kind() -> String;
-    /// The value, or `None` after its problems were noted.
+    /// The value, or `None` after recording its problems.
     fn read(node: &Node<'_>, problems: &mut Problems) -> Option<Self>;
-    /// Stands in for a value that was missing or wrong, so that the rest can still be checked.
+    /// The value to continue with after a missing or invalid one, so that the rest of the file can still be checked.
     fn placeholder() -> Self;
-    /// True for a value that need not be written out.
+    /// True for a value that can be omitted when the file is written.
     fn is_absent(&self) -> bool {
         false
     }
-    /// Tells a part where its name stands.
+    /// Sets the position of the part's name.
     fn set_place(&mut self, _: Range<usize>) {}
-    /// Adds what is inside to the book's list of parts.
+    /// Appends the parts inside this type to the book's list of parts.
     fn describe(_: &mut Vec<PartDoc>) {}
 }
 
@@ -134,7 +135,7 @@ pub trait Value: Sized {
 pub struct PartDoc {
     /// What it is called, such as `core`.
     pub name: &'static str,
-    /// What it is.
+    /// Its documentation.
     pub doc: String,
     /// Its keys in the order of definition.
     pub keys: Vec<KeyDoc>,
@@ -145,17 +146,17 @@ pub struct PartDoc {
 pub struct KeyDoc {
     /// The key.
     pub name: &'static str,
-    /// What it holds.
+    /// The type of its value.
     pub kind: String,
-    /// Whether it must be given.
+    /// Whether it is required.
     pub required: bool,
-    /// What holds if it is not given; empty if nothing does.
+    /// The default; empty if there is none.
     pub default: &'static str,
     /// What it means.
     pub doc: String,
 }
 
-/// Where a part and its keys stand in the text, and which of them could not be read.
+/// The positions of a part and its keys in the text, and the keys that could not be read.
 #[derive(Clone, Debug, Default)]
 pub struct Marks {
     at: Range<usize>,
@@ -171,47 +172,47 @@ impl PartialEq for Marks {
 }
 
 impl Marks {
-    /// Where the part's name stands.
+    /// The position of the part's name.
     pub fn at(&self) -> Range<usize> {
         self.at.clone()
     }
 
-    /// Where the value of `key` stands; the part's name if the key is not written.
+    /// The position of the value of `key`, or of the part's name if the file does not set the key.
     pub fn key(&self, key: &str) -> Range<usize> {
         self.keys.get(key).cloned().unwrap_or_else(|| self.at())
     }
 
-    /// True if every one of `keys` was read without a problem.
+    /// True if all of `keys` were read without a problem.
     pub fn sound(&self, keys: &[&str]) -> bool {
         !self.whole && !keys.iter().any(|k| self.broken.contains(k))
     }
 
-    /// Of a part that could not be read.
-    pub fn lost() -> Self {
+    /// The marks of a part that could not be read at all.
+    pub fn unreadable() -> Self {
         Self { whole: true, ..Self::default() }
     }
 
-    /// Says where the part's name stands.
+    /// Sets the position of the part's name.
     pub fn set_place(&mut self, span: Range<usize>) {
         self.at = span;
     }
 }
 
-/// A table being read: hands out keys, then complains of those nobody asked for.
-pub struct Open<'a, 'i> {
+/// Reads a table key by key, then reports the keys that were not read.
+pub struct TableReader<'a, 'i> {
     table: &'a DeTable<'i>,
     what: &'static str,
     asked: Vec<&'static str>,
     marks: Marks,
 }
 
-impl<'a, 'i> Open<'a, 'i> {
-    /// Begins to read `table`, a part called `what` that stands `at`.
-    pub fn table(table: &'a DeTable<'i>, at: Range<usize>, what: &'static str) -> Self {
+impl<'a, 'i> TableReader<'a, 'i> {
+    /// Starts to read `table`, a part called `what` at the position `at`.
+    pub fn new(table: &'a DeTable<'i>, at: Range<usize>, what: &'static str) -> Self {
         Self { table, what, asked: Vec::new(), marks: Marks { at, ..Marks::default() } }
     }
 
-    /// The value of the key `name`, its default, or a placeholder after the problem was noted.
+    /// The value of the key `name`, its default, or a placeholder after recording the problem.
     pub fn key<T: Value>(
         &mut self,
         name: &'static str,
@@ -248,7 +249,7 @@ impl<'a, 'i> Open<'a, 'i> {
         }
     }
 
-    /// Notes the keys that nobody asked for.
+    /// Records an error for each key that was not read.
     pub fn close(self, problems: &mut Problems) -> Marks {
         for (key, _) in self.table.iter().filter(|(k, _)| !self.asked.contains(&k.get_ref().as_ref())) {
             let name = key.get_ref();
@@ -262,7 +263,7 @@ impl<'a, 'i> Open<'a, 'i> {
     }
 }
 
-/// Defines a kind of part: the struct, how it is read, where its keys stood, and its page in the book.
+/// Defines a kind of part: the struct, the code that reads it, the positions of its keys, and its section in the book.
 ///
 /// A crate that uses it depends on `serde` and `toml`, and has `use longma_topology::read;` at its root.
 #[macro_export]
@@ -281,7 +282,7 @@ macro_rules! part {
                 #[serde(skip_serializing_if = "crate::read::Value::is_absent")]
                 pub $key: $ty,
             )*
-            /// Where it stands in the file.
+            /// Its position in the file.
             #[serde(skip)]
             pub(crate) marks: $crate::read::Marks,
         }
@@ -295,7 +296,7 @@ macro_rules! part {
                 at: std::ops::Range<usize>,
                 problems: &mut $crate::read::Problems,
             ) -> Self {
-                let mut open = $crate::read::Open::table(table, at, $what);
+                let mut open = $crate::read::TableReader::new(table, at, $what);
                 $( let $key: $ty = open.key(stringify!($key), $crate::part!(@default $($default)?), problems); )*
                 let marks = open.close(problems);
                 Self { $($key,)* marks }
@@ -315,7 +316,7 @@ macro_rules! part {
             fn placeholder() -> Self {
                 Self {
                     $($key: <$ty as $crate::read::Value>::placeholder(),)*
-                    marks: $crate::read::Marks::lost(),
+                    marks: $crate::read::Marks::unreadable(),
                 }
             }
 
@@ -346,7 +347,7 @@ macro_rules! part {
 }
 pub use part;
 
-/// Defines a set of words one of which a key holds.
+/// Defines the set of words that a key accepts.
 #[macro_export]
 macro_rules! choice {
     (
@@ -365,7 +366,7 @@ macro_rules! choice {
             /// Every word, in the order of definition.
             pub const WORDS: &'static [(&'static str, Self)] = &[$(($word, Self::$variant)),*];
 
-            /// The word a machine file uses.
+            /// The word as written in a machine file.
             pub fn word(self) -> &'static str {
                 match self { $(Self::$variant => $word),* }
             }
@@ -395,7 +396,7 @@ macro_rules! choice {
 }
 pub use choice;
 
-/// The table that `node` holds, if it holds one.
+/// The table in `node`; records an error if it is another type.
 pub fn as_table<'a, 'i>(node: &'a Node<'i>, what: &str, problems: &mut Problems) -> Option<&'a DeTable<'i>> {
     match node.get_ref() {
         DeValue::Table(table) => Some(table),
@@ -403,7 +404,7 @@ pub fn as_table<'a, 'i>(node: &'a Node<'i>, what: &str, problems: &mut Problems)
     }
 }
 
-/// The text that `node` holds, if it holds one.
+/// The string in `node`; records an error if it is another type.
 pub fn as_str<'a>(node: &'a Node<'_>, what: &str, problems: &mut Problems) -> Option<&'a str> {
     match node.get_ref() {
         DeValue::String(text) => Some(text),

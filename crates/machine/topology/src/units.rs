@@ -1,34 +1,35 @@
-//! Quantities of a machine file: "64 KiB", "2.5 GHz", "85 ns", "14 cycles", "25.6 GB/s", "128 bit", "3200 MT/s".
-//! Not a general unit library: only what data sheets of servers print, held exactly in integers.
-//! Source: prefixes after SI and IEC 80000-13 (kB = 1000 bytes, KiB = 1024 bytes; b = bit, B = byte).
+//! Quantities in a machine file: "64 KiB", "2.5 GHz", "85 ns", "14 cycles", "25.6 GB/s", "128 bit", "3200 MT/s". All
+//! are stored as integers of a base unit.
+//!
+//! Source: prefixes from SI and IEC 80000-13 (kB = 1000 bytes, KiB = 1024 bytes; b = bit, B = byte).
 
 use serde::{Serialize, Serializer};
 use std::fmt;
 
-/// Why a text is not a quantity. The message says what was expected and, where it can, what was probably meant.
+/// Why a text is not a quantity. The message says what was expected and, if possible, what was probably meant.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct UnitError {
     /// What is wrong.
     pub message: String,
-    /// How to mend it.
+    /// How to fix it.
     pub help: String,
 }
 
-/// One unit a quantity may be written in: its sign and how many base units it holds.
+/// A unit: its symbol and its size in base units.
 type Unit = (&'static str, u64);
 
-/// What a family of quantities is called, an example of one, and its units, smallest first.
+/// A kind of quantity: its name, an example, and its units, smallest first.
 struct Family {
     what: &'static str,
     example: &'static str,
     units: &'static [Unit],
     base: &'static str,
-    /// The least there may be, in base units.
+    /// The smallest value allowed, in base units.
     least: u64,
 }
 
-/// Splits "12.5 GB/s" into (125, 1, "GB/s"): mantissa, digits after the point, unit.
+/// Splits "12.5 GB/s" into (125, 1, "GB/s"): digits without the point, number of decimals, unit.
 fn split(text: &str) -> Option<(u128, u32, &str)> {
     let (number, unit) = text.split_once(' ')?;
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
@@ -58,11 +59,11 @@ impl Family {
 
     fn parse(&self, text: &str) -> Result<u64, UnitError> {
         let Some((mantissa, decimals, sign)) = split(text) else {
-            return Err(self.error(format!("\"{text}\" is not {}", self.what), self.mend(text)));
+            return Err(self.error(format!("\"{text}\" is not {}", self.what), self.correction(text)));
         };
         let Some((_, scale)) = self.units.iter().find(|u| u.0 == sign) else {
             let message = format!("\"{sign}\" is not a unit of {}", self.what.trim_start_matches("a "));
-            return Err(self.error(message, self.mend(text)));
+            return Err(self.error(message, self.correction(text)));
         };
         let divisor = 10u128.pow(decimals);
         let product = mantissa.checked_mul(u128::from(*scale));
@@ -70,19 +71,19 @@ impl Family {
             return Err(self.error(format!("\"{text}\" is too large"), String::new()));
         };
         if product % divisor != 0 {
-            let help = format!("use at most as many decimals as the unit has whole {}s", self.base);
-            return Err(self.error(format!("\"{text}\" is finer than one {}", self.base), help));
+            let help = format!("use fewer decimals, so that the value is a whole number of {}s", self.base);
+            return Err(self.error(format!("\"{text}\" has a finer resolution than one {}", self.base), help));
         }
         let value = (product / divisor) as u64;
         if value < self.least {
-            let help = "give more than that, or leave the key out where it need not be given".into();
-            return Err(self.error(format!("{} of \"{text}\" moves nothing", self.what), help));
+            let help = "give a positive value, or omit the key if it is optional".into();
+            return Err(self.error(format!("{} of \"{text}\" is not positive", self.what), help));
         }
         Ok(value)
     }
 
-    /// Guesses what was meant by "64KB", "64 kib" or "2.5ghz"; empty if there is no good guess.
-    fn mend(&self, text: &str) -> String {
+    /// A correction for "64KB", "64 kib" or "2.5ghz"; empty if there is no good guess.
+    fn correction(&self, text: &str) -> String {
         let text = text.trim();
         let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
         let (number, sign) = (&text[..end], text[end..].trim());
@@ -90,7 +91,7 @@ impl Family {
             return String::new();
         }
         let exact = self.units.iter().find(|u| u.0 == sign);
-        // "KB" in a data sheet means 1024 bytes, which this file format writes "KiB".
+        // "KB" in a data sheet usually means 1024 bytes, which a machine file writes as "KiB".
         let like = || self.units.iter().rfind(|u| u.0.eq_ignore_ascii_case(sign));
         let is_binary = |u: &&Unit| u.0.contains('i') && u.0.replace('i', "").eq_ignore_ascii_case(sign);
         let binary = || self.units.iter().find(is_binary);
@@ -100,13 +101,13 @@ impl Family {
         guess.map(|u| format!("write \"{number} {}\"", u.0)).unwrap_or_default()
     }
 
-    /// Writes `value` in the largest unit that shows it exactly with at most three decimals.
+    /// Writes `value` in the largest unit that represents it exactly with at most three decimals.
     fn print(&self, value: u64, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (sign, scale) in self.units.iter().rev() {
             let decimal = u128::from(value) * 1000;
             if value >= *scale && decimal % u128::from(*scale) == 0 {
                 let thousandths = decimal / u128::from(*scale);
-                // A binary prefix with decimals ("1.5 MiB") reads worse than the next smaller unit.
+                // Prefer a smaller unit to a binary prefix with decimals ("1.5 MiB").
                 if sign.contains('i') && sign != &"bit" && thousandths % 1000 != 0 {
                     continue;
                 }
@@ -197,7 +198,7 @@ quantity! {
     least 1
 }
 quantity! {
-    /// A number of clock cycles of the part's clock, written "14 cycles".
+    /// A number of cycles of the part's clock, written "14 cycles".
     Cycles, count, "a number of cycles", "14 cycles", "cycle", ["cycles" = 1]
 }
 quantity! {
@@ -208,16 +209,17 @@ quantity! {
 /// A latency: cycles of the part's own clock ("14 cycles"), or a time ("85 ns").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Latency {
-    /// Scales with the clock.
+    /// In cycles: scales with the clock.
     Cycles(Cycles),
-    /// Does not scale with the clock.
+    /// As a time: independent of the clock.
     Time(Time),
 }
 
 impl Latency {
-    /// A hundred times what any part of a machine takes, be it flash; models look at every cycle of some.
-    const MOST_CYCLES: u64 = 1_000_000;
-    const MOST_PS: u64 = 1_000_000_000_000;
+    /// The largest latencies that can be modelled: a hundred times that of the slowest part, flash included. Some
+    /// models step through every cycle of a latency.
+    const MAX_CYCLES: u64 = 1_000_000;
+    const MAX_PS: u64 = 1_000_000_000_000;
 
     /// The latency in picoseconds, rounded to the nearest, for a part that runs at `clock`.
     pub fn ps(self, clock: Frequency) -> u64 {
@@ -227,7 +229,7 @@ impl Latency {
         }
     }
 
-    /// The latency in cycles of `clock`, rounded up: a part that works by that clock takes whole ones.
+    /// The latency in cycles of `clock`, rounded up to whole cycles.
     pub fn cycles(self, clock: Frequency) -> u64 {
         match self {
             Latency::Cycles(cycles) => cycles.count(),
@@ -246,22 +248,22 @@ impl std::str::FromStr for Latency {
     type Err = UnitError;
     fn from_str(text: &str) -> Result<Self, UnitError> {
         let too_long = |most: &str| UnitError {
-            message: format!("a latency of {text} is more than can be modelled"),
+            message: format!("a latency of {text} is too long to be modelled"),
             help: format!("give at most {most}"),
         };
         if text.ends_with('s') && text.contains("cycle") {
             let cycles: Cycles = text.parse()?;
-            let is_short = cycles.count() <= Self::MOST_CYCLES;
+            let is_short = cycles.count() <= Self::MAX_CYCLES;
             return if is_short { Ok(Latency::Cycles(cycles)) } else { Err(too_long("1000000 cycles")) };
         }
         match text.parse::<Time>() {
-            Ok(time) if time.ps() > Self::MOST_PS => Err(too_long("1 s")),
+            Ok(time) if time.ps() > Self::MAX_PS => Err(too_long("1 s")),
             Ok(time) => Ok(Latency::Time(time)),
             Err(UnitError { message, help }) if help.starts_with("write a number") => {
                 let message =
                     message.replace("a time", "a latency").replace("unit of time", "unit of latency");
                 let help =
-                    "write cycles of the part's clock or a time, such as \"14 cycles\" or \"85 ns\"".into();
+                    "write a number of cycles of the part's clock, or a time, such as \"14 cycles\" or \"85 ns\"".into();
                 Err(UnitError { message, help })
             }
             Err(error) => Err(error),
@@ -287,14 +289,14 @@ impl Serialize for Latency {
 /// A bandwidth: bytes each cycle of the part's own clock ("32 B/cycle"), or a data rate ("12.8 GB/s").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bandwidth {
-    /// Scales with the clock.
+    /// Per cycle: scales with the clock.
     PerCycle(PerCycle),
-    /// Does not scale with the clock.
+    /// As a data rate: independent of the clock.
     Rate(BitRate),
 }
 
 impl Bandwidth {
-    /// The bandwidth in bytes a second for a part that runs at `clock`.
+    /// The bandwidth in bytes per second for a part that runs at `clock`.
     pub fn bytes_per_second(self, clock: Frequency) -> u64 {
         match self {
             Bandwidth::PerCycle(bytes) => bytes.bytes().saturating_mul(clock.hz()),
@@ -341,25 +343,25 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_latency_that_no_model_could_pass_is_refused() {
+    fn a_latency_too_long_to_model_is_an_error() {
         for text in ["99999999999 cycles", "1000001 cycles", "2 s"] {
             let error = text.parse::<Latency>().unwrap_err();
-            assert!(error.message.contains("more than can be modelled"), "{text}: {}", error.message);
+            assert!(error.message.contains("too long to be modelled"), "{text}: {}", error.message);
         }
         assert!("1000000 cycles".parse::<Latency>().is_ok() && "1 s".parse::<Latency>().is_ok());
     }
 
     #[test]
-    fn what_moves_nothing_is_refused() {
+    fn zero_rates_are_errors() {
         let width = "0 bit".parse::<Width>().unwrap_err();
-        assert_eq!(width.message, "a width of \"0 bit\" moves nothing");
+        assert_eq!(width.message, "a width of \"0 bit\" is not positive");
         assert!("0 MT/s".parse::<TransferRate>().is_err() && "1 T/s".parse::<TransferRate>().is_ok());
         assert!("0 GB/s".parse::<Bandwidth>().is_err() && "0 B/cycle".parse::<Bandwidth>().is_err());
         assert!("0 cycles".parse::<Latency>().is_ok() && "0 ns".parse::<Time>().is_ok());
     }
 
     #[test]
-    fn a_quantity_reads_as_its_data_sheet_prints_it() {
+    fn quantities_are_parsed_as_printed_in_data_sheets() {
         assert_eq!("64 KiB".parse(), Ok(Size::new(65536)));
         assert_eq!("2.5 GHz".parse(), Ok(Frequency::new(2_500_000_000)));
         assert_eq!("85 ns".parse(), Ok(Time::new(85_000)));
@@ -370,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn a_near_miss_is_answered_with_what_was_meant() {
+    fn a_misspelt_unit_gets_a_correction() {
         let help = |e: Result<Size, UnitError>| e.unwrap_err().help;
         assert_eq!(help("64KB".parse()), "write \"64 KiB\"");
         assert_eq!(help("64 kib".parse()), "write \"64 KiB\"");
@@ -380,12 +382,14 @@ mod tests {
             "\"parsecs\" is not a unit of latency"
         );
         assert!("-1 ns".parse::<Time>().is_err());
-        assert!("0.0001 ns".parse::<Time>().unwrap_err().message.contains("finer than one picosecond"));
+        assert!(
+            "0.0001 ns".parse::<Time>().unwrap_err().message.contains("finer resolution than one picosecond")
+        );
         assert!("99999999999 TiB".parse::<Size>().unwrap_err().message.contains("too large"));
     }
 
     #[test]
-    fn cycles_become_time_at_the_clock_of_the_part() {
+    fn cycles_are_converted_with_the_clock_of_the_part() {
         let clock = Frequency::new(800_000_000);
         assert_eq!("5 cycles".parse::<Latency>().unwrap().ps(clock), 6250);
         assert_eq!("16 B/cycle".parse::<Bandwidth>().unwrap().bytes_per_second(clock), 12_800_000_000);
@@ -393,7 +397,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_printed_reads_back(value in 0..i64::MAX as u64) {
+        fn printed_quantities_are_parsed_back(value in 0..i64::MAX as u64) {
             prop_assert_eq!(Size::new(value).to_string().parse(), Ok(Size::new(value)));
             prop_assert_eq!(Time::new(value).to_string().parse(), Ok(Time::new(value)));
             prop_assert_eq!(Frequency::new(value).to_string().parse(), Ok(Frequency::new(value)));

@@ -1,4 +1,4 @@
-//! The book's chapter on machines says of each key what the code says.
+//! The tables of keys in the book's chapter on machines match the code.
 
 const START: &str = "<!-- keys: generated -->\n";
 const END: &str = "<!-- /keys -->\n";

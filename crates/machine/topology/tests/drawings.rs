@@ -1,10 +1,10 @@
-//! Drawings fit, show every part, and stay as they are until someone looks at them again.
+//! Drawings fit the width, show every part, and match their snapshots.
 
 use longma_topology::{BUILTIN, Detail, Machine, draw_svg, draw_text};
 use unicode_width::UnicodeWidthStr;
 
 #[test]
-fn no_line_of_a_drawing_is_wider_than_asked_for() {
+fn no_line_of_a_drawing_exceeds_the_width() {
     for builtin in BUILTIN {
         let machine = Machine::open(builtin.name).unwrap();
         for width in [40, 57, 80, 100, 133, 200] {
@@ -18,7 +18,7 @@ fn no_line_of_a_drawing_is_wider_than_asked_for() {
 }
 
 #[test]
-fn every_core_and_node_is_drawn_when_asked_for() {
+fn every_core_and_node_is_drawn_on_request() {
     for builtin in BUILTIN {
         let machine = Machine::open(builtin.name).unwrap();
         let text = draw_text(&machine, 160, Detail::Every, false);
@@ -37,7 +37,7 @@ fn a_tall_machine_is_collapsed_to_fit() {
 }
 
 #[test]
-fn colour_changes_nothing_but_colour() {
+fn colour_adds_only_escape_sequences() {
     let machine = Machine::open("piii-myrinet").unwrap();
     let coloured = draw_text(&machine, 100, Detail::Fitting, true);
     assert!(coloured.contains("\x1b["));
@@ -52,7 +52,7 @@ fn colour_changes_nothing_but_colour() {
 }
 
 #[test]
-fn the_svg_is_balanced_and_escapes_what_it_prints() {
+fn the_svg_is_balanced_and_escapes_text() {
     let text = BUILTIN[0].text.replacen("title = \"", "title = \"<a> & <b> ", 10);
     let machine = Machine::parse("t", &text).unwrap();
     let svg = draw_svg(&machine, 120, Detail::Fitting);

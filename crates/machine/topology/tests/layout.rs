@@ -1,4 +1,4 @@
-//! A machine counted out: numbers of cores, nodes and caches, and who shares what.
+//! Expansion of a machine into instances: numbers of cores, nodes and caches, and sharing.
 
 use longma_topology::Machine;
 
@@ -7,7 +7,7 @@ fn eight_nodes_of_two_complexes_are_numbered_over_both_sockets() {
     let machine = Machine::open("hygon-8node").unwrap();
     let host = &machine.layout().hosts[0];
     assert_eq!((host.nodes.len(), host.cores.len()), (8, 64));
-    // Three private caches a core, and one L3 for each four cores.
+    // // Three private caches per core, and one L3 for every four cores.
     assert_eq!(host.caches.len(), 64 * 3 + 16);
     let last = &host.cores[63];
     assert_eq!((last.chip, last.node, last.cluster), (1, 7, 15));
@@ -17,7 +17,7 @@ fn eight_nodes_of_two_complexes_are_numbered_over_both_sockets() {
 }
 
 #[test]
-fn copies_of_a_host_have_names_and_parts_of_their_own() {
+fn copies_of_a_host_have_separate_names_and_parts() {
     let machine = Machine::open("piii-myrinet").unwrap();
     let names: Vec<_> = machine.layout().hosts.iter().map(|h| h.name.as_str()).collect();
     assert_eq!(names, ["host0", "host1"]);
@@ -25,7 +25,7 @@ fn copies_of_a_host_have_names_and_parts_of_their_own() {
 }
 
 #[test]
-fn the_improved_chip_differs_from_the_conventional_one_where_the_paper_says() {
+fn the_improved_chip_differs_from_the_conventional_one_as_in_the_paper() {
     let improved = Machine::open("godson3").unwrap();
     let conventional = Machine::open("godson3-conventional").unwrap();
     let (new, old) = (&improved.cores["gs464"], &conventional.cores["gs464"]);
@@ -33,7 +33,7 @@ fn the_improved_chip_differs_from_the_conventional_one_where_the_paper_says() {
     assert_eq!(new.idma.as_ref().map(|i| (i.read_channels, i.write_channels)), Some((3, 1)));
     assert!(old.store.is_none() && old.idma.is_none() && old.cam.is_none());
     assert!(conventional.caches["l2"].lock.is_none() && conventional.caches["l2"].dca.is_none());
-    // All else in the core is the same, or the comparison would not be of the data path.
+    // // Everything else in the core is the same, so that a comparison isolates the data path.
     let mut same = new.clone();
     (same.store, same.idma, same.cam) = (None, None, None);
     assert_eq!(&same, old);

@@ -1,17 +1,17 @@
-//! What a wrong machine file is told.
+//! Problems reported for invalid machine files.
 
 use longma_topology::{BUILTIN, Level, check};
 use proptest::prelude::*;
 
-/// A built-in machine's text with one thing changed.
+/// A built-in machine's text with one change.
 fn with(machine: &str, from: &str, to: &str) -> String {
     let text = BUILTIN.iter().find(|b| b.name == machine).unwrap().text;
     assert!(text.contains(from), "{machine} has no `{from}`");
     text.replacen(from, to, 1)
 }
 
-/// Changes one thing and says what must be reported: message, place, help (parts of them).
-fn told(machine: &str, from: &str, to: &str, expected: [&str; 3]) {
+/// Makes one change and checks the error reported: substrings of its message, position and help.
+fn expect_error(machine: &str, from: &str, to: &str, expected: [&str; 3]) {
     let text = with(machine, from, to);
     let checked = check("test.toml", &text);
     assert!(checked.machine.is_none(), "accepted: {to}");
@@ -35,14 +35,14 @@ fn first(text: &str) -> String {
 const LA: &str = "loongson-3a5000";
 
 #[test]
-fn an_unknown_key_is_answered_with_the_key_that_was_meant() {
-    told(
+fn an_unknown_key_gets_a_suggestion() {
+    expect_error(
         LA,
         "rob_entries = 128",
         "rob_entires = 128",
         ["core has no key `rob_entires`", "rob_entires", "did you mean `rob_entries`?"],
     );
-    told(
+    expect_error(
         LA,
         "[[hosts]]",
         "[[hostss]]",
@@ -51,35 +51,45 @@ fn an_unknown_key_is_answered_with_the_key_that_was_meant() {
 }
 
 #[test]
-fn what_moves_nothing_is_refused_and_pages_whose_misses_nothing_prices_are_warned_of() {
-    told(
+fn zero_rates_are_errors_and_pages_without_a_miss_cost_are_warnings() {
+    expect_error(
         LA,
         "rate = \"3200 MT/s\"",
         "rate = \"0 MT/s\"",
-        ["\"0 MT/s\" moves nothing", "\"0 MT/s\"", "give more"],
+        ["\"0 MT/s\" is not positive", "\"0 MT/s\"", "give a positive value"],
     );
     let report = check("test.toml", &with(LA, "page_size = \"16 KiB\"", "page_size = \"4 KiB\"")).report;
     let warned = report.problems().iter().find(|p| p.level == Level::Warning).expect("a warning");
-    assert!(warned.message.contains("holds the core's pages of 4 KiB"), "{}", warned.message);
+    assert!(warned.message.contains("holds pages of 4 KiB, the core's page size"), "{}", warned.message);
     assert!(warned.help.contains("add \"4 KiB\" to its `page_sizes`"), "{}", warned.help);
-    told(LA, "distance = 16", "distance = 16\nstreams = 5000", ["`streams` is 5000", "5000", "at most 4096"]);
+    expect_error(
+        LA,
+        "distance = 16",
+        "distance = 16\nstreams = 5000",
+        ["`streams` is 5000", "5000", "at most 4096"],
+    );
 }
 
 #[test]
-fn what_no_frame_fits_through_is_refused() {
+fn an_ethernet_device_must_have_room_for_a_frame() {
     const HOST: &str = "sandybridge-2x6";
-    told(HOST, "mtu = \"9000 B\"", "mtu = \"1 B\"", ["packets of 1 bytes", "\"1 B\"", "at least 68 B"]);
-    told(
+    expect_error(
+        HOST,
+        "mtu = \"9000 B\"",
+        "mtu = \"1 B\"",
+        ["an MTU of 1 bytes", "\"1 B\"", "at least 68 B"],
+    );
+    expect_error(
         HOST,
         "rx_fifo = \"512 KiB\"",
         "rx_fifo = \"2 KiB\"",
-        ["a frame of 9018 bytes", "\"2 KiB\"", "give more"],
+        ["a frame of 9018 bytes", "\"2 KiB\"", "give a larger size"],
     );
-    told(HOST, "queues = 8", "queues = 0", ["`queues` is 0", "0", "at least 1"]);
+    expect_error(HOST, "queues = 8", "queues = 0", ["`queues` is 0", "0", "at least 1"]);
 }
 
 #[test]
-fn what_there_must_be_one_of_is_not_taken_from_nothing() {
+fn counts_must_be_positive() {
     let one = |key: &'static str| [format!("`{key}` is 0"), "0".to_string(), "at least 1".to_string()];
     for (machine, key, from) in [
         (LA, "mshrs", "mshrs = 16"),
@@ -89,7 +99,7 @@ fn what_there_must_be_one_of_is_not_taken_from_nothing() {
         ("godson3", "write_channels", "write_channels = 1"),
     ] {
         let none = format!("{key} = 0");
-        told(machine, from, &none, one(key).each_ref().map(String::as_str));
+        expect_error(machine, from, &none, one(key).each_ref().map(String::as_str));
     }
 }
 
@@ -98,19 +108,24 @@ fn pages_are_powers_of_two() {
     let of = |page: &str| format!("page_size = \"{page}\"");
     for (page, bytes) in [("0 B", "0"), ("17 KiB", "17408")] {
         let message = format!("a page of {bytes} bytes is not a power of two");
-        told(LA, &of("16 KiB"), &of(page), [&message, &format!("\"{page}\""), "the next power of two is"]);
+        expect_error(
+            LA,
+            &of("16 KiB"),
+            &of(page),
+            [&message, &format!("\"{page}\""), "the next power of two is"],
+        );
     }
 }
 
 #[test]
-fn more_than_a_device_has_registers_for_is_refused() {
-    told("sandybridge-2x6", "queues = 8", "queues = 17", ["`queues` is 17", "17", "at most 16"]);
-    told(LA, "windows = 4", "windows = 17", ["`windows` is 17", "17", "at most 16"]);
+fn counts_beyond_the_registers_of_a_device_are_errors() {
+    expect_error("sandybridge-2x6", "queues = 8", "queues = 17", ["`queues` is 17", "17", "at most 16"]);
+    expect_error(LA, "windows = 4", "windows = 17", ["`windows` is 17", "17", "at most 16"]);
 }
 
 #[test]
-fn a_missing_key_is_asked_for() {
-    told(
+fn a_missing_key_is_reported() {
+    expect_error(
         LA,
         "clock = \"2.5 GHz\" ",
         "",
@@ -120,13 +135,13 @@ fn a_missing_key_is_asked_for() {
 
 #[test]
 fn a_part_without_source_is_an_error() {
-    told(
+    expect_error(
         LA,
         "coherence = \"directory\"\nsource = \"manual\"",
         "coherence = \"directory\"",
         ["cache `l3` has no source", "l3", "[sources.KEY]"],
     );
-    told(
+    expect_error(
         LA,
         "source = \"jedec\"",
         "source = \"jedeck\"",
@@ -135,8 +150,8 @@ fn a_part_without_source_is_an_error() {
 }
 
 #[test]
-fn an_estimate_must_say_why() {
-    told(
+fn an_estimate_needs_a_reasoning() {
+    expect_error(
         "piii-myrinet",
         "reasoning = \"Cut-through",
         "place = \"Cut-through",
@@ -145,10 +160,20 @@ fn an_estimate_must_say_why() {
 }
 
 #[test]
-fn a_wrong_unit_is_answered_with_the_right_one() {
-    told(LA, "size = \"256 KiB\"", "size = \"256KB\"", ["is not a size", "\"256KB\"", "write \"256 KiB\""]);
-    told(LA, "clock = \"2.5 GHz\"", "clock = 2500", ["this frequency has no unit", "2500", "\"2.5 GHz\""]);
-    told(
+fn a_wrong_unit_gets_a_correction() {
+    expect_error(
+        LA,
+        "size = \"256 KiB\"",
+        "size = \"256KB\"",
+        ["is not a size", "\"256KB\"", "write \"256 KiB\""],
+    );
+    expect_error(
+        LA,
+        "clock = \"2.5 GHz\"",
+        "clock = 2500",
+        ["this frequency has no unit", "2500", "\"2.5 GHz\""],
+    );
+    expect_error(
         LA,
         "latency = \"140 ns\"",
         "latency = \"140 GB/s\"",
@@ -157,9 +182,14 @@ fn a_wrong_unit_is_answered_with_the_right_one() {
 }
 
 #[test]
-fn an_impossible_cache_is_refused_with_sizes_that_would_do() {
-    told(LA, "size = \"256 KiB\"", "size = \"100 KiB\"", ["cache `l2` of 100 KiB", "\"100 KiB\"", "hashed"]);
-    told(
+fn an_impossible_cache_size_gets_possible_sizes() {
+    expect_error(
+        LA,
+        "size = \"256 KiB\"",
+        "size = \"100 KiB\"",
+        ["cache `l2` of 100 KiB", "\"100 KiB\"", "hashed"],
+    );
+    expect_error(
         LA,
         "size = \"256 KiB\"",
         "size = \"100 kB\"",
@@ -168,7 +198,7 @@ fn an_impossible_cache_is_refused_with_sizes_that_would_do() {
 }
 
 #[test]
-fn a_cache_with_an_odd_number_of_sets_may_say_that_its_index_is_hashed() {
+fn a_cache_with_hashed_index_may_have_any_number_of_sets() {
     let text = with(LA, "size = \"16 MiB\"", "size = \"12 MiB\"");
     assert!(first(&text).contains("not a power of two"));
     let hashed = text.replacen("banks = 4\n", "banks = 4\nindex = \"hashed\"\n", 1);
@@ -176,30 +206,30 @@ fn a_cache_with_an_odd_number_of_sets_may_say_that_its_index_is_hashed() {
 }
 
 #[test]
-fn a_circle_of_caches_or_buses_is_shown_whole() {
-    told(LA, "next = \"memory\"", "next = \"l2\"", ["", "\"l2\"", ""]);
+fn a_cycle_of_caches_or_buses_is_reported_in_full() {
+    expect_error(LA, "next = \"memory\"", "next = \"l2\"", ["", "\"l2\"", ""]);
     let report = check("t", &with(LA, "next = \"memory\"", "next = \"l2\"")).report;
     assert!(
-        report.problems().iter().any(|p| p.message == "a miss never reaches memory: l2 -> l3 -> l2"),
+        report.problems().iter().any(|p| p.message == "a cache miss never reaches memory: l2 -> l3 -> l2"),
         "{report}"
     );
-    told(
+    expect_error(
         "godson3-conventional",
         "on = \"chip0.ht0\"",
         "on = \"pci0\"",
-        ["the bus hangs on itself: bridge -> pci0 -> bridge", "\"", "`on`"],
+        ["a bus is attached to itself: bridge -> pci0 -> bridge", "\"", "`on`"],
     );
 }
 
 #[test]
-fn distances_must_be_the_same_both_ways_unless_the_file_says_otherwise() {
+fn distances_must_be_symmetric_unless_the_file_disables_it() {
     let from = "[\"127 ns\", \"75 ns\"]";
     let to = "[\"130 ns\", \"75 ns\"]";
-    told(
+    expect_error(
         "sandybridge-2x6",
         from,
         to,
-        ["from NUMA node 1 to 0 is 130 ns, from 0 to 1 127 ns", "\"130 ns\"", "same value"],
+        ["from NUMA node 1 to 0 is 130 ns, but from 0 to 1 it is 127 ns", "\"130 ns\"", "same value"],
     );
     let text = with("sandybridge-2x6", from, to).replacen(
         "[hosts.distances]",
@@ -207,56 +237,56 @@ fn distances_must_be_the_same_both_ways_unless_the_file_says_otherwise() {
         1,
     );
     assert!(check("test.toml", &text).machine.is_some());
-    told(
+    expect_error(
         "sandybridge-2x6",
         "[\"127 ns\", \"75 ns\"]]",
         "[\"127 ns\", \"75 ns\"], [\"1 ns\"]]",
         ["3 rows for 2 NUMA nodes", "[\"75 ns\"", "each NUMA node"],
     );
-    told("sandybridge-2x6", "[[10, 20]", "[[11, 20]", ["to itself is 11", "11", "10 by definition"]);
+    expect_error("sandybridge-2x6", "[[10, 20]", "[[11, 20]", ["to itself is 11", "11", "10 by definition"]);
 }
 
 #[test]
-fn names_of_missing_parts_are_answered_with_names_there_are() {
-    told(
+fn references_to_missing_parts_get_suggestions() {
+    expect_error(
         LA,
         "core = \"la464\"",
         "core = \"la465\"",
         ["there is no core `la465`", "\"la465\"", "did you mean `la464`?"],
     );
-    told(
+    expect_error(
         "zns-host",
         "on = \"nvme-slot\"",
         "on = \"nvme-slit\"",
         ["does not have", "\"nvme-slit\"", "did you mean `nvme-slot`?"],
     );
-    told(
+    expect_error(
         "piii-myrinet",
         "\"host1.myri0\"",
         "\"host2.myri0\"",
-        ["no switch and no HOST.DEVICE", "\"host2.myri0\"", "did you mean"],
+        ["neither a switch nor a HOST.DEVICE", "\"host2.myri0\"", "did you mean"],
     );
 }
 
 #[test]
-fn a_bandwidth_beyond_what_the_wires_carry_is_refused() {
-    told(
+fn a_bandwidth_above_the_peak_is_an_error() {
+    expect_error(
         "zns-host",
         "bandwidth = \"3.938 GB/s\"",
         "bandwidth = \"9 GB/s\"",
-        ["9 GB/s is more than the 4 GB/s", "\"9 GB/s\"", "width"],
+        ["9 GB/s is more than the peak of 4 GB/s", "\"9 GB/s\"", "width"],
     );
 }
 
 #[test]
-fn a_predictor_or_a_table_that_nobody_has_is_refused() {
-    told(
+fn an_unknown_predictor_or_table_is_an_error() {
+    expect_error(
         LA,
         "predictor = \"tage\"",
         "predictor = \"psychic\"",
         ["\"psychic\" is not a branch predictor", "\"psychic\"", "gshare"],
     );
-    told(
+    expect_error(
         LA,
         "instruction_timing = \"la464\"",
         "instruction_timing = \"la999\"",
@@ -265,16 +295,21 @@ fn a_predictor_or_a_table_that_nobody_has_is_refused() {
 }
 
 #[test]
-fn a_predictor_of_memory_order_has_a_table_and_a_source() {
+fn a_memory_order_predictor_needs_a_table_and_a_source() {
     let loads = "loads = \"ideal\" ";
-    told(
+    expect_error(
         LA,
         loads,
         "loads = \"psychic\"",
-        ["\"psychic\" is not a way to order loads behind stores", "\"psychic\"", "store-sets"],
+        ["\"psychic\" is not a load ordering policy", "\"psychic\"", "store-sets"],
     );
-    told(LA, loads, "table_entries = 0\nloads = \"counters\"", ["`table_entries` is 0", "0", "at least 1"]);
-    told(
+    expect_error(
+        LA,
+        loads,
+        "table_entries = 0\nloads = \"counters\"",
+        ["`table_entries` is 0", "0", "at least 1"],
+    );
+    expect_error(
         LA,
         loads,
         "table_entries = 4000000\nloads = \"counters\"",
@@ -283,35 +318,35 @@ fn a_predictor_of_memory_order_has_a_table_and_a_source() {
 }
 
 #[test]
-fn an_inclusive_cache_is_as_large_as_each_cache_it_holds() {
-    let larger = ["is larger than `l3` of 16 MiB, which holds all that it holds", "\"64 MiB\"", "inclusive"];
-    told(LA, "size = \"256 KiB\"", "size = \"64 MiB\"", larger);
-    // Also where a victim cache stands between.
-    told(LA, "size = \"64 KiB\"", "size = \"64 MiB\"", larger);
+fn an_inclusive_cache_is_at_least_as_large_as_those_above() {
+    let larger = ["is larger than `l3` of 16 MiB, which must contain its lines", "\"64 MiB\"", "`inclusion`"];
+    expect_error(LA, "size = \"256 KiB\"", "size = \"64 MiB\"", larger);
+    // // Also with a victim cache in between.
+    expect_error(LA, "size = \"64 KiB\"", "size = \"64 MiB\"", larger);
 }
 
 #[test]
-fn a_level_that_answers_before_the_one_in_front_of_it_is_refused() {
-    told(
+fn a_level_faster_than_the_one_above_is_an_error() {
+    expect_error(
         LA,
         "latency = \"40 cycles\"",
         "latency = \"10 cycles\"",
         [
-            "cache `l3` answers in 10 cycles, cache `l2` in front of it in 14 cycles",
+            "cache `l3` has a latency of 10 cycles, but cache `l2` above it has 14 cycles",
             "\"10 cycles\"",
             "included",
         ],
     );
-    told(
+    expect_error(
         LA,
         "latency = \"140 ns\"",
         "latency = \"5 ns\"",
-        ["answers in 5 ns, cache `l3` in front of it in 40 cycles", "\"5 ns\"", "included"],
+        ["has a latency of 5 ns, but cache `l3` above it has 40 cycles", "\"5 ns\"", "included"],
     );
 }
 
 #[test]
-fn a_memory_without_a_latency_is_warned_of() {
+fn a_memory_without_a_latency_is_a_warning() {
     let checked = check("test.toml", &with(LA, "latency = \"140 ns\"", ""));
     assert!(checked.machine.is_some());
     let warned =
@@ -320,7 +355,7 @@ fn a_memory_without_a_latency_is_warned_of() {
 }
 
 #[test]
-fn everything_wrong_is_reported_at_once_and_in_the_order_of_the_text() {
+fn all_problems_are_reported_in_the_order_of_the_text() {
     let text = with(LA, "rob_entries = 128", "rob_entires = 128");
     let text = text.replacen("ways = 16", "ways = 0", 1).replacen(
         "masters = [\"l3\", \"io\"]",
@@ -333,14 +368,14 @@ fn everything_wrong_is_reported_at_once_and_in_the_order_of_the_text() {
 }
 
 #[test]
-fn text_that_is_not_toml_is_reported_with_its_place() {
+fn invalid_toml_is_reported_with_its_position() {
     let report = check("t.toml", "format = 1\nname = \"x\ntitle = ]\n").report;
     let located = report.located();
     assert!(located.iter().any(|p| p.line == 2) && located.iter().any(|p| p.line == 3), "{located:?}");
 }
 
 #[test]
-fn a_hostile_count_is_refused_before_anything_is_counted_out() {
+fn a_hostile_count_is_an_error_before_the_layout_is_built() {
     for (from, to) in
         [("cores = 4", "cores = 4000000000"), ("count = 2\ncapacity", "count = 4294967295\ncapacity")]
     {
@@ -351,7 +386,7 @@ fn a_hostile_count_is_refused_before_anything_is_counted_out() {
 }
 
 #[test]
-fn an_empty_file_is_told_what_a_machine_needs() {
+fn an_empty_file_is_reported_with_the_required_keys() {
     let report = check("empty.toml", "").report;
     for key in ["format", "name", "title"] {
         assert!(
@@ -362,35 +397,35 @@ fn an_empty_file_is_told_what_a_machine_needs() {
 }
 
 #[test]
-fn a_size_that_no_model_could_hold_is_refused_where_it_stands() {
+fn a_size_too_large_to_model_is_an_error_at_its_position() {
     for (key, value) in [("rob_entries", "128"), ("mshrs", "16"), ("banks", "4"), ("entries", "64")] {
         let to = format!("{key} = 4294967295");
-        told(
+        expect_error(
             LA,
             &format!("{key} = {value}"),
             &to,
-            ["more than can be modelled", "4294967295", "give at most"],
+            ["too large to be modelled", "4294967295", "give at most"],
         );
     }
 }
 
 #[test]
-fn no_more_miss_registers_are_taken_than_can_be_looked_at_for_each_miss() {
-    let said = ["`mshrs` is 1000000, more than can be modelled", "1000000", "give at most 4096"];
-    told(LA, "mshrs = 16", "mshrs = 1000000", said);
+fn too_many_mshrs_are_an_error() {
+    let said = ["`mshrs` is 1000000, which is too large to be modelled", "1000000", "give at most 4096"];
+    expect_error(LA, "mshrs = 16", "mshrs = 1000000", said);
     let most = check("t.toml", &with(LA, "mshrs = 16", "mshrs = 4096")).report;
     assert!(most.problems().iter().all(|p| !p.message.contains("mshrs")), "{}", most.render(100, false));
 }
 
 #[test]
-fn what_a_host_counts_out_to_must_fit_a_model() {
+fn the_total_of_a_host_must_fit_the_model() {
     let report = check("t.toml", &with(LA, "size = \"16 MiB\"", "size = \"1024 GiB\"")).report;
-    let said = report.problems().iter().any(|p| p.message.contains("lines and entries in all"));
+    let said = report.problems().iter().any(|p| p.message.contains("lines and entries in total"));
     assert!(said, "{}", report.render(100, false));
 }
 
 #[test]
-fn more_cores_at_a_cache_than_can_be_modelled_are_a_warning() {
+fn too_many_cores_per_cache_are_a_warning() {
     let report = check("t.toml", &with(LA, "cores = 4", "cores = 64")).report;
     let problem = report.problems().iter().find(|p| p.message.contains("64 cores of host"));
     let problem = problem.unwrap_or_else(|| panic!("{}", report.render(100, false)));

@@ -1,7 +1,8 @@
-//! The control registers of a shared cache's line lock: windows of addresses whose lines are not evicted.
-//! Not the cache: the bus is told of each window that changes, and the machine's memory model does the rest.
-//! Source: Loongson 3A5000/3B5000 Processor Reference Manual, SCache lock windows: valid bit, address, mask; at least one way of a
-//! set stays unlocked. Offsets inside the page are ours.
+//! Control registers of a shared cache's line lock: address windows whose lines are not evicted. The device reports
+//! each change of a window to the bus; the machine's memory model implements the lock.
+//!
+//! Source: Loongson 3A5000/3B5000 Processor Reference Manual, SCache lock windows: valid bit, address, mask; at least
+//! one way of a set stays unlocked. The offsets inside the page are not from the manual.
 
 use crate::Bus;
 use crate::device::{Answer, Device};
@@ -9,32 +10,32 @@ use crate::registers::{Block, Field, RegisterMap, registers};
 use longma_sim::{Duration, Time};
 use serde::{Deserialize, Serialize};
 
-const MOST_WINDOWS: u32 = 16;
-const ADDRESS: Field = Field::new("ADDRESS", 0, 48, "what the masked bits of a line's address must be");
+const MAX_WINDOWS: u32 = 16;
+const ADDRESS: Field = Field::new("ADDRESS", 0, 48, "required value of the masked bits of a line's address");
 const VALID: Field = Field::bit("VALID", 63, "the window is open");
-const MASK: Field = Field::new("MASK", 0, 48, "ones where the address counts");
-const WINDOWS: Field = Field::new("WINDOWS", 0, 8, "windows there are");
-const UNLOCKED: Field = Field::new("UNLOCKED", 8, 8, "ways of a set that are never locked");
+const MASK: Field = Field::new("MASK", 0, 48, "address bits that are compared");
+const WINDOWS: Field = Field::new("WINDOWS", 0, 8, "number of windows");
+const UNLOCKED: Field = Field::new("UNLOCKED", 8, 8, "ways of each set that cannot be locked");
 
 registers! {
-    /// A window's registers.
+    /// Registers of a window.
     pub(crate) enum WindowRegister, WINDOW {
-        /// The window's address. Set the mask first: the window opens with this register.
+        /// The window's address and valid bit. Set the mask first: writing this register opens the window.
         Window = "ADDRESS" @ 0x0, 8 bytes, ReadWrite, 0, [ADDRESS, VALID];
-        /// Which of the address's bits count. Lines inside are not evicted once they are in the cache.
+        /// Address bits that are compared. Lines inside an open window are not evicted once they are in the cache.
         Mask = "MASK" @ 0x8, 8 bytes, ReadWrite, 0, [MASK];
     }
 }
 
 registers! {
-    /// What the lock has.
+    /// Registers of the lock.
     pub(crate) enum LockRegister, LOCK {
-        /// What the lock has.
+        /// Capabilities of the lock.
         Identity = "IDENTITY" @ 0x0, 8 bytes, ReadOnly, 0, [WINDOWS, UNLOCKED];
     }
 }
 
-/// All registers of a cache lock.
+/// The register map of a cache lock.
 pub static MAP: RegisterMap = RegisterMap {
     name: "CACHE_LOCK",
     title: "Cache lock",
@@ -45,40 +46,40 @@ pub static MAP: RegisterMap = RegisterMap {
             title: "A lock window",
             base: 0,
             stride: 0x10,
-            count: MOST_WINDOWS,
+            count: MAX_WINDOWS,
             registers: WINDOW,
         },
         Block { prefix: "", title: "The lock", base: 0x800, stride: 0x800, count: 1, registers: LOCK },
     ],
 };
 
-/// What a lock has. It does not change.
+/// Static configuration of a cache lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheLockSpec {
-    /// Windows, at most 16; more are not there for software.
+    /// Number of windows; at most 16 are accessible.
     pub windows: u32,
-    /// Ways of a set that stay unlocked.
+    /// Ways of each set that cannot be locked.
     pub min_unlocked_ways: u32,
-    /// A read of a register, beside the way there.
+    /// Duration of a register read, excluding the path to the device.
     pub register_read: Duration,
-    /// A write of a register, beside the way there.
+    /// Duration of a register write, excluding the path to the device.
     pub register_write: Duration,
 }
 
-/// One window as software set it.
+/// The registers of one window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Window {
     address: u64,
     mask: u64,
 }
 
-/// Everything about a lock that changes.
+/// The mutable state of a cache lock.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CacheLockState {
     windows: Vec<Window>,
 }
 
-/// The lock's control registers.
+/// The control registers of a cache lock.
 #[derive(Clone, Debug)]
 pub struct CacheLock {
     spec: CacheLockSpec,
@@ -86,18 +87,18 @@ pub struct CacheLock {
 }
 
 impl CacheLock {
-    /// A lock with every window closed.
+    /// Creates a lock with all windows closed.
     pub fn new(spec: CacheLockSpec) -> Self {
-        let windows = vec![Window::default(); spec.windows.min(MOST_WINDOWS) as usize];
+        let windows = vec![Window::default(); spec.windows.min(MAX_WINDOWS) as usize];
         Self { spec, state: CacheLockState { windows } }
     }
 
-    /// Its state, to be saved.
+    /// The state, for a checkpoint.
     pub const fn state(&self) -> &CacheLockState {
         &self.state
     }
 
-    /// A lock in a saved state, which `bus` is told of; windows that the lock does not have are left out.
+    /// Restores a lock from a checkpoint and reports its windows to `bus`. Ignores windows that the lock does not have.
     pub fn restore(spec: CacheLockSpec, state: &CacheLockState, bus: &mut dyn Bus) -> Self {
         let mut lock = Self::new(spec);
         for (number, (window, saved)) in lock.state.windows.iter_mut().zip(&state.windows).enumerate() {
@@ -122,7 +123,7 @@ impl CacheLock {
 }
 
 impl Window {
-    /// What the cache is told: address and mask, if the window is open.
+    /// Address and mask if the window is open.
     fn opening(&self) -> Option<(u64, u64)> {
         VALID.is_set(self.address).then(|| (ADDRESS.of(self.address), MASK.of(self.mask)))
     }
@@ -183,7 +184,7 @@ mod tests {
     fn a_window_opens_and_closes_with_its_valid_bit() {
         let (mut lock, mut bus) = lock();
         lock.write(0x28, 8, 0xffff_ffff_0000, Time::ZERO, &mut bus);
-        assert!(bus.windows.is_empty(), "a mask alone opens nothing");
+        assert!(bus.windows.is_empty(), "a mask alone does not open a window");
         lock.write(0x20, 8, 1 << 63 | 0x1234_0000, Time::ZERO, &mut bus);
         assert_eq!(bus.windows, [(2, Some((0x1234_0000, 0xffff_ffff_0000)))]);
         let saved = lock.state().clone();
@@ -195,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_window_is_answered_and_does_nothing() {
+    fn accesses_outside_of_windows_are_answered_without_effect() {
         let (mut lock, mut bus) = lock();
         for offset in [0x40, 0xf0, 0x11, 0x800, 0x7f8, u64::MAX] {
             lock.write(offset, 8, u64::MAX, Time::ZERO, &mut bus);

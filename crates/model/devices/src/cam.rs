@@ -1,6 +1,7 @@
-//! A core's CAM table as registers: software writes entries and searches them by key and address space.
-//! Not a TLB: nothing fills it but software.
-//! Source: Su et al., 2012: masked keys, an address-space tag, entries written and searched by software; the registers are ours.
+//! Register interface of a core's CAM table: software writes entries and searches them by key and address space.
+//!
+//! Source: Su et al., 2012: masked keys, address-space tags, entries written and searched by software. The register
+//! layout is not from the paper.
 
 use crate::Bus;
 use crate::device::{Answer, Device};
@@ -12,43 +13,43 @@ use serde::{Deserialize, Serialize};
 
 const WRITE: Field =
     Field::bit("WRITE", 0, "writes `KEY`, `MASK`, `VALUE` and `SPACE` into entry `INDEX`; reads as 0");
-const CLEAR: Field = Field::bit("CLEAR", 1, "empties entry `INDEX`; reads as 0");
+const CLEAR: Field = Field::bit("CLEAR", 1, "clears entry `INDEX`; reads as 0");
 const READ: Field =
-    Field::bit("READ", 2, "brings entry `INDEX` into the registers; `HIT` says whether it was in use");
+    Field::bit("READ", 2, "reads entry `INDEX` into the registers; `HIT` tells whether it was valid");
 const HIT: Field = Field::bit("HIT", 63, "the last search or read found an entry");
 const REFUSED: Field =
-    Field::bit("REFUSED", 62, "the last command had an index or a field that the table has no room for");
-const FOUND: Field = Field::new("INDEX", 0, 32, "the entry found; the lowest of several");
-const ENTRIES: Field = Field::new("ENTRIES", 0, 32, "entries of the table");
+    Field::bit("REFUSED", 62, "the last command had an index or a field outside the table's range");
+const FOUND: Field = Field::new("INDEX", 0, 32, "index of the entry found; the lowest if several match");
+const ENTRIES: Field = Field::new("ENTRIES", 0, 32, "number of entries");
 const KEY_BITS: Field = Field::new("KEY_BITS", 32, 8, "width of a key");
 const VALUE_BITS: Field = Field::new("VALUE_BITS", 40, 8, "width of a value");
 const SPACE_BITS: Field = Field::new("SPACE_BITS", 48, 8, "width of an address-space tag");
 
 registers! {
-    /// The table's registers.
+    /// Registers of the table.
     pub(crate) enum CamRegister, CAM {
-        /// What the table has.
+        /// Capabilities of the table.
         Identity = "IDENTITY" @ 0x00, 8 bytes, ReadOnly, 0, [ENTRIES, KEY_BITS, VALUE_BITS, SPACE_BITS];
-        /// The address space that entries are written for and searched in.
+        /// Address space of the entries to write and to search.
         Space = "SPACE" @ 0x08, 8 bytes, ReadWrite, 0, [];
-        /// A key to search for. The write searches; `RESULT` and `VALUE` hold what was found.
+        /// The key to search for. Writing it starts the search; `RESULT` and `VALUE` then hold the result.
         Search = "SEARCH" @ 0x10, 8 bytes, WriteOnly, 0, [];
-        /// What the last search or read found.
+        /// Result of the last search or read.
         Result = "RESULT" @ 0x18, 8 bytes, ReadOnly, 0, [FOUND, REFUSED, HIT];
-        /// An entry's value; 0 after a search that found nothing.
+        /// Value of an entry; 0 after a search without a match.
         Value = "VALUE" @ 0x20, 8 bytes, ReadWrite, 0, [];
-        /// An entry's key.
+        /// Key of an entry.
         Key = "KEY" @ 0x28, 8 bytes, ReadWrite, 0, [];
-        /// Ones where an entry's key counts.
+        /// Key bits of an entry that are compared.
         Mask = "MASK" @ 0x30, 8 bytes, ReadWrite, 0, [];
-        /// The entry that `COMMAND` is about.
+        /// Index of the entry for `COMMAND`.
         Index = "INDEX" @ 0x38, 8 bytes, ReadWrite, 0, [];
-        /// What to do with the entry.
+        /// Operation on the entry.
         Command = "COMMAND" @ 0x40, 8 bytes, WriteOnly, 0, [WRITE, CLEAR, READ];
     }
 }
 
-/// All registers of a CAM.
+/// The register map of a CAM.
 pub static MAP: RegisterMap = RegisterMap {
     name: "CAM",
     title: "CAM table",
@@ -56,10 +57,10 @@ pub static MAP: RegisterMap = RegisterMap {
     blocks: &[Block { prefix: "", title: "The table", base: 0, stride: 0x1000, count: 1, registers: CAM }],
 };
 
-/// What a table has. It does not change.
+/// Static configuration of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CamSpec {
-    /// Entries, at least 1 and at most 65536.
+    /// Number of entries, 1 to 65536.
     pub entries: u32,
     /// Width of keys and masks, at most 64 bits.
     pub key_bits: u32,
@@ -67,14 +68,14 @@ pub struct CamSpec {
     pub value_bits: u32,
     /// Width of address-space tags, at most 64 bits.
     pub space_bits: u32,
-    /// A search, or any other read.
+    /// Duration of a search or any other read.
     pub search: Duration,
-    /// Writing an entry, or any other register.
+    /// Duration of writing an entry or any other register.
     pub write: Duration,
 }
 
 impl CamSpec {
-    /// The table `part` describes, in a core of `clock`. What is wider than the registers is cut to them.
+    /// The configuration of `part` in a core with `clock`. Widths are limited to those of the registers.
     pub fn from_part(part: &CamPart, clock: Frequency) -> Self {
         let bits = |width: longma_topology::units::Width| width.bits().clamp(1, 64) as u32;
         let ps = |latency: Latency| Duration::from_ps(latency.ps(clock));
@@ -98,11 +99,11 @@ struct Entry {
     space: u64,
 }
 
-/// Everything about a table that changes.
+/// The mutable state of a table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CamState {
     entries: Vec<Option<Entry>>,
-    /// The registers that describe an entry.
+    /// The registers that hold an entry's fields.
     described: Entry,
     index: u64,
     result: u64,
@@ -116,18 +117,18 @@ pub struct Cam {
 }
 
 impl Cam {
-    /// An empty table.
+    /// Creates an empty table.
     pub fn new(spec: CamSpec) -> Self {
         let entries = vec![None; spec.entries.clamp(1, 1 << 16) as usize];
         Self { spec, state: CamState { entries, described: Entry::default(), index: 0, result: 0 } }
     }
 
-    /// Its state, to be saved.
+    /// The state, for a checkpoint.
     pub const fn state(&self) -> &CamState {
         &self.state
     }
 
-    /// A table in a saved state; `None` if the state is one of a table of another size.
+    /// Restores a table from a checkpoint; `None` if the checkpoint has another number of entries.
     pub fn restore(spec: CamSpec, state: CamState) -> Option<Self> {
         let fresh = Self::new(spec);
         (state.entries.len() == fresh.state.entries.len()).then_some(Self { spec, state })
@@ -273,7 +274,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_search_finds_what_a_walk_over_the_entries_finds(
+        fn a_search_matches_a_linear_search(
             entries in proptest::collection::vec((0u64..10, 0u64..16, 0u64..16, any::<u64>(), 0u64..3), 0..20),
             keys in proptest::collection::vec((0u64..16, 0u64..3), 1..20),
         ) {
@@ -314,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_too_wide_for_the_table_is_refused() {
+    fn a_field_too_wide_for_the_table_is_rejected() {
         let mut bench = Bench(Cam::new(spec()), PlainBus::new());
         bench.write_entry(0, Entry { key: 1, mask: 1, value: 1, space: 0x100 });
         assert!(REFUSED.is_set(bench.get(CamRegister::Result)));

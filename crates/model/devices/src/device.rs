@@ -1,74 +1,76 @@
-//! What every device is to the machine: registers that are read and written at a time, and work that it does by itself.
-//! Not a bus: see `bus`.
-//! Source: fixed configuration, state and behaviour apart, as in Akita.
+//! The interface between a device and the machine: timed register accesses and autonomous events.
+//!
+//! Source: the separation of configuration, state and behaviour follows Akita.
 
 use crate::Bus;
 use crate::registers::RegisterMap;
 use longma_sim::{Duration, Time};
 
-/// What a device gives for a read of a register.
+/// The result of a register read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// The value; 0 where there is no register.
+    /// The value; 0 if there is no register.
     pub value: u64,
-    /// How long the access takes, beside the way between core and device.
+    /// Duration of the access, excluding the path between core and device.
     pub takes: Duration,
 }
 
-/// Something that a device has counted.
+/// An event count of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Count {
-    /// What it is called among the device's counts.
+    /// Name among the device's counts.
     pub name: &'static str,
-    /// How many, since the device was made.
+    /// Number of events since the device was created.
     pub value: u64,
-    /// Of what.
+    /// Unit of the count.
     pub unit: &'static str,
-    /// What it says.
+    /// Description.
     pub about: &'static str,
 }
 
 impl Count {
-    /// A count of `value`.
+    /// Creates a count.
     pub const fn new(name: &'static str, value: u64, unit: &'static str, about: &'static str) -> Self {
         Self { name, value, unit, about }
     }
 }
 
-/// A device. Its state is plain data, so a copy of it is a checkpoint.
+/// A device. Its state is plain data, so a copy is a checkpoint.
 ///
-/// The caller keeps time: it calls [`Device::advance`] before `next_event` passes, and at latest before an access. Times never go
-/// back; a call with an earlier one than the last is taken as being at the last one.
+/// The caller keeps the time: it calls [`Device::advance`] before `next_event` passes, and in any case before an
+/// access. Time never decreases; a call with an earlier time than the last one is processed at the time of the last
+/// one.
 ///
-/// Whatever software writes is answered: no offset, width or value makes a device panic or hang.
+/// A device accepts any access by software: no offset, width or value makes it panic or hang.
 pub trait Device: Send {
-    /// Its registers.
+    /// The register map.
     fn registers(&self) -> &'static RegisterMap;
 
-    /// Reads `width` (1, 2, 4 or 8) bytes of registers at `offset`, after everything that happens up to `at`.
+    /// Reads `width` (1, 2, 4 or 8) bytes of registers at `offset`, after all events up to `at`.
     fn read(&mut self, offset: u64, width: u32, at: Time, bus: &mut dyn Bus) -> Answer;
 
-    /// Writes the low `width` bytes of `value` to registers at `offset`, after everything that happens up to `at`; says how long
-    /// that takes.
+    /// Writes the low `width` bytes of `value` to registers at `offset`, after all events up to `at`. Returns the
+    /// duration of the access.
     fn write(&mut self, offset: u64, width: u32, value: u64, at: Time, bus: &mut dyn Bus) -> Duration;
 
-    /// When it next does something by itself; `None` while it waits for software or the outside.
+    /// Time of the next autonomous event; `None` while the device waits for software or an external event.
     fn next_event(&self) -> Option<Time>;
 
-    /// Does everything that happens up to `until`, in order.
+    /// Processes all events up to `until`, in order.
     fn advance(&mut self, until: Time, bus: &mut dyn Bus);
 
-    /// What it has counted, the same counts in the same order whenever it is asked.
+    /// Event counts. Every call returns the same counts in the same order.
     fn counts(&self) -> Vec<Count> {
         Vec::new()
     }
 
-    /// Whether it ever raises an interrupt.
+    /// Whether the device ever raises an interrupt.
     fn interrupts(&self) -> bool {
         true
     }
 
-    /// Whether it may do all that it does until another device's next event at once: nothing of it concerns other devices.
+    /// Whether its events up to another device's next event may be processed at once, because they do not affect other
+    /// devices.
     fn acts_alone(&self) -> bool {
         false
     }

@@ -1,6 +1,5 @@
-//! Models of devices: each a table of registers, what it does to memory, and how long that takes.
-//! Not caches, links or memory: a device reaches them through a [`Bus`], which the node provides.
-//! Source: named in each device's folder.
+//! Device models: register tables, effects on memory, and timing. A device accesses caches, interconnect and memory
+//! through a [`Bus`], which the machine model provides.
 
 pub mod bus;
 pub mod cache_lock;
@@ -13,6 +12,6 @@ pub mod registers;
 pub use bus::{Bus, BusFault, Placement, PlainBus, Region};
 pub use device::{Answer, Count, Device};
 
-/// The register maps of every device, for the book and the C headers.
+/// The register maps of all devices, for the book and the C headers.
 pub static REGISTER_MAPS: &[&registers::RegisterMap] =
     &[&idma::MAP, &cache_lock::MAP, &cam::MAP, &ethernet::mac::MAP];

@@ -1,4 +1,4 @@
-//! The book's chapter and the C header say of each register what the code says.
+//! Checks that the book's chapter and the C headers match the register tables in the code.
 
 use longma_devices::REGISTER_MAPS;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 const START: &str = "<!-- registers: generated -->\n";
 const END: &str = "<!-- /registers -->\n";
 
-/// Set `LONGMA_UPDATE_BOOK` to write what the code says into the file instead.
+/// Compares a file with the generated text. Set `LONGMA_UPDATE_BOOK=1` to write the file instead.
 fn same(path: &str, what: impl Fn(&str) -> String) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..").join(path);
     let present = std::fs::read_to_string(&path).unwrap_or_default();
@@ -19,7 +19,7 @@ fn same(path: &str, what: impl Fn(&str) -> String) {
 }
 
 #[test]
-fn the_chapter_lists_every_register_as_the_code_defines_it() {
+fn the_chapter_matches_the_register_tables() {
     same("docs/src/reference/devices.md", |chapter| {
         let (before, rest) = chapter.split_once(START).expect("the chapter marks where the tables start");
         let (_, after) = rest.split_once(END).expect("the chapter marks where the tables end");
@@ -39,7 +39,7 @@ fn the_chapter_lists_every_register_as_the_code_defines_it() {
 }
 
 #[test]
-fn the_header_defines_every_register_as_the_code_does() {
+fn the_header_matches_the_register_tables() {
     same("guests/include/longma_registers.h", |_| {
         let head = "/*\n * longma_registers.h: offsets and fields of the modelled devices' registers. Written by the test that compares it with the\n \
                     * device models; not to be edited.\n */\n#ifndef LONGMA_REGISTERS_H\n#define LONGMA_REGISTERS_H\n";
@@ -50,7 +50,7 @@ fn the_header_defines_every_register_as_the_code_does() {
 }
 
 #[test]
-fn every_register_has_a_place_of_its_own_and_fields_that_fit() {
+fn registers_do_not_overlap_and_fields_fit() {
     for map in REGISTER_MAPS {
         for block in map.blocks {
             assert!(

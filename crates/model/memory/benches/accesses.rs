@@ -1,6 +1,5 @@
-//! Host nanoseconds of an access by where it ends: first, second, third level, memory.
-//! Not simulated time.
-//! Source: chases in random order, as in `tests/latency.rs`.
+//! Host time of an access by the level that answers it: first, second and third level, and memory. Uses pointer chases
+//! in random order, like `tests/latency.rs`.
 
 use longma_memory::placement::SpaceId;
 use longma_memory::{Detail, MemoryPort, MemorySystem};
@@ -32,14 +31,14 @@ fn shuffled(n: u64) -> Vec<u32> {
     order
 }
 
-/// How long this thread has run: other work on the host does not count.
+/// CPU time of this thread, unaffected by other load on the host.
 fn on_cpu_ns() -> u64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux counts a thread's time");
     text.split(' ').next().and_then(|ns| ns.parse().ok()).expect("the first word is nanoseconds")
 }
 
 fn measure(machine: &Machine, detail: Detail, bytes: u64) -> (f64, f64) {
-    // Machine files of the project always build.
+    // Built-in machine files always build.
     let mut system = MemorySystem::new(machine, 0, detail, 1).expect("a built-in machine builds");
     let page = system.spaces().page_bytes();
     for n in 0..bytes.div_ceil(page) {

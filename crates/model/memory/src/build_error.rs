@@ -1,17 +1,17 @@
-//! Why a machine's memory cannot be modelled.
-//! Not what is wrong with a machine file: `longma_topology` checks that.
+//! The error for a machine whose memory system cannot be modelled. `longma_topology` has already checked that the
+//! machine file is valid.
 
-/// A machine whose memory cannot be modelled.
+/// A machine whose memory system cannot be modelled.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BuildError {
-    /// The machine has fewer hosts.
+    /// The host number is out of range.
     #[error("machine `{machine}` has {hosts} hosts, so there is no host {host}: number them from 0")]
     NoHost {
         /// The machine's name.
         machine: String,
-        /// Hosts it has.
+        /// Number of hosts in the machine.
         hosts: usize,
-        /// The host asked for.
+        /// The requested host number.
         host: usize,
     },
     /// No node of the host has a memory controller.
@@ -20,17 +20,17 @@ pub enum BuildError {
         /// The host's name.
         host: String,
     },
-    /// A size or rate that no model can work with.
+    /// A size, rate or structure outside the range of the model.
     #[error("{what}: {help}")]
     Impossible {
         /// What is wrong, and where.
         what: String,
-        /// What to do.
+        /// How to correct it.
         help: String,
     },
 }
 
-/// The host numbered `host` of `machine`.
+/// Returns host number `host` of `machine`.
 ///
 /// # Errors
 /// If there is no such host.

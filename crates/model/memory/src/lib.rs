@@ -1,7 +1,7 @@
-//! The modelled memory of one host: caches, coherence, interconnect, DRAM, TLBs. It knows where lines are and when they
-//! arrive.
-//! Not what they hold: guest memory is the host's own, and programs run on it functionally.
-//! Source: parameters from machine files; the book's chapter on the models.
+//! Timing model of one host's memory: caches, coherence, interconnect, DRAM and TLBs. It tracks which caches hold each
+//! line and when each access completes, but no data: guest programs run functionally on host memory.
+//!
+//! Parameters come from the machine file; the book's chapter on the models describes the models.
 
 mod build_error;
 mod cache;

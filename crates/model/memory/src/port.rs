@@ -1,15 +1,13 @@
-//! One core's way into memory, as a timing model asks for it.
-//! Not the caches behind it.
-//! Source: our own boundary.
+//! The interface between a core's timing model and the memory model.
 
 use crate::translation::Side;
 use longma_sim::Cycle;
 
-/// Where the data of an access came from.
+/// The level of the memory hierarchy that supplied the data of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Source {
-    /// The core's first-level cache, or the line was on its way there already.
+    /// The core's first-level cache, including a line whose fill was already in flight.
     Level1,
     /// The second-level cache.
     Level2,
@@ -19,7 +17,7 @@ pub enum Source {
     Peer,
     /// Memory of the core's own NUMA node.
     LocalMemory,
-    /// Memory, or a cache, of another NUMA node.
+    /// Memory or a cache of another NUMA node.
     Remote,
 }
 
@@ -29,62 +27,71 @@ impl Source {
         [Self::Level1, Self::Level2, Self::Level3, Self::Peer, Self::LocalMemory, Self::Remote];
 }
 
-/// What came of an access.
+/// The result of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// When a load's data can be used, an instruction line decoded, or a store's line written: load-to-use latency included.
+    /// The cycle at which a load's data can be used, an instruction line can be decoded, or a store has been written to
+    /// its line. Includes the load-to-use latency.
     pub ready: Cycle,
-    /// Where the data came from.
+    /// The level that supplied the data.
     pub source: Source,
-    /// How much of the time was address translation beyond a first-level TLB hit, cycles.
+    /// Cycles of address translation beyond a first-level TLB hit. Included in `ready`.
     pub translation_cycles: u32,
 }
 
-/// One core's way into memory. Times are cycles of that core's clock. Calls of one core come in any order of `at` that an
-/// out-of-order core may make; `at` of different cores differ by no more than the scheduler's quantum.
+/// One core's interface to memory. Times are cycles of that core's clock. An out-of-order core may issue accesses in
+/// any order of `at`; `at` of different cores may differ by at most the scheduler's quantum.
 pub trait MemoryPort {
-    /// Fetches the instruction line that holds guest-virtual `address`.
+    /// Fetches the instruction line that contains guest virtual `address`.
     fn fetch(&mut self, address: u64, at: Cycle) -> Answer;
 
-    /// Loads `bytes` from guest-virtual `address`; `instruction` is the load's own address, for prefetchers.
+    /// Loads `bytes` from guest virtual `address`. `instruction` is the address of the load instruction; prefetchers
+    /// index their tables by it.
     fn load(&mut self, address: u64, bytes: u32, instruction: u64, at: Cycle) -> Answer;
 
-    /// Stores `bytes` to guest-virtual `address`; also atomic read-modify-writes, which need the line exclusively.
+    /// Stores `bytes` to guest virtual `address`. Atomic read-modify-write operations also use this call, because they
+    /// need the line in an exclusive state.
     fn store(&mut self, address: u64, bytes: u32, instruction: u64, at: Cycle) -> Answer;
 
-    /// Where TLBs are refilled by an exception: what that adds to a lone access to `bytes` from guest-virtual `address` because no TLB has an
-    /// entry for them, cycles; 0 if the access goes on. The entry is there from now on: so a core asks just before it fetches, loads
-    /// or stores, and in program order, because the oldest access is the one that traps. Who does not ask waits as for a walker.
+    /// Returns the cycles that a TLB refill exception adds to an access to `bytes` at guest virtual `address`, or 0 if
+    /// a TLB holds the translation or the hardware walks the page table. The call also inserts the missing entries.
+    ///
+    /// A core must call it directly before each fetch, load or store and in program order, because the oldest access
+    /// takes the exception. For a core that never calls it, an access waits for the refill as it would wait for a
+    /// hardware walker.
     #[inline(always)]
     fn refill(&mut self, side: Side, address: u64, bytes: u32) -> u32 {
         let _ = (side, address, bytes);
         0
     }
 
-    /// Whether guest-virtual `address` is in a store of the core's own, beside the caches, which has a latency of its own.
+    /// Returns whether guest virtual `address` is in a store inside the core (a scratchpad), which bypasses the caches
+    /// and has its own latency.
     fn is_in_core(&self, address: u64) -> bool {
         let _ = address;
         false
     }
 
-    /// A software prefetch: nobody waits for it.
+    /// Issues a software prefetch. The core does not wait for it.
     fn prefetch(&mut self, address: u64, instruction: u64, at: Cycle);
 
-    /// True if it is worth saying which accesses come next: asked before each quantum.
-    fn wants_notice(&mut self) -> bool {
+    /// Returns whether calls to [`announce`](Self::announce) are worth their cost. The core asks before each quantum.
+    fn wants_announcements(&mut self) -> bool {
         false
     }
 
-    /// The program soon accesses guest-virtual `address`. Only the host gets ready for it: nothing that is modelled changes.
-    fn notice(&mut self, address: u64) {
+    /// Announces that the program will soon access guest virtual `address`, so that the implementation can prefetch its
+    /// own tables on the host. Does not change any modelled state.
+    fn announce(&mut self, address: u64) {
         let _ = address;
     }
 }
 
-/// A memory that always answers after the same time: for tests of cores, and for the question what an ideal memory would bring.
+/// A memory that answers every access after the same latency, for tests of core models and for the upper bound that an
+/// ideal memory gives.
 #[derive(Clone, Copy, Debug)]
 pub struct FixedLatency {
-    /// Load-to-use, cycles.
+    /// Load-to-use latency, cycles.
     pub latency_cycles: u64,
 }
 

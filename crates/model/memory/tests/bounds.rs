@@ -1,5 +1,5 @@
-//! What no program can get out of the modelled memory, whatever it accesses and in whatever order: more misses at once than there are
-//! registers, more bytes over a channel than its rate, or time back for asking for more.
+//! Limits that no program may exceed, whatever it accesses and in whatever order: outstanding misses never exceed the
+//! miss registers, traffic never exceeds a channel's rate, and additional accesses never make others faster.
 
 use std::collections::HashMap;
 
@@ -12,13 +12,13 @@ use proptest::prelude::*;
 const PAGE: u64 = 16 << 10;
 const LINE: u64 = 64;
 
-/// Random programs for each test; `LONGMA_MEMORY_CASES=100000` runs more of them.
+/// Number of random programs per test; `LONGMA_MEMORY_CASES=100000` runs more.
 fn cases(few: u32) -> ProptestConfig {
     let asked = std::env::var("LONGMA_MEMORY_CASES").ok().and_then(|cases| cases.parse().ok());
     ProptestConfig::with_cases(asked.unwrap_or(few))
 }
 
-/// As [`prefetching`], without prefetching.
+/// Like [`prefetching`], without a prefetcher.
 fn system(changes: &[(&str, &str, &str)]) -> MemorySystem {
     let (_, text) = Machine::text("loongson-3a5000").unwrap();
     let begin = text.find("[caches.l3.prefetcher]").unwrap();
@@ -27,8 +27,8 @@ fn system(changes: &[(&str, &str, &str)]) -> MemorySystem {
     prefetching(&[&[("", prefetcher.as_str(), "")], changes].concat())
 }
 
-/// The 3A5000 with rows of memory that are closed after each access (one access must not save another one the opening), after each
-/// `(from, to)` was replaced in the first place behind `after`.
+/// The 3A5000 with a closed-page policy, so that one access does not save another the activate. Each `(after, from,
+/// to)` replaces the first `from` after `after` in the machine file.
 fn prefetching(changes: &[(&str, &str, &str)]) -> MemorySystem {
     let (_, mut text) = Machine::text("loongson-3a5000").unwrap();
     let row = "row_buffer = \"8 KiB\"";
@@ -50,7 +50,7 @@ fn load(system: &mut MemorySystem, address: u64, at: u64) -> Answer {
     port.load(address, 8, 0x1000, Cycle(at))
 }
 
-/// So many misses registers of each level are enough for.
+/// A level and its number of miss registers.
 fn registers() -> impl Strategy<Value = (&'static str, u64)> {
     (prop_oneof![Just("[caches.l1d]"), Just("[caches.l2]")], 1u64..9)
 }
@@ -65,9 +65,9 @@ proptest! {
     ) {
         let few = format!("mshrs = {count}");
         let others = if level == "[caches.l2]" { "[caches.l1d]" } else { "[caches.l2]" };
-        // Whoever waits for a register of another level has its line later than this level gave it.
+        // The other level has enough registers: waiting for one there would delay lines after this level supplied them.
         let mut system = system(&[(level, "mshrs = 16", few.as_str()), (others, "mshrs = 16", "mshrs = 512")]);
-        // The pages are known, so that no translation is loaded meanwhile; one line alone takes so long.
+        // The pages are in the TLB, so that no translation is loaded. `alone` is the time of a single miss.
         let mut now = (0..8).fold(1000, |now, page| load(&mut system, page * PAGE + 255 * LINE, now).ready.0 + 1000);
         let alone = load(&mut system, 7 * PAGE + 254 * LINE, now).ready.0 - now;
         now += 10_000;
@@ -79,19 +79,19 @@ proptest! {
                 ready.push(answer.ready.0);
             }
         }
-        // Not every way to memory is as long.
+        // Latency varies between accesses.
         let takes = alone * 8 / 10;
         for &until in &ready {
             let outstanding = ready.iter().filter(|it| until - takes < **it && **it <= until).count() as u64;
-            prop_assert!(outstanding <= count, "{outstanding} misses of {takes} cycles at least end in as many");
+            prop_assert!(outstanding <= count, "{outstanding} misses, each of at least {takes} cycles, end within {takes} cycles");
         }
     }
 
     #[test]
-    fn no_channel_shows_more_bytes_in_a_window_than_its_rate(
+    fn no_channel_transfers_more_in_a_window_than_its_rate_allows(
         accesses in prop::collection::vec((0usize..4, 0u64..60, 0u64..6, 0u64..256, any::<bool>()), 200..2000),
     ) {
-        // Slower memory than the cores together ask for, and its cycles are longer.
+        // Memory slower than the total demand of the cores, with a longer latency.
         let mut system = system(&[
             ("[memories.ddr4-3200]", "3200 MT/s", "400 MT/s"),
             ("[memories.ddr4-3200]", "latency = \"140 ns\"", "latency = \"400 ns\""),
@@ -100,7 +100,7 @@ proptest! {
         system.watch_traffic(Time::ZERO, window);
         let mut now = [1000; 4];
         for (core, later, page, line, writes) in accesses {
-            // Each core has pages of its own; all ask as soon as they may, and none is far behind the others.
+            // Each core has its own pages. All issue accesses as early as allowed, and none falls far behind.
             let behind = now.iter().max().unwrap() - 2000.min(*now.iter().max().unwrap());
             now[core] = (now[core] + later).max(behind);
             let mut port = system.port(core);
@@ -124,7 +124,7 @@ proptest! {
     }
 
     #[test]
-    fn a_stream_on_other_pages_never_makes_a_chain_quicker_that_is_prefetched(
+    fn a_stream_on_other_pages_never_makes_a_prefetched_chain_faster(
         chain in prop::collection::vec((1u64..13, prop::option::weighted(0.05, 0u64..8000)), 100..400),
         stream in prop::collection::vec(1u64..4, 100..800),
         begin in 0u64..4000,
@@ -132,35 +132,35 @@ proptest! {
     ) {
         let takes = |each: usize| {
             let (mut system, mut at, mut line) = (prefetching(&[]), 1000, 0);
-            let (mut stream, mut beside) = (stream.iter(), begin);
+            let (mut stream, mut both) = (stream.iter(), begin);
             for (step, jump) in &chain {
                 line = (jump.unwrap_or(line) + step) % 8000;
                 let next = load(&mut system, line * LINE, at).ready.0;
                 for step in stream.by_ref().take(each) {
-                    beside += step;
-                    load(&mut system, (8192 + beside) * LINE, at);
+                    both += step;
+                    load(&mut system, (8192 + both) * LINE, at);
                 }
                 at = next;
             }
             at
         };
-        let (alone, beside) = (takes(0), takes(each));
-        // Streams that a chain has begun by chance bring lines for nothing, and those of another one take their place.
-        prop_assert!(beside + beside / 20 >= alone, "{beside} cycles with a stream beside it, {alone} without");
-        if beside < alone {
-            println!("a stream beside a chain: {} cycles better, of {beside}", alone - beside);
+        let (alone, both) = (takes(0), takes(each));
+        // Streams started by chance fetch useless lines and evict useful ones.
+        prop_assert!(both + both / 20 >= alone, "{both} cycles with a concurrent stream, {alone} without");
+        if both < alone {
+            println!("a concurrent stream made the chain {} cycles faster, of {both}", alone - both);
         }
     }
 
     #[test]
-    fn another_load_beside_a_chain_never_makes_the_chain_quicker(
+    fn additional_loads_never_make_a_dependent_chain_faster(
         chain in prop::collection::vec((0u64..200, 0u64..128, prop::option::of((128u64..256, any::<bool>()))), 1..60),
     ) {
         let takes = |with: bool| {
             let (mut system, mut at) = (system(&[]), 1000);
             for &(page, line, more) in &chain {
                 let more = more.filter(|_| with);
-                // On the page where the chain is, and on no line of its.
+                // On the same page as the chain but on different lines.
                 let before = more.filter(|(_, before)| *before);
                 before.map(|(line, _)| load(&mut system, page * PAGE + line * LINE, at));
                 let next = load(&mut system, page * PAGE + line * LINE, at).ready.0;
@@ -170,7 +170,7 @@ proptest! {
             }
             at
         };
-        let (alone, beside) = (takes(false), takes(true));
-        prop_assert!(beside >= alone, "{beside} cycles with more loads, {alone} without");
+        let (alone, more) = (takes(false), takes(true));
+        prop_assert!(more >= alone, "{more} cycles with more loads, {alone} without");
     }
 }

@@ -1,8 +1,7 @@
-//! Devices, line lock, way partition and prefetchers, as programs and drivers see them.
-//! Not coherence under random programs: that is tested inside the crate.
-//! Source: the behaviour each part's module cites.
+//! Devices, line lock, way partitioning and prefetchers, as programs and drivers observe them. The unit tests of the
+//! crate test coherence under random programs.
 
-use longma_memory::interconnect::{OUT_OF_STEP, Place};
+use longma_memory::interconnect::{Endpoint, MAX_SKEW};
 use longma_memory::placement::SpaceId;
 use longma_memory::{Allocate, Detail, LockWindow, MemoryPort, MemorySystem, Requester, Source};
 use longma_sim::{Cycle, Duration, Statistics, Time, Value};
@@ -12,7 +11,7 @@ fn system(name: &str, detail: Detail) -> MemorySystem {
     MemorySystem::new(&Machine::open(name).unwrap(), 0, detail, 1).unwrap()
 }
 
-/// The physical address behind a virtual one.
+/// Translates a virtual address.
 fn physical(system: &mut MemorySystem, address: u64) -> u64 {
     let page = system.spaces().page_bytes();
     system.spaces().translate(SpaceId(0), address / page, 0).0 * page + address % page
@@ -32,7 +31,7 @@ fn load(system: &mut MemorySystem, core: usize, address: u64) -> Source {
 }
 
 #[test]
-fn a_device_write_to_memory_takes_the_line_from_every_core() {
+fn a_device_write_to_memory_invalidates_the_line_in_every_core() {
     let mut system = system("godson3", Detail::Counts);
     let at = physical(&mut system, 0x4000);
     let mac = system.interconnect().port("chip0.mac0").unwrap();
@@ -58,10 +57,10 @@ fn a_device_write_into_the_shared_cache_is_found_there() {
 }
 
 #[test]
-fn device_writes_leave_the_ways_beyond_their_limit_alone() {
+fn device_writes_do_not_evict_lines_in_ways_beyond_their_limit() {
     let mut system = system("godson3", Detail::Counts);
     let mac = system.interconnect().port("chip0.mac0").unwrap();
-    // The program's data fills half of each set of the 4 MiB, 4-way cache; packets pour over all of it.
+    // The program's data fills half of each set of the 4 MiB, 4-way cache; packets are written over the whole cache.
     let bytes = 2 << 20;
     for address in (0..bytes).step_by(32) {
         load(&mut system, 0, address);
@@ -84,7 +83,7 @@ fn device_writes_leave_the_ways_beyond_their_limit_alone() {
     }
     fill(&mut system, 4);
     let unlimited = survivors(&mut system);
-    // The one way that devices may fill held half of the data, as data fills the first ways first.
+    // The single way that devices may fill held half of the data, because data fills the lowest ways first.
     assert!(limited > 0.45 && unlimited < 0.1, "{limited} of the lines survived one way, {unlimited} four");
     assert!(count(&system, "l2.dca_leaks") > 100_000);
 }
@@ -107,7 +106,7 @@ fn locked_lines_survive_any_flood_and_devices_write_straight_into_them() {
     system.device_write(io, at, 0x4000, Allocate::LockedOnly, Time::ZERO);
     assert_eq!(count(&system, "memory.line_writes"), writes, "a write to a locked line went to memory");
     assert!(window().all(|a| load(&mut system, 3, a) == Source::Level3));
-    // Beside the window, the same kind of write goes to memory.
+    // Outside the window, the same kind of write goes to memory.
     system.device_write(io, at + 0x10_0000, 64, Allocate::LockedOnly, Time::ZERO);
     assert_eq!(count(&system, "memory.line_writes"), writes + 1);
     assert_eq!(system.check(), Ok(()));
@@ -121,7 +120,7 @@ fn locked_lines_survive_any_flood_and_devices_write_straight_into_them() {
 #[test]
 fn one_way_of_each_set_stays_unlocked() {
     let mut system = system("loongson-3a5000", Detail::Counts);
-    // Everything is inside the window: 16 ways would be locked if all could be.
+    // The window contains all addresses; without the limit, all 16 ways would be locked.
     system.set_lock_window(0, 1, Some(LockWindow { base: 0, mask: 0 })).unwrap();
     for line in 0..(32u64 << 20) / 64 {
         load(&mut system, 0, line * 64);
@@ -146,7 +145,7 @@ fn a_core_confined_to_one_way_does_not_disturb_its_neighbour() {
         for line in 0..(32u64 << 20) / 64 {
             load(&mut system, 1, (1 << 26) + line * 64);
         }
-        // Far apart, so that no prefetcher brings them back.
+        // Far apart, so that no prefetcher fetches them.
         let asked = || mine().step_by(67);
         asked().filter(|a| load(&mut system, 0, *a) != Source::LocalMemory).count() as f64
             / asked().count() as f64
@@ -173,14 +172,17 @@ fn a_stream_prefetcher_hides_memory_from_a_sequential_reader() {
     let (slow, none, _) = run(&text);
     let (fast, useful, prefetched) = run(&with);
     assert_eq!(none, 0);
-    assert!(useful * 10 > prefetched * 9 && useful > 14_000, "{useful} of {prefetched} were of use");
-    assert!(fast * 3 < slow, "{fast} cycles with it, {slow} without");
+    assert!(
+        useful * 10 > prefetched * 9 && useful > 14_000,
+        "{useful} of {prefetched} prefetches were useful"
+    );
+    assert!(fast * 3 < slow, "{fast} cycles with the prefetcher, {slow} without");
 }
 
-/// Once the first level's prefetcher follows a stream, it alone asks the second level for lines; the second level's prefetcher must
-/// take these requests for the stream they are, or it would stop where the first level is ahead of the reader.
+/// Once the first level's prefetcher follows a stream, only its requests reach the second level. They must train the
+/// second level's prefetcher; otherwise its stream would end as soon as the first level is ahead of the reader.
 #[test]
-fn the_first_levels_prefetches_lead_the_second_levels_stream_on() {
+fn prefetches_of_the_first_level_continue_the_streams_of_the_second() {
     let text = Machine::text("zns-host").unwrap().1;
     let second = "[caches.l2.prefetcher]\nkind = \"stream\"\ndegree = 4\ndistance = 16\nsource = \"zen3\"\n\n[caches.l3]\n";
     let first =
@@ -200,8 +202,8 @@ fn the_first_levels_prefetches_lead_the_second_levels_stream_on() {
         (now, useful("l1d"), useful("l2"))
     };
     let (together, of_first, of_second) = run(&with_both);
-    assert!(of_first * 10 > LINES * 9, "the first level's follow the stream: {of_first}");
-    assert!(of_second * 10 > LINES * 7, "and so do the second level's: {of_second}");
+    assert!(of_first * 10 > LINES * 9, "prefetches of the first level: {of_first}");
+    assert!(of_second * 10 > LINES * 7, "prefetches of the second level: {of_second}");
     let (alone, ..) = run(&with_second);
     assert!(together < alone, "both took {together} cycles, the second level's alone {alone}");
 }
@@ -214,13 +216,14 @@ fn a_line_another_core_wrote_comes_from_that_core() {
     let read = system.port(1).load(0x4000, 8, 0, Cycle(start));
     assert_eq!(read.source, Source::Peer);
     let taken = read.ready.0 - start - u64::from(read.translation_cycles);
-    assert!((41..300).contains(&taken), "a hand-over took {taken} cycles");
+    assert!((41..300).contains(&taken), "a transfer took {taken} cycles");
     assert_eq!(system.port(2).load(0x4000, 8, 0, Cycle(read.ready.0)).source, Source::Level3);
 }
 
-/// Cores are simulated one after another, and a device's transfer is booked as a whole: what is asked for first may happen last.
+/// Cores are simulated one after another, and a device's transfer is reserved as a whole, so requests do not arrive in
+/// time order.
 #[test]
-fn a_hit_in_the_shared_cache_does_not_wait_for_what_comes_microseconds_later() {
+fn a_hit_in_the_shared_cache_does_not_wait_for_requests_microseconds_later() {
     for builtin in BUILTIN {
         let mut system = system(builtin.name, Detail::Timing);
         if system.cores() < 2 {
@@ -237,11 +240,11 @@ fn a_hit_in_the_shared_cache_does_not_wait_for_what_comes_microseconds_later() {
         let (early, now) = (Duration::from_ps(100_000_000), Duration::from_ps(200_000_000));
         let at = system.cycles_of(1, early);
         let idle = hit(&mut system, first, at);
-        // Sixteen lines come to all banks later, nearly as far away as requests may be out of step.
-        let later = now.ps() + OUT_OF_STEP.ps() - 1_000_000;
+        // Sixteen lines go to all banks later, almost as late as the permitted skew allows.
+        let later = now.ps() + MAX_SKEW.ps() - 1_000_000;
         let bytes = 16 * system.line_bytes();
         system.device_write(
-            Place::Core(0),
+            Endpoint::Core(0),
             1 << 30,
             bytes,
             Allocate::Shared { ways: 1 },
@@ -259,12 +262,12 @@ fn misses_beyond_the_registers_wait() {
     system.port(0).load(0, 8, 0, Cycle(0));
     let mut port = system.port(0);
     let at = 100_000;
-    // Lines of a page in an order, and by instructions, that no prefetcher follows.
+    // An order of lines and instructions that no prefetcher recognizes.
     let scattered = [33, 5, 58, 12, 47, 21, 62, 9, 39, 27, 51, 2, 44, 16, 60, 30, 7, 55, 36, 19].into_iter();
     let load =
         |(n, line): (usize, u64)| port.load(line * 64, 8, 0x1000 + 4 * n as u64, Cycle(at)).ready.0 - at;
     let ready: Vec<u64> = scattered.enumerate().map(load).collect();
-    // Ten line fill buffers: the eleventh miss waits for the first to return.
+    // Ten line fill buffers: the eleventh miss waits until the first line returns.
     assert!(ready[..10].iter().all(|r| *r < 400), "{ready:?}");
     assert!(ready[10] > ready[0] + 100, "{ready:?}");
     assert!(count(&system, "core0.l1d.mshr_waits") >= 10);
@@ -293,7 +296,7 @@ fn the_same_seed_gives_the_same_bits() {
 }
 
 #[test]
-fn devices_meet_cores_whose_cycles_are_ahead_of_their_time() {
+fn devices_contend_with_cores_whose_clock_is_ahead() {
     let (at, lead) = (Time::from_ps(3_000_000), Duration::from_ps(5_000_000));
     let load_takes = |ahead: Duration, busy: bool| {
         let mut system = system("godson3", Detail::Timing);
@@ -301,7 +304,7 @@ fn devices_meet_cores_whose_cycles_are_ahead_of_their_time() {
         let mac = system.interconnect().port("chip0.mac0").unwrap();
         system.port(0).load(0x10_0000, 8, 0x100, Cycle(0));
         system.set_lead(ahead);
-        // The device keeps the controllers busy at the moment of the load, which is by the core's cycles.
+        // The device keeps the controllers busy at the time of the load, which the core's clock determines.
         if busy {
             (0..8).for_each(|_| _ = system.device_write(mac, line, 8192, Allocate::No, at));
         }
@@ -311,11 +314,12 @@ fn devices_meet_cores_whose_cycles_are_ahead_of_their_time() {
     let [alone, busy, busy_ahead] =
         [(Duration::ZERO, false), (Duration::ZERO, true), (lead, true)].map(|it| load_takes(it.0, it.1));
     assert!(busy > alone * 3 / 2, "{busy} and {alone} cycles");
-    // Refreshes fall otherwise.
+    // Refreshes fall at other times.
     assert!(busy_ahead.abs_diff(busy) < busy / 5, "{busy_ahead} and {busy} cycles");
 }
 
-/// How long a device waits for a line, ns, on a machine that differs from `godson3` in one latency: from memory, and from the shared cache.
+/// How long a device waits for a line, ns, on `godson3` with `from` replaced by `to`: from memory, and from the shared
+/// cache.
 fn a_device_waits(from: &str, to: &str) -> [f64; 2] {
     let (_, text) = Machine::text("godson3").unwrap();
     assert_eq!(text.matches(from).count(), 1, "{from}");
@@ -324,21 +328,21 @@ fn a_device_waits(from: &str, to: &str) -> [f64; 2] {
     let mac = system.interconnect().port("chip0.mac0").unwrap();
     let (cold, warm) = (physical(&mut system, 0x4000), physical(&mut system, 0x8000));
     load(&mut system, 0, 0x8000);
-    // Long after it, when nothing is under way.
+    // Much later, when nothing is in flight.
     let at = Time::from_ps(50_000_000);
     [cold, warm].map(|address| (system.device_read(mac, address, 32, at).ps() - at.ps()) as f64 / 1000.0)
 }
 
 #[test]
-fn a_device_waits_for_memory_and_the_shared_cache_as_long_as_the_machine_file_says() {
+fn a_device_waits_for_memory_and_the_shared_cache_for_their_stated_latencies() {
     let usual = a_device_waits("latency = \"170 ns\"", "latency = \"170 ns\"");
-    // A core has its own caches beside it: 170 ns in all, and 43.75 to the second level.
+    // A core's latency includes its own caches: 170 ns in total, and 43.75 ns to the second level.
     assert!((100.0..170.0).contains(&usual[0]), "{usual:?}");
     assert!((10.0..44.0).contains(&usual[1]), "{usual:?}");
     let slow_memory = a_device_waits("latency = \"170 ns\"", "latency = \"1170 ns\"");
     assert!((slow_memory[0] - usual[0] - 1000.0).abs() < 60.0, "{usual:?}, {slow_memory:?}");
     assert_eq!(slow_memory[1], usual[1]);
     let slow_cache = a_device_waits("latency = \"35 cycles\"", "latency = \"65 cycles\"");
-    // 30 cycles of 800 MHz.
+    // 30 cycles at 800 MHz.
     assert!((slow_cache[1] - usual[1] - 37.5).abs() < 1.0, "{usual:?}, {slow_cache:?}");
 }

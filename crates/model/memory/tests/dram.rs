@@ -1,4 +1,4 @@
-//! Memory controllers take the time their parts take, and no more.
+//! Timing of the memory controllers: latency, bandwidth and refresh.
 
 use longma_memory::BuildError;
 use longma_memory::dram::{Controllers, overhead};
@@ -10,7 +10,7 @@ fn controllers(name: &str) -> Controllers {
     Controllers::new(&Machine::open(name).unwrap(), 0).unwrap()
 }
 
-/// A built-in machine with a piece of its text changed.
+/// The controllers of a built-in machine with `from` replaced by `to` in its machine file.
 fn changed(name: &str, from: &str, to: &str) -> Controllers {
     let (file, text) = Machine::text(name).unwrap();
     assert!(text.contains(from), "{name} has no `{from}`");
@@ -18,7 +18,7 @@ fn changed(name: &str, from: &str, to: &str) -> Controllers {
     Controllers::new(&machine, 0).unwrap()
 }
 
-/// A repeatable series of numbers (SplitMix64).
+/// A reproducible sequence of numbers (SplitMix64).
 struct Random(u64);
 
 impl Random {
@@ -37,13 +37,14 @@ const STEP: u64 = 13_750;
 const BURST: u64 = 2_500;
 
 #[test]
-fn an_open_row_costs_the_column_a_closed_one_its_opening_another_one_its_closing() {
+fn a_row_hit_costs_cl_a_closed_row_adds_trcd_and_a_conflict_adds_trp() {
     let mut controllers = controllers("loongson-3a5000");
     let mut read =
         |address: u64, at: u64| controllers.access(0, address, 64, false, Time::from_ps(at)).ps() - at;
     assert_eq!(read(0, 1_000 * NS), 2 * STEP + BURST);
     assert_eq!(read(64, 2_000 * NS), STEP + BURST);
-    // The next row of the same bank is 16 banks of 8 KiB on, and one further as the bank's number is mixed with the row's.
+    // The next row of the same bank is 16 banks of 8 KiB further, and one more because row bits are XORed into the bank
+    // number.
     let same_bank = (16 + 1) * 8192;
     assert_eq!(read(same_bank, 3_000 * NS), 3 * STEP + BURST);
     assert_eq!(read(8192, 4_000 * NS), 2 * STEP + BURST);
@@ -52,7 +53,7 @@ fn an_open_row_costs_the_column_a_closed_one_its_opening_another_one_its_closing
 }
 
 #[test]
-fn a_row_stays_open_for_its_least_time() {
+fn a_row_stays_open_for_at_least_tras() {
     let mut controllers = controllers("loongson-3a5000");
     let opened = 1_000 * NS;
     controllers.access(0, 0, 64, false, Time::from_ps(opened));
@@ -73,17 +74,18 @@ fn a_closed_page_policy_opens_a_row_for_every_access() {
 }
 
 #[test]
-fn a_refresh_holds_an_access_up_and_closes_the_rows() {
+fn a_refresh_delays_an_access_and_closes_the_rows() {
     let mut controllers = controllers("loongson-3a5000");
     controllers.access(0, 0, 64, false, Time::from_ps(7_000 * NS));
-    // The refresh takes the last 350 ns of 7.8 us.
+    // The refresh occupies the last 350 ns of 7.8 us.
     let at = 7_500 * NS;
     let end = controllers.access(0, 0, 64, false, Time::from_ps(at)).ps();
     assert_eq!(end, 7_800 * NS + 2 * STEP + BURST);
     assert_eq!(controllers.counts(0).next().unwrap().refresh_waits, 1);
 }
 
-/// The mean time of reads of lines by a pointer chase on controllers of node 0, each begun `rest` after the one before came back.
+/// Mean time of line reads by a pointer chase over the controllers of node 0. Each read begins `rest` after the
+/// previous one has returned.
 fn chase(controllers: &mut Controllers, line: u32, rest: u64, turns: u64) -> f64 {
     let mine = (0..controllers.len()).filter(|c| controllers.node_of(*c) == 0).count() as u64;
     let (mut random, mut at, mut sum) = (Random(1), 0, 0);
@@ -114,10 +116,10 @@ fn a_pointer_chase_takes_the_stated_latency_on_every_machine() {
     }
 }
 
-/// Bytes a second of `streams` that read or write one after another as fast as they can, 256 KiB apart.
+/// Bandwidth of `streams` interleaved streams that read or write as fast as possible, 256 KiB apart, bytes a second.
 fn bandwidth(controllers: &mut Controllers, streams: u64, write: bool) -> f64 {
     let (lines, mut end) = (40_000u64, 0);
-    // As many requests at a time as a controller holds.
+    // As many outstanding requests as a controller can hold.
     let mut window = std::collections::VecDeque::from(vec![0; 32]);
     for line in 0..lines {
         let address = (line % streams) * (256 << 10) * 1001 + line / streams * 64;
@@ -130,7 +132,7 @@ fn bandwidth(controllers: &mut Controllers, streams: u64, write: bool) -> f64 {
 }
 
 #[test]
-fn a_stream_comes_near_the_peak_and_never_exceeds_it() {
+fn a_stream_approaches_the_peak_and_never_exceeds_it() {
     let peak = 25.6e9;
     let ungrouped = || changed("loongson-3a5000", "bank_groups = 4 ", "bank_groups = 1 ");
     for streams in [1, 3] {
@@ -142,8 +144,8 @@ fn a_stream_comes_near_the_peak_and_never_exceeds_it() {
 }
 
 #[test]
-fn a_stream_in_one_group_of_banks_gets_half_of_what_streams_in_several_get() {
-    // A line every 5 ns is 12.8 GB/s; where a row ends, the next one's group works beside.
+fn a_stream_in_one_bank_group_gets_half_the_bandwidth_of_streams_in_several() {
+    // A line every 5 ns is 12.8 GB/s; at the end of a row, the next row's bank group overlaps.
     let one = bandwidth(&mut controllers("loongson-3a5000"), 1, false);
     assert!((12.8e9..16.0e9).contains(&one), "{one} bytes a second");
     let four = bandwidth(&mut controllers("loongson-3a5000"), 4, false);
@@ -151,12 +153,12 @@ fn a_stream_in_one_group_of_banks_gets_half_of_what_streams_in_several_get() {
 }
 
 #[test]
-fn a_rank_opens_four_rows_in_a_time() {
+fn a_rank_activates_at_most_four_rows_in_tfaw() {
     let mut controllers = controllers("loongson-3a5000");
     let at = Time::from_ps(1_000 * NS);
     let ends: Vec<u64> =
         (0..16).map(|bank| controllers.access(0, bank * 8192, 64, false, at).ps() - at.ps()).collect();
-    // Sixteen banks at once: the last row is opened some 15 quarters of 21 ns after the first.
+    // Sixteen banks at once: the last activate is about 15 quarters of 21 ns after the first.
     let last = *ends.iter().max().unwrap();
     assert!((2 * STEP + BURST + 70 * NS..2 * STEP + BURST + 90 * NS).contains(&last), "{last} ps");
 }
@@ -169,7 +171,7 @@ fn four_channels_carry_four_times_as_much() {
 }
 
 #[test]
-fn a_measured_bandwidth_below_the_peak_holds() {
+fn a_measured_bandwidth_below_the_peak_limits_the_channels() {
     let width = "width = \"64 bit\"\nbanks = 16";
     let mut slow = changed("loongson-3a5000", width, &format!("bandwidth = \"10 GB/s\"\n{width}"));
     let got = bandwidth(&mut slow, 1, false);
@@ -177,7 +179,7 @@ fn a_measured_bandwidth_below_the_peak_holds() {
 }
 
 #[test]
-fn nobody_waits_for_a_write_until_the_queue_is_full() {
+fn a_write_does_not_wait_until_the_queue_is_full() {
     let mut controllers = controllers("loongson-3a5000");
     let write = |controllers: &mut Controllers, line: u64| {
         controllers.access(0, line * 64, 64, true, Time::from_ps(NS)).ps() - NS
@@ -187,7 +189,7 @@ fn nobody_waits_for_a_write_until_the_queue_is_full() {
 }
 
 #[test]
-fn a_core_that_runs_a_quantum_behind_does_not_wait_for_the_others_future() {
+fn a_core_simulated_a_quantum_later_does_not_wait_for_later_accesses_of_the_first() {
     let mut controllers = controllers("loongson-3a5000");
     // Core A reads for 2 us, then core B reads in the same 2 us, from other rows.
     let mut read = |core: u64, turn: u64| {
@@ -202,7 +204,7 @@ fn a_core_that_runs_a_quantum_behind_does_not_wait_for_the_others_future() {
 }
 
 #[test]
-fn a_machine_whose_file_says_little_gets_the_standards_figures() {
+fn a_machine_without_timing_parameters_gets_those_of_the_standard() {
     let keys = "cl = \"22 cycles\"\ntrcd = \"22 cycles\"\ntrp = \"22 cycles\"\ntras = \"52 cycles\"\n";
     let silent = changed("loongson-3a5000", keys, "");
     let stated = controllers("loongson-3a5000");
@@ -213,9 +215,9 @@ fn a_machine_whose_file_says_little_gets_the_standards_figures() {
 }
 
 #[test]
-fn more_banks_than_can_be_modelled_are_refused() {
+fn too_many_banks_are_rejected() {
     let (file, text) = Machine::text("loongson-3a5000").unwrap();
-    // Each number alone passes the file's check.
+    // Each number alone passes the check of the machine file.
     let machine = Machine::parse(&file, &text.replace("banks = 16", "banks = 4096\nranks = 64")).unwrap();
     let error = Controllers::new(&machine, 0).unwrap_err();
     assert!(matches!(error, BuildError::Impossible { .. }) && error.to_string().contains("ddr4-3200"));
@@ -225,7 +227,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn any_access_takes_at_least_its_parts_and_no_channel_exceeds_its_rate(
+    fn every_access_takes_at_least_its_fixed_latency_and_no_channel_exceeds_its_rate(
         accesses in proptest::collection::vec((any::<u64>(), 1u32..600, any::<bool>(), 0u64..4_000_000), 1..200),
     ) {
         let mut controllers = controllers("hygon-8node");

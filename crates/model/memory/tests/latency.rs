@@ -1,6 +1,6 @@
-//! A pointer chase on an idle machine finds the latency that the machine file states, at every level of every machine.
-//! Not contention.
-//! Source: the chase is that of lmbench (McVoy and Staelin, USENIX 1996), lat_mem_rd, in random order.
+//! A pointer chase on an idle machine measures the latency stated in the machine file, at every level of every machine.
+//!
+//! Source: lat_mem_rd of lmbench (McVoy and Staelin, USENIX 1996), in random order.
 
 use longma_memory::placement::{Policy, SpaceId};
 use longma_memory::{Detail, MemoryPort, MemorySystem, Source};
@@ -18,7 +18,7 @@ fn system(machine: &Machine) -> MemorySystem {
     MemorySystem::new(machine, 0, Detail::Timing, 1).unwrap()
 }
 
-/// The numbers 0 to `n` in an order that the multiplier of a linear congruential generator shuffles.
+/// The numbers 0 to `n` - 1, shuffled with a linear congruential generator.
 fn shuffled(n: u64) -> Vec<u64> {
     let mut order: Vec<u64> = (0..n).collect();
     let mut state = 12345u64;
@@ -29,7 +29,8 @@ fn shuffled(n: u64) -> Vec<u64> {
     order
 }
 
-/// Loads each line once after the other; mean cycles of a load without translation, and the source seen most.
+/// Loads each line once, one after another. Returns the mean cycles of a load without translation, and the most
+/// frequent source.
 fn chase(system: &mut MemorySystem, core: usize, lines: &[u64], now: &mut u64) -> (f64, Source) {
     let bytes = system.line_bytes();
     let mut port = system.port(core);
@@ -44,7 +45,7 @@ fn chase(system: &mut MemorySystem, core: usize, lines: &[u64], now: &mut u64) -
     (total as f64 / lines.len() as f64, most)
 }
 
-/// The caches that a load of core 0 passes, nearest first.
+/// The caches on the path of core 0's loads, nearest first.
 fn caches(machine: &Machine) -> Vec<&Cache> {
     let host = &machine.layout().hosts[0];
     let all = host.cores[0].caches.iter().map(|i| &machine.caches[&host.caches[*i].cache]);
@@ -65,7 +66,7 @@ fn every_cache_of_every_machine_answers_after_its_stated_latency() {
         let mut above = 0;
         for cache in caches(&machine) {
             let mut system = system(&machine);
-            // More than the levels above hold, less than this one does.
+            // More than the levels above hold, and less than this one holds.
             let set = (cache.size.bytes() / 2).max(above * 2).min(cache.size.bytes() * 3 / 4);
             let order = shuffled(set / cache.line.bytes());
             let mut now = 0;
@@ -84,7 +85,7 @@ fn every_cache_of_every_machine_answers_after_its_stated_latency() {
 }
 
 #[test]
-fn a_memory_whose_parts_are_longer_than_its_latency_is_refused() {
+fn a_memory_latency_below_the_sum_of_its_components_is_rejected() {
     let (_, text) = Machine::text("loongson-3a5000").unwrap();
     let built = |from: &str, to: &str, latency: &str| {
         assert!(text.contains(from) && text.contains("latency = \"140 ns\""));
@@ -97,16 +98,16 @@ fn a_memory_whose_parts_are_longer_than_its_latency_is_refused() {
     let refused = built(trcd, slow, "latency = \"140 ns\"").unwrap();
     assert!(refused.contains("node 0's memory") && refused.contains("140.0 ns"), "{refused}");
     assert_eq!(built(trcd, slow, "latency = \"250 ns\""), None);
-    assert_eq!(built(trcd, slow, ""), None, "without a latency it is as long as its parts");
+    assert_eq!(built(trcd, slow, ""), None, "without a stated latency, the sum of the components applies");
     assert_eq!(built(trcd, "trcd = \"100 cycles\"", "latency = \"140 ns\""), None);
 }
 
-/// What the way to the other chip's memory and back takes on the machines of several nodes without stated distances, picoseconds.
+/// Round-trip time to the other chip's memory, picoseconds, for machines with several nodes that state no distances.
 fn crossing_ps(name: &str) -> u64 {
     match name {
-        // 100 ns of latency, 12.5 ns of 8 bytes there and 32 back at 3.2 GB/s, the rest in crossbars.
+        // 100 ns of latency, 12.5 ns for 8 bytes there and 32 back at 3.2 GB/s, the rest in crossbars.
         "godson3-two-chips" => 114_375,
-        _ => panic!("{name}: work out what a crossing takes"),
+        _ => panic!("{name}: add the time of a crossing for this machine"),
     }
 }
 
@@ -122,18 +123,19 @@ fn memory_of_every_machine_answers_after_its_stated_latency_at_every_distance() 
             system.spaces().set_policy(SPACE, Policy::Bind(vec![node])).unwrap();
             let stated = match distances {
                 Some(matrix) => matrix.rows[0][node].ps(),
-                // What the interconnect adds is none of the file's.
+                // The machine file does not state the latency of the interconnect.
                 None => {
                     let own = machine.memories[&instance.memories[0]].latency.unwrap().ps(clock);
                     own + if node == 0 { 0 } else { crossing_ps(builtin.name) }
                 }
             };
-            // Pages in order, as a program that fills its memory first touches them: touched by the chase, they would lie in its order.
+            // Touch pages in order, as a program that initializes its memory does. If the chase touched them, they
+            // would be allocated in its order.
             let page = system.spaces().page_bytes();
             for n in 0..(320 << 20) / page {
                 system.spaces().translate(SPACE, n, 0);
             }
-            // Every line once, spread over 256 MiB: nothing is in a cache yet.
+            // Each line once, spread over 256 MiB, so that no cache holds it.
             let order: Vec<_> = shuffled(20_000).into_iter().map(|n| n * 209).collect();
             let (found, source) = chase(&mut system, 0, &order, &mut 0);
             let found_ps = found * 1e12 / clock.hz() as f64;

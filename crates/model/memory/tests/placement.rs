@@ -1,4 +1,4 @@
-//! Pages go where their policy says, and every physical address belongs to one controller.
+//! Pages are placed according to their policy, and every physical address belongs to one controller.
 
 use longma_memory::placement::{AddressSpaces, FrameOrder, PhysicalMap, Policy, PolicyError, SpaceId};
 use longma_topology::{BUILTIN, Machine};
@@ -22,7 +22,7 @@ fn small() -> AddressSpaces {
     AddressSpaces::new(&machine, 0, PAGE, FrameOrder::Sequential).unwrap()
 }
 
-/// The node of each of `pages` pages from `first` on, touched by `touching`.
+/// Touches `pages` pages from `first` on from node `touching` and returns the node of each.
 fn nodes(spaces: &mut AddressSpaces, space: SpaceId, first: u64, pages: u64, touching: usize) -> Vec<usize> {
     let page_bytes = spaces.page_bytes();
     let touch = |page| spaces.translate(space, page, touching).0 * page_bytes;
@@ -31,7 +31,7 @@ fn nodes(spaces: &mut AddressSpaces, space: SpaceId, first: u64, pages: u64, tou
 }
 
 #[test]
-fn a_page_goes_to_the_node_that_touches_it_first_and_stays() {
+fn a_page_stays_on_the_node_that_touches_it_first() {
     let mut spaces = hygon();
     assert_eq!(nodes(&mut spaces, ONE, 0, 3, 5), [5, 5, 5]);
     assert_eq!(nodes(&mut spaces, ONE, 0, 4, 2), [5, 5, 5, 2]);
@@ -48,17 +48,17 @@ fn policies_place_pages_as_linux_does() {
     // The nearest of the bound nodes: 2 is on the package of 0, 6 on that of 7.
     assert_eq!(nodes(&mut spaces, ONE, 30, 1, 0), [2]);
     assert_eq!(nodes(&mut spaces, ONE, 31, 1, 7), [6]);
-    // Another process has a policy of its own.
+    // Another process has its own policy.
     assert_eq!(nodes(&mut spaces, OTHER, 30, 1, 3), [3]);
 }
 
 #[test]
-fn a_full_node_passes_pages_on_and_a_full_machine_counts_them() {
+fn pages_of_a_full_node_go_to_others_and_a_full_machine_counts_them() {
     let mut spaces = small();
     let pages = 64 * 1024 / 16;
     let placed = nodes(&mut spaces, ONE, 0, 2 * pages + 10, 1);
     let on = |node| placed.iter().filter(|n| **n == node).count() as u64;
-    // Page tables, one for 2048 pages, take frames too.
+    // Page tables, one for every 2048 pages, take frames too.
     assert!(placed[..(pages - 8) as usize].iter().all(|node| *node == 1));
     assert!(on(1) > pages - 8 && on(0) > pages - 8);
     let counts = spaces.counts();
@@ -76,7 +76,7 @@ fn a_policy_that_names_no_memory_is_an_error() {
 }
 
 #[test]
-fn frames_of_unmapped_pages_are_used_again() {
+fn frames_of_unmapped_pages_are_reused() {
     let mut spaces = small();
     nodes(&mut spaces, ONE, 100, 3000, 0);
     let used: Vec<u64> = spaces.used_frames().collect();
@@ -114,14 +114,14 @@ fn the_chip_is_in_the_top_bits_of_a_loongsons_addresses() {
 }
 
 #[test]
-fn neighbouring_pieces_of_memory_are_at_different_controllers() {
+fn adjacent_interleave_units_are_at_different_controllers() {
     let map = PhysicalMap::new(&Machine::open("loongson-3a5000").unwrap(), 0).unwrap();
     let at = |address| map.controller_of(address);
     assert_eq!([at(0), at(255), at(256), at(512)], [(0, 0), (0, 255), (1, 0), (0, 256)]);
 }
 
 #[test]
-fn a_page_of_no_possible_size_is_refused() {
+fn an_invalid_page_size_is_rejected() {
     let machine = Machine::open("loongson-3a5000").unwrap();
     for bytes in [0, 1024, 5000, 1 << 31] {
         assert!(AddressSpaces::new(&machine, 0, bytes, FrameOrder::Sequential).is_err());
@@ -132,7 +132,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn every_page_has_a_frame_of_its_own_and_keeps_it(
+    fn every_page_has_its_own_frame_and_keeps_it(
         touches in proptest::collection::vec((0u16..3, prop_oneof![0u64..64, 2000u64..2100, any::<u64>()], 0usize..2), 1..300),
         shuffled in any::<bool>(),
     ) {
@@ -157,7 +157,7 @@ proptest! {
     }
 
     #[test]
-    fn no_two_addresses_are_at_one_place_of_a_controller(machine in 0..BUILTIN.len(), seed in any::<u64>()) {
+    fn no_two_addresses_share_a_location_in_a_controller(machine in 0..BUILTIN.len(), seed in any::<u64>()) {
         let machine = Machine::open(BUILTIN[machine].name).unwrap();
         let map = PhysicalMap::new(&machine, 0).unwrap();
         let nodes = machine.layout().hosts[0].nodes.len();
@@ -175,7 +175,7 @@ proptest! {
 }
 
 #[test]
-fn tables_of_large_pages_take_no_more_memory_than_is_used_of_them() {
+fn tables_of_large_pages_only_take_the_host_memory_they_use() {
     let resident_kib = || -> u64 {
         let status = std::fs::read_to_string("/proc/self/status").unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
@@ -191,10 +191,10 @@ fn tables_of_large_pages_take_no_more_memory_than_is_used_of_them() {
     assert_eq!([last, 0].map(|page| spaces.lookup(ONE, page)), pages.map(Some));
     assert_eq!(spaces.lookup(ONE, 1 << 20), None);
     let entries = [last, 0].map(|page| spaces.entry_address(ONE, page).unwrap());
-    assert_eq!(entries[0] - entries[1], 8 * last, "one table, as real ones");
+    assert_eq!(entries[0] - entries[1], 8 * last, "both entries are in one table, as in a real page table");
     spaces.unmap(ONE, 0, 1 << 20);
     assert_eq!((spaces.lookup(ONE, last), spaces.lookup(ONE, 0)), (None, None));
-    // Other tests give memory back meanwhile.
+    // Concurrent tests may free memory meanwhile.
     let more = resident_kib().saturating_sub(before);
     assert!(more < 64 << 10, "{more} KiB");
 }

@@ -1,6 +1,4 @@
-//! What hardware prefetching brings before it is asked for: across pages, and of instructions.
-//! Not which lines a prefetcher wants: see its own tests.
-//! Source: the sums are in the tests.
+//! Hardware prefetching across page boundaries, and of instructions.
 
 use longma_memory::placement::SpaceId;
 use longma_memory::{Detail, MemoryPort, MemorySystem, Source};
@@ -11,7 +9,7 @@ const SPACE: SpaceId = SpaceId(0);
 const PAGE: u64 = 16 << 10;
 const LINE: u64 = 64;
 
-/// The 3A5000 after each `(from, to)` was replaced once in its machine file.
+/// The 3A5000 with each `(from, to)` replaced once in its machine file.
 fn system(changes: &[(&str, &str)]) -> MemorySystem {
     let (_, mut text) = Machine::text("loongson-3a5000").unwrap();
     for (from, to) in changes {
@@ -22,7 +20,7 @@ fn system(changes: &[(&str, &str)]) -> MemorySystem {
     MemorySystem::new(&machine, 0, Detail::Timing, 1).unwrap()
 }
 
-/// Where the loads found their data, one long after the other.
+/// The sources of loads issued one after another, far apart in time.
 fn sources(system: &mut MemorySystem, addresses: impl Iterator<Item = u64>, now: &mut u64) -> Vec<Source> {
     let mut port = system.port(0);
     port.set_space(SPACE);
@@ -34,10 +32,10 @@ fn sources(system: &mut MemorySystem, addresses: impl Iterator<Item = u64>, now:
 }
 
 #[test]
-fn a_stream_goes_on_into_the_next_page_only_if_it_may_and_that_lies_next_in_memory() {
+fn a_stream_crosses_pages_only_if_permitted_and_physically_contiguous() {
     let stays = ("kind = \"stream\"", "kind = \"stream\"");
     let crosses = ("kind = \"stream\"", "kind = \"stream\"\ncrosses_pages = true");
-    // Frames are given out one after another: a page between the two takes the one between them.
+    // Frames are allocated in order of first touch: touching another page between two pages separates their frames.
     let (neighbours, apart) = ([64, 65, 90], [64, 90, 65]);
     for (change, order, expected) in [
         (stays, neighbours, Source::LocalMemory),
@@ -45,7 +43,7 @@ fn a_stream_goes_on_into_the_next_page_only_if_it_may_and_that_lies_next_in_memo
         (crosses, neighbours, Source::Level3),
     ] {
         let (mut system, mut now) = (system(&[change]), 0);
-        // The pages get their frames: by lines far from those below.
+        // Allocate the frames, by touching lines far from those used below.
         sources(&mut system, order.iter().map(|page| page * PAGE + 128 * LINE), &mut now);
         let begin = 65 * PAGE - 20 * LINE;
         let found = sources(&mut system, (0..21).map(|nth| begin + nth * LINE), &mut now);
@@ -55,11 +53,11 @@ fn a_stream_goes_on_into_the_next_page_only_if_it_may_and_that_lies_next_in_memo
 }
 
 #[test]
-fn a_stream_begins_anew_behind_a_page_whichever_way_it_goes() {
+fn a_stream_starts_again_after_a_page_boundary_in_either_direction() {
     for (stays, up) in [(true, true), (true, false), (false, true)] {
         let change = if stays { "kind = \"stream\"" } else { "kind = \"stream\"\ncrosses_pages = true" };
         let (mut system, mut now) = (system(&[("kind = \"stream\"", change)]), 0);
-        // A stream that may go on has no frame there yet when it comes to the page's end.
+        // A stream that may cross pages: the next page has no frame yet when the stream reaches the boundary.
         let there_before: &[u64] = if stays { &[64, 65] } else { &[64] };
         sources(&mut system, there_before.iter().map(|page| page * PAGE + 128 * LINE), &mut now);
         let line = |nth: u64| {
@@ -67,12 +65,12 @@ fn a_stream_begins_anew_behind_a_page_whichever_way_it_goes() {
         };
         let found = sources(&mut system, (0..60).map(line), &mut now);
         let missed = found[20..].iter().filter(|source| **source == Source::LocalMemory).count();
-        assert_eq!(missed, 1, "the page's first line alone: {stays} {up} {found:?}");
+        assert_eq!(missed, 1, "only the first line of the page may miss: {stays} {up} {found:?}");
     }
 }
 
 #[test]
-fn a_stream_goes_down_into_the_page_before_too() {
+fn a_descending_stream_crosses_into_the_previous_page() {
     let (mut system, mut now) =
         (system(&[("kind = \"stream\"", "kind = \"stream\"\ncrosses_pages = true")]), 0);
     sources(&mut system, [64, 65].map(|page| page * PAGE + 128 * LINE).into_iter(), &mut now);
@@ -82,7 +80,7 @@ fn a_stream_goes_down_into_the_page_before_too() {
 }
 
 #[test]
-fn the_next_line_of_instructions_comes_with_a_line_that_was_missed() {
+fn an_instruction_miss_prefetches_the_next_line() {
     let prefetcher = "[caches.l1i.prefetcher]\nkind = \"next-line\"\nsource = \"instruction-prefetch\"\n";
     for (change, expected) in [(("", ""), Source::Level1), ((prefetcher, ""), Source::LocalMemory)] {
         let mut system = system(&[change]);
@@ -91,13 +89,13 @@ fn the_next_line_of_instructions_comes_with_a_line_that_was_missed() {
         assert_eq!(port.fetch(PAGE, Cycle(1000)).source, Source::LocalMemory);
         let next = port.fetch(PAGE + LINE, Cycle(3000));
         assert_eq!(next.source, expected);
-        // The first use of it brings the one behind.
+        // Its first use prefetches the next line.
         assert_eq!(port.fetch(PAGE + 2 * LINE, Cycle(5000)).source, expected);
         assert_eq!(port.fetch(PAGE + 200 * LINE, Cycle(7000)).source, Source::LocalMemory);
     }
 }
 
-/// Cycles that straight code of so many lines takes whose lines are fetched one after the other, the first time.
+/// Cycles to fetch 2000 consecutive instruction lines for the first time.
 fn straight_code(changes: &[(&str, &str)]) -> u64 {
     let mut system = system(changes);
     let mut port = system.port(0);
@@ -106,8 +104,8 @@ fn straight_code(changes: &[(&str, &str)]) -> u64 {
 }
 
 #[test]
-fn the_next_line_of_instructions_does_not_take_their_stream_from_the_shared_caches_prefetcher() {
+fn next_line_prefetches_of_instructions_do_not_break_the_streams_of_the_shared_cache() {
     let prefetcher = "[caches.l1i.prefetcher]\nkind = \"next-line\"\nsource = \"instruction-prefetch\"\n";
     let (with, without) = (straight_code(&[]), straight_code(&[(prefetcher, "")]));
-    assert!(with <= without, "{with} cycles with the next line of instructions, {without} without");
+    assert!(with <= without, "{with} cycles with the next-line prefetcher, {without} without");
 }

@@ -1,6 +1,4 @@
-//! Translations that no TLB has: brought by an exception, or by walkers.
-//! Not what an exception does to a pipeline: that is the core's.
-//! Source: the sums are in the tests.
+//! TLB refills by exception and by hardware walkers.
 
 use longma_memory::placement::SpaceId;
 use longma_memory::translation::Side;
@@ -10,11 +8,11 @@ use longma_topology::Machine;
 
 const SPACE: SpaceId = SpaceId(0);
 const PAGE: u64 = 16 << 10;
-/// What the machine file says of a miss.
+/// Cost of a miss in the machine file.
 const MISS: u32 = 60;
 const WALKER: (&str, &str) = ("tlb_refill = \"exception\"", "tlb_refill = \"walker\"");
 
-/// The 3A5000 after each `(from, to)` was replaced once in its machine file.
+/// The 3A5000 with each `(from, to)` replaced once in its machine file.
 fn system(detail: Detail, changes: &[(&str, &str)]) -> MemorySystem {
     let (_, mut text) = Machine::text("loongson-3a5000").unwrap();
     for (from, to) in changes {
@@ -38,22 +36,22 @@ fn load(system: &mut MemorySystem, address: u64, at: u64) -> Answer {
 }
 
 #[test]
-fn a_page_that_no_tlb_has_raises_one_exception() {
+fn a_page_in_no_tlb_raises_one_exception() {
     let mut system = system(Detail::Timing, &[]);
     assert_eq!(refill(&mut system, Side::Data, 10 * PAGE + 8, 8), MISS);
-    assert_eq!(refill(&mut system, Side::Data, 10 * PAGE + 8, 8), 0, "the handler has brought it");
+    assert_eq!(refill(&mut system, Side::Data, 10 * PAGE + 8, 8), 0, "the handler has inserted the entry");
     assert_eq!(load(&mut system, 10 * PAGE + 8, 1000).translation_cycles, 0);
     assert_eq!(refill(&mut system, Side::Data, 11 * PAGE, 8), 0, "an entry holds two pages");
-    // Instructions have a first level of their own; the second has the page.
+    // Instructions have a separate first level; the second level holds the page.
     assert_eq!(refill(&mut system, Side::Instruction, 10 * PAGE, 4), 0);
     assert_eq!(refill(&mut system, Side::Instruction, 20 * PAGE, 4), MISS);
-    // Both pages of an access must be there.
+    // An access across a page boundary needs both pages.
     assert_eq!(refill(&mut system, Side::Data, 32 * PAGE - 4, 8), 2 * MISS);
     assert_eq!(refill(&mut system, Side::Data, 34 * PAGE - 4, 8), MISS);
 }
 
 #[test]
-fn a_prefetch_raises_nothing_and_without_a_translation_does_nothing() {
+fn a_prefetch_raises_no_exception_and_has_no_effect_without_a_translation() {
     for (known, source) in [(false, Source::LocalMemory), (true, Source::Level1)] {
         let mut system = system(Detail::Timing, &[]);
         if known {
@@ -80,7 +78,7 @@ fn as_many_walks_overlap_as_there_are_walkers() {
     for walkers in [1u64, 2, 4] {
         let how_many = format!("tlb_refill = \"walker\"\npage_walkers = {walkers}");
         let mut system = system(Detail::Timing, &[(WALKER.0, &how_many)]);
-        // A page's neighbour is in the same entry.
+        // Adjacent pages share an entry, hence every other page.
         let waits: Vec<u64> =
             (1..9).map(|page| load(&mut system, 2 * page * PAGE, 1000).translation_cycles.into()).collect();
         let expected: Vec<u64> = (0..8).map(|nth| (nth / walkers + 1) * u64::from(MISS)).collect();
@@ -89,16 +87,16 @@ fn as_many_walks_overlap_as_there_are_walkers() {
 }
 
 #[test]
-fn what_is_stated_of_an_exception_is_asked_for() {
+fn a_machine_with_refill_exceptions_must_state_their_cost() {
     let (_, text) = Machine::text("loongson-3a5000").unwrap();
     let without = text.replacen("miss = \"60 cycles\"", "", 1);
     let report = Machine::parse("test.toml", &without).unwrap_err().render(100, false);
-    assert!(report.contains("nothing says what the refill exception costs"), "{report}");
+    assert!(report.contains("the cost of the refill exception is missing"), "{report}");
 }
 
-/// What a window of so many instructions takes for as many loads of new pages as stores to others, cycles: loads ask as soon as they are in the
-/// window, stores when all before them have retired.
-fn loads_beside_stores(registers: u32, window: usize, pairs: u64) -> u64 {
+/// Cycles for `pairs` pairs of a load and a store, all to new pages, in a window of `window` pairs. Loads are issued
+/// when they enter the window, stores when all earlier instructions have retired.
+fn loads_with_stores(registers: u32, window: usize, pairs: u64) -> u64 {
     let (_, text) = Machine::text("zns-host").unwrap();
     let level1 = text.find("[caches.l1d]").unwrap();
     let (before, cache) = text.split_at(level1);
@@ -112,7 +110,7 @@ fn loads_beside_stores(registers: u32, window: usize, pairs: u64) -> u64 {
     let (mut retired, mut now) = (vec![0; window], 0);
     for pair in 0..pairs {
         let place = pair as usize % window;
-        // The load has the place of the pair that was a window before.
+        // The load takes the window entry of the pair `window` pairs earlier.
         let load = port.load((1000 + pair) * page, 8, 0x1000, Cycle(retired[place].max(pair))).ready.0;
         now = now.max(load) + 1;
         let store = port.store((5000 + pair) * page, 8, 0x1004, Cycle(now)).ready.0;
@@ -122,11 +120,12 @@ fn loads_beside_stores(registers: u32, window: usize, pairs: u64) -> u64 {
 }
 
 #[test]
-fn page_walks_of_loads_and_of_stores_take_no_longer_than_one_after_another() {
+fn page_walks_of_loads_and_stores_take_no_longer_than_serial_execution() {
     for (registers, window) in [(1, 50), (2, 50), (4, 50), (8, 100), (16, 100)] {
-        // A line of memory and one of the page table each, one after another, take 120 ns and less, which are 500 cycles at 4.1 GHz.
+        // A line from memory and one from the page table, one after the other, take at most 120 ns each, which is 500
+        // cycles at 4.1 GHz.
         let (pairs, most) = (60, 60 * 4 * 500);
-        let took = loads_beside_stores(registers, window, pairs);
+        let took = loads_with_stores(registers, window, pairs);
         println!("{registers} registers, a window of {window}: {took} cycles, at most {most}");
         assert!(took <= most, "{registers} registers, a window of {window}: {took} cycles");
     }

@@ -1,4 +1,4 @@
-//! TLBs hold what exact LRU holds; the CAM finds what a list finds.
+//! TLBs behave like exact LRU lists, and the CAM like a linear search.
 
 use longma_memory::placement::{PhysicalPage, SpaceId};
 use longma_memory::translation::{Cam, CamEntry, CamError, CamHit, Found, Side, Tlbs};
@@ -14,7 +14,7 @@ fn core(machine: &str, name: &str) -> Core {
     Machine::open(machine).unwrap().cores[name].clone()
 }
 
-/// The frame of a page, for tests: anything that differs from page to page.
+/// A test mapping from pages to distinct frames.
 fn frame(page: u64) -> PhysicalPage {
     PhysicalPage(page ^ 0xabcd)
 }
@@ -39,7 +39,7 @@ fn the_la464_pays_for_its_second_level_and_for_missing_both() {
     });
     assert_eq!(translate(&mut tlbs, Side::Data, 10), (Found::FurtherLevel, 7));
     assert_eq!(translate(&mut tlbs, Side::Data, 10), (Found::FirstLevel, 0));
-    // Instructions have a first level of their own and share the second.
+    // Instructions have a separate first level and share the second.
     assert_eq!(translate(&mut tlbs, Side::Instruction, 10), (Found::FurtherLevel, 7));
     let counts = tlbs.counts(Side::Data);
     assert_eq!((counts.lookups, counts.misses), (134, 66));
@@ -62,21 +62,21 @@ fn a_core_that_states_no_penalty_walks_the_page_table() {
 }
 
 #[test]
-fn tlbs_for_other_page_sizes_are_left_out() {
+fn tlbs_for_other_page_sizes_are_omitted() {
     // The first levels of Sandy Bridge hold pages of 4 KiB only.
     let mut tlbs = Tlbs::new(&core("sandybridge-2x6", "sandybridge"), PAGE);
     translate(&mut tlbs, Side::Data, 1);
     (2..2000).for_each(|page| {
         translate(&mut tlbs, Side::Instruction, page);
     });
-    // One level, so whatever is there costs what that level costs.
+    // There is only one level, and its hits have a cost.
     assert_eq!(translate(&mut tlbs, Side::Instruction, 1999), (Found::FirstLevel, 7));
     assert_eq!(translate(&mut tlbs, Side::Instruction, 1999), (Found::FirstLevel, 7));
     assert_eq!(translate(&mut tlbs, Side::Data, 1).0, Found::Walk);
 }
 
 #[test]
-fn a_core_without_tlbs_translates_for_nothing() {
+fn a_core_without_tlbs_translates_at_no_cost() {
     let mut none = core("hygon-8node", "zen");
     none.tlbs.clear();
     let mut tlbs = Tlbs::new(&none, 4096);
@@ -95,7 +95,7 @@ fn the_same_page_of_another_process_is_another_page() {
     assert_eq!(translate(&mut tlbs, Side::Data, 1).0, Found::FirstLevel);
 }
 
-/// A TLB as a list of groups, the one used last at the end.
+/// A reference TLB: lists of groups, most recently used last.
 struct Reference {
     sets: Vec<Vec<u64>>,
     ways: usize,
@@ -162,7 +162,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
-    fn two_levels_hit_and_miss_as_lists_in_the_order_of_use(
+    fn two_levels_hit_and_miss_like_lru_lists(
         steps in steps(),
         entries in prop_oneof![1u32..9, 17u32..24],
         sets in prop_oneof![Just(1u32), Just(3), Just(4)],

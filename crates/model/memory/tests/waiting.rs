@@ -1,6 +1,4 @@
-//! Accesses that have to wait for each other: for miss registers, for translations, for a line that another core is getting.
-//! Not how long each takes alone: see `latency.rs`.
-//! Source: the sums are in the tests.
+//! Accesses that wait for each other: for miss registers, for translations, and for lines in flight to another core.
 
 use longma_memory::placement::SpaceId;
 use longma_memory::{Answer, Detail, MemoryPort, MemorySystem};
@@ -10,7 +8,7 @@ use longma_topology::Machine;
 const SPACE: SpaceId = SpaceId(0);
 const PAGE: u64 = 16 << 10;
 
-/// The 3A5000 after each `(from, to)` was replaced once in its machine file.
+/// The 3A5000 with each `(from, to)` replaced once in its machine file.
 fn system(changes: &[(&str, &str)]) -> MemorySystem {
     let (_, mut text) = Machine::text("loongson-3a5000").unwrap();
     for (from, to) in changes {
@@ -27,7 +25,7 @@ fn load(system: &mut MemorySystem, address: u64, at: u64) -> Answer {
     port.load(address, 8, 0x1000, Cycle(at))
 }
 
-/// Addresses of `count` lines of one page, in no order that a prefetcher knows.
+/// Addresses of `count` lines of one page, in an order that no prefetcher recognizes.
 fn scattered(count: u64) -> impl Iterator<Item = u64> {
     (0..count).map(|nth| PAGE + (nth * 37 + 11) % 251 * 64)
 }
@@ -42,7 +40,7 @@ fn one_miss_register_sustains_one_miss() {
             scattered(count).map(|address| load(&mut system, address, start).ready.0 - start).collect();
         let (first, last) = (ready[0], ready.iter().max().unwrap());
         assert!(first > 100, "the lines are in memory: {first}");
-        // Rows of the memory that are open already save some of the time.
+        // Open rows shorten some of the misses.
         assert!(*last >= count * first * 8 / 10, "{count} misses of {first} cycles take {last}: {ready:?}");
     }
 }
@@ -60,7 +58,7 @@ fn sixteen_miss_registers_sustain_sixteen_misses() {
 }
 
 #[test]
-fn a_second_access_to_a_page_waits_for_the_translation_that_the_first_one_asked_for() {
+fn a_second_access_to_a_page_waits_for_the_refill_started_by_the_first() {
     let mut system = system(&[]);
     let first = load(&mut system, PAGE, 1000);
     assert!(first.translation_cycles > 50, "no TLB has the page: {first:?}");
@@ -69,17 +67,17 @@ fn a_second_access_to_a_page_waits_for_the_translation_that_the_first_one_asked_
     assert_eq!(1010 + u64::from(second.translation_cycles), there);
     let third = load(&mut system, PAGE + 64, there);
     assert_eq!(third.translation_cycles, 0);
-    // Who comes late to say that he was first would have asked himself.
+    // An access with an earlier time than the first one would have started the refill itself.
     let early = load(&mut system, PAGE + 128, 500);
     assert_eq!(early.translation_cycles, first.translation_cycles);
 }
 
 #[test]
-fn a_core_fetches_one_translation_after_another() {
+fn a_core_refills_one_translation_at_a_time() {
     let mut system = system(&[]);
     let waits: Vec<u32> =
         (1..9).map(|page| load(&mut system, page * PAGE, 1000).translation_cycles).collect();
-    // A page's neighbour is in the same entry.
+    // Adjacent pages share an entry.
     let walks: Vec<u32> = waits.iter().copied().step_by(2).collect();
     let shortest = 10;
     for (nth, wait) in (1..).zip(&walks) {
@@ -89,27 +87,27 @@ fn a_core_fetches_one_translation_after_another() {
 }
 
 #[test]
-fn a_line_is_handed_on_only_when_it_has_come() {
+fn a_line_moves_on_only_after_it_has_arrived() {
     let mut system = system(&[]);
     let store = |system: &mut MemorySystem, core: usize, at: u64| {
         let mut port = system.port(core);
         port.set_space(SPACE);
         port.store(PAGE, 8, 0x1000, Cycle(at)).ready.0
     };
-    // What a hand-over takes alone.
+    // The time of a single transfer.
     for core in 0..4 {
         store(&mut system, core, 10_000 * core as u64);
     }
     let alone = store(&mut system, 0, 50_000) - 50_000;
     assert!(alone > 30, "{alone}");
-    // All at once: each waits for the one before, and saves no more than the way of its request.
+    // All at once: each waits for the previous one and only overlaps the time of its request.
     let ready: Vec<u64> = (0..4).map(|core| store(&mut system, (core + 1) % 4, 100_000) - 100_000).collect();
     assert!((ready[0] as i64 - alone as i64).abs() <= 3, "{ready:?}, alone {alone}");
     assert!(ready.is_sorted_by(|a, b| a + alone / 2 <= *b), "{ready:?}, alone {alone}");
 }
 
 #[test]
-fn cores_that_take_a_line_from_each_other_turn_after_turn_contend() {
+fn cores_that_take_a_line_from_each_other_every_turn_contend() {
     let mut system = system(&[]);
     let mut now = 0;
     let mut turn = |system: &mut MemorySystem, core: usize, address: u64| {
@@ -123,13 +121,13 @@ fn cores_that_take_a_line_from_each_other_turn_after_turn_contend() {
     };
     for nth in 0..10 {
         let core = nth % 2;
-        assert_eq!(turn(&mut system, core, PAGE + 4096 * core as u64), (false, false), "lines of their own");
+        assert_eq!(turn(&mut system, core, PAGE + 4096 * core as u64), (false, false), "separate lines");
     }
     let shared: Vec<_> = (0..6).map(|nth| turn(&mut system, nth % 2, PAGE + 64)).collect();
     assert_eq!(shared[0], (false, false));
     assert!(shared[1..].iter().all(|(_, took)| *took), "{shared:?}");
     assert!(shared[3..].iter().all(|(contends, _)| *contends), "{shared:?}");
-    // A microsecond later it is over.
+    // A microsecond later, the contention is over.
     for nth in 0..6 {
         turn(&mut system, nth % 2, PAGE + 4096 * (nth as u64 % 2));
     }
@@ -137,7 +135,7 @@ fn cores_that_take_a_line_from_each_other_turn_after_turn_contend() {
 }
 
 #[test]
-fn an_access_in_two_lines_has_its_data_a_cycle_later() {
+fn an_access_across_two_lines_completes_a_cycle_later() {
     let mut system = system(&[]);
     load(&mut system, PAGE, 0);
     load(&mut system, PAGE + 64, 5000);
@@ -146,18 +144,18 @@ fn an_access_in_two_lines_has_its_data_a_cycle_later() {
 }
 
 #[test]
-fn a_hit_waits_for_no_other_access_to_its_line_though_that_was_asked_for_before() {
+fn a_hit_does_not_wait_for_a_later_access_to_its_line_that_was_simulated_first() {
     let mut system = system(&[]);
     let mut port = system.port(0);
     port.set_space(SPACE);
-    // Two lines of one set of the first level, whose ways are 16 KiB.
+    // Two lines in one set of the first level, whose ways are 16 KiB.
     let lines = [PAGE, PAGE + (16 << 10)];
     for line in lines {
         port.store(line, 8, 0x1000, Cycle(0));
     }
     let start = 100_000;
-    // Each is the one used last in its set in turn. Program order is not the order of time: a store goes to the cache when it
-    // has retired, a load when its address is known.
+    // They alternate as the most recently used line of the set. Program order is not time order: a store accesses the
+    // cache after it retires, a load when its address is known.
     for round in 0..4 {
         let late = port.store(lines[0], 8, 0x1000, Cycle(start + 1000 + round));
         assert_eq!(late.ready.0, start + 1000 + round + 4, "a hit");
@@ -171,7 +169,7 @@ fn a_hit_waits_for_no_other_access_to_its_line_though_that_was_asked_for_before(
 }
 
 #[test]
-fn a_core_reads_its_copy_of_a_line_while_the_right_to_write_it_comes() {
+fn a_core_reads_its_copy_of_a_line_while_write_permission_is_pending() {
     let mut system = system(&[]);
     for core in [0, 1] {
         let mut port = system.port(core);
@@ -181,9 +179,9 @@ fn a_core_reads_its_copy_of_a_line_while_the_right_to_write_it_comes() {
     let start = 100_000;
     let mut port = system.port(0);
     let right = port.store(PAGE, 8, 0x1000, Cycle(start)).ready.0;
-    assert!(right > start + 40, "the other core's copy goes first: {right}");
+    assert!(right > start + 40, "the other copy must be invalidated first: {right}");
     assert_eq!(port.load(PAGE + 8, 8, 0x1000, Cycle(start + 1)).ready.0, start + 5);
-    // Who writes again waits for the right, and others get the line no earlier.
+    // Another store waits for the write permission, and other cores get the line no earlier.
     assert_eq!(port.store(PAGE + 8, 8, 0x1000, Cycle(start + 2)).ready.0, right);
     assert_eq!(port.store(PAGE + 8, 8, 0x1000, Cycle(right)).ready.0, right + 4);
     let given = system.port(1).load(PAGE, 8, 0x1000, Cycle(start + 3)).ready.0;

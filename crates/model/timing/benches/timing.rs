@@ -1,6 +1,8 @@
-//! Host time of each timing model on a trace like that of 8-queens, with a memory that costs nothing.
-//! Not the cost of writing the trace, nor of a memory model.
-//! Source: the mix is guests/8-queens' inner loop: a third loads and stores, a branch in five instructions.
+//! Host time of each timing model on a trace similar to that of 8-queens, with a memory that costs nothing. Excludes
+//! the time for writing the trace and for a memory model.
+//!
+//! Source: the mix is that of the inner loop of guests/8-queens: a third loads and stores, a branch in every five
+//! instructions.
 
 use std::{hint::black_box, time::Instant};
 
@@ -10,16 +12,17 @@ use longma_timing::{FetchOptions, ModelKind, TimingModel};
 use longma_topology::Machine;
 use longma_trace::{BlockNumber, Record, Trace, TracedBlock};
 
-/// Instructions of a trace: a millisecond, so that some round is not interrupted on a busy host.
+/// Instructions of a trace: about a millisecond, so that some rounds are not interrupted on a busy host.
 const INSTRUCTIONS: usize = 30_000;
-/// Times each trace is run; the fastest counts.
+/// Number of runs of each trace; the fastest counts.
 const ROUNDS: usize = 500;
 
 fn op(op: Op, d: u8, j: u8, k: u8, imm: i32) -> Instruction {
     Instruction { d, j, k, imm, ..Instruction::new(op) }
 }
 
-/// The blocks of a recursive search: test columns in a loop, place a queen and call, come back and undo; a leaf returns at once.
+/// The blocks of a recursive search: test columns in a loop, place a queen and call, return and undo; a leaf returns at
+/// once.
 fn blocks() -> Vec<TracedBlock> {
     let test = vec![
         op(Op::LdW, 12, 4, 0, 16),
@@ -54,7 +57,7 @@ fn blocks() -> Vec<TracedBlock> {
     numbered.collect()
 }
 
-/// A search being traced.
+/// State of the generated search.
 struct Search {
     blocks: Vec<TracedBlock>,
     trace: Trace,
@@ -69,7 +72,7 @@ impl Search {
         self.instructions += usize::from(executed);
     }
 
-    /// One position: how many columns are tested and how deep it goes is as irregular as a search's.
+    /// Visits one position. The number of tested columns and the depth are as irregular as in a real search.
     fn visit(&mut self, depth: u64) {
         self.state =
             self.state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

@@ -1,63 +1,64 @@
-//! The memory side of a core: loads and stores under way, forwarding between them, and what they ask of memory.
-//! Not when an access issues, and not the entries of queues that it takes (see `queues.rs`).
+//! The memory side of a core: loads and stores in flight, and store-to-load forwarding.
+//!
 //! Source: a store buffer as in Hennessy and Patterson, section 3.6.
 
 use longma_memory::MemoryPort;
 use longma_sim::Cycle;
 
 use crate::{
-    front_end::Place,
+    front_end::AccessSite,
     program::BlockCounts,
     stack::Cause,
     stores::{Found, Stores},
     value::Value,
 };
 
-/// Loads and stores under way.
+/// Loads and stores in flight.
 #[derive(Debug)]
 pub(crate) struct Accesses {
     pub stores: Stores,
-    /// When the last load or atomic operation had its data.
+    /// Completion of the last load or atomic operation.
     pub last_access: u64,
     last_drain: u64,
     load_cycles: u64,
-    /// Bytes of a line; a power of two.
+    /// Line length, bytes; a power of two.
     line_bytes: u64,
-    /// Loads that took their data from a store under way.
+    /// Loads that got their data from a store in flight.
     pub forwarded: u64,
 }
 
 impl Accesses {
-    /// None under way. `load_cycles` is what a load takes at least, and one whose data is forwarded just so; no more than `stores` stores are under way at once;
-    /// lines of the cache have `line_bytes`.
+    /// Creates an empty state. `load_cycles` is the minimum latency of a load, which also applies to forwarding; at
+    /// most `stores` stores are in flight; cache lines have `line_bytes` bytes.
     pub fn new(load_cycles: u64, stores: u32, line_bytes: u64) -> Self {
         let stores = Stores::new(stores);
         Self { stores, last_access: 0, last_drain: 0, load_cycles, line_bytes, forwarded: 0 }
     }
 
-    /// True if an access lies in two lines: it looks into the cache twice. Estimate: one look behind the other, as in cores that publish it
-    /// (Fog, The microarchitecture of Intel, AMD and VIA CPUs, 2023); nothing is known of Loongson's.
+    /// Returns whether an access spans two lines and thus needs two cache lookups. Estimate: the second lookup follows
+    /// the first, as in cores that publish it (Fog, The microarchitecture of Intel, AMD and VIA CPUs, 2023); nothing is
+    /// known of Loongson's cores.
     #[inline]
     pub fn crosses(&self, address: u64, bytes: u8) -> bool {
         (address & (self.line_bytes - 1)) + u64::from(bytes) > self.line_bytes
     }
 
-    /// When all that are under way are complete.
+    /// The cycle in which all accesses in flight are complete.
     pub fn complete_at(&self) -> u64 {
         self.last_access.max(self.stores.last_drained())
     }
 
-    /// A load that issues at `at`: its data.
+    /// Performs a load that issues at `at` and returns its result.
     #[inline(always)]
     pub fn load(
         &mut self,
         at: u64,
         bytes: u32,
-        place: Place,
+        site: AccessSite,
         counts: &mut BlockCounts,
         port: &mut impl MemoryPort,
     ) -> Value {
-        let value = self.data(at, bytes, place, counts, port);
+        let value = self.data(at, bytes, site, counts, port);
         self.last_access = self.last_access.max(value.ready);
         value
     }
@@ -67,7 +68,7 @@ impl Accesses {
         &mut self,
         at: u64,
         bytes: u32,
-        Place { pc, address }: Place,
+        AccessSite { pc, address }: AccessSite,
         counts: &mut BlockCounts,
         port: &mut impl MemoryPort,
     ) -> Value {
@@ -83,24 +84,26 @@ impl Accesses {
         counts.note(answer.source);
         let translation_cycles = answer.translation_cycles;
         let (mut ready, least) = (answer.ready.0, from + self.load_cycles);
-        // What is near the core is as quick as it says.
+        // A store inside the core has its own latency, which may be shorter than a load's minimum.
         if ready < least && !port.is_in_core(address) {
             ready = least;
         }
         Value { ready, cause: Cause::of(answer.source), translation_cycles }
     }
 
-    /// A store whose data can be forwarded at `ready` and leaves for the cache at `from` or later: when it is there.
+    /// Performs a store. Its data can be forwarded from `ready` on, and it is written to the cache at `from` or later.
+    /// Returns when it is in the cache.
     #[inline]
     pub fn store(
         &mut self,
         (ready, from): (u64, u64),
         bytes: u32,
-        Place { pc, address }: Place,
+        AccessSite { pc, address }: AccessSite,
         counts: &mut BlockCounts,
         port: &mut impl MemoryPort,
     ) -> u64 {
-        // One store a cycle, in program order; their misses overlap, as if each asked for its line when it leaves.
+        // One store a cycle leaves for the cache, in program order. Their misses overlap, as if each requested its line
+        // when it leaves.
         let at = (self.last_drain + 1).max(from);
         let answer = port.store(address, bytes, pc, Cycle(at));
         counts.note(answer.source);

@@ -1,26 +1,28 @@
-//! Which execution unit is taken in which of the next cycles, and how full the issue queues are.
-//! Not a scheduler: an operation takes the first free place at or after the cycle it asks for.
-//! Source: the window of cycles is ZSim's idea (Sanchez and Kozyrakis, ISCA 2013, section 3.1).
+//! Reservations of execution units in upcoming cycles, and the occupancy of the issue queues. An operation gets the
+//! first free slot at or after the cycle in which it is ready.
+//!
+//! Source: the window of cycles is from ZSim (Sanchez and Kozyrakis, ISCA 2013, section 3.1).
 
 use std::collections::VecDeque;
 
-/// Cycles ahead that are in an array; later ones, behind a chain of misses or of slow operations, are in a list.
+/// Cycles covered by the array. Reservations beyond, such as those after a chain of misses or slow operations, are kept
+/// in a list.
 const WINDOW: usize = 2048;
 
-/// Searches of unpipelined units that are remembered.
+/// Number of remembered searches for unpipelined units.
 const SEARCHES: usize = 4;
 
-/// Issue queues told apart: integer, floating point, memory.
+/// Issue queues: integer, floating point, memory.
 pub(crate) const QUEUES: usize = 3;
 
-/// One cycle, in a word because it is read and written for every operation: units taken, a bit each, in the low half; then a byte
-/// for the operations issued, and a byte for those of each queue.
+/// The reservations of one cycle, packed into a word because every operation reads and writes it: a bit for each
+/// reserved unit in the low half, then a byte with the number of operations issued, then a byte for each queue.
 type Slot = u64;
 const ISSUED: u32 = 32;
 const ISSUED_OF_QUEUE: u32 = 40;
 
-/// No unit of `units` was free for `interval` cycles from any cycle between `from` and `until` on. Since units are never given back, it
-/// is so for ever.
+/// The result of a search: from no cycle between `from` and `until` on is any unit of `units` free for `interval`
+/// cycles. It stays valid, because reservations are never cancelled.
 #[derive(Clone, Copy, Debug, Default)]
 struct Search {
     units: u32,
@@ -29,28 +31,29 @@ struct Search {
     until: u64,
 }
 
-/// The next cycles, and the operations that wait in the issue queues.
+/// Reservations, and the operations waiting in the issue queues.
 #[derive(Debug)]
 pub(crate) struct Calendar {
     slots: Box<[Slot; WINDOW]>,
-    /// Slots that are not empty, a bit each: long waits pass over the others without a look.
+    /// A bit for each slot that is not empty, so that advancing time skips empty ones.
     filled: [u64; WINDOW / 64],
-    /// Slots that are not empty, with their cycles in order, from the window's end on: most are added behind the last one.
+    /// Non-empty slots beyond the window with their cycles, in order. Most are appended at the end.
     far: VecDeque<(u64, Slot)>,
-    /// The first cycle of the window: everything before it is past.
+    /// First cycle of the window; earlier cycles are past.
     now: u64,
-    /// The last searches for unpipelined units, and which of them makes room.
+    /// The last searches for unpipelined units, and the index of the one to replace next.
     searches: [Search; SEARCHES],
     oldest_search: usize,
     issue_width: u8,
     waiting: [u32; QUEUES],
     limits: [u32; QUEUES],
-    /// Some queue has a limit.
+    /// Whether any queue has a limit.
     limited: bool,
 }
 
 impl Calendar {
-    /// Free units, empty queues of `limits` entries (`u32::MAX` for any number), and at most `issue_width` operations a cycle.
+    /// Creates a calendar without reservations, with empty queues of `limits` entries (`u32::MAX` for unlimited) and at
+    /// most `issue_width` operations per cycle.
     pub(crate) fn new(issue_width: u8, limits: [u32; QUEUES]) -> Self {
         let limited = limits.iter().any(|limit| *limit != u32::MAX);
         Self {
@@ -67,7 +70,7 @@ impl Calendar {
         }
     }
 
-    /// Lets time pass to `cycle`: what issued before it leaves the queues.
+    /// Advances time to `cycle`. Operations issued before it leave the queues.
     #[inline]
     pub(crate) fn pass_to(&mut self, cycle: u64) {
         if cycle <= self.now {
@@ -94,7 +97,7 @@ impl Calendar {
         }
     }
 
-    /// Slots behind the window that time has passed are forgotten, and those that it has reached move into the window.
+    /// Discards slots of the list that are past and moves those that the window has reached into the array.
     #[cold]
     fn pass_far(&mut self) {
         let end = self.now + WINDOW as u64;
@@ -108,7 +111,7 @@ impl Calendar {
         }
     }
 
-    /// What issued in a slot leaves the queues.
+    /// Removes the operations issued in a slot from the queues.
     #[inline]
     fn leave_queues(&mut self, slot: Slot) {
         if self.limited {
@@ -153,7 +156,8 @@ impl Calendar {
         &mut self.slots[slot]
     }
 
-    /// The first cycle, at or after the last passed one, in which `queue` has a free entry. Time passes to it.
+    /// Returns the first cycle, no earlier than the current time, in which `queue` has a free entry, and advances time
+    /// to it.
     #[inline]
     pub(crate) fn wait_for_entry(&mut self, queue: usize) -> u64 {
         while self.waiting[queue] >= self.limits[queue] {
@@ -162,8 +166,8 @@ impl Calendar {
         self.now
     }
 
-    /// Issues an operation of `queue` on one of `units` for `interval` cycles, at the first cycle that is possible at or after
-    /// `ready`, and returns that cycle.
+    /// Issues an operation of `queue` on one of `units` for `interval` cycles, in the first possible cycle at or after
+    /// `ready`. Returns that cycle.
     #[inline]
     pub(crate) fn issue(&mut self, ready: u64, units: u32, interval: u32, queue: usize) -> u64 {
         let mut cycle = ready.max(self.now);
@@ -180,10 +184,10 @@ impl Calendar {
         }
     }
 
-    /// A unit of `free` if the cycle may issue another operation.
+    /// Returns a unit of `free` if the cycle can issue another operation.
     #[inline]
     fn free_unit(&self, slot: Slot, free: u32) -> Option<u32> {
-        // The highest, because operations that only some units execute take the lowest.
+        // Choose the highest-numbered unit, because operations that only some units execute use the lowest.
         (free != 0 && (slot >> ISSUED) as u8 != self.issue_width).then(|| 31 - free.leading_zeros())
     }
 
@@ -195,13 +199,13 @@ impl Calendar {
         self.waiting[queue] += u32::from(self.limited);
     }
 
-    /// As [`issue`](Self::issue), on a unit that takes nothing else for `interval` cycles.
+    /// Like [`issue`](Self::issue), for an operation that occupies its unit for `interval` cycles.
     #[cold]
     fn issue_unpipelined(&mut self, from: u64, units: u32, interval: u64, queue: usize) -> u64 {
         let same = |it: &&Search| it.units == units && it.interval == interval;
         let known = self.searches.iter().filter(same).filter(|it| it.from <= from && from < it.until);
         let begin = known.map(|it| it.until).max().unwrap_or(from);
-        // Since when each unit is free.
+        // For each unit, since when it has been free.
         let mut free_since = [begin; u32::BITS as usize];
         for end in begin + 1.. {
             let mut busy = self.slot(end - 1) as u32 & units;
@@ -234,7 +238,7 @@ impl Calendar {
             self.oldest_search = (self.oldest_search + 1) % SEARCHES;
             self.oldest_search
         });
-        // A search from an earlier cycle that ended later, or where this one began, says more.
+        // Merge with the previous search if their ranges overlap or touch.
         let before = self.searches[place];
         let joins = same(&before) && before.from <= search.from && search.from <= before.until;
         let from = if joins { before.from } else { search.from };
@@ -249,7 +253,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn the_oldest_free_cycle_is_taken_by_whoever_asks_first() {
+    fn the_first_request_takes_the_oldest_free_cycle() {
         let mut calendar = Calendar::new(2, [u32::MAX; QUEUES]);
         assert_eq!(calendar.issue(10, 0b11, 1, 0), 10);
         assert_eq!(calendar.issue(5, 0b11, 1, 0), 5);
@@ -268,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn units_are_tracked_however_far_ahead_they_are_taken() {
+    fn units_are_tracked_at_any_distance_in_the_future() {
         let mut calendar = Calendar::new(8, [u32::MAX; QUEUES]);
         for nth in 0..200 {
             assert_eq!(calendar.issue(3, 0b1, 32, 1), 3 + 32 * nth);
@@ -283,7 +287,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_says_what_a_list_of_everything_that_issued_says(
+        fn it_matches_a_list_of_all_issued_operations(
             asked in prop::collection::vec(
                 (0u64..3000, 1u32..16, prop_oneof![3 => Just(1u32), 2 => 2u32..200], 0u64..3), 1..250),
             width in 1u8..4,

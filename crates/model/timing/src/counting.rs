@@ -1,5 +1,5 @@
-//! The cache level: instructions and accesses go to memory in program order, and nothing is timed.
-//! Not a core: time is one cycle an instruction, so that quanta pass.
+//! The counting model: feeds instruction fetches and memory accesses to the memory model in program order, without
+//! timing. Time advances by one cycle per instruction, so that quanta end.
 
 use longma_memory::{MemoryPort, Source};
 use longma_sim::Cycle;
@@ -7,29 +7,29 @@ use longma_topology::parts;
 use longma_trace::{Blocks, Trace};
 
 use crate::{
-    ahead, front_end::FetchOptions, model_error::ModelError, operations::Kind, parameters::Parameters,
+    announce, front_end::FetchOptions, model_error::ModelError, operations::Kind, parameters::Parameters,
     program::Program,
 };
 
-/// Counts.
+/// The counting model of a core.
 #[derive(Debug)]
 pub(crate) struct Counting {
     parameters: Parameters,
     pub program: Program,
     line_bytes: u64,
     last_line: u64,
-    /// One cycle an instruction, and those that were passed over.
+    /// Cycles: one per instruction, plus skipped idle cycles.
     pub cycle: u64,
     pub instructions: u64,
-    /// Accesses beyond the first-level caches are in the blocks' counts.
+    /// Idle cycles. Accesses that miss in the first-level caches are in the counts of the blocks.
     pub idle: u64,
 }
 
 impl Counting {
-    /// Nothing counted yet.
+    /// Creates a model with all counts zero.
     ///
     /// # Errors
-    /// The machine file's parameters are no core's.
+    /// If the machine file's parameters are invalid.
     pub fn new(core: &parts::Core, options: FetchOptions) -> Result<Self, ModelError> {
         if !options.line_bytes.is_power_of_two() || options.line_bytes < 4 {
             return Err(ModelError::LineBytes(options.line_bytes));
@@ -45,11 +45,11 @@ impl Counting {
         })
     }
 
-    /// Counts what the trace holds.
+    /// Processes the records of the trace.
     pub fn drain(&mut self, trace: &Trace, blocks: &impl Blocks, port: &mut impl MemoryPort) {
-        let mut ahead = ahead::of(trace, port.wants_notice());
+        let mut announcer = announce::announcer(trace, port.wants_announcements());
         for record in trace.records() {
-            ahead.reach(&record, port);
+            announcer.before(&record, port);
             let entry = self.program.enter(&record, blocks, &self.parameters);
             let block = &entry.block;
             let executed = record.executed.min(block.operations.len() as u16);
@@ -85,7 +85,7 @@ impl Counting {
         }
     }
 
-    /// Passes over time to `cycle`.
+    /// Skips idle time to `cycle`.
     pub fn advance_to(&mut self, cycle: u64) {
         self.idle += cycle.saturating_sub(self.cycle);
         self.cycle = self.cycle.max(cycle);

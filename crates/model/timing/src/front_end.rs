@@ -1,6 +1,7 @@
-//! The front end: when the instructions of a block can be dispatched, after fetch, branch prediction and their penalties.
-//! Not the wrong path, of which `wrong_path.rs` knows what is fetched.
-//! Source: Sanchez and Kozyrakis, ZSim (ISCA 2013, section 3.1) for fetch that runs ahead by cycle counts.
+//! The front end: when the instructions of a block can be dispatched, given fetch, branch prediction and misprediction
+//! penalties. `wrong_path.rs` models fetches on the wrong path.
+//!
+//! Source: Sanchez and Kozyrakis, ZSim (ISCA 2013, section 3.1), for fetch that runs ahead by cycle counts.
 
 use longma_memory::{MemoryPort, Source, translation::Side};
 use longma_sim::Cycle;
@@ -8,7 +9,7 @@ use longma_topology::parts;
 use longma_trace::{BlockNumber, Blocks, Record, Trace};
 
 use crate::{
-    ahead,
+    announce,
     branch::{Direction, IndirectTargets, Outcome, ReturnStack, TargetBuffer},
     model_error::ModelError,
     operations::{Branch, BranchKind, DecodedBlock, MicroOperation},
@@ -20,76 +21,77 @@ use crate::{
     wrong_path::WrongPath,
 };
 
-/// Cycles a direct branch costs that the target buffer does not know and decoding finds. Estimate: fetch and decode are two to
-/// four stages on cores that publish them.
+/// Penalty of a taken direct branch that is not in the target buffer and is found by the decoder, cycles. Estimate:
+/// fetch and decode take two to four stages on cores that publish them.
 const TARGET_MISS_CYCLES: u64 = 3;
-/// Cycles that fetch may be ahead of dispatch: the depth of the queue between them. Estimate: eight cycles of decoded instructions,
-/// as in queues of 28 to 32 entries behind four-wide decoders (Fog, 2023).
+/// Cycles by which fetch can be ahead of dispatch: the depth of the queue between them. Estimate: eight cycles of
+/// decoded instructions, as in queues of 28 to 32 entries behind four-wide decoders (Fog, 2023).
 const FETCH_AHEAD_CYCLES: u64 = 8;
 
-/// From an access's issue to what an exception makes of it if there is nothing older: translation is the first thing that is done.
+/// Cycles from the issue of an access to its exception, if no older instruction is pending: translation is the first
+/// step of an access.
 pub(crate) const TRAP_CYCLES: u64 = 1;
 
-/// How a front end fetches.
+/// Parameters of instruction fetch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FetchOptions {
-    /// Load-to-use latency of the first-level instruction cache, cycles: what an instruction line's `ready` includes although the
-    /// pipeline hides it.
+    /// Load-to-use latency of the first-level instruction cache, cycles. It is included in the `ready` time of a fetch,
+    /// although the pipeline hides it.
     pub hit_cycles: u64,
-    /// Bytes of an instruction line; a power of two from 4.
+    /// Length of an instruction line, bytes; a power of two, at least 4.
     pub line_bytes: u64,
 }
 
 impl Default for FetchOptions {
-    /// As where a machine file says nothing.
+    /// The defaults of a machine file.
     fn default() -> Self {
         Self { hit_cycles: parts::LEVEL1_CYCLES, line_bytes: parts::LINE_BYTES }
     }
 }
 
-/// Branches by what became of them.
+/// Branches by kind and prediction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BranchCounts {
     /// Conditional branches.
     pub conditional: u64,
-    /// Those whose direction was mispredicted.
+    /// Conditional branches with a mispredicted direction.
     pub conditional_mispredicted: u64,
     /// Jumps and calls through a register.
     pub indirect: u64,
-    /// Those whose target was mispredicted.
+    /// Indirect branches with a mispredicted target.
     pub indirect_mispredicted: u64,
     /// Returns.
     pub returns: u64,
-    /// Those whose target was mispredicted.
+    /// Returns with a mispredicted target.
     pub returns_mispredicted: u64,
-    /// Taken direct branches that the target buffer did not know.
+    /// Taken direct branches that were not in the target buffer.
     pub target_misses: u64,
 }
 
-/// A branch whose outcome is not known before the next block.
+/// A branch whose outcome becomes known with the next block.
 #[derive(Clone, Copy, Debug)]
 struct Pending {
     branch: Branch,
     block: BlockNumber,
-    /// When it was resolved.
+    /// The cycle in which it is resolved.
     resolved: u64,
 }
 
-/// What a block begins with.
+/// The result of beginning a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Entered {
-    /// Nothing to note.
-    Smoothly,
+    /// Nothing to record.
+    Normal,
     /// The branch at the end of this block was mispredicted.
     Mispredicted(BlockNumber),
 }
 
-/// What is behind a front end: it takes the operations of a record one after another.
+/// The part of a core behind the front end. It executes the operations of a record one after another.
 pub(crate) trait BackEnd {
-    /// The front end before it.
+    /// The front end that feeds it.
     fn front(&mut self) -> &mut FrontEnd;
 
-    /// The blocks that it has seen.
+    /// The blocks seen so far.
     fn program(&mut self) -> &mut Program;
 
     /// The core's parameters.
@@ -98,13 +100,13 @@ pub(crate) trait BackEnd {
     /// The cycles of the last dispatch and of the last retirement.
     fn progress(&self) -> [u64; 2];
 
-    /// When everything that has been executed is out of the pipeline.
+    /// The cycle in which all executed instructions have left the pipeline.
     fn emptied(&self) -> u64;
 
-    /// Slots of the last stage from the beginning of time.
+    /// Number of slots of the last stage since time zero.
     fn position(&self) -> u64;
 
-    /// Nothing is dispatched before the front end delivers it.
+    /// Delays dispatch until the front end delivers the next instruction.
     fn wait_for_fetch(&mut self);
 
     /// Runs one record.
@@ -118,43 +120,44 @@ pub(crate) trait BackEnd {
         entered
     }
 
-    /// Executes one operation of `at`, and returns the cycle its result is there.
+    /// Executes one operation at `at` and returns the cycle in which its result is available.
     fn step(
         &mut self,
         operation: &MicroOperation,
-        at: Place,
+        at: AccessSite,
         counts: &mut BlockCounts,
         port: &mut impl MemoryPort,
     ) -> u64;
 
-    /// The cycles in which the last operation was dispatched, issued and retired; `resolved` is when its result is there.
+    /// The cycles in which the last operation was dispatched, issued and retired. `resolved` is the cycle of its
+    /// result.
     fn stages(&self, resolved: u64) -> [u64; 3];
 
-    /// The first instructions' stages, if asked for.
+    /// The log of the first instructions' stages.
     fn log(&mut self) -> &mut PipelineLog;
 }
 
-/// Where an operation is, and what memory it accesses.
+/// An instruction's address and the address it accesses.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
-    /// The instruction's own address.
+pub(crate) struct AccessSite {
+    /// Address of the instruction.
     pub pc: u64,
-    /// The address it accesses; 0 if none.
+    /// Address it accesses; 0 if none.
     pub address: u64,
 }
 
-/// Runs what `trace` holds through a front end and what is behind it.
+/// Runs the records of `trace` through a front end and back end.
 pub(crate) fn drain(
     back: &mut impl BackEnd,
     trace: &Trace,
     blocks: &impl Blocks,
     port: &mut impl MemoryPort,
 ) {
-    // The program is taken out so that a block and the pipeline can be borrowed side by side.
+    // The program is moved out so that one of its blocks and the pipeline can be borrowed at the same time.
     let mut program = std::mem::take(back.program());
-    let mut ahead = ahead::of(trace, port.wants_notice());
+    let mut announcer = announce::announcer(trace, port.wants_announcements());
     for record in trace.records() {
-        ahead.reach(&record, port);
+        announcer.before(&record, port);
         let entry = program.enter(&record, blocks, back.parameters());
         if let Entered::Mispredicted(number) = back.run(entry, &record, port) {
             program.note_mispredict(number);
@@ -170,7 +173,7 @@ pub(crate) fn begin(back: &mut impl BackEnd, block: &DecodedBlock, port: &mut im
     back.front().begin(block.start, dispatch, retired, port)
 }
 
-/// Executes one record whose block began: its instruction lines, and of each line its operations.
+/// Executes one record whose block has begun: fetches its instruction lines and executes the operations of each.
 #[inline]
 pub(crate) fn execute(
     back: &mut impl BackEnd,
@@ -191,13 +194,13 @@ pub(crate) fn execute(
         for (nth, operation) in block.operations[index..end].iter().enumerate() {
             let address = if operation.bytes > 0 { addresses.next().copied().unwrap_or(0) } else { 0 };
             let address = operation.unit.begin(address);
-            resolved = back.step(operation, Place { pc, address }, counts, port);
+            resolved = back.step(operation, AccessSite { pc, address }, counts, port);
             if back.log().is_open() {
                 log(back, block, index + nth, resolved);
             }
             pc = pc.wrapping_add(4);
         }
-        // What was fetched again is fetched from there on.
+        // After a refetch, fetch continues from the refetched instruction.
         let again =
             back.front().again.take().map_or(index, |from| ((from.wrapping_sub(block.start)) / 4) as usize);
         back.front().advance((end - again) as u64);
@@ -222,18 +225,19 @@ fn log(back: &mut impl BackEnd, block: &DecodedBlock, number: usize, resolved: u
     });
 }
 
-/// How far fetch has come when a block begins, compared with a cycle of the last stage: all that decides when the block's
-/// instructions are fetched, but for the time that their lines take.
+/// The state of fetch at the start of a block, relative to a cycle of the last stage. Together with the latencies of
+/// the instruction lines, it determines when the block's instructions are fetched.
 ///
-/// One word, because it is compared for each block: the cycles that fetch is ahead in bits 15:0, instructions fetched in the present
-/// cycle in 22:16, the cause of waiting in 27:23, and in 28 whether the block begins in the line fetched last.
+/// Packed into one word because it is compared for each block: cycles that fetch is ahead in bits 15:0, instructions
+/// fetched in the current cycle in 22:16, the cause of waiting in 27:23, and in bit 28 whether the block begins in the
+/// line fetched last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Fetching(u32);
 
 impl Fetching {
     const IN_LINE: u32 = 1 << 28;
 
-    /// The block begins in the line fetched last.
+    /// Returns whether the block begins in the line fetched last.
     pub fn is_in_line(self) -> bool {
         self.0 & Self::IN_LINE != 0
     }
@@ -242,18 +246,19 @@ impl Fetching {
 /// The front end of one core.
 #[derive(Debug)]
 pub(crate) struct FrontEnd {
-    /// The cycle being fetched in, and instructions fetched in it.
+    /// The current fetch cycle, and the number of instructions fetched in it.
     cycle: u64,
     fetched: u64,
-    /// Instructions fetched a cycle.
+    /// Instructions fetched per cycle.
     width: u64,
-    /// Fewer than are dispatched a cycle: what is fetched in one cycle is dispatched apart from what the next one brings.
+    /// Whether fewer instructions are fetched than dispatched per cycle. Instructions fetched in different cycles are
+    /// then dispatched in different cycles.
     is_narrow: bool,
-    /// From fetch to dispatch.
+    /// Cycles from fetch to dispatch.
     depth: u64,
     options: FetchOptions,
     last_line: u64,
-    /// Where the next block begins if nothing branches.
+    /// Address of the next block if no branch is taken.
     next: u64,
     pending: Option<Pending>,
     /// Instructions from this address on were fetched twice.
@@ -265,15 +270,16 @@ pub(crate) struct FrontEnd {
     targets: TargetBuffer,
     returns: ReturnStack,
     indirect: IndirectTargets,
-    /// `None` if nothing is fetched there.
+    /// `None` if the core fetches nothing on the wrong path.
     wrong_path: Option<WrongPath>,
 }
 
 impl FrontEnd {
-    /// A cold front end. `issue_cycles` are those from dispatch to a ready branch's issue.
+    /// Creates a front end with untrained predictors. `issue_cycles` is the time from dispatch to the issue of a ready
+    /// branch.
     ///
     /// # Errors
-    /// The machine file names an unknown predictor, or the options are no cache's.
+    /// If the machine file names an unknown predictor, or if the options are invalid.
     pub fn new(
         core: &parts::Core,
         parameters: &Parameters,
@@ -289,7 +295,8 @@ impl FrontEnd {
             fetched: 0,
             width: parameters.fetch_width,
             is_narrow: parameters.fetch_width < parameters.dispatch_width,
-            // A ready branch resolves this long after its fetch, so that fetching again then costs the published penalty.
+            // A ready branch resolves this long after its fetch, so that refetching takes the published penalty in
+            // total.
             depth: parameters.mispredict_cycles.saturating_sub(issue_cycles + branch_cycles),
             options,
             last_line: u64::MAX,
@@ -311,8 +318,8 @@ impl FrontEnd {
         })
     }
 
-    /// Begins a block at `start`: resolves the branch before it. `dispatch` is the cycle of the last dispatch, `retired` that of
-    /// the last retirement.
+    /// Begins a block at `start`: resolves the branch before it. `dispatch` is the cycle of the last dispatch,
+    /// `retired` that of the last retirement.
     #[inline]
     pub fn begin(&mut self, start: u64, dispatch: u64, retired: u64, port: &mut impl MemoryPort) -> Entered {
         self.cause = Cause::FrontEnd;
@@ -322,28 +329,29 @@ impl FrontEnd {
         }
         let Some(pending) = self.pending.take() else {
             if start != self.next {
-                // A signal, a switch of threads, a trap: the pipeline was empty.
+                // A signal, a thread switch or a trap: the pipeline was empty.
                 self.redirect(retired, Cause::Synchronization);
             }
-            return Entered::Smoothly;
+            return Entered::Normal;
         };
         let branch = pending.branch;
         let taken = start != self.next;
-        // Which way a branch goes, a host's own predictor cannot know; what is rare is asked for with one condition.
+        // One combined condition for the rare case, because the host cannot predict whether the guest's branch is
+        // taken.
         if taken & (branch.target != 0) & (branch.target != start) {
             self.redirect(retired, Cause::Synchronization);
-            return Entered::Smoothly;
+            return Entered::Normal;
         }
         let right = self.resolve(&branch, taken, start);
         if !right {
-            self.go_astray(&branch, taken, pending.resolved, port);
+            self.fetch_wrong_path(&branch, taken, pending.resolved, port);
             self.redirect(pending.resolved, Cause::Mispredict);
             return Entered::Mispredicted(pending.block);
         }
-        Entered::Smoothly
+        Entered::Normal
     }
 
-    /// True if fetch went the right way; small penalties are charged here.
+    /// Returns whether fetch continued on the right path. Charges small penalties.
     #[inline]
     fn resolve(&mut self, branch: &Branch, taken: bool, target: u64) -> bool {
         let (address, behind) = (branch.address, branch.address.wrapping_add(4));
@@ -391,12 +399,13 @@ impl FrontEnd {
         right
     }
 
-    /// Fetches where a conditional branch that is resolved at `resolved` did not go. Where others were taken to go is not known.
+    /// Fetches on the wrong path of a conditional branch that is resolved at `resolved`. The predicted target of other
+    /// branches is not known.
     #[inline]
-    fn go_astray(&mut self, branch: &Branch, taken: bool, resolved: u64, port: &mut impl MemoryPort) {
+    fn fetch_wrong_path(&mut self, branch: &Branch, taken: bool, resolved: u64, port: &mut impl MemoryPort) {
         let Some(wrong_path) = &mut self.wrong_path else { return };
         if branch.kind == BranchKind::Conditional {
-            // A branch that is taken ends what is fetched in a cycle.
+            // A taken branch ends the fetch group.
             let start = if taken { branch.address.wrapping_add(4) } else { branch.target };
             let from = self.cycle + u64::from(!taken);
             let last = wrong_path.fetch((branch.address, start), (from, resolved), port);
@@ -404,12 +413,12 @@ impl FrontEnd {
         }
     }
 
-    /// Lines that were fetched where a branch did not go; `None` if none ever are.
+    /// Lines fetched on wrong paths; `None` if the core fetches none.
     pub fn wrong_path_lines(&self) -> Option<u64> {
         self.wrong_path.as_ref().map(|path| path.lines)
     }
 
-    /// Forgets what was counted.
+    /// Resets the counts.
     pub fn clear_counts(&mut self) {
         self.counts = BranchCounts::default();
         self.wrong_path.iter_mut().for_each(|path| path.lines = 0);
@@ -420,15 +429,16 @@ impl FrontEnd {
         self.fetched = 0;
     }
 
-    /// Fetch begins again at `cycle`, for `cause`.
+    /// Restarts fetch at `cycle` for `cause`.
     pub fn redirect(&mut self, cycle: u64, cause: Cause) {
         self.cycle = self.cycle.max(cycle);
         self.fetched = 0;
         self.cause = cause;
     }
 
-    /// An exception empties the pipeline in cycle `taken` for the instruction at `pc`, which has got as far as `stages` cycles behind
-    /// dispatch; it adds `cycles` to what a lone instruction takes, unless coming as far again takes longer.
+    /// Models an exception of the instruction at `pc`, which has reached `stages` cycles after dispatch. The exception
+    /// empties the pipeline in cycle `taken` and adds `cycles` to the time of a lone instruction, unless reaching the
+    /// same stage again takes longer.
     #[cold]
     pub fn trap(&mut self, pc: u64, taken: u64, stages: u64, cycles: u32) {
         let again = self.depth + stages + TRAP_CYCLES;
@@ -436,14 +446,14 @@ impl FrontEnd {
         self.again = Some(pc);
     }
 
-    /// What is at `pc` and all that follows is thrown away in cycle `at`, and fetched again.
+    /// Squashes the instruction at `pc` and all younger ones in cycle `at`, and fetches them again.
     #[cold]
     pub fn fetch_again(&mut self, pc: u64, at: u64) {
         self.redirect(at, Cause::MemoryOrder);
         self.again = Some(pc);
     }
 
-    /// Nothing is fetched or leaves `last_stage` before `cycle`, for `cause`.
+    /// Delays fetch and the last stage until `cycle`, for `cause`.
     pub fn advance_to(&mut self, last_stage: &mut Timeline, cycle: u64, cause: Cause) {
         if cycle > last_stage.now() {
             last_stage.wait(cycle, cause);
@@ -451,7 +461,7 @@ impl FrontEnd {
         }
     }
 
-    /// As [`advance_to`](Self::advance_to), and the time in between is not counted.
+    /// Like [`advance_to`](Self::advance_to), but the time in between is not counted.
     pub fn pass_to(&mut self, last_stage: &mut Timeline, cycle: u64) {
         if cycle > last_stage.now() {
             last_stage.pass(cycle);
@@ -459,12 +469,13 @@ impl FrontEnd {
         }
     }
 
-    /// Instructions from `address` on to the end of its line, after fetching that line unless it was the last one fetched. The
-    /// line's source, if it was fetched. What is older is out of the pipeline at `emptied`.
+    /// Fetches the line of `address` unless it was the last one fetched. Returns the number of instructions from
+    /// `address` to the end of the line, and the line's source if it was fetched. Older instructions have left the
+    /// pipeline at `emptied`.
     #[inline]
     pub fn fetch(&mut self, address: u64, emptied: u64, port: &mut impl MemoryPort) -> (u64, Option<Source>) {
         let line = self.line_of(address);
-        // At least one: an address that is not a multiple of four must not stop the clock.
+        // At least one, so that an address that is not a multiple of four does not stall the model.
         let instructions = (line.wrapping_add(self.options.line_bytes).wrapping_sub(address) / 4).max(1);
         if line == self.last_line {
             return (instructions, None);
@@ -472,7 +483,7 @@ impl FrontEnd {
         self.last_line = line;
         let refill_cycles = port.refill(Side::Instruction, address, 4);
         if refill_cycles > 0 {
-            // An instruction that could not be fetched goes through the pipeline in its place.
+            // In place of the instruction that could not be fetched, its exception goes through the pipeline.
             let taken = (self.dispatchable() + TRAP_CYCLES).max(emptied);
             self.trap(address, taken, 0, refill_cycles);
             self.again = None;
@@ -487,13 +498,15 @@ impl FrontEnd {
         (instructions, Some(answer.source))
     }
 
-    /// Instructions that need not be told apart because dispatch is no quicker than fetch, or those left to the present cycle.
+    /// Number of instructions that can be processed together: all if dispatch is no faster than fetch, otherwise the
+    /// rest of the current fetch cycle.
     #[inline]
     fn together(&self) -> u64 {
         if self.is_narrow { self.width - self.fetched } else { u64::MAX }
     }
 
-    /// How far fetch has come for a block at `start`, compared with `cycle`; `None` if that is out of all proportion.
+    /// The state of fetch for a block at `start`, relative to `cycle`; `None` if the difference is too large to be
+    /// packed.
     #[inline]
     pub fn fetching(&self, start: u64, cycle: u64) -> Option<Fetching> {
         let ahead = i16::try_from(self.cycle.wrapping_sub(cycle) as i64).ok()?;
@@ -502,7 +515,8 @@ impl FrontEnd {
         Some(Fetching(u32::from(ahead as u16) | fetched | in_line))
     }
 
-    /// Fetch has come to `cycle`, in which it fetched so many instructions, the last of them at `address`.
+    /// Sets the state of fetch: it has reached `cycle`, in which it fetched `fetched` instructions, the last of them at
+    /// `address`.
     #[inline]
     pub fn arrive(&mut self, cycle: u64, fetched: u64, address: u64) {
         (self.cycle, self.fetched, self.last_line) = (cycle, fetched, self.line_of(address));
@@ -519,33 +533,33 @@ impl FrontEnd {
         self.options.hit_cycles
     }
 
-    /// When the branch that is not resolved yet will be; 0 if there is none.
+    /// The cycle in which the pending branch is resolved; 0 if there is none.
     pub fn resolved(&self) -> u64 {
         self.pending.map_or(0, |pending| pending.resolved)
     }
 
-    /// Bytes of an instruction line.
+    /// Length of an instruction line, bytes.
     pub fn line_bytes(&self) -> u64 {
         self.options.line_bytes
     }
 
-    /// Instructions fetched in the cycle being fetched in.
+    /// Instructions fetched in the current fetch cycle.
     pub fn fetched(&self) -> u64 {
         self.fetched
     }
 
-    /// The cycle being fetched in.
+    /// The current fetch cycle.
     pub fn cycle(&self) -> u64 {
         self.cycle
     }
 
-    /// The first cycle in which what is being fetched can be dispatched.
+    /// The first cycle in which an instruction fetched now can be dispatched.
     #[inline]
     pub fn dispatchable(&self) -> u64 {
         self.cycle + self.depth
     }
 
-    /// `instructions` were fetched.
+    /// Records that `instructions` were fetched.
     #[inline]
     pub fn advance(&mut self, instructions: u64) {
         self.fetched += instructions;
@@ -555,7 +569,7 @@ impl FrontEnd {
         }
     }
 
-    /// The block ended, whole or after some of its instructions; its last one completed at `resolved`.
+    /// Ends a block after `executed` instructions. The last one completed at `resolved`.
     #[inline]
     pub fn end(&mut self, number: BlockNumber, block: &DecodedBlock, executed: usize, resolved: u64) {
         let whole = executed == block.operations.len();

@@ -1,9 +1,8 @@
-//! Timing models: how long a core takes for what its [`Trace`](longma_trace::Trace) says it did.
-//! Not execution, and not memory: that answers through a [`MemoryPort`](longma_memory::MemoryPort).
-//! Source: named in each model.
+//! Timing models of cores. A model computes how long a core takes for the instructions in a
+//! [`Trace`](longma_trace::Trace); memory accesses go through a [`MemoryPort`](longma_memory::MemoryPort).
 
 mod accesses;
-mod ahead;
+mod announce;
 mod branch;
 mod calendar;
 mod counting;

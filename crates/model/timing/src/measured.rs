@@ -1,34 +1,37 @@
-//! Timing of single instructions, from tables beside this file: as measured, or as makers describe it.
-//! Not the classes of a machine file: a table refines those where it has an instruction.
-//! Source: each table's head.
+//! Timing of individual instructions, from tables of measurements or vendor documentation in the same directory. An
+//! entry of a table overrides the timing of the instruction's class in the machine file.
+//!
+//! Source: the head of each table.
 
 use longma_loongarch::Op;
 use longma_topology::parts::InstructionTiming;
 use rustc_hash::FxHashMap;
 
-/// The table that a machine file names: what was measured, and what makers say of instructions that were not.
+/// The texts of a table that a machine file can name: measurements, and vendors' descriptions of instructions that were
+/// not measured.
 const fn texts(table: InstructionTiming) -> [&'static str; 2] {
     match table {
         InstructionTiming::La464 => [include_str!("measured-la464.tsv"), include_str!("described-la464.tsv")],
     }
 }
 
-/// What was measured of one instruction.
+/// Measured timing of one instruction.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Measurement {
-    /// From issue to a dependent instruction's issue, cycles; the middle where it depends on the operands.
+    /// Cycles from issue to the issue of a dependent instruction; the midpoint if it depends on the operands.
     pub latency_cycles: Option<f64>,
-    /// Between independent instructions of the kind over all units, cycles.
+    /// Cycles between independent instructions of this kind, over all units.
     pub interval_cycles: f64,
 }
 
-/// A table, indexed by instruction.
+/// Reads a table, indexed by instruction.
 pub(crate) fn table(table: InstructionTiming) -> Vec<Option<Measurement>> {
     let lines = texts(table).into_iter().flat_map(str::lines);
     let by_name: FxHashMap<&str, Measurement> = lines.filter_map(line).collect();
     let found = |op: Op| {
         let mnemonic = op.mnemonic();
-        // Scalar floating point shares the vector units: where only the vector form was measured, its timing stands in.
+        // Scalar floating-point instructions use the vector units: if only the vector form was measured, its timing
+        // applies.
         let vector = || by_name.get(format!("v{mnemonic}").as_str()).filter(|_| mnemonic.starts_with('f'));
         by_name.get(mnemonic).or_else(vector).copied()
     };
@@ -65,13 +68,13 @@ mod tests {
     }
 
     #[test]
-    fn a_scalar_instruction_takes_the_vector_forms_measurement() {
+    fn a_scalar_instruction_uses_the_measurement_of_its_vector_form() {
         let table = table(InstructionTiming::La464);
         assert_eq!(table[Op::FaddD as usize], table[Op::VfaddD as usize]);
         assert_eq!(table[Op::FaddD as usize].unwrap().latency_cycles, Some(5.0));
         assert_eq!(table[Op::VdivD as usize].unwrap().latency_cycles, Some(13.25));
         assert_eq!(table[Op::AddD as usize], None);
-        // Described, not measured.
+        // From the vendor's description.
         assert_eq!(table[Op::DivW as usize].unwrap().latency_cycles, Some(12.0));
         assert_eq!(table[Op::DivD as usize].unwrap().latency_cycles, Some(14.5));
     }

@@ -1,5 +1,4 @@
-//! The timing model of one core, of whatever kind it is.
-//! Not a kind: each is in a module of its own.
+//! The timing model of one core: a common interface to the counting, in-order and out-of-order models.
 
 use longma_memory::MemoryPort;
 use longma_sim::Cycle;
@@ -16,14 +15,14 @@ use crate::{
     stack::{Cause, CpiStack},
 };
 
-/// How much of a core is modelled.
+/// The kind of a timing model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ModelKind {
-    /// Counts only; one cycle an instruction.
+    /// Counts only; one cycle per instruction.
     Counting,
     /// Issue in program order.
     InOrder,
-    /// Issue as operands are ready.
+    /// Issue in any order as operands become ready.
     OutOfOrder,
 }
 
@@ -39,10 +38,11 @@ enum Model {
 }
 
 impl TimingModel {
-    /// A cold model of `core`, of the given kind or, without one, as the machine file says whether it executes out of order.
+    /// Creates a model of `core` with empty pipeline and untrained predictors. Without a `kind`, the machine file
+    /// determines whether it is in-order or out-of-order.
     ///
     /// # Errors
-    /// The machine file describes no core that can be modelled; the message says what to change.
+    /// If the machine file describes a core that cannot be modelled. The message states what to change.
     pub fn new(core: &parts::Core, kind: Option<ModelKind>, fetch: FetchOptions) -> Result<Self, ModelError> {
         let own = if core.out_of_order { ModelKind::OutOfOrder } else { ModelKind::InOrder };
         Ok(Self(match kind.unwrap_or(own) {
@@ -52,7 +52,7 @@ impl TimingModel {
         }))
     }
 
-    /// Which kind it is.
+    /// The kind of the model.
     pub fn kind(&self) -> ModelKind {
         match self.0 {
             Model::Counting(_) => ModelKind::Counting,
@@ -61,7 +61,7 @@ impl TimingModel {
         }
     }
 
-    /// Runs everything that `trace` holds, with its memory accesses going to `port`. The caller clears the trace.
+    /// Processes all records of `trace`, with memory accesses through `port`. The caller clears the trace.
     pub fn drain(&mut self, trace: &Trace, blocks: &impl Blocks, port: &mut impl MemoryPort) {
         match &mut self.0 {
             Model::Counting(model) => model.drain(trace, blocks, port),
@@ -70,7 +70,7 @@ impl TimingModel {
         }
     }
 
-    /// The first cycle in which nothing has retired yet (issued, in order).
+    /// The first cycle in which nothing has retired yet (in an in-order core: issued).
     pub fn now(&self) -> Cycle {
         Cycle(match &self.0 {
             Model::Counting(model) => model.cycle,
@@ -79,7 +79,7 @@ impl TimingModel {
         })
     }
 
-    /// Waits for all that has begun: until every result is there and every store is in the cache. Nothing behind begins before.
+    /// Waits until all results are available and all stores are in the cache. Later instructions begin after that.
     pub fn complete(&mut self) {
         match &mut self.0 {
             Model::Counting(_) => {}
@@ -88,7 +88,8 @@ impl TimingModel {
         }
     }
 
-    /// No instruction runs before `cycle`: the core is idle, or waits for something outside it. Earlier cycles change nothing.
+    /// Delays the core until `cycle`, because it is idle or waits for an external event. Has no effect for a past
+    /// cycle.
     pub fn advance_to(&mut self, cycle: Cycle) {
         match &mut self.0 {
             Model::Counting(model) => model.advance_to(cycle.0),
@@ -97,7 +98,7 @@ impl TimingModel {
         }
     }
 
-    /// The kernel has the core until `cycle`. The counting model, which times nothing, takes no note.
+    /// Delays the core until `cycle` for the kernel's work on a system call. The counting model ignores it.
     pub fn system_until(&mut self, cycle: Cycle) {
         match &mut self.0 {
             Model::Counting(_) => {}
@@ -106,8 +107,8 @@ impl TimingModel {
         }
     }
 
-    /// The kernel has the core until `cycle` for work of its own: as [`system_until`](Self::system_until), and in the counting model, too,
-    /// where it is time that passes as if the core were idle.
+    /// Delays the core until `cycle` for other kernel work. Like [`system_until`](Self::system_until), except that the
+    /// counting model advances too, as if the core were idle.
     pub fn kernel_until(&mut self, cycle: Cycle) {
         match &mut self.0 {
             Model::Counting(model) => model.advance_to(cycle.0),
@@ -115,29 +116,29 @@ impl TimingModel {
         }
     }
 
-    /// One instruction that is in no trace, an access to a device's register, keeps the core until `cycle`. Everything before it has
-    /// retired, and nothing behind it begins before.
+    /// Models an access to a device register, an instruction that is not in the trace and takes until `cycle`. All
+    /// earlier instructions have retired, and later ones begin after it.
     pub fn access_device_until(&mut self, cycle: Cycle) {
         match &mut self.0 {
             Model::Counting(model) => {
                 model.instructions += 1;
-                model.program.apart += 1;
+                model.program.outside_blocks += 1;
                 model.cycle = model.cycle.max(cycle.0);
             }
             Model::InOrder(model) => {
                 model.issued.instructions += 1;
-                model.program.apart += 1;
+                model.program.outside_blocks += 1;
                 model.advance_to(cycle.0, Cause::Device);
             }
             Model::OutOfOrder(model) => {
                 model.retired.instructions += 1;
-                model.program.apart += 1;
+                model.program.outside_blocks += 1;
                 model.advance_to(cycle.0, Cause::Device);
             }
         }
     }
 
-    /// As [`advance_to`](Self::advance_to), and the time in between is not counted: it lies outside of what is measured.
+    /// Like [`advance_to`](Self::advance_to), but the time in between is outside the measured region and not counted.
     pub fn pass_to(&mut self, cycle: Cycle) {
         match &mut self.0 {
             Model::Counting(model) => model.cycle = model.cycle.max(cycle.0),
@@ -155,7 +156,7 @@ impl TimingModel {
         }
     }
 
-    /// Where the cycles since counting began went; `None` of the counting model.
+    /// Cycles by cause since counting began; `None` for the counting model.
     pub fn stack(&self) -> Option<CpiStack> {
         match &self.0 {
             Model::Counting(_) => None,
@@ -164,7 +165,7 @@ impl TimingModel {
         }
     }
 
-    /// Branches since counting began; `None` of the counting model.
+    /// Branches since counting began; `None` for the counting model.
     pub fn branches(&self) -> Option<BranchCounts> {
         match &self.0 {
             Model::Counting(_) => None,
@@ -173,13 +174,13 @@ impl TimingModel {
         }
     }
 
-    /// What each block that ran since counting began cost, in the order of the numbers.
+    /// The counts of each block that ran since counting began, ordered by block number.
     pub fn blocks(&self) -> impl Iterator<Item = (BlockNumber, &BlockCounts)> {
         self.program().counts()
     }
 
-    /// Keeps the stages of the next `instructions` instructions for [`pipeline_log`](Self::pipeline_log). The counting model has
-    /// no stages.
+    /// Records the stages of the next `instructions` instructions for [`pipeline_log`](Self::pipeline_log). The
+    /// counting model has no stages.
     pub fn log_pipeline(&mut self, instructions: usize) {
         match &mut self.0 {
             Model::Counting(_) => {}
@@ -188,7 +189,7 @@ impl TimingModel {
         }
     }
 
-    /// The stages that were kept, as the text the Konata pipeline viewer opens; `None` if there are none.
+    /// The recorded stages in the format of the Konata pipeline viewer; `None` if there are none.
     pub fn pipeline_log(&self) -> Option<String> {
         match &self.0 {
             Model::Counting(_) => None,
@@ -197,15 +198,15 @@ impl TimingModel {
         }
     }
 
-    /// Whether blocks that do what they did before are timed from memory of it, as at first, or each time anew, which takes the host
-    /// longer and changes nothing else: to check the one against the other. Only the in-order model repeats.
-    pub fn set_repetition(&mut self, on: bool) {
+    /// Enables or disables memoization of the timing of blocks, which is enabled at first. Disabling it only makes the
+    /// simulation slower, to verify that results are equal. Only the in-order model memoizes.
+    pub fn set_memoization(&mut self, on: bool) {
         if let Model::InOrder(model) = &mut self.0 {
             model.repeats = on;
         }
     }
 
-    /// Counting begins again: a region of interest starts. What was learnt stays, and time goes on.
+    /// Resets the counts at the start of a region of interest. Predictors stay trained, and time continues.
     pub fn reset(&mut self) {
         match &mut self.0 {
             Model::Counting(model) => {
@@ -225,7 +226,7 @@ impl TimingModel {
         }
     }
 
-    /// Loads that were fetched again since they had passed a store to their address; `None` of a core whose loads never are.
+    /// Loads squashed because they had passed an older store to their address; `None` for a core whose loads never do.
     pub(crate) fn passed_stores(&self) -> Option<u64> {
         match &self.0 {
             Model::OutOfOrder(model) => model.passed_stores(),
@@ -233,7 +234,7 @@ impl TimingModel {
         }
     }
 
-    /// Instruction lines that were fetched where a mispredicted branch did not go; `None` of a core that fetches none.
+    /// Instruction lines fetched on wrong paths; `None` for a core that fetches none.
     pub(crate) fn wrong_path_lines(&self) -> Option<u64> {
         match &self.0 {
             Model::Counting(_) => None,

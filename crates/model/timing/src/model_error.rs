@@ -1,16 +1,15 @@
-//! What is wrong with a core that cannot be modelled.
-//! Not the checks: each is where its number is used.
+//! The error for a core that cannot be modelled.
 
 /// A core that cannot be modelled as its machine file describes it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ModelError {
-    /// The core names its units, and none executes a class of operations.
+    /// The machine file lists the core's units, but none executes a class of operations.
     #[error("no unit executes `{operation}`: add it to the operations of one of the core's units")]
     NoUnit {
         /// The class of operations.
         operation: &'static str,
     },
-    /// A number is zero or too large.
+    /// A value is zero or too large.
     #[error("`{key}` is {value}: a core's timing can be modelled with 1 to {most}")]
     OutOfRange {
         /// The machine file's key.
@@ -20,7 +19,7 @@ pub enum ModelError {
         /// The largest value that can be modelled.
         most: u64,
     },
-    /// The line of the instruction cache is not a power of two.
+    /// The line length of the instruction cache is not a power of two.
     #[error("an instruction line of {0} bytes is not possible: use a power of two from 4")]
     LineBytes(u64),
 }

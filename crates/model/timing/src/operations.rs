@@ -1,6 +1,7 @@
-//! Blocks decoded into micro-operations, once: what each does to a pipeline, without the instruction set.
-//! Not execution, and no state of a run.
-//! Source: LoongArch Reference Manual, volume 1; classes as the machine file gives them, refined by a measured table.
+//! Decodes blocks into micro-operations, which describe the demands of each instruction on the pipeline.
+//!
+//! Source: LoongArch Reference Manual, volume 1; operation classes of the machine file, refined by a table of
+//! measurements.
 
 use std::sync::Arc;
 
@@ -13,34 +14,34 @@ use crate::{
     registers::{self, registers_of},
 };
 
-/// What a pipeline does with a micro-operation beyond waiting for its registers and a unit.
+/// Special handling of a micro-operation in the pipeline, in addition to waiting for registers and a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Kind {
-    /// Nothing.
+    /// No special handling.
     Plain,
-    /// Loads.
+    /// A load.
     Load,
-    /// Stores.
+    /// A store.
     Store,
-    /// Reads, changes and writes memory in one: a load, an operation and a store that nothing comes between.
+    /// An atomic read-modify-write operation.
     Atomic,
     /// An [`Atomic`](Self::Atomic) that is also a full barrier.
     AtomicBarrier,
-    /// Software prefetch.
+    /// A software prefetch.
     Prefetch,
-    /// Earlier memory accesses complete before later ones begin.
+    /// A barrier: earlier memory accesses complete before later ones begin.
     Barrier,
-    /// The pipeline is empty before the next instruction is fetched.
+    /// Drains the pipeline before the next instruction is fetched.
     Serialize,
 }
 
-/// Where an access is that has some address in a trace. What loads or stores one side of an unaligned number, up to its address or from it
-/// on, stays inside the aligned number that this lies in, and is taken to access all of it: so a load waits for it, even one of bytes on its
-/// other side.
+/// Maps the address in a trace to the start of the access. An instruction that loads or stores one part of an unaligned
+/// value stays inside the aligned unit that contains the address, and is modelled as an access to the whole unit. A
+/// load of other bytes of that unit therefore waits for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AccessedUnit {
-    /// Bits of the address that count for nothing.
+    /// Address bits to clear.
     mask: u8,
 }
 
@@ -52,7 +53,7 @@ impl AccessedUnit {
         Self { mask: if is_of_one_side { bytes_of(op).saturating_sub(1) } else { 0 } }
     }
 
-    /// Where the access begins.
+    /// Returns the start of the access.
     #[inline]
     pub fn begin(self, address: u64) -> u64 {
         address & !u64::from(self.mask)
@@ -62,30 +63,31 @@ impl AccessedUnit {
 /// A micro-operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MicroOperation {
-    /// The units that execute it, a bit each.
+    /// Units that can execute it, one bit each.
     pub units: u32,
-    /// From issue to a dependent operation's issue; of a load, not counted: the memory says.
+    /// Cycles from issue to the issue of a dependent operation. Not used for loads, whose latency comes from the memory
+    /// model.
     pub latency_cycles: u16,
-    /// Cycles its unit takes nothing else.
+    /// Cycles for which it occupies its unit.
     pub interval_cycles: u16,
     pub kind: Kind,
-    /// Registers read, 0 where there is none.
+    /// Source registers; 0 for an unused entry.
     pub sources: [u8; 3],
-    /// Those of them that the address comes from, a bit each; 0 without an access.
+    /// Bit mask of the sources that form the address; 0 without an access.
     pub address_sources: u8,
-    /// The register written, or [`registers::SINK`].
+    /// The destination register, or [`registers::SINK`].
     pub destination: u8,
     /// Bytes accessed.
     pub bytes: u8,
     pub unit: AccessedUnit,
     /// The issue queue: 0 integer, 1 floating point, 2 memory.
     pub queue: u8,
-    /// The register file whose rename register it takes: 0 integer, 1 floating point, 2 none.
+    /// The register file of its rename register: 0 integer, 1 floating point, 2 none.
     pub file: u8,
 }
 
 impl MicroOperation {
-    /// True if it loads or stores and needs a translation, of which a prefetch only makes use.
+    /// Returns whether it is a load or store that requires a translation. A prefetch is dropped without one.
     #[inline]
     pub fn is_access(&self) -> bool {
         self.kind != Kind::Plain
@@ -96,13 +98,13 @@ impl MicroOperation {
 /// How a block ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BranchKind {
-    /// No branch: the next block follows.
+    /// No branch: execution continues with the next block.
     None,
     /// A conditional branch.
     Conditional,
-    /// A jump to a fixed place.
+    /// A direct jump.
     Direct,
-    /// A call of a fixed place.
+    /// A direct call.
     Call,
     /// A jump through a register.
     Indirect,
@@ -116,47 +118,47 @@ pub(crate) enum BranchKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Branch {
     pub kind: BranchKind,
-    /// Its own address.
+    /// Address of the branch instruction.
     pub address: u64,
-    /// Where it goes if taken; 0 if only a register knows.
+    /// Target if taken; 0 for an indirect branch.
     pub target: u64,
 }
 
-/// A memory access of a block, for models that need no pipeline.
+/// A memory access of a block, for models without a pipeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Access {
-    /// Which instruction of the block.
+    /// Index of the instruction in the block.
     pub instruction: u16,
     pub bytes: u8,
     pub unit: AccessedUnit,
     pub kind: Kind,
 }
 
-/// A block ready for a timing model.
+/// A decoded block.
 #[derive(Clone, Debug)]
 pub(crate) struct DecodedBlock {
-    /// The guest address of the first instruction.
+    /// Guest address of the first instruction.
     pub start: u64,
     pub operations: Box<[MicroOperation]>,
     pub accesses: Box<[Access]>,
     pub branch: Branch,
-    /// It accesses memory by loads and stores alone, and nothing in it waits for more than its operands.
+    /// Whether its only memory accesses are loads and stores and its operations wait only for their operands.
     pub is_simple: bool,
-    /// The longest of its operations but loads, cycles.
+    /// Longest latency of its operations except loads, cycles.
     pub longest_cycles: u16,
-    /// The instructions themselves, for counts and for people.
+    /// The instructions, for counts by class and for the pipeline log.
     pub instructions: Arc<[Instruction]>,
 }
 
 impl DecodedBlock {
-    /// The address of the last instruction.
+    /// Address of the last instruction.
     #[inline]
     pub fn last_address(&self) -> u64 {
         self.start.wrapping_add(4 * (self.operations.len() as u64).saturating_sub(1))
     }
 }
 
-/// The micro-operations of `block` on a core with `parameters`.
+/// Decodes `block` for a core with `parameters`.
 pub(crate) fn decode_block(block: &TracedBlock, parameters: &Parameters) -> DecodedBlock {
     let operations: Box<[_]> = block.instructions.iter().map(|i| micro_operation(i, parameters)).collect();
     let accesses = block.instructions.iter().zip(&operations).enumerate();
@@ -196,7 +198,7 @@ fn micro_operation(instruction: &Instruction, parameters: &Parameters) -> MicroO
         }
         (units, interval_cycles) = units_at_rate(units, measured.interval_cycles);
     } else {
-        // What is wider than the unit goes through it in parts, one after another. What was measured has that in it.
+        // An operation wider than its unit takes several passes. Measured timings already include them.
         let passes = class.passes(vector_bits_of(op));
         interval_cycles = interval_cycles.saturating_mul(passes);
         latency_cycles = latency_cycles.saturating_add(passes - 1);
@@ -221,7 +223,7 @@ fn micro_operation(instruction: &Instruction, parameters: &Parameters) -> MicroO
     }
 }
 
-/// Those of `sources` that the address of an access comes from, a bit each.
+/// Bit mask of the `sources` that form the address of an access.
 fn address_sources(instruction: &Instruction, sources: [u8; 3]) -> u8 {
     if !has_address(instruction.op) {
         return 0;
@@ -234,9 +236,9 @@ fn address_sources(instruction: &Instruction, sources: [u8; 3]) -> u8 {
     (0..3).filter(|nth| of_address(sources[*nth])).fold(0, |mask, nth| mask | 1 << nth)
 }
 
-/// The lowest units of `units`, and the interval on each, that together start one operation every `interval` cycles: what is
-/// slower than all units could do executes on the fewest of them whose rate is within a twentieth of it, and what is quicker than one
-/// unit never on so few that it would be slower.
+/// Selects the lowest units of `units`, and the interval on each, that together start one operation every `interval`
+/// cycles. An operation slower than one per cycle on all units uses the smallest number of units whose rate is within
+/// 5% of the measurement; a faster one uses enough units to reach the rate.
 fn units_at_rate(units: u32, interval: f64) -> (u32, u32) {
     let most = units.count_ones();
     let on = |count: u32| (interval * f64::from(count)).round().max(1.0);
@@ -252,7 +254,7 @@ fn units_at_rate(units: u32, interval: f64) -> (u32, u32) {
     (chosen, each as u32)
 }
 
-/// The machine file's class for the instruction table's.
+/// Maps the class in the instruction table to that of the machine file.
 fn operation_of(class: Class) -> Operation {
     match class {
         Class::Alu
@@ -262,7 +264,8 @@ fn operation_of(class: Class) -> Operation {
         | Class::System
         | Class::Barrier
         | Class::Lbt => Operation::Integer,
-        // A CRC step is a carry-less multiplication, and takes a multiplier's time on the cores that publish it (Fog: crc32 3).
+        // A CRC step is a carry-less multiplication and has the latency of a multiplier on cores that publish it (Fog:
+        // crc32 3).
         Class::Mul | Class::LbtMul | Class::Crc => Operation::IntegerMultiply,
         Class::Div => Operation::IntegerDivide,
         Class::Branch | Class::Jump => Operation::Branch,
@@ -299,18 +302,18 @@ fn kind_of(op: Op) -> Kind {
     }
 }
 
-/// How many bytes an instruction accesses; 0 if none.
+/// Number of bytes that an instruction accesses; 0 if none.
 fn bytes_of(op: Op) -> u8 {
     let row = op.row();
     let bytes = row.reads.iter().chain(row.writes).filter_map(|location| match location {
         Location::Memory(bytes) => Some(*bytes),
         _ => None,
     });
-    // A prefetch names a line; its address is what counts.
+    // A prefetch refers to a whole line; only its address matters.
     bytes.max().unwrap_or(u8::from(has_address(op)))
 }
 
-/// How wide the vectors of an instruction are, bits; 0 if it has none.
+/// Vector width of an instruction, bits; 0 for a scalar instruction.
 fn vector_bits_of(op: Op) -> u32 {
     let bits = op.row().operands.iter().map(|operand| match operand {
         Operand::Register(RegisterKind::Vector256, _) => 256,
@@ -336,7 +339,7 @@ fn branch_of(block: &TracedBlock) -> Branch {
     }
 }
 
-/// `jirl` calls if it writes the link register, and returns if it jumps to it (LoongArch psABI).
+/// Classifies `jirl`: a call if it writes the link register, a return if it jumps to it (LoongArch psABI).
 fn indirect(jirl: &Instruction) -> BranchKind {
     match (jirl.d, jirl.j) {
         (1, _) => BranchKind::IndirectCall,
@@ -349,7 +352,7 @@ fn indirect(jirl: &Instruction) -> BranchKind {
 mod tests {
     use super::*;
 
-    /// Cycles between two operations, over all units of a mask.
+    /// Cycles between two operations over all units of a mask.
     fn rate(units: u32, interval: f64) -> f64 {
         let (chosen, each) = units_at_rate(units, interval);
         assert_eq!(chosen & !units, 0);
@@ -357,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn operations_start_as_often_as_was_measured() {
+    fn operations_start_at_the_measured_rate() {
         for interval in [0.25, 0.5, 1.0, 2.0, 3.5, 4.5, 6.5, 7.5, 10.5, 11.5, 12.5, 27.5, 32.0] {
             let found = rate(0b1111, interval);
             assert!((found / interval - 1.0).abs() <= 0.05, "one in {found} cycles, not in {interval}");
@@ -365,13 +368,13 @@ mod tests {
     }
 
     #[test]
-    fn they_keep_no_more_units_than_they_need() {
+    fn only_the_units_needed_for_the_rate_are_kept() {
         assert_eq!(units_at_rate(0b110, 12.5), (0b010, 13));
         assert_eq!(units_at_rate(0b110, 7.5), (0b110, 15));
     }
 
     #[test]
-    fn what_is_quicker_than_one_unit_is_no_slower_than_was_measured() {
+    fn instructions_faster_than_one_unit_are_no_slower_than_measured() {
         assert_eq!(rate(0b11, 0.87), 0.5);
         assert_eq!(rate(0b1, 0.25), 1.0, "there is only one unit");
     }

@@ -1,6 +1,9 @@
-//! The out-of-order core: each instruction's dispatch, issue, completion and retirement, by the resources it must wait for.
-//! Not cycle by cycle: one pass an instruction, in program order. No wrong path, no partial registers.
-//! Source: the window that advances by max() is ZSim's (Sanchez and Kozyrakis, ISCA 2013); the stages are Hennessy and Patterson's.
+//! The out-of-order core: computes dispatch, issue, completion and retirement of each instruction from the resources it
+//! waits for. It processes one instruction at a time in program order, not cycle by cycle. Partial registers are not
+//! modelled.
+//!
+//! Source: advancing the window with max() is from ZSim (Sanchez and Kozyrakis, ISCA 2013); the stages are those of
+//! Hennessy and Patterson.
 
 use longma_memory::{MemoryPort, Source, translation::Side};
 use longma_sim::Cycle;
@@ -9,7 +12,7 @@ use longma_topology::parts;
 use crate::{
     accesses::Accesses,
     calendar::Calendar,
-    front_end::{BackEnd, FetchOptions, FrontEnd, Place, TRAP_CYCLES},
+    front_end::{AccessSite, BackEnd, FetchOptions, FrontEnd, TRAP_CYCLES},
     memory_order::MemoryOrder,
     model_error::ModelError,
     operations::{Kind, MicroOperation},
@@ -24,7 +27,7 @@ use crate::{
     value::Value,
 };
 
-/// From dispatch to the earliest issue, cycles.
+/// Cycles from dispatch to the earliest issue.
 const ISSUE_CYCLES: u64 = 1;
 
 /// An out-of-order core.
@@ -33,11 +36,11 @@ pub(crate) struct OutOfOrder {
     pub parameters: Parameters,
     pub front: FrontEnd,
     pub program: Program,
-    /// Retirement.
+    /// Slots of retirement.
     pub retired: Timeline,
-    /// When each register's value can be used.
-    ready: [u64; registers::PLACES],
-    /// The cycle of the last dispatch, how many were dispatched in it, and what it waited for last.
+    /// For each register, when its value is available.
+    ready: [u64; registers::SLOTS],
+    /// The cycle of the last dispatch, the number of operations dispatched in it, and the last cause of waiting.
     dispatch: u64,
     dispatched: u64,
     dispatch_cause: Cause,
@@ -47,22 +50,22 @@ pub(crate) struct OutOfOrder {
     store_entries: Entries,
     pub accesses: Accesses,
     order: MemoryOrder,
-    /// Loads that were fetched again since they had passed a store to their address.
+    /// Loads squashed because they had passed an older store to their address.
     passed_stores: u64,
     calendar: Calendar,
-    /// No memory access issues before it: the last barrier's completion.
+    /// Completion of the last barrier: no later memory access issues before it.
     memory_floor: u64,
-    /// The first instructions' stages, if asked for.
+    /// Log of the first instructions' stages.
     pub log: PipelineLog,
-    /// When the last operation issued.
+    /// Issue of the last operation.
     last_issue: u64,
 }
 
 impl OutOfOrder {
-    /// A core with nothing in flight and nothing learnt.
+    /// Creates a core with an empty pipeline and untrained predictors.
     ///
     /// # Errors
-    /// The machine file's parameters are no core's.
+    /// If the machine file's parameters are invalid.
     pub fn new(core: &parts::Core, options: FetchOptions) -> Result<Self, ModelError> {
         let parameters = Parameters::resolve(core)?;
         let width = parameters.retire_width.min(parameters.dispatch_width);
@@ -103,7 +106,7 @@ impl OutOfOrder {
         })
     }
 
-    /// Moves dispatch to the first cycle that has a place for the operation in every queue it needs.
+    /// Moves dispatch to the first cycle in which every queue that the operation needs has a free entry.
     #[inline]
     fn dispatch_one(&mut self, operation: &MicroOperation) {
         if self.dispatched == self.parameters.dispatch_width {
@@ -134,7 +137,7 @@ impl OutOfOrder {
         self.issue_for(ready, operation, operation.interval_cycles.into())
     }
 
-    /// Issues an operation that keeps its unit for so many cycles.
+    /// Issues an operation that occupies its unit for `interval_cycles`.
     #[inline]
     fn issue_for(&mut self, ready: u64, operation: &MicroOperation, interval_cycles: u32) -> u64 {
         self.last_issue =
@@ -142,31 +145,32 @@ impl OutOfOrder {
         self.last_issue
     }
 
-    /// For how many cycles an access keeps its unit.
+    /// Number of cycles for which an access occupies its unit.
     #[inline]
     fn access_interval(&self, operation: &MicroOperation, address: u64) -> u32 {
         u32::from(operation.interval_cycles) + u32::from(self.accesses.crosses(address, operation.bytes))
     }
 
-    /// Issues an access: when it issues with a translation.
+    /// Issues an access. Returns the cycle of the issue that finds a translation.
     #[inline(always)]
     fn issue_access(
         &mut self,
         ready: u64,
         operation: &MicroOperation,
-        place: Place,
+        site: AccessSite,
         port: &mut impl MemoryPort,
     ) -> u64 {
-        let interval = self.access_interval(operation, place.address);
+        let interval = self.access_interval(operation, site.address);
         let issue = self.issue_for(ready, operation, interval);
-        match port.refill(Side::Data, place.address, operation.bytes.into()) {
+        match port.refill(Side::Data, site.address, operation.bytes.into()) {
             0 => issue,
-            cycles => self.issue_again(issue, operation, place.pc, cycles, interval),
+            cycles => self.issue_again(issue, operation, site.pc, cycles, interval),
         }
     }
 
-    /// An access that issued at `issue` found no translation. When everything older has retired, an exception brings it, and the access
-    /// is fetched again: when it issues. What is younger than it was is taken not to have been there before.
+    /// Handles an access that issued at `issue` and missed in the TLB. When all older instructions have retired, an
+    /// exception refills the TLB and the access is fetched again. Returns the cycle of its second issue. The model
+    /// processes younger instructions only after that, as if they had not been in the window before.
     #[cold]
     fn issue_again(
         &mut self,
@@ -181,7 +185,7 @@ impl OutOfOrder {
         self.issue_refetched(operation, interval)
     }
 
-    /// Issues an access that was thrown away and is fetched again: when it issues.
+    /// Issues an access that was squashed and fetched again. Returns the cycle of issue.
     fn issue_refetched(&mut self, operation: &MicroOperation, interval_cycles: u32) -> u64 {
         self.wait_for_fetch();
         self.dispatched = 1;
@@ -189,48 +193,50 @@ impl OutOfOrder {
         self.issue_for(self.dispatch + ISSUE_CYCLES, operation, interval_cycles)
     }
 
-    /// Issues a load whose operands are ready at `ready` on a core whose loads can be wrong about older stores: when it issues with the
-    /// right data. A load that passed a store which it depends on is thrown away when that store's address is known, with all that follows;
-    /// what is younger than it was is taken not to have been there before, and what it read not to have been read.
+    /// Issues a load whose operands are ready at `ready` on a core that speculates on memory order. Returns the cycle
+    /// of the issue with the right data. A load that passed a store it depends on is squashed with all younger
+    /// instructions when the store's address is known. The effects of younger instructions before the squash, including
+    /// their reads, are not modelled.
     #[inline(never)]
-    fn issue_guessing(
+    fn issue_speculative(
         &mut self,
         ready: u64,
         operation: &MicroOperation,
-        place: Place,
+        site: AccessSite,
         port: &mut impl MemoryPort,
     ) -> u64 {
         let bytes = operation.bytes.into();
-        let passes = self.accesses.stores.passed(place.address, bytes, ready).is_none();
-        let waits = ready.max(self.order.wait(place.pc));
-        let mut issue = self.issue_access(waits, operation, place, port);
-        while let Some(store) = self.accesses.stores.passed(place.address, bytes, issue) {
-            self.order.collided(place.pc, store.pc);
+        let passes = self.accesses.stores.passed(site.address, bytes, ready).is_none();
+        let waits = ready.max(self.order.wait(site.pc));
+        let mut issue = self.issue_access(waits, operation, site, port);
+        while let Some(store) = self.accesses.stores.passed(site.address, bytes, issue) {
+            self.order.collided(site.pc, store.pc);
             self.passed_stores += 1;
-            self.front.fetch_again(place.pc, store.known);
-            issue = self.issue_refetched(operation, self.access_interval(operation, place.address));
+            self.front.fetch_again(site.pc, store.known);
+            issue = self.issue_refetched(operation, self.access_interval(operation, site.address));
         }
-        self.order.done(place.pc, passes);
+        self.order.done(site.pc, passes);
         issue
     }
 
-    /// A store or an atomic operation, younger than all others: from when on loads see where it stores to.
+    /// Records the origin of a store or atomic operation, the youngest so far: from which cycle on its address is known
+    /// to loads.
     #[inline(never)]
     fn note_origin(&mut self, operation: &MicroOperation, pc: u64) {
         let registers = (0..3).filter(|nth| operation.address_sources & 1 << nth != 0);
-        let ready = registers.map(|nth| self.ready[registers::place(operation.sources[nth])]);
+        let ready = registers.map(|nth| self.ready[registers::slot(operation.sources[nth])]);
         let known = ready.fold(self.dispatch + ISSUE_CYCLES, u64::max);
         self.order.store(pc, known);
         self.accesses.stores.set_origin(Origin { pc, known });
     }
 
-    /// What is neither plain nor a load nor a store.
+    /// Executes operations that are neither plain nor loads nor stores.
     #[cold]
-    fn rare(
+    fn execute_special(
         &mut self,
         ready: u64,
         operation: &MicroOperation,
-        Place { pc, address }: Place,
+        AccessSite { pc, address }: AccessSite,
         counts: &mut BlockCounts,
         port: &mut impl MemoryPort,
     ) -> Value {
@@ -248,7 +254,7 @@ impl OutOfOrder {
                 let barrier = operation.kind == Kind::AtomicBarrier;
                 let oldest = self.accesses.stores.in_cache(address, operation.bytes.into(), oldest);
                 let oldest = if barrier { oldest.max(memory_done) } else { oldest };
-                let at = self.issue_access(oldest, operation, Place { pc, address }, port);
+                let at = self.issue_access(oldest, operation, AccessSite { pc, address }, port);
                 if !self.order.is_ideal() {
                     self.note_origin(operation, pc);
                 }
@@ -274,14 +280,14 @@ impl OutOfOrder {
                 self.front.redirect(at, Cause::Synchronization);
                 Value::new(at, Cause::Synchronization)
             }
-            Kind::Plain | Kind::Load | Kind::Store => unreachable!("not rare"),
+            Kind::Plain | Kind::Load | Kind::Store => unreachable!("not special"),
         }
     }
 
-    /// Retires the operation and says until when it holds its queues' entries.
+    /// Retires the operation and sets until when it holds its queue entries.
     #[inline]
     fn retire(&mut self, operation: &MicroOperation, done: &Value) {
-        // Up to here nothing could have retired for want of instructions.
+        // Until this cycle, nothing could retire because the pipeline was not filled.
         let filled = self.dispatch + ISSUE_CYCLES + 1;
         if done.ready > self.retired.cycle() {
             self.retired.wait(filled.min(done.ready), self.dispatch_cause);
@@ -297,12 +303,12 @@ impl OutOfOrder {
         }
     }
 
-    /// As [`passed_stores`](Self::passed_stores) counts them; `None` where no load is ever wrong.
+    /// Number of squashed loads, as in [`passed_stores`](Self::passed_stores); `None` if loads never pass stores.
     pub fn passed_stores(&self) -> Option<u64> {
         (!self.order.is_ideal()).then_some(self.passed_stores)
     }
 
-    /// Forgets what was counted; what was learnt stays, and time goes on.
+    /// Resets the counts. Predictors stay trained, and time continues.
     pub fn clear_counts(&mut self) {
         self.program.clear_counts();
         self.retired.clear_counts();
@@ -311,17 +317,17 @@ impl OutOfOrder {
         self.passed_stores = 0;
     }
 
-    /// Waits until every store that has retired is in the cache.
+    /// Waits until every retired store is in the cache.
     pub fn complete(&mut self) {
         self.front.advance_to(&mut self.retired, self.accesses.complete_at(), Cause::Structural);
     }
 
-    /// Nothing of the program's runs before `cycle`, for `cause`.
+    /// Delays the program until `cycle`, for `cause`.
     pub fn advance_to(&mut self, cycle: u64, cause: Cause) {
         self.front.advance_to(&mut self.retired, cycle, cause);
     }
 
-    /// Nothing runs before `cycle`, and the time in between is not counted.
+    /// Delays the core until `cycle` without counting the time in between.
     pub fn pass_to(&mut self, cycle: u64) {
         self.front.pass_to(&mut self.retired, cycle);
     }
@@ -365,12 +371,12 @@ impl BackEnd for OutOfOrder {
     fn step(
         &mut self,
         operation: &MicroOperation,
-        place: Place,
+        site: AccessSite,
         counts: &mut BlockCounts,
         port: &mut impl MemoryPort,
     ) -> u64 {
         self.dispatch_one(operation);
-        let ready_of = |source: usize| self.ready[registers::place(operation.sources[source])];
+        let ready_of = |source: usize| self.ready[registers::slot(operation.sources[source])];
         let [a, b, c] = [ready_of(0), ready_of(1), ready_of(2)];
         let ready = (self.dispatch + ISSUE_CYCLES).max(a).max(b).max(c);
         let done = match operation.kind {
@@ -381,27 +387,27 @@ impl BackEnd for OutOfOrder {
             Kind::Load => {
                 let ready = ready.max(self.memory_floor);
                 let issue = if self.order.is_ideal() {
-                    self.issue_access(ready, operation, place, port)
+                    self.issue_access(ready, operation, site, port)
                 } else {
-                    self.issue_guessing(ready, operation, place, port)
+                    self.issue_speculative(ready, operation, site, port)
                 };
-                self.accesses.load(issue, operation.bytes.into(), place, counts, port)
+                self.accesses.load(issue, operation.bytes.into(), site, counts, port)
             }
             Kind::Store => {
-                let issue = self.issue_access(ready.max(self.memory_floor), operation, place, port);
+                let issue = self.issue_access(ready.max(self.memory_floor), operation, site, port);
                 if !self.order.is_ideal() {
-                    self.note_origin(operation, place.pc);
+                    self.note_origin(operation, site.pc);
                 }
                 Value::computed(issue + u64::from(operation.latency_cycles))
             }
-            _ => self.rare(ready, operation, place, counts, port),
+            _ => self.execute_special(ready, operation, site, counts, port),
         };
-        self.ready[registers::place(operation.destination)] = done.ready;
+        self.ready[registers::slot(operation.destination)] = done.ready;
         self.retire(operation, &done);
         if operation.kind == Kind::Store {
-            // A retired store goes to the cache.
+            // A retired store is written to the cache.
             let times = (done.ready, self.retired.cycle());
-            let drained = self.accesses.store(times, operation.bytes.into(), place, counts, port);
+            let drained = self.accesses.store(times, operation.bytes.into(), site, counts, port);
             self.store_queue().take_until(drained);
         }
         done.ready

@@ -1,29 +1,29 @@
-//! A core's parameters as its timing model needs them: a machine file's, and a default with its reason for each that it lacks.
-//! Not a check of the whole machine file (see the topology crate).
-//! Source: named at each default.
+//! Resolves the timing parameters of a core from its machine file, with a documented default for each missing one. The
+//! topology crate checks the machine file as a whole.
 
 use longma_topology::parts::{self, Operation};
 
 use crate::{branch::Direction, calendar::QUEUES, measured, model_error::ModelError};
 
-/// Four instructions a cycle: every core of the machine files that says, but one, is four wide.
+/// Four instructions per cycle: all cores in the machine files that state a width have this one, except one.
 const DEFAULT_WIDTH: u32 = 4;
 /// Estimate: between Nehalem's 128 and Zen 3's 256 entries (Fog, The microarchitecture of Intel, AMD and VIA CPUs, 2023).
 const DEFAULT_ROB_ENTRIES: u32 = 192;
-/// Estimate: cores of the last two decades have 0.25 to 0.45 load-queue entries a reorder-buffer entry (Sandy Bridge 64 of 168,
-/// Zen 72 of 192, GS464EV 64 of 128).
+/// Estimate: cores of the last two decades have 0.25 to 0.45 load queue entries per reorder buffer entry (Sandy Bridge
+/// 64 of 168, Zen 72 of 192, GS464EV 64 of 128).
 const LOAD_QUEUE_OF_ROB: (u32, u32) = (3, 8);
 /// Estimate, as above: Sandy Bridge 36 of 168, Zen 44 of 192, GS464EV 48 of 128.
 const STORE_QUEUE_OF_ROB: (u32, u32) = (1, 4);
 /// Estimate: 12 to 20 cycles on cores since 2010 (Fog, 2023).
 const DEFAULT_MISPREDICT_CYCLES: u64 = 15;
-/// What a core is given that names no predictor: the kind most cores have since about 2015.
+/// Predictor of a core whose machine file names none: the kind that most cores have since about 2015.
 const DEFAULT_PREDICTOR: parts::Predictor = parts::Predictor::Tage;
 /// Estimate: an in-order core's store buffer (Cortex-A53 has about this many).
 const DEFAULT_IN_ORDER_STORES: u32 = 8;
-/// Estimate: loads an in-order core has under way before it stalls, bounded by its few miss registers (Cortex-A53: 3 to 8).
+/// Estimate: loads in flight of an in-order core before it stalls, bounded by its few miss registers (Cortex-A53: 3 to
+/// 8).
 const DEFAULT_IN_ORDER_LOADS: u32 = 8;
-/// Units of a core that names none: as many integer units as it issues, two vector units and two memory units, as in most
+/// Units of a core whose machine file lists none: four integer units, two vector units and two memory units, as in most
 /// four-issue cores.
 const DEFAULT_UNITS: [(u32, &[Operation]); 3] = [
     (4, &[Operation::Integer, Operation::IntegerMultiply, Operation::IntegerDivide, Operation::Branch]),
@@ -41,17 +41,17 @@ const DEFAULT_UNITS: [(u32, &[Operation]); 3] = [
     ),
     (2, &[Operation::Load, Operation::Store]),
 ];
-/// Units that fit the calendar's mask.
-const MOST_UNITS: u32 = 32;
-/// The longest pipeline, queue or latency a machine file may ask for: more is a slip of the pen.
-const MOST_CYCLES: u64 = 10_000;
-/// The most entries of a queue, for the same reason.
-const MOST_ENTRIES: u32 = 1 << 16;
-/// The widest core.
-const MOST_WIDTH: u32 = 64;
+/// Maximum number of units, the width of the calendar's mask.
+const MAX_UNITS: u32 = 32;
+/// Maximum pipeline depth or latency in a machine file. Larger values are assumed to be mistakes.
+const MAX_CYCLES: u64 = 10_000;
+/// Maximum number of queue entries, for the same reason.
+const MAX_ENTRIES: u32 = 1 << 16;
+/// Maximum width of a core.
+const MAX_WIDTH: u32 = 64;
 
-/// Latency and interval of each class of operations where the machine file says nothing: typical of cores since 2010 (Fog,
-/// Instruction tables, 2023: Sandy Bridge to Zen 3).
+/// Default latency and interval of each class of operations: typical of cores since 2010 (Fog, Instruction tables,
+/// 2023: Sandy Bridge to Zen 3).
 const DEFAULT_TIMING: [(Operation, u64, u64); 13] = [
     (Operation::Integer, 1, 1),
     (Operation::IntegerMultiply, 3, 1),
@@ -68,23 +68,23 @@ const DEFAULT_TIMING: [(Operation, u64, u64); 13] = [
     (Operation::VectorFloat, 4, 1),
 ];
 
-/// Timing of a class of operations, and where it executes.
+/// Timing and units of a class of operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ClassTiming {
-    /// From issue to a dependent operation's issue.
+    /// Cycles from issue to the issue of a dependent operation.
     pub latency_cycles: u32,
-    /// Between two operations on one unit.
+    /// Cycles between two operations on one unit.
     pub interval_cycles: u32,
-    /// The units that execute it, a bit each.
+    /// Units that execute it, one bit each.
     pub units: u32,
-    /// The issue queue it waits in: 0 integer, 1 floating point, 2 memory.
+    /// Its issue queue: 0 integer, 1 floating point, 2 memory.
     pub queue: u8,
-    /// What the widest of its units takes at once, bits; 0 where nothing says.
+    /// Width of the widest of its units, bits; 0 if unknown.
     pub width_bits: u32,
 }
 
 impl ClassTiming {
-    /// How often an operation on `bits` goes through a unit.
+    /// Number of passes through a unit for an operation on `bits` bits.
     pub fn passes(&self, bits: u32) -> u32 {
         if self.width_bits == 0 { 1 } else { bits.div_ceil(self.width_bits).max(1) }
     }
@@ -98,33 +98,33 @@ pub(crate) struct Parameters {
     pub issue_width: u8,
     pub retire_width: u64,
     pub rob_entries: u32,
-    /// Instructions that have issued in order and are not complete: those of the reorder buffer, of which a core that never issues
-    /// otherwise has one only where its machine file says so.
+    /// Maximum number of instructions that an in-order core has issued but not completed: the reorder buffer, which an
+    /// in-order core has only if its machine file states one.
     pub completion_entries: u32,
-    /// Entries of the issue queues; `u32::MAX` where only the reorder buffer bounds them.
+    /// Entries of the issue queues; `u32::MAX` if only the reorder buffer limits them.
     pub issue_queue_entries: [u32; QUEUES],
-    /// Loads in flight.
+    /// Maximum number of loads in flight.
     pub load_entries: u32,
-    /// Stores in flight.
+    /// Maximum number of stores in flight.
     pub store_entries: u32,
-    /// Loads and stores share `load_entries`.
+    /// Whether loads and stores share `load_entries`.
     pub joint_load_store_queue: bool,
-    /// Registers of each file beyond the 32 that hold the architecture's.
+    /// Registers of each file in addition to the 32 architectural ones.
     pub rename_registers: [u32; 2],
-    /// From fetching a wrong instruction to fetching the right one.
+    /// Penalty of a misprediction: from the fetch of a wrong-path instruction to the fetch of the right one.
     pub mispredict_cycles: u64,
     pub btb_entries: u32,
     pub ras_entries: u32,
     pub classes: [ClassTiming; Operation::WORDS.len()],
-    /// Measured timing by instruction, where the machine file names a table.
+    /// Measured timing by instruction, if the machine file names a table.
     pub measured: Option<Vec<Option<measured::Measurement>>>,
 }
 
 impl Parameters {
-    /// The parameters of `core`.
+    /// Resolves the parameters of `core`.
     ///
     /// # Errors
-    /// The machine file names no unit for a class of operations, or a number that no core has.
+    /// If no unit executes a class of operations, or if a value is out of range.
     pub fn resolve(core: &parts::Core) -> Result<Self, ModelError> {
         let width = core.decode_width.or(core.retire_width).or(core.fetch_width).unwrap_or(DEFAULT_WIDTH);
         let rob_entries = core.rob_entries.unwrap_or(DEFAULT_ROB_ENTRIES);
@@ -176,22 +176,22 @@ impl Parameters {
 
 fn narrow(key: &'static str, width: u32) -> Result<u8, ModelError> {
     match width {
-        1..=MOST_WIDTH => Ok(width as u8),
-        _ => Err(ModelError::OutOfRange { key, value: width.into(), most: MOST_WIDTH.into() }),
+        1..=MAX_WIDTH => Ok(width as u8),
+        _ => Err(ModelError::OutOfRange { key, value: width.into(), most: MAX_WIDTH.into() }),
     }
 }
 
 fn entries(key: &'static str, given: Option<u32>, default: u32) -> Result<u32, ModelError> {
     match given.unwrap_or(default) {
-        value @ 1..=MOST_ENTRIES => Ok(value),
-        value => Err(ModelError::OutOfRange { key, value: value.into(), most: MOST_ENTRIES.into() }),
+        value @ 1..=MAX_ENTRIES => Ok(value),
+        value => Err(ModelError::OutOfRange { key, value: value.into(), most: MAX_ENTRIES.into() }),
     }
 }
 
 /// The direction predictor of `core`.
 ///
 /// # Errors
-/// As [`Direction::new`].
+/// Same as [`Direction::new`].
 pub(crate) fn direction(core: &parts::Core) -> Result<Direction, ModelError> {
     let branch = core.branch.as_ref();
     Direction::new(
@@ -201,13 +201,13 @@ pub(crate) fn direction(core: &parts::Core) -> Result<Direction, ModelError> {
     )
 }
 
-/// Registers for renaming: those beyond the architecture's; as many as the reorder buffer needs if the file does not say.
+/// Number of rename registers: those in addition to the architectural ones, or, if the machine file states none, as
+/// many as the reorder buffer has entries.
 fn rename(registers: Option<u32>, rob_entries: u32) -> u32 {
     registers.map_or(rob_entries, |n| n.saturating_sub(32).max(1))
 }
 
-/// A queue the file does not name is the integer one's, as in cores with one scheduler; if it names none, nothing but the reorder
-/// buffer bounds them.
+/// Sizes of the issue queues. A queue whose size is not stated is limited only by the reorder buffer.
 fn issue_queues(core: &parts::Core, joint: bool) -> [u32; QUEUES] {
     let memory = if joint { None } else { core.memory_queue_entries };
     [core.int_queue_entries, core.fp_queue_entries, memory].map(|n| n.unwrap_or(u32::MAX).max(1))
@@ -219,21 +219,21 @@ fn mispredict_cycles(core: &parts::Core) -> Result<u64, ModelError> {
 }
 
 fn bounded(key: &'static str, cycles: u64) -> Result<u64, ModelError> {
-    if cycles > MOST_CYCLES {
-        return Err(ModelError::OutOfRange { key, value: cycles, most: MOST_CYCLES });
+    if cycles > MAX_CYCLES {
+        return Err(ModelError::OutOfRange { key, value: cycles, most: MAX_CYCLES });
     }
     Ok(cycles)
 }
 
-/// The timing and the units of every class, and how many units there are.
+/// The timing and units of every class, and the total number of units.
 fn classes(core: &parts::Core) -> Result<([ClassTiming; Operation::WORDS.len()], u32), ModelError> {
     let mut classes = [ClassTiming::default(); Operation::WORDS.len()];
     let mut first = 0u32;
     let vector = core.vector_width.map_or(0, |width| width.bits().min(u32::MAX.into()) as u32);
     let mut group = |count: u32, operations: &[Operation], width: u32| {
         let end = first.saturating_add(count);
-        if count == 0 || end > MOST_UNITS {
-            return Err(ModelError::OutOfRange { key: "units", value: end.into(), most: MOST_UNITS.into() });
+        if count == 0 || end > MAX_UNITS {
+            return Err(ModelError::OutOfRange { key: "units", value: end.into(), most: MAX_UNITS.into() });
         }
         let mask = (((1u64 << count) - 1) << first) as u32;
         for class in operations.iter().map(|o| *o as usize) {
@@ -244,14 +244,14 @@ fn classes(core: &parts::Core) -> Result<([ClassTiming; Operation::WORDS.len()],
         Ok(())
     };
     if core.units.is_empty() {
-        let widest = core.decode_width.unwrap_or(DEFAULT_WIDTH).clamp(1, MOST_UNITS / 2);
+        let widest = core.decode_width.unwrap_or(DEFAULT_WIDTH).clamp(1, MAX_UNITS / 2);
         for (count, operations) in DEFAULT_UNITS {
             group(count.min(widest), operations, vector)?;
         }
     }
     for unit in &core.units {
         let width = unit.width.map_or(vector, |width| width.bits().min(u32::MAX.into()) as u32);
-        // No unit takes more at once than a register holds.
+        // A unit is no wider than a register.
         group(unit.count, &unit.operations, if vector == 0 { width } else { width.min(vector) })?;
     }
     for (operation, latency, interval) in DEFAULT_TIMING {

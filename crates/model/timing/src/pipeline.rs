@@ -1,12 +1,13 @@
-//! The stages of single instructions, for people: text that the Konata viewer draws.
-//! Not statistics; only the first instructions are kept.
+//! A log of the pipeline stages of individual instructions, for the Konata viewer. Holds only the first instructions of
+//! a run.
+//!
 //! Source: the Kanata log format, version 4 (shioyadan/Konata, docs/kanata-log-format.md).
 
 use std::fmt::Write;
 
 use longma_loongarch::Instruction;
 
-/// When an instruction entered each stage.
+/// The cycle in which an instruction entered each stage.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stages {
     pub address: u64,
@@ -18,7 +19,7 @@ pub(crate) struct Stages {
     pub retire: u64,
 }
 
-/// The first instructions of a run.
+/// The log of a run.
 #[derive(Debug, Default)]
 pub(crate) struct PipelineLog {
     limit: usize,
@@ -26,28 +27,28 @@ pub(crate) struct PipelineLog {
 }
 
 impl PipelineLog {
-    /// Keeps the next `limit` instructions, and none of those before.
+    /// Discards the log and records the next `limit` instructions.
     pub fn begin(&mut self, limit: usize) {
         self.limit = limit;
         self.rows.clear();
     }
 
-    /// True if the next instruction is wanted.
+    /// Returns whether the next instruction is recorded.
     #[inline]
     pub fn is_open(&self) -> bool {
         self.rows.len() < self.limit
     }
 
-    /// Keeps an instruction.
+    /// Records an instruction.
     #[cold]
     pub fn push(&mut self, stages: Stages) {
         self.rows.push(stages);
     }
 
-    /// The log as Konata reads it; `None` if nothing was kept.
+    /// Formats the log for Konata; `None` if it is empty.
     pub fn to_kanata(&self) -> Option<String> {
         let first = self.rows.iter().map(|row| row.fetch).min()?;
-        // Commands must be in the order of their cycles, and of one cycle in program order.
+        // Commands must be sorted by cycle, and in program order within a cycle.
         let mut events: Vec<(u64, usize, String)> = Vec::new();
         for (id, row) in self.rows.iter().enumerate() {
             let start = format!("I\t{id}\t{id}\t0\nL\t{id}\t0\t{:x}: {}", row.address, row.instruction);
@@ -63,7 +64,7 @@ impl PipelineLog {
         let mut now = first;
         for (cycle, _, command) in events {
             if cycle > now {
-                // Writing to a String cannot fail.
+                // Writing to a `String` cannot fail.
                 let _ = writeln!(text, "C\t{}", cycle - now);
                 now = cycle;
             }

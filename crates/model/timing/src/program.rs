@@ -1,5 +1,4 @@
-//! The blocks a model has seen: decoded once, and what each cost.
-//! Not the whole program's code: blocks come as they are first executed.
+//! The blocks that a model has seen, each decoded on its first execution, and their counts.
 
 use std::collections::BTreeMap;
 
@@ -12,47 +11,48 @@ use crate::{
     parameters::Parameters,
 };
 
-/// What a block cost since counting began.
+/// Counts of a block since counting began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BlockCounts {
-    /// Times it ran, parts included.
+    /// Number of runs, including partial ones.
     pub runs: u64,
-    /// Instructions executed in it.
+    /// Instructions executed.
     pub instructions: u64,
-    /// Slots between the retirement of the instruction before it and of its last one; divide by the core's width for cycles. Of the
-    /// counting model, none.
+    /// Retirement slots between the last instruction before the block and the block's last one; divide by the core's
+    /// width for cycles. 0 in the counting model.
     pub slots: u64,
-    /// Its data accesses that were served beyond the first-level cache, by [`Source`].
+    /// Data accesses that missed in the first-level cache, by [`Source`].
     pub misses: [u32; Source::ALL.len()],
-    /// Its instruction lines that came from beyond the first-level cache.
+    /// Instruction lines that missed in the first-level cache.
     pub fetch_misses: u32,
-    /// Mispredicted runs of its branch.
+    /// Mispredictions of the block's branch.
     pub mispredicts: u32,
 }
 
-/// How well it paid to look for what a block did before. It decides how a model spends the host's time, not what it finds.
+/// Decides whether a memoization lookup of a block is worth its cost, from the success of earlier lookups. Affects only
+/// host time, not results.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Repetition {
+pub(crate) struct LookupCredit {
     credit: i32,
 }
 
-/// The most credit there is, and what a block begins with: a success adds one.
-const MOST_CREDIT: i32 = 256;
-/// What a failure costs: an estimate of how many successes spare the time that it takes.
+/// Maximum and initial credit. A success adds one.
+const MAX_CREDIT: i32 = 256;
+/// Credit that a failure costs: an estimate of the number of successes that save as much time as it wastes.
 const FAILURE_COST: i32 = 8;
-/// Runs without looking, once there is no credit.
+/// Runs without a lookup after the credit is used up.
 const PAUSE_RUNS: i32 = 2048;
-/// The credit behind them.
+/// Credit after that pause.
 const NEW_CREDIT: i32 = 64;
 
-impl Default for Repetition {
+impl Default for LookupCredit {
     fn default() -> Self {
-        Self { credit: MOST_CREDIT }
+        Self { credit: MAX_CREDIT }
     }
 }
 
-impl Repetition {
-    /// True if it is worth looking now.
+impl LookupCredit {
+    /// Returns whether to look up now.
     #[inline]
     pub fn pays(&mut self) -> bool {
         if self.credit >= 0 {
@@ -65,13 +65,13 @@ impl Repetition {
         self.credit > 0
     }
 
-    /// What the block did was known.
+    /// Records a successful lookup.
     #[inline]
     pub fn succeeded(&mut self) {
-        self.credit = (self.credit + 1).min(MOST_CREDIT);
+        self.credit = (self.credit + 1).min(MAX_CREDIT);
     }
 
-    /// It was not.
+    /// Records a failed lookup.
     pub fn failed(&mut self) {
         self.credit -= FAILURE_COST;
         if self.credit < 0 {
@@ -85,12 +85,12 @@ impl Repetition {
 pub(crate) struct Entry {
     pub block: DecodedBlock,
     pub counts: BlockCounts,
-    /// Whether it is worth looking for what the block did before.
-    pub repetition: Repetition,
+    /// Whether memoization lookups of the block are worth their cost.
+    pub lookup_credit: LookupCredit,
 }
 
 impl BlockCounts {
-    /// Notes where the data of an access came from.
+    /// Records the source of an access.
     #[inline]
     pub(crate) fn note(&mut self, source: Source) {
         if source != Source::Level1 {
@@ -103,14 +103,14 @@ impl BlockCounts {
 #[derive(Debug, Default)]
 pub(crate) struct Program {
     entries: Vec<Option<Box<Entry>>>,
-    /// Runs that ended in the middle of their block, by block and number of executed instructions.
+    /// Number of partial runs, by block and number of executed instructions.
     parts: BTreeMap<(BlockNumber, u16), u64>,
-    /// Instructions that are in no block: accesses to devices' registers.
-    pub apart: u64,
+    /// Instructions outside of blocks: accesses to device registers.
+    pub outside_blocks: u64,
 }
 
 impl Program {
-    /// The block of `record`, decoded now if it is new, with the run counted.
+    /// Returns the block of `record` and counts the run. Decodes the block if it is new.
     #[inline]
     pub fn enter(
         &mut self,
@@ -141,11 +141,11 @@ impl Program {
         self.entries[number] = Some(Box::new(Entry {
             block,
             counts: BlockCounts::default(),
-            repetition: Repetition::default(),
+            lookup_credit: LookupCredit::default(),
         }));
     }
 
-    /// Counts a misprediction of the branch at the end of the block called `number`.
+    /// Counts a misprediction of the branch at the end of block `number`.
     #[cold]
     pub fn note_mispredict(&mut self, number: BlockNumber) {
         if let Some(Some(entry)) = self.entries.get_mut(number.0 as usize) {
@@ -153,7 +153,7 @@ impl Program {
         }
     }
 
-    /// Every block that ran since counting began.
+    /// Iterates over the blocks that ran since counting began.
     pub fn counts(&self) -> impl Iterator<Item = (BlockNumber, &BlockCounts)> {
         let entries = self.entries.iter().enumerate();
         let seen =
@@ -161,14 +161,14 @@ impl Program {
         seen.filter(|(_, counts)| counts.runs > 0)
     }
 
-    /// Forgets the counts and keeps the code.
+    /// Resets the counts but keeps the decoded blocks.
     pub fn clear_counts(&mut self) {
         self.entries.iter_mut().flatten().for_each(|entry| entry.counts = BlockCounts::default());
         self.parts.clear();
-        self.apart = 0;
+        self.outside_blocks = 0;
     }
 
-    /// Instructions executed, by class, in the order of the classes.
+    /// Number of instructions executed by class, ordered by class.
     pub fn instructions_by_class(&self) -> Vec<(Class, u64)> {
         let mut sums = BTreeMap::<Class, u64>::new();
         for entry in self.entries.iter().flatten() {
@@ -176,7 +176,7 @@ impl Program {
                 *sums.entry(instruction.op.row().class).or_default() += entry.counts.runs;
             }
         }
-        // Every run was counted whole: take back what the parts did not execute.
+        // Every run was counted as complete: subtract the instructions that partial runs did not execute.
         for (&(block, executed), runs) in &self.parts {
             let Some(entry) = &self.entries[block.0 as usize] else { continue };
             for instruction in &entry.block.instructions[usize::from(executed)..] {
@@ -193,15 +193,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_fails_is_tried_again_after_a_pause() {
-        let mut repetition = Repetition::default();
-        let tries = (0..100_000).filter(|_| repetition.pays().then(|| repetition.failed()).is_some()).count();
+    fn failed_requests_are_retried_after_a_pause() {
+        let mut lookup_credit = LookupCredit::default();
+        let tries =
+            (0..100_000).filter(|_| lookup_credit.pays().then(|| lookup_credit.failed()).is_some()).count();
         assert!((100..500).contains(&tries), "{tries} tries of 100,000");
         for _ in 0..3_000 {
-            if repetition.pays() {
-                repetition.succeeded();
+            if lookup_credit.pays() {
+                lookup_credit.succeeded();
             }
         }
-        assert!((0..20).all(|_| repetition.pays()), "what succeeds goes on");
+        assert!((0..20).all(|_| lookup_credit.pays()), "what succeeds goes on");
     }
 }

@@ -1,7 +1,7 @@
-//! Entries of a queue that are taken in program order and given back in program order.
-//! Not a queue that gives entries back in any order (see `calendar.rs`).
+//! Entries of a queue that are allocated and freed in program order. `calendar.rs` models queues that free entries out
+//! of order.
 
-/// When each entry is free again.
+/// For each entry, when it is free again.
 #[derive(Debug)]
 pub(crate) struct Entries {
     free_at: Box<[u64]>,
@@ -9,7 +9,7 @@ pub(crate) struct Entries {
 }
 
 impl Entries {
-    /// `count` free entries.
+    /// Creates `count` free entries.
     pub fn new(count: u32) -> Self {
         Self { free_at: vec![0; count.max(1) as usize].into(), next: 0 }
     }
@@ -20,7 +20,7 @@ impl Entries {
         self.free_at[self.next]
     }
 
-    /// Takes the next entry until `cycle`.
+    /// Allocates the next entry until `cycle`.
     #[inline]
     pub fn take_until(&mut self, cycle: u64) {
         self.free_at[self.next] = cycle;

@@ -1,45 +1,47 @@
-//! Which registers an instruction reads and writes, numbered across all register files.
-//! Not what it does with them.
-//! Source: LoongArch Reference Manual, volume 1; for the binary-translation extension as longma-loongarch's README says.
+//! The registers that an instruction reads and writes, numbered across all register files.
+//!
+//! Source: LoongArch Reference Manual, volume 1; for the binary-translation extension as described in
+//! longma-loongarch's README.
 
 use longma_loongarch::{Instruction, Location, Op, Operand, RegisterKind};
 
-/// Places for registers of all files: a power of two, so that [`place`] keeps every number inside. 0 is r0, which is always ready.
-pub(crate) const PLACES: usize = 128;
+/// Size of an array indexed by register number: a power of two, so that [`slot`] stays in bounds. Number 0 is r0,
+/// which is always ready.
+pub(crate) const SLOTS: usize = 128;
 const VECTOR: u8 = 32;
 const CONDITION: u8 = 64;
 const SCRATCH: u8 = 72;
 const CONTROL: u8 = 76;
 /// EFLAGS or NZCV of the binary-translation extension.
 const FLAGS: u8 = 77;
-/// The x87 top of stack, and whether it renames.
+/// The x87 top of stack and the mode that enables renaming by it.
 const STACK: u8 = 78;
-/// Where writes to r0 and of no register go; nothing reads it.
+/// Destination of writes to r0 and of instructions without a destination; never read.
 pub(crate) const SINK: u8 = 79;
 
-/// The place of a register.
+/// The array index of a register.
 #[inline]
-pub(crate) fn place(register: u8) -> usize {
-    usize::from(register) & (PLACES - 1)
+pub(crate) fn slot(register: u8) -> usize {
+    usize::from(register) & (SLOTS - 1)
 }
 
-/// Registers of one instruction.
+/// The registers of one instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Registers {
-    /// What it reads, 0 where there is none. No instruction reads more than three.
+    /// Sources; 0 for an unused entry. No instruction reads more than three.
     pub sources: [u8; 3],
-    /// What it writes; [`SINK`] if nothing.
+    /// Destination; [`SINK`] if there is none.
     pub destination: u8,
 }
 
-/// True for a floating-point, vector or condition register.
+/// Returns whether it is a floating-point, vector or condition register.
 pub(crate) fn is_float(register: u8) -> bool {
     (VECTOR..SCRATCH).contains(&register)
 }
 
-/// The registers of `instruction`, as the instruction table says. Rounding modes and flags of floating point are followed from one move
-/// of them to another, not through arithmetic: cores rename them or empty the pipeline. Nor is the counter's number followed, the
-/// second result of `rdtime`.
+/// The registers of `instruction` according to the instruction table. Floating-point rounding modes and flags are
+/// tracked only between moves of the control register and not through arithmetic, because cores rename them or drain
+/// the pipeline. The second result of `rdtime`, the counter's ID, is not tracked either.
 pub(crate) fn registers_of(instruction: &Instruction) -> Registers {
     let row = instruction.op.row();
     let registers = |list: &'static [Location]| list.iter().filter_map(|it| register(*it, instruction));
@@ -50,7 +52,7 @@ pub(crate) fn registers_of(instruction: &Instruction) -> Registers {
     Registers { sources, destination: registers(row.writes).next().unwrap_or(SINK) }
 }
 
-/// The number of what `instruction` reads or writes at `location`; `None` if it is not followed, or r0.
+/// The register number of an operand of `instruction` at `location`; `None` if it is not tracked, or r0.
 fn register(location: Location, instruction: &Instruction) -> Option<u8> {
     let register = match location {
         Location::Operand(kind, position) => number(kind, instruction.register_at(position)),
@@ -73,7 +75,7 @@ fn number(kind: RegisterKind, register: u8) -> u8 {
     }
 }
 
-/// True if an operand of `op` is a floating-point control register.
+/// Returns whether an operand of `op` is a floating-point control register.
 fn moves_control(op: Op) -> bool {
     op.row().operands.iter().any(|it| matches!(it, Operand::Register(RegisterKind::FloatControl, _)))
 }
@@ -94,8 +96,8 @@ mod tests {
     }
 
     #[test]
-    fn a_write_to_r0_is_waited_for_by_nobody() {
-        // andi r0, r0, 0: the canonical no-operation.
+    fn a_write_to_r0_has_no_dependents() {
+        // andi r0, r0, 0: the canonical no-op.
         assert_eq!(of(0x0340_0000), Registers { sources: [0; 3], destination: SINK });
     }
 
@@ -140,7 +142,7 @@ mod tests {
     #[test]
     fn three_sources_and_one_destination_are_enough() {
         for op in Op::all() {
-            // Numbers that no two operands share.
+            // Distinct numbers for all operands.
             let instruction = Instruction { d: 4, j: 5, k: 6, a: 7, ..Instruction::new(op) };
             let count = |list: &[Location]| list.iter().filter_map(|it| register(*it, &instruction)).count();
             assert!(count(op.row().reads) <= 3, "{}", op.mnemonic());
@@ -150,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shuffle_by_an_immediate_does_not_wait_for_its_destination_and_a_tag_does() {
+    fn a_shuffle_by_an_immediate_does_not_read_its_destination_and_a_tag_does() {
         let shuffle = registers_of(&Instruction { d: 1, j: 2, ..Instruction::new(Op::Vshuf4iB) });
         assert_eq!(shuffle, Registers { sources: [34, 0, 0], destination: 33 });
         let tag = registers_of(&Instruction { d: 4, ..Instruction::new(Op::X86settag) });

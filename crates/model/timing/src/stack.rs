@@ -1,10 +1,10 @@
-//! The CPI stack: what each issue or retire slot of a core went to.
-//! Not a profile by address (see `program.rs`).
+//! The CPI stack: the use or loss of each issue or retire slot of a core, by cause.
+//!
 //! Source: CPI stacks after Eyerman et al. (ASPLOS 2006); slots as in Yasin's top-down method (ISPASS 2014).
 
 use longma_memory::Source;
 
-/// What a slot was used for or lost to.
+/// The use of a slot, or the cause of its loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Cause {
@@ -16,9 +16,9 @@ pub enum Cause {
     Fetch,
     /// Refilling the pipeline after a mispredicted branch.
     Mispredict,
-    /// Fetching again from a load on that had passed an older store to its address.
+    /// Squashes of loads that had passed an older store to their address, and the refetch.
     MemoryOrder,
-    /// Waiting for a unit or for an operation's result that did not come from memory.
+    /// Waiting for a unit or for a result that does not come from memory.
     Execution,
     /// A load from the first-level data cache, or from the store queue.
     Level1,
@@ -36,18 +36,18 @@ pub enum Cause {
     Translation,
     /// Barriers, atomic operations, and instructions that empty the pipeline.
     Synchronization,
-    /// No free entry in a queue while the core had nothing else to do: above all stores that wait for their lines.
+    /// A full queue while nothing else was waited for; usually stores that wait for their lines.
     Structural,
-    /// Accesses to the registers of devices, until they are answered.
+    /// Accesses to device registers.
     Device,
-    /// The kernel, for system calls and for work of its own.
+    /// The kernel: system calls and other work.
     System,
-    /// No thread ran, or it waited outside the core.
+    /// No thread ran, or it waited for an event outside the core.
     Idle,
 }
 
 impl Cause {
-    /// Every cause, as a stack is drawn from the bottom.
+    /// All causes, from the bottom of the stack to the top.
     pub const ALL: [Self; 18] = [
         Self::Base,
         Self::FrontEnd,
@@ -74,7 +74,7 @@ impl Cause {
         ("front-end", "fetch width, taken branches, misses in the branch target buffer"),
         ("fetch", "instruction lines that missed in the first-level cache"),
         ("mispredict", "refilling the pipeline after mispredicted branches"),
-        ("memory-order", "fetching again from loads that had passed a store to their address"),
+        ("memory-order", "squashes of loads that had passed a store to their address"),
         ("execution", "waiting for units and for results that do not come from memory"),
         ("l1", "loads from the first-level cache or the store queue"),
         ("l2", "loads from the second-level cache"),
@@ -84,23 +84,23 @@ impl Cause {
         ("remote", "loads from another NUMA node"),
         ("translation", "address translation beyond a first-level TLB hit"),
         ("synchronization", "barriers, atomic operations, and refilling an emptied pipeline"),
-        ("structural", "full queues, above all stores that wait for their lines"),
-        ("device", "accesses to the registers of devices, until they are answered"),
-        ("system", "the kernel, for system calls"),
-        ("idle", "no thread ran, or it waited outside the core"),
+        ("structural", "full queues, usually stores that wait for their lines"),
+        ("device", "accesses to device registers"),
+        ("system", "the kernel: system calls and other work"),
+        ("idle", "no thread ran, or it waited for an external event"),
     ];
 
-    /// Its name in statistics.
+    /// Name in statistics.
     pub fn name(self) -> &'static str {
         Self::TEXTS[self as usize].0
     }
 
-    /// What it says, in one line.
+    /// One-line description.
     pub fn description(self) -> &'static str {
         Self::TEXTS[self as usize].1
     }
 
-    /// The cause of waiting for data from `source`.
+    /// The cause for waiting for data from `source`.
     #[inline]
     pub(crate) fn of(source: Source) -> Self {
         match source {
@@ -114,8 +114,8 @@ impl Cause {
     }
 }
 
-/// Slots by cause. A core of width w has w slots a cycle, and every slot of every cycle has one cause; so the stack sums to the
-/// cycles exactly.
+/// Slots by cause. A core of width w has w slots a cycle, and each slot has exactly one cause, so the slots add up to
+/// the cycles exactly.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CpiStack {
     slots: [u64; Cause::ALL.len()],
@@ -123,7 +123,7 @@ pub struct CpiStack {
 }
 
 impl CpiStack {
-    /// An empty stack of a core with `width` slots a cycle.
+    /// Creates an empty stack of a core with `width` slots a cycle.
     pub(crate) fn new(width: u64) -> Self {
         Self { slots: [0; _], width }
     }
@@ -134,17 +134,17 @@ impl CpiStack {
         self.slots[cause as usize] += slots;
     }
 
-    /// Forgets every slot.
+    /// Resets all slots.
     pub(crate) fn clear(&mut self) {
         self.slots = [0; _];
     }
 
-    /// Slots of `cause`.
+    /// Slots charged to `cause`.
     pub fn slots(&self, cause: Cause) -> u64 {
         self.slots[cause as usize]
     }
 
-    /// Slots of all causes together.
+    /// Total slots of all causes.
     pub fn total_slots(&self) -> u64 {
         self.slots.iter().sum()
     }
@@ -154,7 +154,7 @@ impl CpiStack {
         self.width
     }
 
-    /// Cycles of `cause`.
+    /// Cycles charged to `cause`.
     pub fn cycles(&self, cause: Cause) -> f64 {
         self.slots(cause) as f64 / self.width as f64
     }

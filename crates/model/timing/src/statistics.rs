@@ -1,6 +1,4 @@
-//! What a timing model counted, as named statistics.
-//! Not the counting.
-//! Names as in the other crates' statistics.
+//! Exports the counts of a timing model as named statistics.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,20 +9,20 @@ use longma_sim::{Statistics, StatisticsError};
 use crate::{model::TimingModel, stack::Cause};
 
 impl TimingModel {
-    /// Adds the model's statistics, each name beginning with `prefix` and a dot.
+    /// Adds the model's statistics, with names that begin with `prefix` and a dot.
     ///
     /// # Errors
-    /// `prefix` is no name, or its names are taken.
+    /// If `prefix` is not a valid name, or if a name is already in use.
     pub fn statistics(&self, statistics: &mut Statistics, prefix: &str) -> Result<(), StatisticsError> {
         add(self, statistics, prefix)
     }
 }
 
-/// Adds the statistics of `model`, each name beginning with `prefix` and a dot.
+/// Adds the statistics of `model`, with names that begin with `prefix` and a dot.
 fn add(model: &TimingModel, to: &mut Statistics, prefix: &str) -> Result<(), StatisticsError> {
     let instructions = model.instructions();
     let name = |rest: &str| format!("{prefix}.{rest}");
-    to.count(&name("instructions"), instructions, "instructions", "executed")?;
+    to.count(&name("instructions"), instructions, "instructions", "instructions executed")?;
     let executed: BTreeMap<_, _> = model.program().instructions_by_class().into_iter().collect();
     let classes: BTreeSet<_> = Op::all().map(|op| op.row().class).collect();
     for class in classes {
@@ -33,27 +31,42 @@ fn add(model: &TimingModel, to: &mut Statistics, prefix: &str) -> Result<(), Sta
             continue;
         }
         let class = kebab(&format!("{class:?}"));
-        to.count(&name(&format!("class.{class}")), count, "instructions", "executed, of this class")?;
+        to.count(
+            &name(&format!("class.{class}")),
+            count,
+            "instructions",
+            "instructions of this class executed",
+        )?;
     }
-    let apart = model.program().apart;
-    if to.wants(apart) {
-        let description = "executed, accesses to devices' registers, which are in no other class";
-        to.count(&name("class.device-register"), apart, "instructions", description)?;
+    let outside_blocks = model.program().outside_blocks;
+    if to.wants(outside_blocks) {
+        let description = "accesses to device registers, which are in no other class";
+        to.count(&name("class.device-register"), outside_blocks, "instructions", description)?;
     }
     for source in &Source::ALL[1..] {
         let misses = model.blocks().map(|(_, counts)| u64::from(counts.misses[*source as usize])).sum();
         let name = name(&format!("data.{}", Cause::of(*source).name()));
-        to.count(&name, misses, "accesses", "data accesses that were served from there")?;
+        to.count(&name, misses, "accesses", "data accesses served by this source")?;
     }
     let fetches = model.blocks().map(|(_, counts)| u64::from(counts.fetch_misses)).sum();
-    to.count(&name("fetch.misses"), fetches, "lines", "instruction lines from beyond the first-level cache")?;
+    to.count(
+        &name("fetch.misses"),
+        fetches,
+        "lines",
+        "instruction lines that missed in the first-level cache",
+    )?;
     add_stack(model, to, prefix)?;
     add_branches(model, to, prefix)?;
     if let Some(forwarded) = model.forwarded() {
-        to.count(&name("loads_forwarded"), forwarded, "loads", "took their data from a store under way")?;
+        to.count(&name("loads_forwarded"), forwarded, "loads", "loads forwarded from a store in flight")?;
     }
     if let Some(passed) = model.passed_stores() {
-        to.count(&name("loads_fetched_again"), passed, "loads", "had passed a store to their address")?;
+        to.count(
+            &name("loads_fetched_again"),
+            passed,
+            "loads",
+            "loads squashed because they had passed a store to their address",
+        )?;
     }
     Ok(())
 }
@@ -63,15 +76,21 @@ fn add_stack(model: &TimingModel, to: &mut Statistics, prefix: &str) -> Result<(
     let instructions = model.instructions() as f64;
     let cycles = stack.total_slots() / stack.width();
     let busy = cycles as f64 - stack.cycles(Cause::Idle);
-    to.count(&format!("{prefix}.cycles"), cycles, "cycles", "idle ones included")?;
+    to.count(&format!("{prefix}.cycles"), cycles, "cycles", "cycles, including idle ones")?;
     let idle = stack.slots(Cause::Idle) / stack.width();
     to.count(
         &format!("{prefix}.idle_cycles"),
         idle,
         "cycles",
-        "no thread ran, or it waited outside the core",
+        "cycles in which no thread ran or the thread waited for an external event",
     )?;
-    to.rate(&format!("{prefix}.ipc"), instructions, busy, "instructions/cycle", "without idle cycles")?;
+    to.rate(
+        &format!("{prefix}.ipc"),
+        instructions,
+        busy,
+        "instructions/cycle",
+        "instructions per cycle, excluding idle cycles",
+    )?;
     for cause in Cause::ALL {
         let name = format!("{prefix}.cpi.{}", cause.name());
         to.rate(&name, stack.cycles(cause), instructions, "cycles/instruction", cause.description())?;
@@ -86,33 +105,39 @@ fn add_branches(model: &TimingModel, to: &mut Statistics, prefix: &str) -> Resul
         (
             "conditional_mispredicted",
             branches.conditional_mispredicted,
-            "those whose direction was mispredicted",
+            "conditional branches with a mispredicted direction",
         ),
         ("indirect", branches.indirect, "jumps and calls through a register"),
-        ("indirect_mispredicted", branches.indirect_mispredicted, "those whose target was mispredicted"),
-        ("returns", branches.returns, "returns"),
-        ("returns_mispredicted", branches.returns_mispredicted, "those whose target was mispredicted"),
         (
-            "target_misses",
-            branches.target_misses,
-            "taken direct branches that the target buffer did not know",
+            "indirect_mispredicted",
+            branches.indirect_mispredicted,
+            "indirect branches with a mispredicted target",
         ),
+        ("returns", branches.returns, "returns"),
+        ("returns_mispredicted", branches.returns_mispredicted, "returns with a mispredicted target"),
+        ("target_misses", branches.target_misses, "taken direct branches that missed in the target buffer"),
     ];
     for (name, count, description) in counts {
         to.count(&format!("{prefix}.branch.{name}"), count, "branches", description)?;
     }
     if let Some(lines) = model.wrong_path_lines() {
-        let description = "instruction lines that were fetched where a mispredicted branch did not go";
+        let description = "instruction lines fetched on wrong paths";
         to.count(&format!("{prefix}.branch.wrong_path_lines"), lines, "lines", description)?;
     }
     let mispredicted =
         branches.conditional_mispredicted + branches.indirect_mispredicted + branches.returns_mispredicted;
     let kilo = model.instructions() as f64 / 1000.0;
     let name = format!("{prefix}.branch.mpki");
-    to.rate(&name, mispredicted as f64, kilo, "mispredictions/1000 instructions", "of every kind of branch")
+    to.rate(
+        &name,
+        mispredicted as f64,
+        kilo,
+        "mispredictions/1000 instructions",
+        "mispredictions of all kinds of branches",
+    )
 }
 
-/// `FpAdd` becomes `fp-add`.
+/// Converts `FpAdd` to `fp-add`.
 fn kebab(name: &str) -> String {
     let mut text = String::new();
     for letter in name.chars() {

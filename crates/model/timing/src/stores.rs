@@ -1,30 +1,30 @@
-//! Stores that have not reached the cache yet, found by address: what a later load takes its data from.
-//! Not the order of stores (see `queues.rs`).
-//! Source: store-to-load forwarding as in Hennessy and Patterson, section 3.6; that loads wait for no store with another address
-//! is the ideal store-set predictor of Chrysos and Emer (ISCA 1998). A load is forwarded from one store or from none (Fog, The
-//! microarchitecture of Intel, AMD and VIA CPUs, 2023: store forwarding).
+//! Stores that are not in the cache yet, indexed by address for store-to-load forwarding.
+//!
+//! Source: forwarding as in Hennessy and Patterson, section 3.6. Loads do not wait for stores to other addresses, like
+//! the ideal store-set predictor of Chrysos and Emer (ISCA 1998). A load is forwarded from one store or not at all
+//! (Fog, The microarchitecture of Intel, AMD and VIA CPUs, 2023: store forwarding).
 
 const GRANULE_BYTES: u64 = 8;
-/// Granules that a store of 32 bytes touches at most.
-const MOST_PIECES: u32 = 5;
-/// Lists of pieces, by granule.
+/// Maximum number of granules of a store of 32 bytes.
+const MAX_PARTS: u32 = 5;
+/// Number of lists; a granule selects the list of its pieces.
 const LISTS: usize = 256;
 
-/// What a store wrote of one granule.
+/// The part of a store in one granule.
 #[derive(Clone, Copy, Debug)]
 struct Piece {
     granule: u64,
     /// When its data can be forwarded.
     ready: u64,
-    /// When it and all older ones are in the cache.
+    /// When it and all older stores are in the cache.
     drained: u64,
-    /// The next older piece in its list.
+    /// Number of the next older piece in its list.
     older: u32,
-    /// The bytes it wrote, a bit each.
+    /// Mask of the bytes written.
     bytes: u8,
-    /// How many pieces of its store are before it.
+    /// Index of the piece in its store.
     nth: u8,
-    /// An atomic operation wrote it: in the cache, before older stores to other bytes.
+    /// Whether an atomic operation wrote it. It is in the cache before older stores to other bytes.
     atomic: bool,
 }
 
@@ -35,44 +35,45 @@ impl Piece {
     }
 }
 
-/// Where a store comes from, for cores whose loads may pass it.
+/// The origin of a store, for cores whose loads may pass stores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Origin {
-    /// Its own address.
+    /// Address of the store instruction.
     pub pc: u64,
-    /// The cycle from which on a load sees where it stores to.
+    /// First cycle in which its target address is known.
     pub known: u64,
 }
 
-/// What a load finds.
+/// The result of looking up a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
-    /// No store under way to its address.
+    /// No store in flight to its address.
     Nothing,
-    /// All of its data, from this cycle on.
+    /// All of its data is available from this cycle on.
     Data(u64),
-    /// Part of its data, or data of several stores: it waits until they are in the cache.
+    /// The data is partially in stores in flight, or in several of them: the load waits until they are in the cache, at
+    /// this cycle.
     Part(u64),
 }
 
-/// Stores under way: the last ones, as many as there can be.
+/// The most recent stores, at least as many as can be in flight.
 #[derive(Debug)]
 pub(crate) struct Stores {
-    /// A ring; the piece numbered n, modulo 2^32, is at n modulo its length, a power of two.
+    /// A ring buffer whose length is a power of two. Piece number n, modulo 2^32, is at index n modulo the length.
     pieces: Box<[Piece]>,
-    /// The number of the next piece.
+    /// Number of the next piece.
     next: u32,
-    /// The number of the youngest piece of each list.
+    /// For each list, the number of its youngest piece.
     youngest: Box<[u32; LISTS]>,
-    /// When the last of them is in the cache.
+    /// When the last store is in the cache.
     last_drained: u64,
-    /// Where each piece comes from, at the piece's index; empty unless asked for.
+    /// The origin of each piece, by the piece's index; empty unless enabled.
     origins: Box<[Origin]>,
-    /// The origin of the next piece.
+    /// Origin of the next store.
     origin: Origin,
 }
 
-/// The bytes of `granule` that `bytes` from `address` on cover.
+/// Mask of the bytes of `granule` covered by `bytes` from `address` on.
 fn covered(granule: u64, address: u64, bytes: u64) -> u8 {
     let start = granule * GRANULE_BYTES;
     let from = address.saturating_sub(start).min(GRANULE_BYTES);
@@ -80,7 +81,8 @@ fn covered(granule: u64, address: u64, bytes: u64) -> u8 {
     ((1u16 << to) - (1u16 << from)) as u8
 }
 
-/// The granule that `bytes` bytes from `address` on are in, and which of its bytes they are; `None` if they are in several.
+/// The granule that contains `bytes` from `address` on, and the mask of these bytes; `None` if they span several
+/// granules.
 #[inline]
 fn inside_granule(address: u64, bytes: u32) -> Option<(u64, u8)> {
     let (offset, bytes) = (address % GRANULE_BYTES, u64::from(bytes.max(1)));
@@ -89,12 +91,12 @@ fn inside_granule(address: u64, bytes: u32) -> Option<(u64, u8)> {
 }
 
 impl Stores {
-    /// None, of `most` that can be under way at once.
+    /// Creates an empty state for at most `most` stores in flight.
     pub fn new(most: u32) -> Self {
         let empty =
             Piece { granule: u64::MAX, ready: 0, drained: 0, older: 0, bytes: 0, nth: 0, atomic: false };
-        let room = most.saturating_mul(MOST_PIECES).next_power_of_two();
-        // Numbers that no piece has yet are too old to be followed.
+        let room = most.saturating_mul(MAX_PARTS).next_power_of_two();
+        // Unassigned numbers are older than the ring, so that lookups stop at them.
         Self {
             pieces: vec![empty; room as usize].into(),
             next: room + 1,
@@ -105,25 +107,26 @@ impl Stores {
         }
     }
 
-    /// Keeps where stores come from, for [`passed`](Self::passed).
+    /// Enables the recording of origins for [`passed`](Self::passed).
     pub fn keep_origins(&mut self) {
         self.origins = vec![Origin::default(); self.pieces.len()].into();
     }
 
-    /// The next store comes from there.
+    /// Sets the origin of the next store.
     pub fn set_origin(&mut self, origin: Origin) {
         self.origin = origin;
     }
 
-    /// A store of `bytes` to `address`, younger than all others, whose data is ready at `ready`. It is in the cache at `drained`, or
-    /// when the last one is.
+    /// Adds the youngest store, of `bytes` to `address`, with data ready at `ready`. It is in the cache at `drained`,
+    /// or when the last store is.
     #[inline]
     pub fn push(&mut self, address: u64, bytes: u32, ready: u64, drained: u64) {
         self.last_drained = self.last_drained.max(drained);
         self.push_pieces(address, bytes, ready, false);
     }
 
-    /// An atomic operation, younger than all others, that has changed the cache at `done`, whatever older stores to other bytes do.
+    /// Adds the youngest atomic operation. It has updated the cache at `done`, regardless of older stores to other
+    /// bytes.
     pub fn push_atomic(&mut self, address: u64, bytes: u32, done: u64) {
         self.last_drained = self.last_drained.max(done);
         self.push_pieces(address, bytes, done, true);
@@ -152,15 +155,15 @@ impl Stores {
     fn push_piece(&mut self, granule: u64, bytes: u8, ready: u64, nth: u8, atomic: bool) {
         let list = &mut self.youngest[granule as usize % LISTS];
         let older = std::mem::replace(list, self.next);
-        let place = self.next as usize & (self.pieces.len() - 1);
-        self.pieces[place] = Piece { granule, ready, drained: self.last_drained, older, bytes, nth, atomic };
-        if let Some(origin) = self.origins.get_mut(place) {
+        let slot = self.next as usize & (self.pieces.len() - 1);
+        self.pieces[slot] = Piece { granule, ready, drained: self.last_drained, older, bytes, nth, atomic };
+        if let Some(origin) = self.origins.get_mut(slot) {
             *origin = self.origin;
         }
         self.next = self.next.wrapping_add(1);
     }
 
-    /// What a load of `bytes` from `address` finds at cycle `at`.
+    /// Looks up a load of `bytes` from `address` at cycle `at`.
     #[inline]
     pub fn find(&self, address: u64, bytes: u32, at: u64) -> Found {
         if at >= self.last_drained {
@@ -195,13 +198,14 @@ impl Stores {
         }
     }
 
-    /// The youngest piece that wrote some of the `wanted` bytes of `granule` and is not in the cache at `at`, with its number.
+    /// The youngest piece that wrote any of the `wanted` bytes of `granule` and is not in the cache at `at`, with its
+    /// number.
     #[inline]
     fn youngest_of(&self, granule: u64, wanted: u8, at: u64) -> Option<(u32, &Piece)> {
         let mut number = self.youngest[granule as usize % LISTS];
         while self.next.wrapping_sub(number) as usize <= self.pieces.len() {
             let piece = &self.pieces[number as usize & (self.pieces.len() - 1)];
-            // What is older is in the cache as well.
+            // Older pieces are in the cache as well.
             if piece.drained <= at {
                 return None;
             }
@@ -213,8 +217,8 @@ impl Stores {
         None
     }
 
-    /// The first store to become known of those that a load of `bytes` from `address` on passes at cycle `at` and takes data from: stores
-    /// under way, each the youngest to write one of its bytes.
+    /// Of the stores in flight that wrote the data of a load of `bytes` from `address`, the origin of the one whose
+    /// address becomes known first, if the load passes it at cycle `at`.
     pub fn passed(&self, address: u64, bytes: u32, at: u64) -> Option<Origin> {
         let bytes = u64::from(bytes.max(1)).min(u64::MAX - address);
         let granules = address / GRANULE_BYTES..=(address + bytes.max(1) - 1) / GRANULE_BYTES;
@@ -235,12 +239,13 @@ impl Stores {
         first
     }
 
-    /// When those that wrote the `wanted` bytes of `granule` are in the cache; 0 if they are at `at`.
+    /// When the stores to the `wanted` bytes of `granule` are in the cache; 0 if they are at `at`.
     fn in_cache_of(&self, granule: u64, mut wanted: u8, at: u64) -> u64 {
         let mut until = 0;
         while let Some((_, piece)) = self.youngest_of(granule, wanted, at) {
             until = until.max(piece.in_cache());
-            // What is older than a store is in the cache before it; an atomic operation overtakes stores to other bytes.
+            // Pieces older than a store are in the cache before it, but an atomic operation overtakes stores to other
+            // bytes.
             if !piece.atomic {
                 break;
             }
@@ -249,7 +254,7 @@ impl Stores {
         until
     }
 
-    /// When the stores that wrote some of `bytes` from `address` on are in the cache: `at`, if they are by then.
+    /// When all stores to the `bytes` from `address` on are in the cache; at least `at`.
     pub fn in_cache(&self, address: u64, bytes: u32, at: u64) -> u64 {
         let bytes = u64::from(bytes.max(1)).min(u64::MAX - address);
         let granules = address / GRANULE_BYTES..=(address + bytes.max(1) - 1) / GRANULE_BYTES;
@@ -287,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_vector_is_forwarded_whole() {
+    fn a_vector_is_forwarded_completely() {
         let mut stores = Stores::new(48);
         stores.push(0x1000, 32, 10, 50);
         assert_eq!(stores.find(0x1000, 32, 20), Found::Data(10));
@@ -324,7 +329,7 @@ mod tests {
         );
     }
 
-    /// As [`Stores::find`] says it, byte by byte over every store there has been.
+    /// Reference for [`Stores::find`]: searches all stores, byte by byte.
     fn plain(stores: &[(u64, u32, u64, u64)], address: u64, bytes: u32, at: u64) -> Found {
         let writer = |byte: u64| {
             stores.iter().rposition(|&(from, bytes, _, drained)| {
@@ -345,22 +350,22 @@ mod tests {
 
     fn access() -> impl Strategy<Value = (u64, u32)> {
         let bytes = prop_oneof![Just(1u32), Just(2), Just(4), Just(8), Just(16), Just(32)];
-        // Few granules, in several places that share a list.
+        // Few granules, at several addresses that share a list.
         (0u64..3, 0u64..40, bytes).prop_map(|(place, offset, bytes)| (0x1000 + 2048 * place + offset, bytes))
     }
 
     proptest! {
         #[test]
-        fn a_load_finds_what_a_search_of_all_stores_finds(
+        fn lookups_match_a_search_of_all_stores(
             steps in prop::collection::vec((access(), 0u64..20, access(), 0u64..40, any::<bool>()), 1..200),
             most in 1usize..60,
         ) {
             let (mut stores, mut all) = (Stores::new(most as u32), Vec::<(u64, u32, u64, u64)>::new());
-            // When all are in the cache, behind each store.
+            // For each store, when all stores up to it are in the cache.
             let mut left = Vec::new();
             let mut drained = 100;
             for ((address, bytes), later, (from, wanted), back, is_atomic) in steps {
-                // A store has an entry of the queue, which the store `most` before it has left.
+                // A store takes the queue entry of the store `most` before it.
                 let begins = if all.len() < most { 0 } else { left[all.len() - most] };
                 let in_cache = |all: &[(u64, u32, u64, u64)], from: u64, wanted: u32| {
                     let wrote = |it: &&(u64, u32, u64, u64)| it.0 < from + u64::from(wanted) && from < it.0 + u64::from(it.1);

@@ -1,10 +1,8 @@
 //! The slots of a core's last stage, cycle by cycle, each charged to a cause.
-//! Not the stages before it.
-//! Source: see `stack.rs`.
 
 use crate::stack::{Cause, CpiStack};
 
-/// How far retirement has come.
+/// The progress of retirement.
 #[derive(Debug)]
 pub(crate) struct Timeline {
     cycle: u64,
@@ -16,7 +14,7 @@ pub(crate) struct Timeline {
 }
 
 impl Timeline {
-    /// At cycle 0, with `width` slots a cycle.
+    /// Starts at cycle 0 with `width` slots a cycle.
     pub fn new(width: u64) -> Self {
         Self { cycle: 0, used: 0, width, stack: CpiStack::new(width), instructions: 0 }
     }
@@ -27,7 +25,7 @@ impl Timeline {
         self.cycle
     }
 
-    /// The first cycle none of whose slots is gone.
+    /// The first cycle with no slot used or lost.
     pub fn now(&self) -> u64 {
         self.cycle + u64::from(self.used > 0)
     }
@@ -38,19 +36,20 @@ impl Timeline {
         self.cycle + u64::from(self.used == self.width)
     }
 
-    /// Slots from the beginning of time.
+    /// Number of slots since time zero.
     #[inline]
     pub fn position(&self) -> u64 {
         self.cycle * self.width + self.used
     }
 
-    /// Slots of the last slot's cycle that are used or lost.
+    /// Slots of the current cycle that are used or lost.
     #[inline]
     pub fn used(&self) -> u64 {
         self.used
     }
 
-    /// Goes on by `cycles`, of the last of which `used` slots are gone: `instructions` were executed, and `lost` slots lost meanwhile.
+    /// Advances by `cycles`; `used` slots of the last one are used or lost. In this time, `instructions` were executed
+    /// and the slots in `lost` were lost.
     #[inline]
     pub fn repeat(&mut self, cycles: u64, used: u64, instructions: u64, lost: &[(Cause, u64)]) {
         self.cycle += cycles;
@@ -59,7 +58,7 @@ impl Timeline {
         lost.iter().for_each(|&(cause, slots)| self.stack.add(cause, slots));
     }
 
-    /// The slots lost to each cause so far.
+    /// The slots lost so far, by cause.
     pub fn lost(&self) -> &CpiStack {
         &self.stack
     }
@@ -73,7 +72,7 @@ impl Timeline {
         }
     }
 
-    /// Passes over every slot before `cycle` without counting them; what is left of the present cycle goes to its instructions.
+    /// Skips all slots before `cycle` without counting them. The rest of the current cycle counts as used.
     pub fn pass(&mut self, cycle: u64) {
         if cycle > self.cycle {
             let rest = if self.used > 0 { self.width - self.used } else { 0 };
@@ -82,7 +81,7 @@ impl Timeline {
         }
     }
 
-    /// As [`wait`](Self::wait), with up to `translation_cycles` of it charged to address translation.
+    /// Like [`wait`](Self::wait), but charges up to `translation_cycles` of it to address translation.
     #[inline]
     pub fn wait_for_memory(&mut self, cycle: u64, cause: Cause, translation_cycles: u32) {
         if translation_cycles > 0 {
@@ -91,7 +90,7 @@ impl Timeline {
         self.wait(cycle, cause);
     }
 
-    /// Uses the next slot for an instruction, and returns its cycle.
+    /// Uses the next slot for an instruction and returns its cycle.
     #[inline]
     pub fn take(&mut self) -> u64 {
         if self.used == self.width {
@@ -103,7 +102,7 @@ impl Timeline {
         self.cycle
     }
 
-    /// The stack, with what is left of the last cycle charged to its instructions, so that it sums to whole cycles.
+    /// The stack. The rest of the last cycle counts as used, so that the sum is a whole number of cycles.
     pub fn stack(&self) -> CpiStack {
         let mut stack = self.stack.clone();
         stack.add(Cause::Base, self.instructions);
@@ -112,7 +111,7 @@ impl Timeline {
         stack
     }
 
-    /// Forgets what was counted; time goes on.
+    /// Resets the counts. Time continues.
     pub fn clear_counts(&mut self) {
         self.stack.clear();
         self.instructions = 0;

@@ -1,29 +1,29 @@
-//! Which execution units of an in-order core are taken now, and until when.
-//! Not the units of a core that issues out of order: those are taken ahead of time, see `calendar.rs`.
+//! The execution units of an in-order core: which are in use, and until when. `calendar.rs` models units of an
+//! out-of-order core, which are reserved in advance.
 
-/// Units that a mask can name.
-const MOST_UNITS: usize = u32::BITS as usize;
+/// Maximum number of units, the bits of a mask.
+const MAX_UNITS: usize = u32::BITS as usize;
 
-/// Execution units. Operations ask in program order, for cycles that never go back.
+/// The execution units. Operations issue in program order, so the cycles never decrease.
 #[derive(Debug)]
 pub(crate) struct Units {
     cycle: u64,
-    /// Units taken in `cycle`, a bit each.
+    /// Mask of the units in use in `cycle`.
     busy: u32,
-    /// Those of them that may be taken longer.
+    /// Mask of those that may be in use for longer.
     held: u32,
-    /// When each unit that is held is free again.
-    until: [u64; MOST_UNITS],
+    /// For each held unit, when it is free again.
+    until: [u64; MAX_UNITS],
 }
 
 impl Units {
-    /// All free.
+    /// Creates units that are all free.
     pub fn new() -> Self {
         Self { cycle: 0, busy: 0, held: 0, until: [0; _] }
     }
 
-    /// Takes one of `units`, which are not none, for `interval` cycles, at the first cycle at or after `ready` in which one is
-    /// free; returns that cycle.
+    /// Occupies one of `units` (not empty) for `interval` cycles, in the first cycle at or after `ready` in which one
+    /// is free. Returns that cycle.
     #[inline]
     pub fn issue(&mut self, ready: u64, units: u32, interval: u16) -> u64 {
         if ready > self.cycle {
@@ -32,7 +32,7 @@ impl Units {
         while units & !self.busy == 0 {
             self.begin(self.cycle + 1);
         }
-        // The highest, because operations that only some units execute take the lowest.
+        // Choose the highest-numbered unit, because operations that only some units execute use the lowest.
         let unit = (units & !self.busy).ilog2();
         self.busy |= 1 << unit;
         if interval > 1 {
@@ -42,7 +42,8 @@ impl Units {
         self.cycle
     }
 
-    /// The units taken in `cycle`, which is not before the last one asked about, and those of them that are taken longer, a bit each.
+    /// Masks of the units in use in `cycle`, which must not be before that of the last call, and of those held beyond
+    /// it.
     pub fn taken_at(&mut self, cycle: u64) -> (u32, u32) {
         if cycle > self.cycle {
             self.begin(cycle);
@@ -50,17 +51,17 @@ impl Units {
         (self.busy, self.held)
     }
 
-    /// The cycle in which `unit`, which is taken longer, is free again.
+    /// The cycle in which a held unit is free again.
     pub fn held_until(&self, unit: u8) -> u64 {
-        self.until[usize::from(unit) % MOST_UNITS]
+        self.until[usize::from(unit) % MAX_UNITS]
     }
 
-    /// Makes the units `busy` taken in `cycle`, and those of `held` until the cycles that it says.
+    /// Marks the units of `busy` as in use in `cycle`, and the units in `held` until the given cycles.
     pub fn take_at(&mut self, cycle: u64, busy: u32, held: impl Iterator<Item = (u8, u64)>) {
         (self.cycle, self.busy, self.held) = (cycle, busy, 0);
         for (unit, until) in held {
             self.held |= 1 << unit;
-            self.until[usize::from(unit) % MOST_UNITS] = until;
+            self.until[usize::from(unit) % MAX_UNITS] = until;
         }
     }
 
@@ -103,7 +104,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn in_program_order_it_says_what_the_calendar_says(
+        fn in_program_order_it_matches_the_calendar(
             asked in prop::collection::vec((0u64..4, 1u32..16, prop_oneof![4 => Just(1u16), 1 => 2u16..30]), 1..300),
         ) {
             let (mut units, mut calendar) = (Units::new(), Calendar::new(u8::MAX, [u32::MAX; QUEUES]));

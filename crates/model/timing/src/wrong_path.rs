@@ -1,9 +1,12 @@
-//! What a front end fetches behind a mispredicted branch until that is resolved: instruction lines, which come into the caches whether
-//! they are of use or not.
-//! Not what is computed there: the trace holds what ran, and of the wrong path no more is known than where it begins. So fetch goes
-//! straight on from there, however the code branches; no loads of it are made, and no page is translated for it.
-//! Source: Mutlu, Kim, Armstrong and Patt, An analysis of the performance impact of wrong-path memory references (IEEE Transactions on
-//! Computers 54(12), 2005), who find that instruction lines and loads of wrong paths mostly help.
+//! Wrong-path fetches: instruction lines fetched after a mispredicted branch until it is resolved. They pollute or
+//! prefill the caches.
+//!
+//! The trace contains only executed instructions, so all that is known of a wrong path is where it begins. Fetch is
+//! assumed to continue sequentially from there. Loads on wrong paths are not modelled, and no page is translated for
+//! them.
+//!
+//! Source: Mutlu, Kim, Armstrong and Patt, An analysis of the performance impact of wrong-path memory references (IEEE
+//! Transactions on Computers 54(12), 2005), which finds that instruction lines and loads of wrong paths mostly help.
 
 use longma_memory::MemoryPort;
 use longma_sim::Cycle;
@@ -11,28 +14,28 @@ use longma_topology::parts;
 
 use crate::parameters::Parameters;
 
-/// The page of a core whose machine file does not say, and the smallest.
+/// Default and minimum page size.
 const PAGE_BYTES: u64 = 4096;
 
-/// How far a front end goes astray.
+/// The extent of wrong-path fetches.
 #[derive(Debug)]
 pub(crate) struct WrongPath {
-    /// Instructions fetched there at most: then the window behind is full.
+    /// Maximum number of instructions fetched, after which the window is full.
     most: u64,
-    /// Fetched a cycle.
+    /// Instructions fetched per cycle.
     width: u64,
-    /// No page but the branch's own is fetched from.
+    /// Fetch stays in the page of the branch.
     page_bytes: u64,
-    /// What a line that is there includes already, cycles.
+    /// Latency of a hit in the instruction cache, cycles.
     hit_cycles: u64,
     line_bytes: u64,
-    /// Lines that were fetched.
+    /// Number of lines fetched.
     pub lines: u64,
 }
 
 impl WrongPath {
-    /// Of `core`, `ahead_cycles` of whose fetch find room before dispatch, and whose instruction lines have `line_bytes` and are there after
-    /// `hit_cycles`; `None` if it fetches nothing there.
+    /// Creates the state for `core`. Up to `ahead_cycles` of fetch fit before dispatch; instruction lines have
+    /// `line_bytes` bytes and a hit takes `hit_cycles`. `None` if the core fetches nothing on wrong paths.
     pub fn of(
         core: &parts::Core,
         parameters: &Parameters,
@@ -41,7 +44,7 @@ impl WrongPath {
     ) -> Option<Self> {
         let is_fetched =
             core.branch.as_ref().is_some_and(|branch| branch.wrong_path == parts::WrongPath::Fetched);
-        // In order nothing behind a branch that waits is dispatched.
+        // An in-order core does not dispatch instructions after an unresolved branch.
         let dispatched = if core.out_of_order { u64::from(parameters.rob_entries) } else { 0 };
         is_fetched.then(|| Self {
             most: dispatched + ahead_cycles * parameters.fetch_width,
@@ -53,8 +56,8 @@ impl WrongPath {
         })
     }
 
-    /// Fetches from `start` on, where the branch at `branch` does not go, from cycle `from` until it is resolved. The line fetched last;
-    /// `None` if there was none.
+    /// Fetches the wrong path from `start` on, after the branch at `branch`, from cycle `from` until the branch is
+    /// resolved. Returns the last line fetched; `None` if there was none.
     pub fn fetch(
         &mut self,
         (branch, start): (u64, u64),
@@ -84,7 +87,7 @@ mod tests {
 
     use super::*;
 
-    /// Notes what it is asked for; what it does not have takes 20 cycles longer.
+    /// Records requests; missing lines take 20 cycles longer.
     #[derive(Default)]
     struct Lines {
         asked: Vec<(u64, u64)>,
@@ -121,14 +124,14 @@ mod tests {
 
     #[test]
     fn lines_are_fetched_one_after_another_until_the_branch_is_resolved() {
-        // Four instructions are left of the first line, and a line takes four cycles.
+        // The first line has four instructions left; a whole line takes four cycles.
         assert_eq!(astray(&[], (0x1000, 0x1030), 106), [(0x1030, 100), (0x1040, 101), (0x1080, 105)]);
         assert_eq!(astray(&[0x1040], (0x1000, 0x1030), 106), [(0x1030, 100), (0x1040, 101)]);
         assert_eq!(astray(&[], (0x1000, 0x1030), 100), []);
     }
 
     #[test]
-    fn no_further_than_the_window_and_in_no_other_page() {
+    fn wrong_path_fetch_ends_at_the_window_and_the_page_boundary() {
         let all = astray(&[], (0x1000, 0x1000), u64::MAX);
         assert_eq!(all.len(), 4, "64 instructions are four lines");
         assert_eq!(astray(&[], (0x1ff0, 0x1f80), u64::MAX).len(), 2, "the page ends");
@@ -136,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_core_strays_if_its_machine_file_says_so() {
+    fn a_core_fetches_the_wrong_path_if_the_machine_file_enables_it() {
         let machine = Machine::open("loongson-3a5000").unwrap();
         let mut core = machine.parts().cores.values().next().unwrap().clone();
         let parameters = Parameters::resolve(&core).unwrap();

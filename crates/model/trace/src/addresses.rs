@@ -1,40 +1,41 @@
-//! Which instructions have an address in a [`Record`](crate::Record), and which address.
-//! Not the access.
+//! Which instructions have an address in a [`Record`](crate::Record), and how the address is computed.
 
 use longma_loongarch::{Class, Extension, Instruction, Op, Operand, RegisterKind};
 
-/// True if an instruction has an address in a [`Record`](crate::Record): loads, stores, atomic operations and prefetches.
+/// Returns whether an instruction has an address in a [`Record`](crate::Record): loads, stores, atomic operations and
+/// prefetches.
 #[inline]
 pub fn has_address(op: Op) -> bool {
     matches!(op.row().class, Class::Load | Class::Store | Class::Atomic | Class::Prefetch)
 }
 
-/// How many of `instructions` have an address.
+/// Number of `instructions` that have an address.
 pub fn count_addresses(instructions: &[Instruction]) -> u16 {
     instructions.iter().filter(|i| has_address(i.op)).count() as u16
 }
 
-/// How an instruction that accesses memory says where.
+/// How an instruction forms its address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AddressForm {
-    /// Register `j` plus a number of bytes.
+    /// Register `j` plus an immediate offset in bytes.
     Displaced(i32),
     /// Register `j` plus register `k`.
     Indexed,
-    /// Register `j` plus the low sixteen bits of register `k`, signed: `preldx`, whose other bits say how much to fetch.
+    /// Register `j` plus the sign-extended low 16 bits of register `k`. Used by `preldx`, whose other bits of `k`
+    /// describe how much to prefetch.
     Described,
 }
 
 impl AddressForm {
-    /// That of an instruction for which [`has_address`] holds.
+    /// The form of an instruction for which [`has_address`] is true.
     pub fn of(instruction: &Instruction) -> Self {
         let row = instruction.op.row();
         let third = row.operands.get(2);
         match instruction.op {
-            // The hint is the first immediate.
+            // The first immediate is the hint.
             Op::Preld => Self::Displaced(instruction.imm2),
             Op::Preldx => Self::Described,
-            // Register `k` is the bound.
+            // Register `k` holds the bound.
             _ if row.extension == Extension::Bound => Self::Displaced(0),
             _ if third == Some(&Operand::Register(RegisterKind::General, 10)) => Self::Indexed,
             _ => Self::Displaced(instruction.imm),
@@ -42,7 +43,7 @@ impl AddressForm {
     }
 }
 
-/// The guest-virtual address that `instruction` accesses, with the general registers as they are before it.
+/// The guest virtual address that `instruction` accesses, given the general registers before its execution.
 #[inline]
 pub fn address_of(instruction: &Instruction, registers: &[u64; 32]) -> u64 {
     let base = registers[usize::from(instruction.j)];
@@ -65,7 +66,7 @@ mod tests {
 
     use super::*;
 
-    /// Memory that only notes where it was accessed.
+    /// A memory that only records the lowest accessed address.
     struct Noting(Cell<Option<u64>>);
 
     impl Noting {
@@ -106,7 +107,7 @@ mod tests {
         let mut accesses = 0;
         for op in Op::all().filter(|op| is_user_instruction(*op)) {
             let (base, index) = (0x1_0000, 0x2000);
-            // Bounds: half of these instructions want the address below the bound, half above.
+            // Bound checks: half of these instructions require an address below the bound, half above.
             let bound = if op.mnemonic().contains("gt.") { 0 } else { 0x2_0000 };
             let is_bounded = op.row().extension == Extension::Bound;
             let mut state = State::default();
@@ -117,21 +118,21 @@ mod tests {
             let imm = if has_address(op) && is_displaced { 0x40 } else { 0 };
             let instruction = Instruction { d: 4, j: 5, k: 6, imm, ..Instruction::new(op) };
             if op.row().class == Class::Atomic {
-                // A store-conditional stores only with a reservation; a load-linked makes one.
+                // A store-conditional needs a reservation, which a load-linked creates.
                 state.reservation.address = address_of(&instruction, &state.x);
             }
             let memory = Noting(Cell::new(None));
             let done = semantics_of(op)(&mut state, &instruction, &memory);
             let Some(noted) = memory.0.get() else {
                 let silent = matches!(op, Op::Preld | Op::Preldx);
-                assert!(!has_address(op) || silent, "{op:?} accesses nothing: {done:?}");
+                assert!(!has_address(op) || silent, "{op:?} must access memory: {done:?}");
                 continue;
             };
             assert!(has_address(op), "{op:?} accesses memory");
             accesses += 1;
             let extended = op.row().extension == Extension::Lbt;
             let expected = address_of(&instruction, &before.x);
-            // Loads of one side of an unaligned number touch the bytes up to the address.
+            // Unaligned partial loads access the bytes up to the address.
             let reach = if extended { 8 } else { 0 };
             assert!(noted <= expected && expected <= noted + reach, "{op:?}: {noted:#x}, not {expected:#x}");
         }

@@ -1,6 +1,6 @@
-//! What a core did, as timing models read it: which blocks ran, where they accessed memory.
-//! Not how long it took.
-//! Source: one record a basic block, as ZSim instruments (Sanchez and Kozyrakis, ISCA 2013, section 3.1).
+//! The execution trace of a core, the input of timing models: which blocks ran and which addresses they accessed.
+//!
+//! Source: one record per basic block, as instrumented by ZSim (Sanchez and Kozyrakis, ISCA 2013, section 3.1).
 
 mod addresses;
 
@@ -10,22 +10,22 @@ use longma_loongarch::Instruction;
 
 pub use addresses::{AddressForm, address_of, count_addresses, has_address};
 
-/// A traced block, as its number in a [`Trace`] means it. The number is dense, from 0.
+/// The number of a block in a [`Trace`]. Numbers are dense, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BlockNumber(pub u32);
 
 /// The code of a traced block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TracedBlock {
-    /// The guest address of its first instruction.
+    /// Guest address of the first instruction.
     pub start: u64,
-    /// Its instructions, the one that ends it included.
+    /// The instructions, including the one that ends the block.
     pub instructions: Arc<[Instruction]>,
 }
 
-/// Where a model finds the code of a block that it meets for the first time.
+/// Provides the code of a block when a model first encounters it.
 pub trait Blocks {
-    /// The block called `number`; it never changes.
+    /// The block `number`. A block never changes.
     fn block(&self, number: BlockNumber) -> TracedBlock;
 }
 
@@ -35,26 +35,27 @@ impl Blocks for Vec<TracedBlock> {
     }
 }
 
-/// One run of a block.
+/// An execution of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record<'a> {
-    /// Which block.
+    /// The block.
     pub block: BlockNumber,
-    /// How many of its instructions were executed, from the first: fewer than all if a trap or the interpreter came between.
+    /// Number of instructions executed, from the first one; less than all after a trap or if the interpreter took over.
     pub executed: u16,
-    /// The guest-virtual address of each executed instruction that accesses memory, in program order. Whether a conditional store
-    /// stored is not said.
+    /// The guest virtual address of each executed instruction that accesses memory, in program order. A conditional
+    /// store has an address whether it succeeded or not.
     pub addresses: &'a [u64],
 }
 
-/// What one core did since the trace was last cleared, in program order. Where a block's branch went is the start of the next
-/// record's block.
+/// The records of one core since the trace was last cleared, in program order. The target of a block's branch is the
+/// start of the next record's block.
 ///
-/// A record is one word, `block | executed << 32 | addresses << 48`, and that many addresses behind it; translated code writes
-/// them.
+/// A record is one word, `block | executed << 32 | addresses << 48`, followed by its addresses, one word each.
+/// Translated code writes the records.
 #[derive(Debug, Default)]
 pub struct Trace {
-    /// Every word is a number, those behind `used` too: translated code writes ahead of `used`, which the run loop moves.
+    /// All words are initialized, including those after `used`: translated code writes beyond `used`, and the run loop
+    /// then advances it.
     words: Vec<u64>,
     used: usize,
 }
@@ -66,61 +67,61 @@ impl Trace {
         Self { words: Vec::new(), used: 0 }
     }
 
-    /// An empty trace with room for `words` words.
-    pub fn with_room(words: usize) -> Self {
+    /// An empty trace with capacity for `words` words.
+    pub fn with_capacity(words: usize) -> Self {
         Self { words: vec![0; words], used: 0 }
     }
 
-    /// The host address of word 0.
+    /// The host address of the first word.
     #[inline]
     pub fn address(&mut self) -> u64 {
         self.words.as_mut_ptr() as u64
     }
 
-    /// The word at `index`, whether it is part of a record yet or not.
+    /// The word at `index`, which need not be part of a record yet.
     ///
     /// # Panics
-    /// Beyond the trace's room.
+    /// If the index is beyond the capacity.
     #[inline]
     pub fn word(&mut self, index: usize) -> &mut u64 {
         &mut self.words[index]
     }
 
-    /// Makes the first `used` words those of the trace.
+    /// Sets the number of words in use.
     ///
     /// # Panics
-    /// With more words than the trace has room for.
+    /// If it exceeds the capacity.
     #[inline]
     pub fn set_used(&mut self, used: usize) {
-        assert!(used <= self.words.len(), "a record was written beyond the trace's room");
+        assert!(used <= self.words.len(), "a record exceeds the capacity of the trace");
         self.used = used;
     }
 
-    /// True if there is no record.
+    /// Returns whether there are no records.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.used == 0
     }
 
-    /// Words of all records: one each, and one an access.
+    /// Number of words in use: one per record and one per access.
     #[inline]
     pub fn words(&self) -> usize {
         self.used
     }
 
-    /// Makes this trace a copy of `other` that takes no more room than its records.
+    /// Copies the records of `other` without its unused capacity.
     pub fn copy_from(&mut self, other: &Self) {
         self.words.clear();
         self.words.extend_from_slice(&other.words[..other.used]);
         self.used = other.used;
     }
 
-    /// Instructions executed in all records.
+    /// Number of instructions executed in all records.
     pub fn instructions(&self) -> u64 {
         self.records().map(|record| u64::from(record.executed)).sum()
     }
 
-    /// Every record, oldest first.
+    /// Iterates over the records, oldest first.
     #[inline]
     pub fn records(&self) -> impl Iterator<Item = Record<'_>> {
         let mut rest = &self.words[..self.used];
@@ -132,22 +133,22 @@ impl Trace {
         })
     }
 
-    /// Adds a record at the end.
+    /// Appends a record.
     ///
     /// # Panics
-    /// With more than 65,535 addresses: a block has at most 64 instructions.
+    /// If it has more than 65,535 addresses; a block has at most 64 instructions.
     pub fn push(&mut self, record: &Record<'_>) {
-        let addresses = u16::try_from(record.addresses.len()).expect("one address an instruction at most");
+        let addresses = u16::try_from(record.addresses.len()).expect("at most one address per instruction");
         self.words.truncate(self.used);
-        self.words.push(head(record.block, record.executed, addresses));
+        self.words.push(encode_head(record.block, record.executed, addresses));
         self.words.extend_from_slice(record.addresses);
         self.used = self.words.len();
     }
 }
 
-/// The first word of a record.
+/// Encodes the first word of a record.
 #[inline]
-pub fn head(block: BlockNumber, executed: u16, addresses: u16) -> u64 {
+pub fn encode_head(block: BlockNumber, executed: u16, addresses: u16) -> u64 {
     u64::from(block.0) | u64::from(executed) << 32 | u64::from(addresses) << 48
 }
 
@@ -156,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn records_come_back_as_they_were_pushed() {
+    fn pushed_records_are_read_back() {
         let records = [
             Record { block: BlockNumber(7), executed: 3, addresses: &[0x10, u64::MAX] },
             Record { block: BlockNumber(u32::MAX), executed: u16::MAX, addresses: &[] },

@@ -12,7 +12,7 @@ use crate::interface::Nic;
 use crate::pairs::{Class, Pair, classify};
 use crate::setting::Setting;
 use crate::steering::Steering;
-use longma_topology::CpuPlace;
+use longma_topology::CpuLocation;
 use serde::Serialize;
 
 /// A candidate pair with its topological properties.
@@ -58,7 +58,7 @@ pub struct Commands {
 
 /// Ranks pairs by topology: close to the NIC first, then by class. CPU 0 comes last, because most other work runs on
 /// it.
-pub fn candidates(places: &[CpuPlace], nic: &Nic, pairs: &[Pair]) -> Vec<Candidate> {
+pub fn candidates(places: &[CpuLocation], nic: &Nic, pairs: &[Pair]) -> Vec<Candidate> {
     let node_of = |cpu: u32| places.iter().find(|place| place.cpu == cpu).map(|place| place.node);
     let candidate = |pair: &Pair| {
         let pair = *pair;

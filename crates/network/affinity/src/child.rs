@@ -4,7 +4,7 @@
 //! Source: prctl(2) (PR_SET_PDEATHSIG), setns(2), sched_setaffinity(2), setpgid(2), kill(2).
 
 use crate::cpus::CpuSet;
-use longma_topology::harmless;
+use longma_topology::sanitize;
 use rustix::fs::MemfdFlags;
 use std::fs::File;
 use std::io::{self, Read, Seek};
@@ -65,7 +65,7 @@ pub struct Ended {
 #[derive(Debug, thiserror::Error)]
 pub enum ChildError {
     /// It could not be started.
-    #[error("cannot start `{}`: {error}{}", harmless(name), advice(name, error))]
+    #[error("cannot start `{}`: {error}{}", sanitize(name), advice(name, error))]
     Start {
         /// The program.
         name: String,
@@ -73,7 +73,7 @@ pub enum ChildError {
         error: io::Error,
     },
     /// It exceeded its time limit.
-    #[error("`{}` was killed after {:.1} s", harmless(name), limit.as_secs_f64())]
+    #[error("`{}` was killed after {:.1} s", sanitize(name), limit.as_secs_f64())]
     TooLong {
         /// The program.
         name: String,
@@ -81,19 +81,19 @@ pub enum ChildError {
         limit: Duration,
     },
     /// It printed more than the output limit.
-    #[error("`{}` was killed because it printed more than {} MiB: let it print its rate and little else", harmless(name), MAX_OUTPUT_BYTES >> 20)]
+    #[error("`{}` was killed because it printed more than {} MiB: let it print its rate and little else", sanitize(name), MAX_OUTPUT_BYTES >> 20)]
     TooMuch {
         /// The program.
         name: String,
     },
     /// The user requested a stop.
-    #[error("`{}` was stopped", harmless(name))]
+    #[error("`{}` was stopped", sanitize(name))]
     Stopped {
         /// The program.
         name: String,
     },
     /// It was killed by a signal from another process or the kernel.
-    #[error("`{}` (process {process}) {how}", harmless(name))]
+    #[error("`{}` (process {process}) {how}", sanitize(name))]
     Killed {
         /// The program.
         name: String,
@@ -103,7 +103,7 @@ pub enum ChildError {
         how: String,
     },
     /// It exited with an error.
-    #[error("`{}` failed ({status}): {}", harmless(name), harmless(said))]
+    #[error("`{}` failed ({status}): {}", sanitize(name), sanitize(said))]
     Failed {
         /// The program.
         name: String,

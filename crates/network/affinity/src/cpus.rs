@@ -17,7 +17,7 @@ pub struct CpuSet(BTreeSet<u32>);
 
 /// A text that is not a valid CPU set.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{}` is not a {form} with numbers below {MAX_CPU}", longma_topology::harmless(text))]
+#[error("`{}` is not a {form} with numbers below {MAX_CPU}", longma_topology::sanitize(text))]
 pub struct CpuSetError {
     text: String,
     form: &'static str,

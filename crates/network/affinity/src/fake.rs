@@ -7,7 +7,7 @@ use crate::host::Host;
 use crate::identity::Identity;
 use crate::rss_table::RssTable;
 use crate::sockets::Socket;
-use longma_topology::CpuPlace;
+use longma_topology::CpuLocation;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::IpAddr;
@@ -29,7 +29,7 @@ pub struct FakeHost {
     /// MTU range of all its interfaces; `None` if the kernel does not report one.
     pub packet_sizes: Option<RangeInclusive<u64>>,
     /// Topology of its CPUs.
-    pub cpus: Vec<CpuPlace>,
+    pub cpus: Vec<CpuLocation>,
     /// Paths that cannot be written: writes fail with EIO, as for managed interrupts.
     pub refused: BTreeSet<String>,
     /// Pairs of (file, text) that exclude each other: neither text can be written while the other file holds its text.
@@ -211,7 +211,7 @@ impl Host for FakeHost {
         Ok(())
     }
 
-    fn places(&self) -> Vec<CpuPlace> {
+    fn places(&self) -> Vec<CpuLocation> {
         self.cpus.clone()
     }
 
@@ -245,16 +245,16 @@ impl Host for FakeHost {
 
 /// A topology with the given number of sockets, last-level caches per socket, cores per cache and threads per core.
 /// CPUs are numbered as on most Linux servers: the first threads of all cores come first.
-pub fn topology(sockets: u32, caches: u32, cores: u32, threads: u32) -> Vec<CpuPlace> {
+pub fn topology(sockets: u32, caches: u32, cores: u32, threads: u32) -> Vec<CpuLocation> {
     let all = sockets * caches * cores;
     let of_core = |core: u32| (0..threads).map(move |thread| core + thread * all);
-    let mut places: Vec<CpuPlace> = (0..all)
+    let mut places: Vec<CpuLocation> = (0..all)
         .flat_map(|core| {
             let first = core / cores * cores;
             let mut shared: Vec<u32> = (first..first + cores).flat_map(of_core).collect();
             shared.sort_unstable();
             let socket = core / (cores * caches);
-            of_core(core).map(move |cpu| CpuPlace {
+            of_core(core).map(move |cpu| CpuLocation {
                 cpu,
                 core: of_core(core).collect(),
                 last_cache: Some(shared.clone()),

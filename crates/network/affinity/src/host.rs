@@ -8,7 +8,7 @@ use crate::links::{self, Links};
 use crate::packet_size;
 use crate::rss_table::{self, RssTable};
 use crate::sockets::{self, Socket};
-use longma_topology::{CpuPlace, Sysfs};
+use longma_topology::{CpuLocation, Sysfs};
 use rustix::fs::FlockOperation;
 use std::fs;
 use std::io;
@@ -94,7 +94,7 @@ pub trait Host: Sync {
     fn bind_thread(&self, thread: u32, cpus: &CpuSet) -> io::Result<()>;
 
     /// Topology of all online CPUs.
-    fn places(&self) -> Vec<CpuPlace>;
+    fn places(&self) -> Vec<CpuLocation>;
 
     /// Identity of this boot and network namespace. A change is undone only where it was made.
     fn identity(&self) -> Identity;
@@ -271,9 +271,9 @@ impl Host for Tree {
         })
     }
 
-    fn places(&self) -> Vec<CpuPlace> {
+    fn places(&self) -> Vec<CpuLocation> {
         let tree = if self.has_drivers { Sysfs::live() } else { Sysfs::recorded(&self.root) };
-        tree.places()
+        tree.cpu_locations()
     }
 
     fn identity(&self) -> Identity {

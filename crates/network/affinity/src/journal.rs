@@ -13,7 +13,7 @@ use crate::host::Host;
 use crate::identity::Identity;
 use crate::setting::{Interface, Setting};
 use file::Log;
-use longma_topology::shown;
+use longma_topology::display_path;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -68,7 +68,7 @@ pub enum JournalError {
     /// Another process is changing settings.
     #[error(
         "another longma (process {writer}) is changing settings of this host; its journal is {}",
-        shown(path)
+        display_path(path)
     )]
     InUse {
         /// Path of its journal.
@@ -135,7 +135,7 @@ pub enum JournalError {
         folder: PathBuf,
     },
     /// The journal cannot be read or written.
-    #[error("the journal {}: {error}", shown(path))]
+    #[error("the journal {}: {error}", display_path(path))]
     File {
         /// Path of the journal.
         path: PathBuf,

@@ -2,7 +2,7 @@
 //!
 //! Source: iperf3's JSON output in version 3.12 (`end.sum_received`, `end.sum`, `end.sum_sent`).
 
-use longma_topology::harmless;
+use longma_topology::sanitize;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -57,10 +57,10 @@ pub struct Rate {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum LoadError {
     /// iperf3 reported an error.
-    #[error("iperf3: {}", harmless(.0))]
+    #[error("iperf3: {}", sanitize(.0))]
     Iperf(String),
     /// The output contains no rate.
-    #[error("the load printed no rate: {}", harmless(.0))]
+    #[error("the load printed no rate: {}", sanitize(.0))]
     NoRate(String),
     /// The rate is zero, or below one bit per second.
     #[error("the load received nothing: its rate is 0 or below one bit per second")]

@@ -3,7 +3,7 @@
 //! Source: the three classes of Hanford et al. 2014, extended by hardware threads and by several last-level caches in a
 //! socket.
 
-use longma_topology::{CpuPlace, Machine};
+use longma_topology::{CpuLocation, Machine};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -73,7 +73,7 @@ impl fmt::Display for Pair {
 }
 
 /// Class of a pair; `None` if one of its CPUs is not in `places`.
-pub fn classify(places: &[CpuPlace], pair: Pair) -> Option<Class> {
+pub fn classify(places: &[CpuLocation], pair: Pair) -> Option<Class> {
     let find = |cpu| places.iter().find(|place| place.cpu == cpu);
     let (flow, application) = (find(pair.flow)?, find(pair.application)?);
     Some(if flow.cpu == application.cpu {
@@ -104,7 +104,7 @@ pub fn pairs_of(flows: &[u32], applications: &[u32]) -> Vec<Pair> {
 
 /// CPU topology of a machine file's first host. CPUs are numbered as on most Linux servers: the first threads of all
 /// cores come first.
-pub fn of_machine(machine: &Machine) -> Vec<CpuPlace> {
+pub fn of_machine(machine: &Machine) -> Vec<CpuLocation> {
     let Some(host) = machine.layout().hosts.first() else { return Vec::new() };
     let cores = host.cores.len() as u32;
     let threads_of =
@@ -118,7 +118,7 @@ pub fn of_machine(machine: &Machine) -> Vec<CpuPlace> {
             shared.sort_unstable();
             shared
         });
-        places.extend(cpus(index).map(|cpu| CpuPlace {
+        places.extend(cpus(index).map(|cpu| CpuLocation {
             cpu,
             core: cpus(index).collect(),
             last_cache: last.clone(),

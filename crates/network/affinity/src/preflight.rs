@@ -141,7 +141,7 @@ fn processors(host: &dyn Host, findings: &mut Findings) {
     if places.is_empty() {
         return findings.bad("CPUs", Weight::Prevents, "/sys lists no CPU", "mount sysfs on /sys");
     }
-    let count = |of: fn(&longma_topology::CpuPlace) -> u32| {
+    let count = |of: fn(&longma_topology::CpuLocation) -> u32| {
         places.iter().map(of).collect::<std::collections::BTreeSet<_>>().len()
     };
     let plural = |count: usize, word: &str| format!("{count} {word}{}", if count == 1 { "" } else { "s" });
@@ -413,11 +413,11 @@ fn driver(host: &dyn Host, nic: &Nic, findings: &mut Findings) {
 mod tests {
     use super::*;
     use crate::fake::FakeHost;
-    use longma_topology::CpuPlace;
+    use longma_topology::CpuLocation;
 
     fn host(files: &[(&str, &str)]) -> FakeHost {
         let mut host = FakeHost::with(files);
-        let place = |cpu| CpuPlace { cpu, core: vec![cpu], last_cache: None, socket: 0, node: cpu / 2 };
+        let place = |cpu| CpuLocation { cpu, core: vec![cpu], last_cache: None, socket: 0, node: cpu / 2 };
         host.cpus = (0..4).map(place).collect();
         host
     }

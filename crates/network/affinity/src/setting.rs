@@ -75,7 +75,7 @@ pub struct Interface(String);
 
 /// A text that is not a valid interface name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{}` is not a valid name of a network interface", longma_topology::harmless(.0))]
+#[error("`{}` is not a valid name of a network interface", longma_topology::sanitize(.0))]
 pub struct InterfaceError(String);
 
 impl Interface {

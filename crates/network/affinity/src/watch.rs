@@ -13,7 +13,7 @@ use crate::rss_table::RssTable;
 use crate::setting::{Interface, Setting};
 use crate::sockets::{self, Socket};
 use crate::threads;
-use longma_topology::CpuPlace;
+use longma_topology::CpuLocation;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::SocketAddr;
@@ -37,7 +37,7 @@ const TICKS: f64 = 100.0;
 pub struct Observation {
     /// Topology of the online CPUs.
     #[serde(skip)]
-    pub places: Vec<CpuPlace>,
+    pub places: Vec<CpuLocation>,
     /// Length of the interval in seconds.
     pub seconds: f64,
     /// How each CPU spent its time.

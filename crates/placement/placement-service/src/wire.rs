@@ -8,7 +8,7 @@ use longma_placement::inventory::{HostStatus, NodeUse};
 use longma_placement::placement::Placement;
 use longma_placement::request::Invalid;
 use longma_placement::store::{Alarm, Event, TenantUse, Vm, VmId, VmState};
-pub use longma_topology::harmless;
+pub use longma_topology::sanitize;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use utoipa::ToSchema;
@@ -228,7 +228,7 @@ pub struct AgentReport {
 
 /// Strips control characters and limits the length.
 pub(crate) fn plain(text: &str) -> String {
-    harmless(&text.chars().take(MAX_TEXT_CHARS).collect::<String>())
+    sanitize(&text.chars().take(MAX_TEXT_CHARS).collect::<String>())
 }
 
 /// Maximum number of characters of a text from another machine.

@@ -15,7 +15,7 @@ use longma_devices::{
     idma::{self, Idma, IdmaError, IdmaSpec},
 };
 use longma_linux::DeviceFile;
-use longma_memory::{MemorySystem, interconnect::Place};
+use longma_memory::{MemorySystem, interconnect::Endpoint};
 use longma_sim::Duration;
 use longma_topology::{
     HostInstance, Machine,
@@ -162,21 +162,21 @@ impl<'a> Builder<'a> {
     }
 
     /// The one-way latency from each core to `place`.
-    fn ways_to(&mut self, place: Place) -> Vec<Duration> {
+    fn ways_to(&mut self, place: Endpoint) -> Vec<Duration> {
         let cores = self.instance.cores.len();
-        let way = |core| match place == Place::Core(core) {
+        let way = |core| match place == Endpoint::Core(core) {
             true => Duration::ZERO,
-            false => Duration::from_ps(self.memory.idle_ps(Place::Core(core), place, 0)),
+            false => Duration::from_ps(self.memory.idle_ps(Endpoint::Core(core), place, 0)),
         };
         (0..cores).map(way).collect()
     }
 
     /// For each NUMA node on another chip than `chip`, its shared cache.
-    fn far_from(&self, chip: usize) -> Arc<[Option<Place>]> {
+    fn far_from(&self, chip: usize) -> Arc<[Option<Endpoint>]> {
         let far = |node: &longma_topology::NodeInstance| {
             let core = *node.cores.first().filter(|_| node.chip != chip)?;
             let shared = |cache: &&usize| self.instance.caches[**cache].cores.len() > 1;
-            self.instance.cores[core].caches.iter().rev().find(shared).map(|cache| Place::Cache(*cache))
+            self.instance.cores[core].caches.iter().rev().find(shared).map(|cache| Endpoint::Cache(*cache))
         };
         self.instance.nodes.iter().map(far).collect()
     }
@@ -185,7 +185,7 @@ impl<'a> Builder<'a> {
         let instance = &self.instance.cores[number];
         let core = &self.machine.cores[&instance.core];
         let location = DeviceLocation {
-            place: Place::Core(number),
+            place: Endpoint::Core(number),
             node: instance.node,
             ways: Some(u32::MAX),
             core: number,
@@ -224,7 +224,7 @@ impl<'a> Builder<'a> {
         for (cache_number, instance) in self.instance.caches.iter().enumerate() {
             let Some(lock) = &self.machine.caches[&instance.cache].lock else { continue };
             let Some(&core) = instance.cores.first() else { continue };
-            let place = Place::Cache(cache_number);
+            let place = Endpoint::Cache(cache_number);
             let spec = CacheLockSpec {
                 windows: lock.windows,
                 min_unlocked_ways: lock.min_unlocked_ways,
@@ -267,7 +267,7 @@ impl<'a> Builder<'a> {
 
     /// The buses between a device and the chip, nearest to the device first, and the port of the chip that the last one
     /// is attached to.
-    fn attached(&self, placed: &'a Placed) -> Result<(Vec<&'a BusPart>, Place), DevicesError> {
+    fn attached(&self, placed: &'a Placed) -> Result<(Vec<&'a BusPart>, Endpoint), DevicesError> {
         let host: &'a Host = self.host;
         let mut on: &str = &placed.on;
         let mut buses: Vec<&'a BusPart> = Vec::new();
@@ -281,10 +281,10 @@ impl<'a> Builder<'a> {
     }
 
     /// The place of a device that is attached to a chip without a port: next to the chip's first shared cache.
-    fn chips_own_port(&self, on: &str) -> Option<Place> {
+    fn chips_own_port(&self, on: &str) -> Option<Endpoint> {
         let chip: usize = on.strip_prefix("chip")?.parse().ok()?;
         let core = self.instance.cores.iter().position(|core| core.chip == chip)?;
-        self.instance.cores[core].caches.last().map(|cache| Place::Cache(*cache))
+        self.instance.cores[core].caches.last().map(|cache| Endpoint::Cache(*cache))
     }
 
     fn mac(
@@ -303,7 +303,7 @@ impl<'a> Builder<'a> {
             Err(error) => return Err(error),
         };
         let chip = match place {
-            Place::Port { chip, .. } => chip,
+            Endpoint::Port { chip, .. } => chip,
             _ => 0,
         };
         let core = self.instance.cores.iter().position(|core| core.chip == chip).unwrap_or(0);

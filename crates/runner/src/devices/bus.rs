@@ -6,7 +6,7 @@ use std::{ops::Range, sync::Arc};
 use longma_devices::{Bus, BusFault, Placement, Region};
 use longma_guest::{GuestMemory, HOST_PAGE_BYTES};
 use longma_loongarch::{Access, Fault, FaultCause};
-use longma_memory::{Allocate, LockWindow, MemorySystem, interconnect::Place, placement::SpaceId};
+use longma_memory::{Allocate, LockWindow, MemorySystem, interconnect::Endpoint, placement::SpaceId};
 use longma_sim::{Duration, Time};
 
 use super::line::Line;
@@ -21,7 +21,7 @@ const SPACE: SpaceId = SpaceId(0);
 #[derive(Clone, Debug)]
 pub(super) struct DeviceLocation {
     /// Its place in the interconnect.
-    pub place: Place,
+    pub place: Endpoint,
     /// The nearest NUMA node.
     pub node: usize,
     /// The number of shared-cache ways that its writes may fill; `None` if writes bypass the cache.
@@ -30,7 +30,7 @@ pub(super) struct DeviceLocation {
     pub core: usize,
     /// For a copy engine, the target of writes to each NUMA node on another chip: that chip's shared cache. Other
     /// devices always write through their own chip's.
-    pub far: Arc<[Option<Place>]>,
+    pub far: Arc<[Option<Endpoint>]>,
 }
 
 /// An address range where the program has mapped an in-core store.
@@ -45,10 +45,10 @@ pub(super) struct StoreRange {
 /// The load-to-use latency of a store from each core, in cycles of that core. From another core, it includes a round
 /// trip over the interconnect.
 pub(super) fn store_latencies(store: &StoreRange, memory: &mut MemorySystem) -> Vec<u64> {
-    let own = Place::Core(store.core);
+    let own = Endpoint::Core(store.core);
     (0..memory.cores())
         .map(|core| {
-            let way = if core == store.core { 0 } else { memory.idle_ps(Place::Core(core), own, 0) };
+            let way = if core == store.core { 0 } else { memory.idle_ps(Endpoint::Core(core), own, 0) };
             memory.cycles_of(core, Duration::from_ps(2 * way + store.latency.ps()))
         })
         .collect()
@@ -81,7 +81,7 @@ impl MachineBus<'_> {
         address: u64,
         bytes: u64,
         at: Time,
-        access: impl Fn(&mut MemorySystem, Place, u64, u64, Time) -> Time,
+        access: impl Fn(&mut MemorySystem, Endpoint, u64, u64, Time) -> Time,
     ) -> Time {
         let page_bytes = self.memory.spaces().page_bytes();
         let (mut next, end, mut done) = (address, address + bytes, at);
@@ -97,7 +97,7 @@ impl MachineBus<'_> {
 
     /// The time at which a transfer of `bytes` bytes to or from a store completes that starts at `at`.
     fn cross(&mut self, store: &StoreRange, bytes: usize, at: Time, to_store: bool) -> Time {
-        let (own, place) = (Place::Core(store.core), self.location.place);
+        let (own, place) = (Endpoint::Core(store.core), self.location.place);
         let at = at.checked_add(store.latency).unwrap_or(at);
         match (own == place, to_store) {
             (true, _) => at,

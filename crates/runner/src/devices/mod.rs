@@ -27,7 +27,7 @@ pub(crate) use notes::{Note, Row};
 pub use wire::{TcpOptions, WireEnd};
 
 use bus::{MachineBus, StoreRange};
-use longma_devices::{Bus, bus::Behind};
+use longma_devices::{Bus, bus::AttachedBus};
 use notes::Notes;
 use part::{Model, Part};
 use wire::Wire;
@@ -278,7 +278,7 @@ impl Devices {
         match &mut part.attachment {
             None => act(&mut part.model, &mut bus),
             Some((attachment, state)) => {
-                act(&mut part.model, &mut Behind { attachment, state, port: &mut bus })
+                act(&mut part.model, &mut AttachedBus { attachment, state, port: &mut bus })
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use longma_devices::ethernet::{
-    Disturbance, Disturber, Frame, Paused, Wire as Link,
+    FaultInjector, FaultRates, Frame, PauseState, Wire as Link,
     mac::{Mac, MacSpec},
     pause_quanta,
     tcp::{Endpoint, SenderSpec, TcpSender},
@@ -41,7 +41,7 @@ pub struct TcpOptions {
     /// Send small segments immediately (no Nagle algorithm).
     pub no_delay: bool,
     /// Faults of the wire in both directions.
-    pub disturbance: Disturbance,
+    pub faults: FaultRates,
     /// The seed that selects the affected frames.
     pub seed: u64,
     /// The number of connections, at least 1, from consecutive ports. Several connections share a store-and-forward
@@ -58,7 +58,7 @@ impl Default for TcpOptions {
             begin: Time::from_ps(100_000_000),
             message_interval: Duration::ZERO,
             no_delay: false,
-            disturbance: Disturbance::default(),
+            faults: FaultRates::default(),
             seed: 1,
             flows: 1,
         }
@@ -102,11 +102,11 @@ pub(super) struct Wire {
     /// With flow control, the frames that wait in the port and the time from which each may be sent.
     waiting: VecDeque<(Time, Frame)>,
     /// The pause requested by the MAC; `None` without flow control.
-    paused: Option<Paused>,
+    paused: Option<PauseState>,
     /// The current time of the wire.
     now: Time,
     /// Faults towards the MAC and from it.
-    faults: [Option<Disturber>; 2],
+    faults: [Option<FaultInjector>; 2],
     /// Frames in transit by arrival time, then in the order in which they were sent.
     frames: BTreeMap<(Time, u64), (Way, Frame)>,
     sent: u64,
@@ -133,9 +133,9 @@ impl Wire {
                     shortest_timeout: MIN_TIMEOUT,
                     begin: options.begin,
                 };
-                let faulty = options.disturbance != Disturbance::default();
+                let faulty = options.faults != FaultRates::default();
                 let disturber = |salt: u64| {
-                    faulty.then(|| Disturber::new(options.disturbance, options.seed.wrapping_add(salt << 32)))
+                    faulty.then(|| FaultInjector::new(options.faults, options.seed.wrapping_add(salt << 32)))
                 };
                 let flows = 0..options.flows.max(1);
                 let senders = flows.map(|flow| TcpSender::new(spec(flow), rate, propagation)).collect();
@@ -149,7 +149,7 @@ impl Wire {
             end,
             link,
             waiting: VecDeque::new(),
-            paused: spec.pause.then(Paused::default),
+            paused: spec.pause.then(PauseState::default),
             now: Time::ZERO,
             faults,
             frames: BTreeMap::new(),

@@ -127,7 +127,7 @@ impl TimingSimulation {
     /// The remaining cycles of the turn that core `number` began at `start`; `None` if the core does not share data
     /// with others.
     fn time_left(&self, number: usize, start: Time) -> Option<u64> {
-        let end = start.checked_add(self.memory.turn_lasts(number)?)?;
+        let end = start.checked_add(self.memory.max_turn(number)?)?;
         Some(self.cores[number].cycle_at(end).0.saturating_sub(self.now(number).0))
     }
 

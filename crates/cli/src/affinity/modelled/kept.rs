@@ -6,7 +6,7 @@ use super::{MEGABYTES, MOST_FRAME_CYCLES};
 use crate::experiment::VERSION;
 use longma_affinity::files;
 use longma_affinity::pairs::{classify, of_machine};
-use longma_topology::{CpuPlace, Machine, harmless, shown};
+use longma_topology::{CpuLocation, Machine, sanitize, display_path};
 use longma_workloads::pairs::{COSTS as COST_NAMES, Measured, Nic, STAGES, Sweep, nic};
 use rustix::fs::{FlockOperation, OFlags};
 use serde::{Deserialize, Serialize};
@@ -55,7 +55,7 @@ pub struct Read {
     /// Whether the last line was not written to its end, and is left out.
     pub is_cut: bool,
     /// The machine's CPUs.
-    pub places: Vec<CpuPlace>,
+    pub places: Vec<CpuLocation>,
     /// And its NIC.
     pub nic: Nic,
 }
@@ -89,7 +89,7 @@ impl Header {
     fn can_be(&self) -> Result<(), String> {
         // Nobody keeps results of a machine that came by a pipe, which would be waited for.
         if Path::new(&self.machine).exists() && !Path::new(&self.machine).is_file() {
-            return Err(format!("its machine: {} is no regular file", harmless(&self.machine)));
+            return Err(format!("its machine: {} is no regular file", sanitize(&self.machine)));
         }
         let megabytes = self.bytes / 1_000_000;
         if !self.bytes.is_multiple_of(1_000_000) || !MEGABYTES.contains(&megabytes) {
@@ -131,13 +131,13 @@ impl Header {
 
     /// The command that goes on with the file.
     pub fn command(&self, file: &Path) -> String {
-        let (machine, megabytes) = (harmless(&self.machine), self.bytes / 1_000_000);
+        let (machine, megabytes) = (sanitize(&self.machine), self.bytes / 1_000_000);
         let mut command = format!(
             "longma affinity sweep --model {machine} --frame-cycles {} --megabytes {megabytes} --mtu {}",
             self.frame_cycles, self.mtu
         );
         self.settings.iter().for_each(|(name, value)| command += &format!(" --with {name}={value}"));
-        command + &format!(" --output {}", shown(file))
+        command + &format!(" --output {}", display_path(file))
     }
 
     /// What differs from another, in a word.
@@ -160,14 +160,14 @@ impl Kept {
     ///
     /// # Errors
     /// If it holds another sweep, is damaged, or is being written.
-    pub fn open(path: &Path, sweep: &Sweep, nic: &Nic, places: &[CpuPlace]) -> Result<Self, String> {
+    pub fn open(path: &Path, sweep: &Sweep, nic: &Nic, places: &[CpuLocation]) -> Result<Self, String> {
         let header = Header::of(sweep, nic)?;
-        let failed = |error: std::io::Error| format!("{}: {error}", shown(path));
+        let failed = |error: std::io::Error| format!("{}: {error}", display_path(path));
         let mut options = OpenOptions::new();
         let options = options.read(true).write(true).create(true).truncate(false);
         let file = files::regular(options, OFlags::empty(), path).map_err(failed)?;
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)
-            .map_err(|_| format!("{} is being written by another sweep", shown(path)))?;
+            .map_err(|_| format!("{} is being written by another sweep", display_path(path)))?;
         let mut kept = Self { file: Mutex::new(file), path: path.into(), known: Vec::new(), is_cut: false };
         let file = kept.file.get_mut().unwrap_or_else(PoisonError::into_inner);
         let mut text = String::new();
@@ -175,10 +175,10 @@ impl Kept {
         let Lines { whole, lacks_end, is_cut } = Lines::of(&text);
         kept.is_cut = is_cut;
         if whole == 0 && !(text.starts_with(BEGINNING) || BEGINNING.starts_with(&text)) {
-            return Err(format!("{}, line 1: no result of a modelled sweep", shown(path)));
+            return Err(format!("{}, line 1: no result of a modelled sweep", display_path(path)));
         }
         kept.known = parse(&text[..whole], |there| there_is(&header, there), places, nic)
-            .map_err(|why| format!("{}{why}; choose another file with --output", shown(path)))?
+            .map_err(|why| format!("{}{why}; choose another file with --output", display_path(path)))?
             .map_or(Vec::new(), |(_, known)| known);
         let placed = file.set_len(whole as u64).and_then(|()| file.seek(SeekFrom::End(0)));
         let ended = placed.and_then(|_| if lacks_end { file.write_all(b"\n") } else { Ok(()) });
@@ -201,7 +201,7 @@ impl Kept {
         let text = sealed(line) + "\n";
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_data());
-        written.map_err(|error| format!("{}: {error}", shown(&self.path)))
+        written.map_err(|error| format!("{}: {error}", display_path(&self.path)))
     }
 }
 
@@ -226,7 +226,7 @@ pub fn read(path: &Path) -> Result<Option<Read>, String> {
     if file.take(MAX_BYTES).read_to_string(&mut text).is_err() || !text.starts_with(BEGINNING) {
         return Ok(None);
     }
-    let at = |why: String| format!("{}{why}", shown(path));
+    let at = |why: String| format!("{}{why}", display_path(path));
     let Lines { whole, is_cut, .. } = Lines::of(&text);
     let first =
         text[..whole].lines().next().ok_or_else(|| at(", line 1: it was not written to its end".into()))?;
@@ -234,7 +234,7 @@ pub fn read(path: &Path) -> Result<Option<Read>, String> {
     let there = header(first).map_err(at)?;
     there.can_be().map_err(of_header)?;
     let machine = Machine::open(&there.machine)
-        .map_err(|error| of_header(format!("its machine: {}", harmless(&error.to_string()))))?;
+        .map_err(|error| of_header(format!("its machine: {}", sanitize(&error.to_string()))))?;
     let (places, nic) = (of_machine(&machine), nic(&machine).map_err(of_header)?);
     let now = Header::of(&there.sweep(&[]).map_err(of_header)?, &nic).map_err(of_header)?;
     let known = parse(&text[..whole], |there| there_is(&now, there), &places, &nic).map_err(at)?;
@@ -301,7 +301,7 @@ fn there_is(header: &Header, there: &Header) -> Result<(), String> {
 fn parse(
     text: &str,
     is_meant: impl Fn(&Header) -> Result<(), String>,
-    places: &[CpuPlace],
+    places: &[CpuLocation],
     nic: &Nic,
 ) -> Result<Option<(Header, Vec<Measured>)>, String> {
     let mut lines = text.lines().enumerate();
@@ -326,7 +326,7 @@ fn parse(
 }
 
 /// What of a run cannot be, on a line that carries `most` Gb/s.
-fn check(run: &Measured, places: &[CpuPlace], most: f64) -> Result<(), String> {
+fn check(run: &Measured, places: &[CpuLocation], most: f64) -> Result<(), String> {
     if classify(places, run.pair) != Some(run.class) {
         return Err(format!("the pair {} is not {} on this machine", run.pair, run.class));
     }

@@ -6,7 +6,7 @@ use crate::machine::table;
 use longma_affinity::host::{Host, Tree};
 use longma_affinity::interface::Nic;
 use longma_affinity::watch::{Flow, Observation, Watch};
-use longma_topology::harmless;
+use longma_topology::sanitize;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::termios::{self, LocalFlags, SetArg, Termios};
 use std::io::{self, IsTerminal, Read, Write};
@@ -72,7 +72,7 @@ pub fn run(host: &Tree, nic: &Nic, pause: Duration) -> Outcome {
     let mut watch = Watch::new(vec![nic.name.clone()]);
     watch.look(host);
     let screen = Screen::begin()?;
-    put(&format!("\x1b[H\x1b[2J{}: looking; q ends it", harmless(nic.name.name())))?;
+    put(&format!("\x1b[H\x1b[2J{}: looking; q ends it", sanitize(nic.name.name())))?;
     let end = loop {
         if let Some(end) = wait(pause, &stop)? {
             break end;
@@ -115,7 +115,7 @@ fn framed(text: &str, rows: usize) -> String {
     let columns = width();
     let lines = text.lines().take(rows.saturating_sub(1));
     // Names of programs are theirs to choose.
-    let cut = |line: &str| harmless(line).chars().take(columns).collect::<String>();
+    let cut = |line: &str| sanitize(line).chars().take(columns).collect::<String>();
     let body: String = lines.map(|line| format!("{}\x1b[K\r\n", cut(line))).collect();
     format!("\x1b[H{body}\x1b[J")
 }
@@ -141,7 +141,7 @@ fn picture(nic: &Nic, totals: &[Option<u64>; 2], seen: &Observation) -> String {
         seen.connections
     );
     let head = ["CPU", "SOCKET", "BUSY", "", "SOFTIRQ", "QUEUES", "APPLICATIONS"].map(String::from).to_vec();
-    let row = |place: &longma_topology::CpuPlace| {
+    let row = |place: &longma_topology::CpuLocation| {
         let shares = seen.cpus.get(&place.cpu).copied().unwrap_or_default();
         let queues: Vec<&str> = seen
             .queues
@@ -153,7 +153,7 @@ fn picture(nic: &Nic, totals: &[Option<u64>; 2], seen: &Observation) -> String {
             .threads
             .iter()
             .filter(|thread| thread.cpu == place.cpu)
-            .map(|thread| format!("{} ({})", harmless(&thread.name), thread.thread))
+            .map(|thread| format!("{} ({})", sanitize(&thread.name), thread.thread))
             .collect();
         vec![
             place.cpu.to_string(),
@@ -176,7 +176,7 @@ fn picture(nic: &Nic, totals: &[Option<u64>; 2], seen: &Observation) -> String {
             format!("{} <- {}", flow.local, flow.remote),
             gbps(flow.received),
             gbps(flow.sent),
-            of(&|thread| harmless(&thread.name)),
+            of(&|thread| sanitize(&thread.name)),
             of(&|thread| thread.cpu.to_string()),
             of(&|thread| thread.bound.to_string()),
         ]

@@ -4,7 +4,7 @@
 //! Source: the receiver, `guests/c/flow_receive.c`, `flow_steer.h` and `flow_path.h`.
 
 use longma_affinity::pairs::Pair;
-use longma_topology::CpuPlace;
+use longma_topology::CpuLocation;
 
 use super::{Nic, Offload};
 
@@ -25,7 +25,7 @@ const DEFAULTS: [(&str, u64); 12] = [
 ];
 
 /// Describes the first setting that names a core or queue which does not exist.
-pub fn missing_resource(settings: &[Offload], places: &[CpuPlace], nic: &Nic) -> Option<String> {
+pub fn missing_resource(settings: &[Offload], places: &[CpuLocation], nic: &Nic) -> Option<String> {
     let queues = |setting: &&Offload| setting.name == "send_queues" && setting.value > nic.queues.into();
     if let Some(more) = settings.iter().find(queues) {
         return Some(format!("{}={}: {} has {} queues", more.name, more.value, nic.name, nic.queues));
@@ -38,7 +38,7 @@ pub fn missing_resource(settings: &[Offload], places: &[CpuPlace], nic: &Nic) ->
 }
 
 /// Describes, in one sentence each, the `settings` that have no effect on some of the `pairs`.
-pub fn idle(settings: &[Offload], pairs: &[Pair], places: &[CpuPlace]) -> Vec<String> {
+pub fn idle(settings: &[Offload], pairs: &[Pair], places: &[CpuLocation]) -> Vec<String> {
     let of = |name: &str| settings.iter().find(|setting| setting.name == name).map(|setting| setting.value);
     let node = |core: u32| places.iter().find(|place| place.cpu == core).map(|place| place.node);
     let rings = of("send_queues").unwrap_or(0);

@@ -1,22 +1,22 @@
-//! Paths that lead back to where they began: cache misses, buses on buses, crossbars into crossbars.
-//! Not dangling ends: see `names` and `wiring`.
+//! Rejects circular references: cache misses, buses on buses, crossbars into crossbars. See `names` and `wiring` for
+//! references to parts that do not exist.
 
 use crate::parts::MachineFile;
 use crate::read::Problems;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Arrows from each name, with the place of the arrow in the file.
+/// The outgoing edges of each name, with the position of the edge in the file.
 type Graph = BTreeMap<String, Vec<(String, Range<usize>)>>;
 
 pub(super) fn check(file: &MachineFile, problems: &mut Problems) {
     let arrow = |(name, cache): (&String, &crate::parts::Cache)| {
         (name.clone(), vec![(cache.next.to_string(), cache.next.span())])
     };
-    report(&file.caches.iter().map(arrow).collect(), "a miss never reaches memory", "`next`", problems);
+    report(&file.caches.iter().map(arrow).collect(), "a cache miss never reaches memory", "`next`", problems);
     for host in &file.hosts {
         let buses = host.buses.iter().map(|b| (b.name.clone(), vec![(b.on.to_string(), b.on.span())]));
-        report(&buses.collect(), "the bus hangs on itself", "`on`", problems);
+        report(&buses.collect(), "a bus is attached to itself", "`on`", problems);
     }
     for chip in file.chips.values() {
         let crossbars = chip.crossbars.iter();
@@ -31,7 +31,8 @@ pub(super) fn check(file: &MachineFile, problems: &mut Problems) {
     }
 }
 
-/// Reports each cycle once, at its last arrow. Depth-first search with its own stack: files may be hostile.
+/// Reports each cycle once, at its last edge. The depth-first search is iterative, because a hostile file could
+/// overflow the stack.
 fn report(graph: &Graph, what: &str, key: &str, problems: &mut Problems) {
     let mut done: BTreeMap<&str, bool> = BTreeMap::new();
     for start in graph.keys() {
@@ -56,8 +57,8 @@ fn report(graph: &Graph, what: &str, key: &str, problems: &mut Problems) {
                     problems.error(
                         span.clone(),
                         message,
-                        "leads back",
-                        format!("change one {key} on this path"),
+                        "closes the cycle",
+                        format!("change one {key} of this cycle"),
                     );
                 }
                 Some(true) => {}

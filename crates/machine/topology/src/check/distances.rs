@@ -1,5 +1,6 @@
-//! Distances between nodes and cores: as many as there are, the same both ways, nearest to oneself.
-//! Not their values.
+//! Checks the distance matrices between nodes and between cores: their size, their symmetry, and that local memory is
+//! nearest.
+//!
 //! Source: ACPI 6.5, 5.2.17 (SLIT: 10 on the diagonal, never less elsewhere).
 
 use crate::layout::Layout;
@@ -43,7 +44,7 @@ struct Rule {
 }
 
 impl Rule {
-    /// Notes wrong numbers of rows or columns and pairs that differ; true if the matrix is square.
+    /// Records a wrong number of rows or columns and asymmetric pairs; true if the matrix is square.
     fn shape<T: PartialEq + Display>(&self, matrix: &Matrix<T>, problems: &mut Problems) -> bool {
         let rows = matrix.rows.len();
         let short = matrix.rows.iter().position(|r| r.len() != rows);
@@ -54,7 +55,8 @@ impl Rule {
             problems.error(start..matrix.row_span(rows.max(1) - 1).end.max(start), message, "here", help);
         }
         if let Some(row) = short {
-            let message = format!("row {row} has {} columns, the table {rows} rows", matrix.rows[row].len());
+            let message =
+                format!("row {row} has {} columns, but the table has {rows} rows", matrix.rows[row].len());
             problems.error(
                 matrix.row_span(row),
                 message,
@@ -69,7 +71,7 @@ impl Rule {
                 if there != back {
                     let (what, of) = (self.what, self.of);
                     let message = format!(
-                        "the {what} from {of} {row} to {column} is {back}, from {column} to {row} {there}"
+                        "the {what} from {of} {row} to {column} is {back}, but from {column} to {row} it is {there}"
                     );
                     let help = format!(
                         "write the same value in row {column}, column {row} and in row {row}, column {column}"
@@ -89,7 +91,12 @@ fn nearest_is_self<T: PartialOrd + Display>(matrix: &Matrix<T>, problems: &mut P
                 "node {near} is nearer to node {node} ({}) than its own memory ({})",
                 row[near], row[node]
             );
-            problems.error(matrix.span(node, near), message, "nearer than local", "correct the row".into());
+            problems.error(
+                matrix.span(node, near),
+                message,
+                "nearer than local",
+                "local memory must be nearest: correct the row".into(),
+            );
         }
     }
 }

@@ -1,28 +1,28 @@
-//! Sizes that no machine has and no model could hold in memory, one by one and counted out over a host.
-//! Not shapes: see `sizes`.
-//! Source: every limit is a hundred times and more what machines of today have.
+//! Rejects sizes that cannot be modelled, for single parts and for all parts of a host together. Every limit is at
+//! least a hundred times what real machines have, except where a register or a bit mask sets it.
 
 use crate::layout::{HostInstance, Layout};
 use crate::parts::{Cache, Core, MachineFile};
 use crate::read::{Marks, Problems};
 
-/// Entries of a queue, a table, a TLB.
-const MOST_ENTRIES: u32 = 1 << 20;
-/// Parts that work side by side: ports, banks, channels, miss registers (each is looked at for each miss), what happens in a cycle.
-const MOST_PARALLEL: u32 = 4096;
-/// Lines and entries of all caches and cores of a host together: what is modelled of one takes 8 bytes and more.
-const MOST_COUNTED_OUT: u64 = 1 << 27;
-/// Queue pairs that the modelled MAC has registers for.
-const MOST_QUEUES: u32 = 16;
-/// Windows of a cache lock that software has registers for.
-const MOST_WINDOWS: u32 = 16;
-/// Cores that share a cache, and groups of such cores, that can be modelled: a bit each of a word.
-const MOST_SHARERS: usize = 63;
+/// Entries of a queue, a table or a TLB.
+const MAX_ENTRIES: u32 = 1 << 20;
+/// Parts that work in parallel (ports, banks, channels, MSHRs), and operations per cycle. The model scans all MSHRs on
+/// each miss.
+const MAX_PARALLEL: u32 = 4096;
+/// Lines and entries of all caches and cores of a host together. Each takes at least 8 bytes in the model.
+const MAX_TOTAL: u64 = 1 << 27;
+/// Queue pairs for which the modelled MAC has registers.
+const MAX_QUEUES: u32 = 16;
+/// Windows for which the cache lock has registers.
+const MAX_WINDOWS: u32 = 16;
+/// Cores that share a cache, and groups of such cores: each is a bit of a word.
+const MAX_SHARERS: usize = 63;
 
 fn at_most(marks: &Marks, limit: u32, counts: &[(&str, Option<u32>)], problems: &mut Problems) {
     for (key, value) in counts.iter().filter_map(|(key, value)| Some((*key, (*value)?))) {
         if marks.sound(&[key]) && value > limit {
-            let message = format!("`{key}` is {value}, more than can be modelled");
+            let message = format!("`{key}` is {value}, which is too large to be modelled");
             problems.error(marks.key(key), message, "here", format!("give at most {limit}"));
         }
     }
@@ -32,7 +32,7 @@ pub(super) fn check(file: &MachineFile, problems: &mut Problems) {
     file.cores.values().for_each(|core| check_core(core, problems));
     file.caches.values().for_each(|cache| check_cache(cache, problems));
     for ethernet in file.devices.values().filter_map(|device| device.ethernet.as_ref()) {
-        at_most(&ethernet.marks, MOST_QUEUES, &[("queues", Some(ethernet.queues))], problems);
+        at_most(&ethernet.marks, MAX_QUEUES, &[("queues", Some(ethernet.queues))], problems);
     }
     for memory in file.memories.values() {
         let m = &memory.marks;
@@ -42,15 +42,15 @@ pub(super) fn check(file: &MachineFile, problems: &mut Problems) {
             ("banks", memory.banks),
             ("bank_groups", Some(memory.bank_groups)),
         ];
-        at_most(m, MOST_PARALLEL, &parallel, problems);
-        at_most(m, MOST_ENTRIES, &[("queue_entries", memory.queue_entries)], problems);
+        at_most(m, MAX_PARALLEL, &parallel, problems);
+        at_most(m, MAX_ENTRIES, &[("queue_entries", memory.queue_entries)], problems);
     }
 }
 
 fn check_core(core: &Core, problems: &mut Problems) {
     let m = &core.marks;
-    at_most(m, MOST_PARALLEL, &parallel_of(core), problems);
-    at_most(m, MOST_ENTRIES, &entries_of(core), problems);
+    at_most(m, MAX_PARALLEL, &parallel_of(core), problems);
+    at_most(m, MAX_ENTRIES, &entries_of(core), problems);
     if let Some(branch) = &core.branch {
         let entries = [
             ("btb_entries", branch.btb_entries),
@@ -58,37 +58,37 @@ fn check_core(core: &Core, problems: &mut Problems) {
             ("table_entries", branch.table_entries),
             ("history_bits", branch.history_bits),
         ];
-        at_most(&branch.marks, MOST_ENTRIES, &entries, problems);
+        at_most(&branch.marks, MAX_ENTRIES, &entries, problems);
     }
     if let Some(order) = &core.memory_order {
-        at_most(&order.marks, MOST_ENTRIES, &[("table_entries", order.table_entries)], problems);
+        at_most(&order.marks, MAX_ENTRIES, &[("table_entries", order.table_entries)], problems);
         if order.marks.sound(&["table_entries"]) && order.table_entries == Some(0) {
-            let message = "`table_entries` is 0: such a table remembers nothing".to_string();
+            let message = "`table_entries` is 0".to_string();
             problems.error(
                 order.marks.key("table_entries"),
                 message,
                 "here",
-                "give at least 1, or leave it out".into(),
+                "give at least 1, or omit the key".into(),
             );
         }
     }
-    core.units.iter().for_each(|u| at_most(&u.marks, MOST_PARALLEL, &[("count", Some(u.count))], problems));
+    core.units.iter().for_each(|u| at_most(&u.marks, MAX_PARALLEL, &[("count", Some(u.count))], problems));
     for tlb in &core.tlbs {
         let entries = [("entries", Some(tlb.entries)), ("pages_per_entry", Some(tlb.pages_per_entry))];
-        at_most(&tlb.marks, MOST_ENTRIES, &entries, problems);
+        at_most(&tlb.marks, MAX_ENTRIES, &entries, problems);
     }
     if let Some(store) = &core.store {
-        at_most(&store.marks, MOST_ENTRIES, &[("registers", Some(store.registers))], problems);
+        at_most(&store.marks, MAX_ENTRIES, &[("registers", Some(store.registers))], problems);
     }
     if let Some(idma) = &core.idma {
         let parallel =
             [("read_channels", Some(idma.read_channels)), ("write_channels", Some(idma.write_channels))];
-        at_most(&idma.marks, MOST_PARALLEL, &parallel, problems);
+        at_most(&idma.marks, MAX_PARALLEL, &parallel, problems);
         let entries = [("tags", Some(idma.tags)), ("outstanding", Some(idma.outstanding))];
-        at_most(&idma.marks, MOST_ENTRIES, &entries, problems);
+        at_most(&idma.marks, MAX_ENTRIES, &entries, problems);
     }
     if let Some(cam) = &core.cam {
-        at_most(&cam.marks, MOST_ENTRIES, &[("entries", Some(cam.entries))], problems);
+        at_most(&cam.marks, MAX_ENTRIES, &[("entries", Some(cam.entries))], problems);
     }
 }
 
@@ -118,42 +118,45 @@ fn entries_of(core: &Core) -> [(&'static str, Option<u32>); 8] {
 
 fn check_cache(cache: &Cache, problems: &mut Problems) {
     let m = &cache.marks;
-    at_most(m, MOST_PARALLEL, &[("banks", Some(cache.banks)), ("mshrs", cache.mshrs)], problems);
+    at_most(m, MAX_PARALLEL, &[("banks", Some(cache.banks)), ("mshrs", cache.mshrs)], problems);
     if let Some(prefetcher) = &cache.prefetcher {
         let entries = [("degree", Some(prefetcher.degree)), ("distance", Some(prefetcher.distance))];
-        // Each is looked at for each miss.
-        at_most(&prefetcher.marks, MOST_PARALLEL, &[("streams", Some(prefetcher.streams))], problems);
-        at_most(&prefetcher.marks, MOST_ENTRIES, &entries, problems);
+        // The model scans all streams on each miss.
+        at_most(&prefetcher.marks, MAX_PARALLEL, &[("streams", Some(prefetcher.streams))], problems);
+        at_most(&prefetcher.marks, MAX_ENTRIES, &entries, problems);
     }
     if let Some(lock) = &cache.lock {
-        at_most(&lock.marks, MOST_WINDOWS, &[("windows", Some(lock.windows))], problems);
+        at_most(&lock.marks, MAX_WINDOWS, &[("windows", Some(lock.windows))], problems);
     }
 }
 
-/// What a machine counted out comes to.
-pub(super) fn check_counted(file: &MachineFile, layout: &Layout, problems: &mut Problems) {
-    // Copies of a host are alike.
+/// Checks the totals of each host.
+pub(super) fn check_totals(file: &MachineFile, layout: &Layout, problems: &mut Problems) {
+    // The copies of a host are identical: checking one is enough.
     for (of, part) in file.hosts.iter().enumerate() {
         let Some(host) = layout.hosts.iter().find(|host| host.of == of) else { continue };
-        let total = counted_out(file, host);
-        if total > MOST_COUNTED_OUT {
-            let message =
-                format!("the caches and cores of host `{}` hold {total} lines and entries in all", host.name);
-            let help = format!("at most {MOST_COUNTED_OUT} can be modelled; look at the sizes of its caches");
-            problems.error(part.marks.at(), message, "counted out here", help);
+        let total = total_entries(file, host);
+        if total > MAX_TOTAL {
+            let message = format!(
+                "the caches and cores of host `{}` have {total} lines and entries in total",
+                host.name
+            );
+            let help = format!("at most {MAX_TOTAL} can be modelled; check the sizes of its caches");
+            problems.error(part.marks.at(), message, "defined here", help);
         }
         let sharers = host.caches.iter().map(|cache| cache.cores.len()).max().unwrap_or(0);
-        if sharers > MOST_SHARERS {
+        if sharers > MAX_SHARERS {
             let message = format!("{sharers} cores of host `{}` share a cache", host.name);
-            let help =
-                format!("programs run on it at level functional only: at most {MOST_SHARERS} are modelled");
-            problems.warn(part.marks.at(), message, "counted out here", help);
+            let help = format!(
+                "programs can run on it only at level functional: at most {MAX_SHARERS} cores per cache can be modelled"
+            );
+            problems.warn(part.marks.at(), message, "defined here", help);
         }
     }
 }
 
 /// Lines of every cache and entries of every core of a host.
-fn counted_out(file: &MachineFile, host: &HostInstance) -> u64 {
+fn total_entries(file: &MachineFile, host: &HostInstance) -> u64 {
     let lines = |cache: &crate::layout::CacheInstance| {
         let part = file.caches.get(&*cache.cache);
         part.map_or(0, |part| {

@@ -1,6 +1,4 @@
-//! Whether the parts of a machine file fit each other.
-//! Not syntax, keys and units: those are noted while reading.
-//! Source: each rule says its own.
+//! Checks that the parts of a machine file are consistent. Syntax, keys and units are checked while the file is read.
 
 mod cycles;
 mod distances;
@@ -17,7 +15,7 @@ use crate::parts::{Chip, ChipNode, Cluster, MachineFile};
 use crate::read::Problems;
 pub(crate) use sources::cited;
 
-/// Notes everything wrong with `file`; counts the machine out if that makes sense.
+/// Records every problem of `file`; builds the layout unless errors prevent it.
 pub(crate) fn check_parts(file: &MachineFile, problems: &mut Problems) -> Option<Layout> {
     header(file, problems);
     names::check(file, problems);
@@ -28,12 +26,12 @@ pub(crate) fn check_parts(file: &MachineFile, problems: &mut Problems) -> Option
     levels::check(file, problems);
     cycles::check(file, problems);
     wiring::check(file, problems);
-    if !countable(file, problems) {
+    if !is_countable(file, problems) {
         return None;
     }
     let layout = Layout::of(file);
     distances::check(file, &layout, problems);
-    limits::check_counted(file, &layout, problems);
+    limits::check_totals(file, &layout, problems);
     Some(layout)
 }
 
@@ -41,12 +39,17 @@ fn header(file: &MachineFile, problems: &mut Problems) {
     let marks = &file.marks;
     if marks.sound(&["format"]) && file.format != 1 {
         let help = "write `format = 1`".into();
-        problems.error(marks.key("format"), format!("format {} is not known", file.format), "here", help);
+        problems.error(marks.key("format"), format!("format {} is not supported", file.format), "here", help);
     }
     let word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     if marks.sound(&["name"]) && (file.name.is_empty() || !file.name.chars().all(word)) {
-        let help = "use small letters, digits and hyphens, such as \"loongson-3a5000\"".into();
-        problems.error(marks.key("name"), format!("\"{}\" is not a machine's name", file.name), "here", help);
+        let help = "use lower-case letters, digits and hyphens, such as \"loongson-3a5000\"".into();
+        problems.error(
+            marks.key("name"),
+            format!("\"{}\" is not a valid name of a machine", file.name),
+            "here",
+            help,
+        );
     }
     if marks.sound(&["hosts"]) && file.hosts.is_empty() {
         let help = "add [[hosts]] with a name, a source and the chips of its sockets".into();
@@ -54,8 +57,8 @@ fn header(file: &MachineFile, problems: &mut Problems) {
     }
 }
 
-/// Whether there are few enough parts to count them out one by one.
-fn countable(file: &MachineFile, problems: &mut Problems) -> bool {
+/// Whether the machine has few enough parts to build its layout.
+fn is_countable(file: &MachineFile, problems: &mut Problems) -> bool {
     let mut total = 0u64;
     for host in &file.hosts {
         let chips = host.chips.iter().filter_map(|c| file.chips.get(&**c));
@@ -64,16 +67,16 @@ fn countable(file: &MachineFile, problems: &mut Problems) -> bool {
         if total > 16 * MAX_CORES {
             let message = format!("host `{}` has too many parts", host.name);
             let help = format!(
-                "a machine has at most {MAX_CORES} cores; look at the `count` and `cores` of its chips"
+                "a machine has at most {MAX_CORES} cores; check the `count` and `cores` of its chips"
             );
-            problems.error(host.marks.at(), message, "counted out here", help);
+            problems.error(host.marks.at(), message, "defined here", help);
             return false;
         }
     }
     true
 }
 
-/// How much there is to count out in a chip: nodes, controllers, clusters, cores, and each core's way to its caches.
+/// The number of instances in a chip: nodes, controllers, clusters, cores, and references from cores to caches.
 fn chip_parts(file: &MachineFile, chip: &Chip) -> u64 {
     let times = |count: u32, parts: u64| u64::from(count).saturating_mul(parts);
     let sum = |parts: &mut dyn Iterator<Item = u64>| parts.fold(1, u64::saturating_add);

@@ -1,5 +1,5 @@
-//! Names of parts: those used exist, those that exist are used, no two are the same.
-//! Not names of buses, ports and cables' ends: see `wiring`.
+//! Checks the names of parts: every reference resolves, every part is used, no name is used twice. See `wiring` for
+//! buses, ports and the ends of cables.
 
 use crate::layout::MAX_CORES;
 use crate::parts::{CacheKind, MachineFile};
@@ -36,7 +36,7 @@ fn unique(names: impl Iterator<Item = (String, Range<usize>)>, what: &str, probl
     for (name, span) in names.filter(|n| !n.0.is_empty()) {
         if !seen.insert(name.clone()) {
             let message = format!("two parts are called `{name}`");
-            problems.error(span, message, "second", format!("give each {what} a name of its own"));
+            problems.error(span, message, "second", format!("give each {what} a different name"));
         }
     }
 }
@@ -72,14 +72,14 @@ fn references(file: &MachineFile, problems: &mut Problems) {
         }
         if chip.marks.sound(&["nodes"]) && chip.nodes.is_empty() {
             let help = "add [[chips.NAME.nodes]] with clusters of cores and memory".into();
-            problems.error(chip.marks.at(), "the chip has no node".into(), "here", help);
+            problems.error(chip.marks.at(), "the chip has no NUMA node".into(), "here", help);
         }
     }
     for host in &file.hosts {
         host.chips.iter().for_each(|c| exists(c, &file.chips, "chip", problems));
         host.devices.iter().for_each(|d| exists(&d.device, &file.devices, "device", problems));
         if host.marks.sound(&["chips"]) && host.chips.is_empty() {
-            let help = "add `chips = [\"NAME\"]`, one name a socket".into();
+            let help = "add `chips = [\"NAME\"]`, one name per socket".into();
             problems.error(host.marks.at(), format!("host `{}` has no chip", host.name), "here", help);
         }
         let chips = host.chips.iter().filter_map(|c| file.chips.get(&**c));
@@ -91,7 +91,7 @@ fn references(file: &MachineFile, problems: &mut Problems) {
     }
 }
 
-/// Every cache's `next` must be something the core that misses can reach.
+/// Every cache's `next` must be in the hierarchy of the core that misses.
 fn miss_paths(file: &MachineFile, problems: &mut Problems) {
     let mut reported = BTreeSet::new();
     for chip in file.chips.values() {
@@ -107,13 +107,13 @@ fn miss_paths(file: &MachineFile, problems: &mut Problems) {
                     if known && !reach.contains(next) && reported.insert((name.to_string(), next.to_string()))
                     {
                         let message = format!(
-                            "a miss in cache `{name}` goes to `{next}`, which core `{}` cannot reach",
+                            "a miss in cache `{name}` goes to `{next}`, which is not in the hierarchy of core `{}`",
                             cluster.core
                         );
                         let help = format!(
                             "list `{next}` in the `caches` of the core, its cluster, its node or its chip"
                         );
-                        problems.error(cache.next.span(), message, "out of reach", help);
+                        problems.error(cache.next.span(), message, "not in this hierarchy", help);
                     }
                 }
             }
@@ -121,7 +121,7 @@ fn miss_paths(file: &MachineFile, problems: &mut Problems) {
     }
 }
 
-/// A core needs a first level for instructions and one for data.
+/// A core needs a first-level instruction cache and a first-level data cache.
 fn first_level(file: &MachineFile, problems: &mut Problems) {
     for (name, core) in file.cores.iter().filter(|c| c.1.marks.sound(&["caches"]) && !c.1.caches.is_empty()) {
         let caches: Vec<_> = core.caches.iter().filter_map(|c| file.caches.get(&**c)).collect();
@@ -157,7 +157,7 @@ fn unused(file: &MachineFile, problems: &mut Problems) {
     let mut warn = |what: &str, name: &str, span: Range<usize>, used: &BTreeSet<&str>| {
         if !used.contains(name) {
             let used: Vec<_> = used.iter().copied().collect();
-            let help = format!("use it or take it out; {what}s in use are: {}", crate::read::list(&used));
+            let help = format!("use it or remove it; {what}s in use are: {}", crate::read::list(&used));
             problems.warn(span, format!("{what} `{name}` is not used"), "defined here", help);
         }
     };

@@ -1,6 +1,4 @@
-//! Speeds that cannot be: clocks of 0, bandwidths beyond what the wires carry.
-//! Not shapes: see `sizes`.
-//! Source: peak = width x transfers a second.
+//! Rejects impossible speeds: clocks of 0 Hz, and bandwidths above the peak, which is width x transfers per second.
 
 use crate::parts::{MachineFile, Operation};
 use crate::read::{Marks, Problems};
@@ -15,7 +13,7 @@ pub(super) fn check(file: &MachineFile, problems: &mut Problems) {
                 let known = Operation::WORDS.iter().find(|w| w.0 == name);
                 if known.is_some_and(|w| !executed.contains(&w.1)) {
                     let help = format!("add \"{name}\" to the `operations` of one of the core's units");
-                    let message = format!("no unit executes `{name}`");
+                    let message = format!("no execution unit executes `{name}`");
                     problems.error(timing.marks.at(), message, "timed here", help);
                 }
             }
@@ -52,9 +50,9 @@ fn clock(marks: &Marks, key: &str, clock: Option<Frequency>, problems: &mut Prob
     if marks.sound(&[key]) && clock.is_some_and(|c| c.hz() == 0) {
         problems.error(
             marks.key(key),
-            "the clock stands still".into(),
+            "the clock is 0 Hz".into(),
             "here",
-            "give a frequency above 0 Hz".into(),
+            "give a positive frequency".into(),
         );
     }
 }
@@ -79,7 +77,7 @@ fn beyond(marks: &Marks, key: &str, given: Option<Bandwidth>, peak: Option<u64>,
     let (Some(Bandwidth::Rate(given)), Some(peak)) = (given, peak) else { return };
     if given.bits_per_second() / 8 > peak {
         let most = crate::units::BitRate::new(peak.saturating_mul(8));
-        let message = format!("{given} is more than the {most} that width x rate carry");
-        problems.error(marks.key(key), message, "impossible rate", "correct it, or `width` or `rate`".into());
+        let message = format!("{given} is more than the peak of {most}, which is width x rate");
+        problems.error(marks.key(key), message, "impossible rate", "correct it, `width` or `rate`".into());
     }
 }

@@ -1,5 +1,6 @@
-//! Shapes that cannot be: caches whose ways, sets and lines do not multiply to their size, TLBs, locks, zones, counts of nothing.
-//! Not speeds: see `rates`.
+//! Rejects impossible sizes: caches whose size is not ways x sets x lines, invalid TLBs, locks and zones, and counts of
+//! 0.
+//!
 //! Source: cache geometry after Hennessy and Patterson; zones after the NVMe Zoned Namespace Command Set 1.1.
 
 use crate::parts::{Cache, CacheIndex, Core, Ethernet, MachineFile, Tlb, TlbKind, TlbRefill, Zoned};
@@ -30,7 +31,7 @@ pub(super) fn check(file: &MachineFile, problems: &mut Problems) {
             positive(&idma.marks, "write_channels", idma.write_channels, problems);
         }
         if let (Some(idma), None) = (&core.idma, &core.store) {
-            let help = "add a `store` table, or leave out `idma`".into();
+            let help = "add a `store` table, or remove `idma`".into();
             problems.warn(idma.marks.at(), "the core has IDMA but no in-core store".into(), "here", help);
         }
         for (key, value) in core.operations.iter() {
@@ -103,8 +104,8 @@ fn check_cache(file: &MachineFile, name: &str, cache: &Cache, problems: &mut Pro
             problems.error(
                 cache.next.span(),
                 message,
-                "not further from the core",
-                "levels grow towards memory".into(),
+                "not farther from the core",
+                "levels must increase towards memory".into(),
             );
         }
         if m.sound(&["line"]) && next.marks.sound(&["line"]) && next.line < cache.line {
@@ -115,8 +116,8 @@ fn check_cache(file: &MachineFile, name: &str, cache: &Cache, problems: &mut Pro
             problems.error(
                 m.key("line"),
                 message,
-                "longer than the next level's",
-                "lines do not shrink towards memory".into(),
+                "longer than that of the next level",
+                "lines must not become shorter towards memory".into(),
             );
         }
     }
@@ -126,17 +127,22 @@ fn check_cache(file: &MachineFile, name: &str, cache: &Cache, problems: &mut Pro
         .as_ref()
         .filter(|l| u64::from(l.min_unlocked_ways) > ways && l.marks.sound(&["min_unlocked_ways"]))
     {
-        let message = format!("{} ways stay unlocked of {ways}", lock.min_unlocked_ways);
+        let message = format!("{} of {ways} ways must stay unlocked", lock.min_unlocked_ways);
         problems.error(
             lock.marks.key("min_unlocked_ways"),
             message,
-            "more than there are",
+            "more than the cache has",
             format!("give at most {ways}"),
         );
     }
     if let Some(dca) = cache.dca.as_ref().filter(|d| u64::from(d.ways) > ways && d.marks.sound(&["ways"])) {
-        let message = format!("device writes fill {} ways of {ways}", dca.ways);
-        problems.error(dca.marks.key("ways"), message, "more than there are", format!("give at most {ways}"));
+        let message = format!("device writes may allocate {} of {ways} ways", dca.ways);
+        problems.error(
+            dca.marks.key("ways"),
+            message,
+            "more than the cache has",
+            format!("give at most {ways}"),
+        );
     }
 }
 
@@ -148,7 +154,7 @@ fn check_geometry(name: &str, cache: &Cache, problems: &mut Problems) {
         if size == 0 {
             problems.error(
                 cache.marks.key("size"),
-                format!("cache `{name}` holds nothing"),
+                format!("the size of cache `{name}` is 0"),
                 "here",
                 String::new(),
             );
@@ -173,7 +179,9 @@ fn check_geometry(name: &str, cache: &Cache, problems: &mut Problems) {
         problems.error(cache.marks.key("size"), message, "impossible size", help);
     } else if cache.index == CacheIndex::Bits && !(size / unit).is_power_of_two() {
         let message = format!("cache `{name}` of {text} has {} sets a bank, not a power of two", size / unit);
-        let help = "correct `size`, `ways` or `banks`, or say `index = \"hashed\"` if the maker does".into();
+        let help =
+            "correct `size`, `ways` or `banks`, or set `index = \"hashed\"` if the vendor documents it"
+                .into();
         problems.error(cache.marks.key("size"), message, "impossible size", help);
     }
 }
@@ -196,28 +204,34 @@ fn check_tlb(tlb: &Tlb, problems: &mut Problems) {
     }
 }
 
-/// The smallest packet that IPv4 must be able to pass on (RFC 791, section 3.2), bytes.
-const LEAST_MTU_BYTES: u64 = 68;
-/// Header and check sequence around a packet, bytes.
-const AROUND_PACKET_BYTES: u64 = 18;
+/// The smallest MTU that IPv4 allows (RFC 791, section 3.2), bytes.
+const MIN_MTU_BYTES: u64 = 68;
+/// Ethernet header and frame check sequence, bytes.
+const FRAME_OVERHEAD_BYTES: u64 = 18;
 
-/// What no frame fits through.
+/// Checks the queues, the MTU, and that the receive FIFO can hold the largest frame.
 fn check_ethernet(ethernet: &Ethernet, problems: &mut Problems) {
     let (marks, mtu) = (&ethernet.marks, ethernet.mtu_bytes());
     positive(marks, "queues", ethernet.queues, problems);
-    if marks.sound(&["mtu"]) && mtu < LEAST_MTU_BYTES {
-        let message = format!("packets of {mtu} bytes are less than IPv4's least");
-        problems.error(marks.key("mtu"), message, "here", format!("give at least {LEAST_MTU_BYTES} B"));
+    if marks.sound(&["mtu"]) && mtu < MIN_MTU_BYTES {
+        let message = format!("an MTU of {mtu} bytes is less than IPv4 allows");
+        problems.error(marks.key("mtu"), message, "here", format!("give at least {MIN_MTU_BYTES} B"));
     }
-    let fifo = ethernet.rx_fifo.filter(|fifo| fifo.bytes() < mtu + AROUND_PACKET_BYTES);
+    let fifo = ethernet.rx_fifo.filter(|fifo| fifo.bytes() < mtu + FRAME_OVERHEAD_BYTES);
     if let Some(fifo) = fifo.filter(|_| marks.sound(&["mtu", "rx_fifo"])) {
         let message =
-            format!("a frame of {} bytes does not fit a receive FIFO of {fifo}", mtu + AROUND_PACKET_BYTES);
-        problems.error(marks.key("rx_fifo"), message, "here", "give more, or a smaller `mtu`".into());
+            format!("a frame of {} bytes does not fit a receive FIFO of {fifo}", mtu + FRAME_OVERHEAD_BYTES);
+        problems.error(
+            marks.key("rx_fifo"),
+            message,
+            "here",
+            "give a larger size, or a smaller `mtu`".into(),
+        );
     }
 }
 
-/// A handler's cost is nobody's default: where an exception refills TLBs, a TLB of each kind's last level says it.
+/// The cost of the refill handler has no default: where an exception refills the TLBs, the last TLB of each kind must
+/// state it.
 fn check_refill(core: &Core, problems: &mut Problems) {
     let last =
         |tlb: &&Tlb| !core.tlbs.iter().any(|other| other.level > tlb.level && serves(other.kind, tlb.kind));
@@ -225,12 +239,14 @@ fn check_refill(core: &Core, problems: &mut Problems) {
         return;
     }
     for tlb in core.tlbs.iter().filter(last).filter(|tlb| tlb.miss.is_none()) {
-        let help = "add `miss`: what a miss adds to a lone load, as a microbenchmark measures it".into();
-        problems.error(tlb.marks.at(), "nothing says what the refill exception costs".into(), "here", help);
+        let help =
+            "add `miss`: the time that a miss adds to a single load, as a microbenchmark measures it".into();
+        problems.error(tlb.marks.at(), "the cost of the refill exception is missing".into(), "here", help);
     }
 }
 
-/// Where a TLB says what a miss costs, one that holds the core's pages is to say it: else nothing does, and misses are nearly free.
+/// If some TLB states the cost of a miss, one that holds pages of the core's size must do so too. Otherwise misses cost
+/// almost nothing.
 fn check_pages(core: &Core, problems: &mut Problems) {
     let Some(page) = core.page_size.filter(|_| core.marks.sound(&["page_size"])) else { return };
     if !power_of_two(&core.marks, "page_size", page.bytes(), "page", problems) {
@@ -240,18 +256,18 @@ fn check_pages(core: &Core, problems: &mut Problems) {
     let says = |tlb: &&Tlb| tlb.miss.is_some();
     let first = core.tlbs.iter().find(says);
     if let Some(tlb) = first.filter(|_| !core.tlbs.iter().filter(says).any(holds)) {
-        let message = format!("no TLB that says what a miss costs holds the core's pages of {page}");
+        let message = format!("no TLB with a `miss` cost holds pages of {page}, the core's page size");
         let help = format!("add \"{page}\" to its `page_sizes`, or correct the core's `page_size`");
-        problems.warn(tlb.marks.at(), message, "this one says it", help);
+        problems.warn(tlb.marks.at(), message, "this TLB has `miss`", help);
     }
 }
 
-/// Whether a TLB of kind `further` also holds what one of kind `kind` does.
+/// Whether a TLB of kind `further` also translates the accesses of a TLB of kind `kind`.
 fn serves(further: TlbKind, kind: TlbKind) -> bool {
     further == TlbKind::Joint || further == kind || kind == TlbKind::Joint
 }
 
-/// `cpus` must name each hardware thread of the cluster once.
+/// `cpus` must list each hardware thread of the cluster once.
 fn check_cpus(file: &MachineFile, cluster: &crate::parts::Cluster, problems: &mut Problems) {
     let Some(list) = &cluster.cpus else { return };
     let span = || cluster.marks.key("cpus");
@@ -278,7 +294,7 @@ fn check_zones(zoned: &Zoned, problems: &mut Problems) {
             m.key("zone_capacity"),
             message,
             "more than the zone's size",
-            "the capacity is at most the size".into(),
+            "the capacity must not exceed the size".into(),
         );
     }
     if m.sound(&["zone_size", "block"])
@@ -290,8 +306,13 @@ fn check_zones(zoned: &Zoned, problems: &mut Problems) {
     }
     let latencies = [("read_latency", zoned.read_latency), ("write_latency", zoned.write_latency)];
     if let [(_, Some(_)), (key, None)] | [(key, None), (_, Some(_))] = latencies {
-        let help = format!("add `{key}`, or leave both out and describe the flash");
-        problems.error(m.at(), format!("one latency is stated and not `{key}`"), "here", help);
+        let help = format!("add `{key}`, or remove both and describe the flash");
+        problems.error(
+            m.at(),
+            format!("`{key}` is missing, although the other latency is given"),
+            "here",
+            help,
+        );
     }
     let flash = [
         ("channels", zoned.channels.is_some()),
@@ -303,26 +324,30 @@ fn check_zones(zoned: &Zoned, problems: &mut Problems) {
         ("channel_rate", zoned.channel_rate.is_some()),
     ];
     if let Some((key, _)) = flash.iter().find(|(_, stated)| *stated && zoned.read_latency.is_some()) {
-        let help =
-            "a device is timed by its flash or by the latencies it states: leave one of them out".into();
-        problems.error(m.key(key), format!("`{key}` of a device with `read_latency`"), "does nothing", help);
+        let help = "describe the flash or give fixed latencies, not both".into();
+        problems.error(
+            m.key(key),
+            format!("`{key}` has no effect on a device with `read_latency`"),
+            "no effect",
+            help,
+        );
     }
     if zoned.reset_latency.is_some() && zoned.read_latency.is_none() {
-        let help = "add `read_latency` and `write_latency`, or give the flash's `erase`".into();
+        let help = "add `read_latency` and `write_latency`, or give the `erase` time of the flash".into();
         problems.error(
             m.key("reset_latency"),
-            "`reset_latency` of a device timed by its flash".into(),
-            "does nothing",
+            "`reset_latency` has no effect on a device with flash timing".into(),
+            "no effect",
             help,
         );
     }
     if let (Some(open), Some(active)) = (zoned.max_open, zoned.max_active)
         && open > active
     {
-        let help = "an open zone is active, so `max_open` is at most `max_active`".into();
+        let help = "open zones are active: `max_open` must not exceed `max_active`".into();
         problems.error(
             m.key("max_open"),
-            format!("{open} zones may be open but only {active} active"),
+            format!("{open} zones may be open, but only {active} may be active"),
             "here",
             help,
         );

@@ -1,5 +1,5 @@
-//! Sources: every part cites one, every cited one exists, estimates say why they hold.
-//! Not whether a source is right.
+//! Checks sources: every part cites one, every cited source exists and is used, and estimates and measurements give
+//! their reasoning.
 
 use crate::parts::{MachineFile, SourceKind};
 use crate::read::{Cited, Map, Marks, Problems, nearest, suggestion};
@@ -30,13 +30,13 @@ pub(super) fn check(file: &MachineFile, problems: &mut Problems) {
             );
         }
         if !cited.contains(name) && source.marks.sound(&[]) {
-            let help = "cite it in a `source` or take it out".into();
+            let help = "cite it in a `source` or remove it".into();
             problems.warn(source.marks.at(), format!("source `{name}` is not cited"), "defined here", help);
         }
     }
 }
 
-/// The keys of all sources that some part of `file` cites.
+/// The keys of all sources that the parts of `file` cite.
 pub(crate) fn cited(file: &MachineFile) -> BTreeSet<String> {
     let mut check = Check { file, cited: BTreeSet::new(), problems: &mut Problems::default() };
     check.parts();
@@ -55,16 +55,17 @@ impl Check<'_> {
         }
     }
 
-    /// A part that must cite a source itself.
+    /// Checks a part that must cite a source.
     fn must(&mut self, what: &str, marks: &Marks, cited: &Cited) {
         if cited.0.is_empty() && marks.sound(&["source"]) {
-            let help = "add `source = \"KEY\"`, where [sources.KEY] says what the numbers come from".into();
+            let help =
+                "add `source = \"KEY\"`, where [sources.KEY] describes the source of the numbers".into();
             self.problems.error(marks.at(), format!("{what} has no source"), "missing here", help);
         }
         self.names(cited);
     }
 
-    /// Sources of single keys.
+    /// Checks the sources of single keys.
     fn of(&mut self, keys: &[&'static str], of: &Map<Cited>, marks: &Marks) {
         for (key, cited) in of {
             if !keys.contains(&key.as_str()) {
@@ -166,7 +167,7 @@ impl Check<'_> {
     }
 }
 
-/// The keys of the table that says what a device is.
+/// The keys of the table that describes a device.
 fn device_keys(device: &crate::parts::Device) -> &'static [&'static str] {
     match device.kind() {
         "ethernet" => crate::parts::Ethernet::KEYS,

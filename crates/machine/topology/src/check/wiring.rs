@@ -1,5 +1,4 @@
-//! What hangs on what: buses, devices, links, crossbars, cables.
-//! Not paths that lead in a circle: see `cycles`.
+//! Checks the connections of buses, devices, links, crossbars and cables. See `cycles` for circular ones.
 
 use crate::layout::{MAX_CORES, chip_nodes, host_names};
 use crate::parts::{Chip, Host, MachineFile};
@@ -12,8 +11,8 @@ pub(super) fn check(file: &MachineFile, problems: &mut Problems) {
         let sound = device.marks.sound(&["ethernet", "myrinet", "zoned", "block", "dma"]);
         if kinds.len() != 1 && sound {
             let message = match kinds.is_empty() {
-                true => format!("device `{name}` does not say what it is"),
-                false => format!("device `{name}` is several things at once: {}", kinds.join(", ")),
+                true => format!("device `{name}` has no type"),
+                false => format!("device `{name}` has more than one type: {}", kinds.join(", ")),
             };
             let help = "give it exactly one of the tables ethernet, myrinet, zoned, block, dma".into();
             problems.error(device.marks.at(), message, "here", help);
@@ -52,7 +51,7 @@ fn check_crossbars(file: &MachineFile, chip: &Chip, problems: &mut Problems) {
             for name in names.iter().filter(|n| !known.contains(&&***n)) {
                 let help = suggestion(name, known.iter().copied(), "part");
                 let message =
-                    format!("crossbar `{}` joins `{name}`, which the chip does not have", crossbar.name);
+                    format!("crossbar `{}` connects `{name}`, which the chip does not have", crossbar.name);
                 problems.error(name.span(), message, "not on this chip", help);
             }
             let key = if side == "masters" { "master_ports" } else { "slave_ports" };
@@ -68,7 +67,7 @@ fn check_crossbars(file: &MachineFile, chip: &Chip, problems: &mut Problems) {
                     crossbar.marks.key(key),
                     message,
                     "too few",
-                    format!("give at least {needed}, or leave it out"),
+                    format!("give at least {needed}, or omit the key"),
                 );
             }
         }
@@ -78,7 +77,7 @@ fn check_crossbars(file: &MachineFile, chip: &Chip, problems: &mut Problems) {
             let help = "name its `masters` and `slaves`".into();
             problems.error(
                 crossbar.marks.at(),
-                format!("crossbar `{}` joins nothing", crossbar.name),
+                format!("crossbar `{}` connects nothing", crossbar.name),
                 "here",
                 help,
             );
@@ -86,7 +85,7 @@ fn check_crossbars(file: &MachineFile, chip: &Chip, problems: &mut Problems) {
     }
 }
 
-/// Where buses and devices of a host may hang.
+/// The names that buses and devices of a host may be attached to.
 fn places(file: &MachineFile, host: &Host) -> BTreeSet<String> {
     let mut places = BTreeSet::new();
     for (index, name) in host.chips.iter().enumerate().take(1024) {
@@ -110,8 +109,8 @@ fn check_host(file: &MachineFile, host: &Host, problems: &mut Problems) {
             let help = suggestion(name, places.iter().map(String::as_str), "place");
             problems.error(
                 name.span(),
-                format!("{what} hangs on `{name}`, which host `{}` does not have", host.name),
-                "no such place",
+                format!("{what} is attached to `{name}`, which host `{}` does not have", host.name),
+                "does not exist",
                 help,
             );
         }
@@ -133,7 +132,7 @@ fn check_host(file: &MachineFile, host: &Host, problems: &mut Problems) {
                     chips.saturating_sub(1),
                     nodes.saturating_sub(1)
                 );
-                problems.error(end.span(), message, "no such place", help);
+                problems.error(end.span(), message, "does not exist", help);
             }
         }
     }
@@ -177,8 +176,8 @@ fn check_cables(file: &MachineFile, problems: &mut Problems) {
                 let help = suggestion(end, ends.keys().map(String::as_str), "end");
                 problems.error(
                     end.span(),
-                    format!("a cable ends at `{end}`, which is no switch and no HOST.DEVICE"),
-                    "no such place",
+                    format!("a cable ends at `{end}`, which is neither a switch nor a HOST.DEVICE"),
+                    "does not exist",
                     help,
                 );
                 continue;
@@ -187,8 +186,8 @@ fn check_cables(file: &MachineFile, problems: &mut Problems) {
             let taken = used.entry(end).or_default();
             *taken += 1;
             if *taken == *ports + 1 {
-                let help = format!("`{end}` has {ports}; take out a cable or give it more ports");
-                problems.error(end.span(), format!("`{end}` has no port left"), "one too many", help);
+                let help = format!("`{end}` has {ports} in total; remove a cable or add ports");
+                problems.error(end.span(), format!("`{end}` has no free port"), "one too many", help);
             }
         }
         if let [one, other] = networks[..]
@@ -196,12 +195,12 @@ fn check_cables(file: &MachineFile, problems: &mut Problems) {
             && !one.is_empty()
             && !other.is_empty()
         {
-            let message = format!("a cable joins {one} and {other}");
+            let message = format!("a cable connects {one} to {other}");
             problems.error(
                 cable.marks.key("between"),
                 message,
-                "do not fit",
-                "join parts of one network".into(),
+                "different networks",
+                "connect parts of the same network".into(),
             );
         }
     }

@@ -1,6 +1,5 @@
-//! CPUs, caches and nodes of a host made into types of cores, caches and chips.
-//! Not reading: that is `sysfs`.
-//! A cache is listed where its sharers end: core, cluster, node or chip.
+//! Groups the CPUs, caches and nodes of a host into types of cores, caches and chips. A cache is listed with the
+//! smallest group that contains all its sharers: core, cluster, node or chip.
 
 use super::GUESSED_CLOCK;
 use super::sysfs::{CacheInfo, Cpu, Node};
@@ -10,22 +9,22 @@ use crate::read::{Cited, Map, Marks, Name};
 use crate::units::{Frequency, Size};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The parts of a host, by name, and the order of its nodes.
+/// The parts of a host by name, and the order of its nodes.
 pub(super) struct Assembled {
     pub cores: Map<Core>,
     pub caches: Map<Cache>,
     pub memories: Map<Memory>,
     pub chips: Map<Chip>,
-    /// Type of each socket's chip.
+    /// The type of each socket's chip.
     pub sockets: Vec<String>,
-    /// The system's numbers of the nodes in the order of the machine file.
+    /// The system's node numbers in the order of the machine file.
     pub node_order: Vec<u32>,
     /// The socket of each node of `node_order`.
     pub node_socket: Vec<usize>,
     pub clock_guessed: bool,
 }
 
-/// Gives like parts one name.
+/// Gives identical parts the same name.
 struct Types<T> {
     parts: Map<T>,
 }
@@ -64,7 +63,7 @@ pub(super) fn assemble(cpus: &[Cpu], nodes: &[Node], notes: &mut Vec<String>) ->
     let (mut node_order, mut node_socket) = (Vec::new(), Vec::new());
     for (socket, members) in groups.iter().enumerate() {
         let chip = builder.chip(members, notes);
-        // Each socket has a type of its own: the lists of CPUs differ.
+        // Each socket needs its own type, because the lists of CPUs differ.
         let name = format!("socket{socket}");
         chips.insert(name.clone(), chip);
         sockets.push(name);
@@ -77,7 +76,7 @@ pub(super) fn assemble(cpus: &[Cpu], nodes: &[Node], notes: &mut Vec<String>) ->
     Assembled { cores, caches, memories, chips, sockets, node_order, node_socket, clock_guessed }
 }
 
-/// Nodes by socket. Sockets that one node spans count as one; a node without CPUs belongs to the first.
+/// Nodes by socket. Sockets that share a node count as one; a node without CPUs belongs to the first.
 fn sockets<'a>(cpus: &BTreeMap<u32, &Cpu>, nodes: &'a [Node], notes: &mut Vec<String>) -> Vec<Vec<&'a Node>> {
     let packages = |n: &Node| n.cpus.iter().map(|c| cpus[c].package).collect::<BTreeSet<i64>>();
     let mut groups: Vec<(BTreeSet<i64>, Vec<&Node>)> = Vec::new();
@@ -94,7 +93,7 @@ fn sockets<'a>(cpus: &BTreeMap<u32, &Cpu>, nodes: &'a [Node], notes: &mut Vec<St
     }
     groups.sort_by_key(|g| g.1.iter().map(|n| n.id).min());
     if groups.iter().any(|g| g.0.len() > 1) {
-        notes.push("packages that share a NUMA node are drawn as one chip".into());
+        notes.push("packages that share a NUMA node are described as one chip".into());
     }
     for node in nodes.iter().filter(|n| n.cpus.is_empty() && n.memory_kib.is_some()) {
         notes.push(format!("node {} has memory but no CPU; it is listed with the first chip", node.id));
@@ -136,14 +135,14 @@ impl Builder<'_> {
         let mut node_caches = BTreeSet::new();
         let mut clusters: BTreeMap<(u32, String), Vec<u32>> = BTreeMap::new();
         let mut cluster_caches: BTreeMap<u32, BTreeSet<String>> = BTreeMap::new();
-        // A core is described once, by its first hardware thread.
+        // Describe each core once, by its first hardware thread.
         let first = |c: &u32| self.cpus[c].siblings.iter().find(|s| node.cpus.contains(s)) == Some(c);
         let leaders: Vec<u32> = node.cpus.iter().copied().filter(first).collect();
         for leader in leaders {
             let cpu = self.cpus[&leader];
             let core: BTreeSet<u32> = cpu.siblings.intersection(&node.cpus).copied().collect();
             let cluster = self.cluster_of(cpu, &core, node);
-            // Clusters are told apart by their first CPU; cores that share nothing form one cluster of the node.
+            // The first CPU identifies a cluster; cores that share no cache form one cluster of the node.
             let key = cluster.as_ref().and_then(|c| c.first().copied()).unwrap_or(u32::MAX);
             let mut private = Vec::new();
             for (index, cache) in cpu.caches.iter().enumerate() {
@@ -159,7 +158,7 @@ impl Builder<'_> {
                     if cache.shared != *chip {
                         note(
                             notes,
-                            "a cache's sharers fit neither node nor chip; it is listed with the chip",
+                            "the CPUs that share a cache match neither a node nor a chip; it is listed with the chip",
                         );
                     }
                     &mut *chip_caches
@@ -196,7 +195,7 @@ impl Builder<'_> {
         ChipNode { count: 1, caches, clusters, memory: vec![memory], marks: Marks::default() }
     }
 
-    /// The CPUs that share the nearest shared cache, if they are some but not all of the node's.
+    /// The CPUs that share the nearest shared cache, unless that is all CPUs of the node.
     fn cluster_of(&self, cpu: &Cpu, core: &BTreeSet<u32>, node: &Node) -> Option<BTreeSet<u32>> {
         let shared = cpu.caches.iter().map(|c| &c.shared).filter(|s| !s.is_subset(core));
         let inside = shared.filter(|s| s.is_subset(&node.cpus) && s.len() < node.cpus.len());

@@ -1,5 +1,5 @@
-//! Network interfaces and disks of a host.
-//! Not virtual ones: bridges, loops and RAM disks are software.
+//! Network interfaces and disks of a host. Virtual ones, such as bridges, loop devices and RAM disks, are skipped.
+//!
 //! Source: Linux Documentation/ABI/testing/sysfs-class-net, stable/sysfs-block.
 
 use super::assemble::Assembled;
@@ -8,7 +8,7 @@ use crate::parts::*;
 use crate::read::{Cited, Map, Marks, Name};
 use crate::units::{BitRate, Size};
 
-/// More devices than a description needs; a host may have thousands of logical units.
+/// The maximum number of devices described; a host may have thousands of logical units.
 const MAX_DEVICES: usize = 256;
 
 pub(super) fn devices(sysfs: &Sysfs, host: &Assembled) -> (Map<Device>, Vec<Placed>) {
@@ -119,7 +119,7 @@ fn zoned_device(block: u64, zone: u64, zones: u32, max_open: Option<u32>, max_ac
     Zoned {
         block: Size::new(block),
         zone_size: Size::new(zone),
-        // sysfs does not tell a zone's capacity; its size is the upper bound.
+        // sysfs does not report a zone's capacity; its size is an upper bound.
         zone_capacity: Size::new(zone),
         zones,
         conventional_zones: 0,

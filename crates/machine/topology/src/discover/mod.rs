@@ -1,10 +1,11 @@
-//! This host described as a machine file, from Linux's sysfs and procfs.
-//! Not hwloc: sysfs holds all that is needed, needs no C library, and a recorded tree can stand in for it in tests.
+//! Describes this host as a machine file, from Linux's sysfs and procfs. It does not use hwloc, because sysfs has all
+//! the information, needs no C library, and can be replaced by a recorded tree in tests.
+//!
 //! Source: Linux Documentation/ABI/stable/sysfs-devices-system-cpu, sysfs-devices-node, testing/sysfs-class-net.
 
 mod assemble;
+mod cpu_locations;
 mod devices;
-mod places;
 mod processors;
 mod sysfs;
 
@@ -12,24 +13,24 @@ use crate::machine::check;
 use crate::parts::*;
 use crate::read::{Cited, Map, Marks, Matrix, Name};
 use crate::units::{Frequency, Size};
-pub use places::CpuPlace;
+pub use cpu_locations::CpuLocation;
 pub use sysfs::Sysfs;
 
 /// Why a host could not be described.
 #[derive(Debug, thiserror::Error)]
 pub enum DiscoverError {
-    /// The tree holds no CPU.
+    /// The tree describes no CPU.
     #[error("no CPU is described under {0}/sys/devices/system/cpu: is sysfs mounted?")]
     NoCpu(std::path::PathBuf),
-    /// What was read does not make a machine file that `check` accepts.
-    #[error("the description of this host does not hold together:\n{0}")]
+    /// The description is not a valid machine file.
+    #[error("the description of this host is inconsistent:\n{0}")]
     Inconsistent(String),
 }
 
 /// Describes the host whose sysfs and procfs `sysfs` reads.
 ///
 /// # Errors
-/// If there is no CPU, or if what the system says contradicts itself even without caches and devices.
+/// If there is no CPU, or if the description is inconsistent even without caches and devices.
 pub fn discover(sysfs: &Sysfs) -> Result<MachineFile, DiscoverError> {
     let cpus = sysfs.cpus();
     if cpus.is_empty() {
@@ -40,9 +41,9 @@ pub fn discover(sysfs: &Sysfs) -> Result<MachineFile, DiscoverError> {
     if check("discovered", &whole.to_toml()).report.errors() == 0 {
         return Ok(whole);
     }
-    // Virtual machines may invent impossible caches; the rest of the description is still of use.
+    // Virtual machines may report impossible caches; the rest of the description is still useful.
     let bare: Vec<_> = cpus.into_iter().map(|cpu| sysfs::Cpu { caches: Vec::new(), ..cpu }).collect();
-    notes.push("caches left out: the system's description contradicts itself".into());
+    notes.push("caches omitted: the system's description of them is inconsistent".into());
     let bare = describe(sysfs, &bare, notes);
     let checked = check("discovered", &bare.to_toml());
     match checked.report.errors() {
@@ -58,7 +59,7 @@ fn describe(sysfs: &Sysfs, cpus: &[sysfs::Cpu], mut notes: Vec<String>) -> Machi
     let mut sources = Map::new();
     sources.insert("sysfs".into(), source(SourceKind::System, "Linux sysfs and procfs of this host", None));
     if assembled.clock_guessed {
-        let why = "Neither cpufreq nor /proc/cpuinfo states the clock; 1 GHz stands in, so cycles read as nanoseconds.";
+        let why = "Neither cpufreq nor /proc/cpuinfo states the clock; 1 GHz is assumed, so that a cycle is a nanosecond.";
         sources.insert("guess".into(), source(SourceKind::Estimate, "Clock", Some(why)));
     }
     let host = Host {
@@ -140,7 +141,10 @@ fn distances(nodes: &[sysfs::Node], order: &[u32], notes: &mut Vec<String>) -> O
     let sound = (0..rows.len())
         .all(|i| rows[i][i] == 10 && (0..rows.len()).all(|j| rows[i][j] == rows[j][i] && rows[i][j] >= 10));
     if !sound {
-        notes.push("the firmware's node distances were left out: not symmetric, or not 10 locally".into());
+        notes.push(
+            "the firmware's node distances were omitted: they are not symmetric, or not 10 for local memory"
+                .into(),
+        );
         return None;
     }
     Some(Distances {
@@ -154,7 +158,7 @@ fn distances(nodes: &[sysfs::Node], order: &[u32], notes: &mut Vec<String>) -> O
     })
 }
 
-/// The clock if the system states none.
+/// The clock assumed if the system does not state one.
 pub(super) const GUESSED_CLOCK: Frequency = Frequency::new(1_000_000_000);
 
 #[cfg(test)]

@@ -1,6 +1,5 @@
-//! What makers and measurements say of processors, beyond what the system says of a host: cores, cache timing, memory.
-//! Not a host: sizes, counts and sharing stay as the system describes them.
-//! Source: each file under `processors/` cites its own.
+//! Adds what manuals and published measurements say of known processors to a discovered host: cores, cache timing and
+//! memory. Sizes, counts and sharing stay as the system reports them. Each file under `processors/` cites its sources.
 
 use super::sysfs::Identity;
 use crate::parts::*;
@@ -10,26 +9,26 @@ use toml::de::DeTable;
 part! {
     /// A family of processors with one kind of core.
     pub struct Processor = "processor" {
-        /// Name of its core.
+        /// The core's name.
         title: String,
-        /// Maker as CPUID spells it.
+        /// The vendor, as CPUID spells it.
         vendor: String,
-        /// Family as CPUID counts it, extended family added.
+        /// The CPUID family, extended family added.
         family: u32,
-        /// Models as CPUID counts them, extended model included.
+        /// The CPUID models, extended model included.
         models: Vec<u32>,
         /// Where the numbers come from.
         sources: Map<Source>,
-        /// The core; its clock is the host's.
+        /// The core; the host determines its clock.
         core: Core,
-        /// Its caches as `l1i`, `l1d`, `l2`, `l3`; their sizes are the host's.
+        /// Its caches as `l1i`, `l1d`, `l2`, `l3`; the host determines their sizes.
         caches: Map<Cache>,
         /// Its memory controllers.
         memory: Option<Memory>,
     }
 }
 
-/// The last stands in for what none of the others describes.
+/// The known processors. The last entry is used for a processor that no other entry matches.
 const TEXTS: [(&str, &str); 7] = [
     ("golden-cove", include_str!("processors/golden-cove.toml")),
     ("sunny-cove", include_str!("processors/sunny-cove.toml")),
@@ -49,7 +48,7 @@ fn read(text: &str) -> (Processor, Problems) {
     (Processor::read_table(table.get_ref(), 0..0, &mut problems), problems)
 }
 
-/// The processor that `identity` names, or the generic one.
+/// The processor with this identity, or the generic one.
 fn of(identity: Option<&Identity>) -> Processor {
     let all = TEXTS.iter().map(|(_, text)| read(text).0);
     let names = |p: &Processor, i: &Identity| {
@@ -67,7 +66,7 @@ fn of(identity: Option<&Identity>) -> Processor {
     known.unwrap_or_else(Processor::placeholder)
 }
 
-/// Copies each named key that `to` lacks from `from`, with its source.
+/// Copies each of the keys that `to` lacks from `from`, with its source.
 macro_rules! complete {
     ($to:expr, $from:expr, $($key:ident),* $(,)?) => {
         $(if $to.$key.is_absent() && !$from.$key.is_absent() {
@@ -77,7 +76,7 @@ macro_rules! complete {
     };
 }
 
-/// Copies each named key of `from`, with its source: what discovery could only assume.
+/// Copies each of the keys from `from`, with its source. For keys that discovery can only guess.
 macro_rules! replace {
     ($to:expr, $from:expr, $($key:ident),* $(,)?) => {
         $(
@@ -91,17 +90,17 @@ fn cite(to: &mut Map<Cited>, key: &str, from: &Map<Cited>, whole: &Cited) {
     to.insert(key.into(), from.get(key).unwrap_or(whole).clone());
 }
 
-/// Adds to a discovered host what is known of its processor; says so if nothing is.
+/// Completes a discovered host with what is known of its processor; adds a note if nothing is.
 pub(super) fn complete(file: &mut MachineFile, identity: Option<&Identity>, notes: &mut Vec<String>) {
     let processor = of(identity);
     if processor.models.is_empty() {
         let who = identity.map_or("the processor".into(), |i| {
             format!("{} family {} model {}", i.vendor, i.family, i.model)
         });
-        notes.push(format!("{who} is not in the table of known processors: its core is a generic one"));
+        notes.push(format!("{who} is not in the table of known processors: a generic core is assumed"));
     }
     for (name, core) in &mut file.cores {
-        // Efficiency cores of hybrid processors are other cores than the family's.
+        // The table does not describe the efficiency cores of hybrid processors.
         let own = if name.starts_with("efficiency") { &of(None) } else { &processor };
         complete_core(core, &own.core);
         keep_cited(&mut file.sources, own);
@@ -112,7 +111,7 @@ pub(super) fn complete(file: &mut MachineFile, identity: Option<&Identity>, note
             replace!(cache, known, replacement, inclusion, write);
         }
     }
-    // What is shared by cores is where their copies are kept the same, however many levels there are.
+    // The last cache that cores share keeps the directory, whatever its level.
     let shared: Vec<String> = last_caches(file);
     for name in shared {
         if let Some(cache) = file.caches.get_mut(&name) {
@@ -180,7 +179,7 @@ fn complete_core(core: &mut Core, known: &Core) {
     }
 }
 
-/// The caches whose misses go to memory, if a cluster, node or chip shares them.
+/// The caches that miss into memory and belong to a cluster, node or chip.
 fn last_caches(file: &MachineFile) -> Vec<String> {
     let nodes = file.chips.values().flat_map(|c| &c.nodes);
     let clusters = nodes.clone().flat_map(|n| &n.clusters).flat_map(|c| &c.caches);
@@ -205,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn every_processor_file_reads_without_a_problem_and_cites_only_sources_it_defines() {
+    fn every_processor_file_is_valid_and_defines_the_sources_it_cites() {
         for (name, text) in TEXTS {
             let (processor, problems) = read(text);
             assert!(problems.list.is_empty(), "{name}: {:?}", problems.list);
@@ -235,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_processor_is_known_by_maker_family_and_model() {
+    fn a_processor_is_identified_by_vendor_family_and_model() {
         let title = |i: Identity| of(Some(&i)).title;
         assert_eq!(title(identity("GenuineIntel", 6, 207)), "Golden Cove");
         assert_eq!(title(identity("GenuineIntel", 6, 106)), "Sunny Cove");

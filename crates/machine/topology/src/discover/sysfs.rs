@@ -1,5 +1,6 @@
-//! What Linux says of CPUs, caches and NUMA nodes, file by file, with nothing taken for granted.
-//! Not a description yet: `assemble` makes parts of it.
+//! Reads what Linux reports about CPUs, caches and NUMA nodes, file by file. Every file may be missing or malformed.
+//! `assemble` groups the result into parts.
+//!
 //! Source: Linux Documentation/ABI/stable/sysfs-devices-system-cpu and sysfs-devices-node.
 
 use crate::cpu_list::{MAX_CPU, format_cpu_list, parse_cpu_list};
@@ -7,7 +8,7 @@ use crate::parts::{CacheKind, Isa, LINE_BYTES};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// The files of a host: the live ones, or a recorded tree.
+/// The sysfs and procfs of a host: the live ones, or a recorded tree.
 #[derive(Clone, Debug)]
 pub struct Sysfs {
     root: PathBuf,
@@ -29,7 +30,7 @@ pub(super) struct Cpu {
     pub caches: Vec<CacheInfo>,
 }
 
-/// How a processor names itself, as CPUID says it on x86.
+/// A processor's identity, as CPUID reports it on x86.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Identity {
     pub vendor: String,
@@ -37,7 +38,7 @@ pub(super) struct Identity {
     pub model: u32,
 }
 
-/// A cache as one CPU sees it.
+/// A cache as reported for one CPU.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct CacheInfo {
     pub level: u32,
@@ -54,17 +55,17 @@ pub(super) struct Node {
     pub id: u32,
     pub cpus: BTreeSet<u32>,
     pub memory_kib: Option<u64>,
-    /// To the nodes in the order of their numbers.
+    /// The distances to all nodes, in ascending order of their numbers.
     pub distances: Vec<u32>,
 }
 
 impl Sysfs {
-    /// The host this program runs on.
+    /// The host that this program runs on.
     pub fn live() -> Self {
         Self { root: "/".into() }
     }
 
-    /// A tree recorded on another host: `root/sys`, `root/proc`.
+    /// A tree recorded on another host, with the directories `root/sys` and `root/proc`.
     pub fn recorded(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
     }
@@ -92,7 +93,7 @@ impl Sysfs {
         parse_cpu_list(&self.read(path)?).map(|l| l.into_iter().collect())
     }
 
-    /// Names in a folder, sorted.
+    /// The names in a directory, sorted.
     pub(super) fn names(&self, path: &str) -> Vec<String> {
         let entries = std::fs::read_dir(self.root.join(path)).into_iter().flatten().flatten();
         let mut names: Vec<_> = entries.filter_map(|e| e.file_name().into_string().ok()).collect();
@@ -104,18 +105,21 @@ impl Sysfs {
         self.root.join(path).exists()
     }
 
-    /// What a reader of the description should know of the system.
+    /// Notes on the system for the reader of the description.
     pub(super) fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
         let offline = self.list("sys/devices/system/cpu/offline").unwrap_or_default();
         if !offline.is_empty() {
-            notes.push(format!("CPUs {} are offline and left out", format_cpu_list(offline.iter().copied())));
+            notes.push(format!(
+                "CPUs {} are offline and were omitted",
+                format_cpu_list(offline.iter().copied())
+            ));
         }
         if self
             .read("proc/cpuinfo")
             .is_some_and(|i| i.lines().any(|l| l.starts_with("flags") && l.contains(" hypervisor")))
         {
-            notes.push("a virtual machine: topology and caches are the hypervisor's word".into());
+            notes.push("a virtual machine: topology and caches are as reported by the hypervisor".into());
         }
         notes
     }
@@ -156,7 +160,7 @@ impl Sysfs {
             let fields = info.get(&id);
             let field = |names: &[&str]| names.iter().find_map(|n| fields?.get(*n).cloned());
             let mhz: Option<f64> = field(&["cpu MHz", "CPU MHz"]).and_then(|m| m.parse().ok());
-            // Whole MHz: the last digits of /proc/cpuinfo are noise.
+            // Round to whole MHz: the last digits in /proc/cpuinfo are noise.
             let mhz = mhz.filter(|m| (1.0..100_000.0).contains(m)).map(|m| m.round() as u64 * 1000);
             let package =
                 self.read(&format!("{topology}/physical_package_id")).and_then(|p| p.parse::<i64>().ok());
@@ -178,7 +182,7 @@ impl Sysfs {
         online.iter().map(cpu).collect()
     }
 
-    /// /proc/cpuinfo's fields by CPU; none where it cannot be read.
+    /// The fields of /proc/cpuinfo by CPU; empty if it cannot be read.
     pub fn cpuinfo(&self) -> BTreeMap<u32, BTreeMap<String, String>> {
         let mut all: BTreeMap<u32, BTreeMap<String, String>> = BTreeMap::new();
         let mut current = None;
@@ -239,7 +243,8 @@ impl Sysfs {
             let bytes = digits.parse::<u64>().ok()?.checked_mul(scale)?;
             let number = |name: &str| file(name).and_then(|t| t.parse::<u64>().ok());
             let line = number("coherency_line_size").filter(|l| l.is_power_of_two()).unwrap_or(LINE_BYTES);
-            // 0 ways, and ways that do not divide the size, come from hypervisors: then as if fully associative.
+            // Hypervisors may report 0 ways, or a number of ways that does not divide the size. Treat such a cache
+            // as fully associative.
             let ways = number("ways_of_associativity").filter(|w| *w > 0 && *w <= u64::from(u32::MAX));
             let ways = ways.filter(|w| bytes % line.saturating_mul(*w) == 0).map(|w| w as u32);
             if bytes == 0 || bytes % line != 0 {
@@ -256,7 +261,7 @@ impl Sysfs {
         caches
     }
 
-    /// Every NUMA node with CPUs or memory; one for all if the system knows none.
+    /// Every NUMA node with CPUs or memory; a single node for all CPUs if the system reports none.
     pub(super) fn nodes(&self, cpus: &[Cpu]) -> Vec<Node> {
         let online: BTreeSet<u32> = cpus.iter().map(|c| c.id).collect();
         let folders = self.names("sys/devices/system/node").into_iter();
@@ -281,7 +286,7 @@ impl Sysfs {
             let memory_kib = self.read("proc/meminfo").and_then(|m| total_kib(&m, "MemTotal:"));
             return vec![Node { id: 0, cpus: online, memory_kib, distances: vec![10] }];
         }
-        // A CPU belongs to one node; a broken list that names it twice must not count it twice.
+        // A CPU belongs to one node. Count it once even if an invalid list names it twice.
         let mut seen = rest.clone();
         nodes[0].cpus.extend(rest);
         for (index, node) in nodes.iter_mut().enumerate() {

@@ -1,10 +1,10 @@
-//! Recorded and invented trees: odd ones above all.
+//! Discovery from recorded and synthetic trees, mainly unusual ones.
 
 use super::*;
 use proptest::prelude::*;
 use std::path::Path;
 
-/// A tree of files, one `path: text` each.
+/// Creates a tree of files from pairs of path and text.
 fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     for (path, text) in files {
@@ -36,7 +36,7 @@ fn describe_files(files: &[(String, String)]) -> MachineFile {
     accepted(folder.path())
 }
 
-/// Describes a tree and requires that `check` accepts the description.
+/// Describes a tree and asserts that `check` accepts the description.
 fn accepted(root: &Path) -> MachineFile {
     let file = discover(&Sysfs::recorded(root)).unwrap();
     let checked = check("discovered", &file.to_toml());
@@ -99,7 +99,7 @@ fn a_hybrid_processor_has_two_types_of_cores_and_clusters_that_share_an_l2() {
 }
 
 #[test]
-fn a_container_that_shows_only_a_list_of_cpus_is_still_described() {
+fn a_container_that_only_exposes_a_cpu_list_is_described() {
     let folder = tree(&[("sys/devices/system/cpu/online", "0-2")]);
     let file = accepted(folder.path());
     assert_eq!(file.chips["socket0"].nodes[0].clusters[0].cores, 3);
@@ -108,7 +108,7 @@ fn a_container_that_shows_only_a_list_of_cpus_is_still_described() {
 }
 
 #[test]
-fn offline_cpus_negative_packages_and_memory_without_cpus_do_not_disturb() {
+fn offline_cpus_negative_packages_and_memory_only_nodes_are_handled() {
     let mut files = vec![
         ("sys/devices/system/cpu/online".into(), "0,2".into()),
         ("sys/devices/system/cpu/offline".into(), "1,3".into()),
@@ -130,16 +130,16 @@ fn offline_cpus_negative_packages_and_memory_without_cpus_do_not_disturb() {
 }
 
 #[test]
-fn caches_that_contradict_themselves_are_left_out_and_the_rest_is_described() {
+fn inconsistent_caches_are_omitted() {
     let mut files = vec![("sys/devices/system/cpu/online".into(), "0".into())];
     cache(&mut files, 0, 0, ["2", "Unified", "256K", "8", "0"]);
     let file = describe_files(&files);
     assert!(file.caches.is_empty());
-    assert!(file.description.unwrap().contains("caches left out"));
+    assert!(file.description.unwrap().contains("caches omitted"));
 }
 
 #[test]
-fn a_tree_without_cpus_is_an_error_that_says_where() {
+fn a_tree_without_cpus_is_an_error_with_its_path() {
     let folder = tree(&[("proc/meminfo", "")]);
     let error = discover(&Sysfs::recorded(folder.path())).unwrap_err();
     assert!(error.to_string().contains("/sys/devices/system/cpu"), "{error}");
@@ -152,7 +152,7 @@ fn this_host_is_described_and_accepted() {
 }
 
 #[test]
-fn nics_and_disks_are_found_and_loops_are_not() {
+fn nics_and_disks_are_found_and_loop_devices_are_not() {
     let files = [
         ("sys/devices/system/cpu/online", "0"),
         ("sys/class/net/eth0/device/numa_node", "-1"),
@@ -219,15 +219,15 @@ fn a_known_processors_core_and_caches_are_completed_and_their_sources_cited() {
     assert_eq!(core.isa, Isa::X86_64);
     assert_eq!(file.caches["l2"].mshrs, Some(48));
     assert_eq!(core.source_of["rob_entries"], Cited::one("golden-cove-manual"));
-    // A memory's latency is to be measured.
+    // The memory latency must be measured: a description without it gives a warning.
     let report = check("discovered", &file.to_toml()).report;
     let all: Vec<_> = report.problems().iter().map(|p| (p.level, &*p.message)).collect();
-    let unmeasured = "memory `memory` has no `latency`, and a model takes one of its own";
+    let unmeasured = "memory `memory` has no `latency`: models use a default";
     assert_eq!(all, [(crate::Level::Warning, unmeasured)]);
 }
 
 #[test]
-fn an_unknown_processor_gets_a_generic_core_that_says_it_is_an_estimate() {
+fn an_unknown_processor_gets_a_generic_core_marked_as_an_estimate() {
     let file = one_cpu_of("CentaurHauls", 7, 59);
     let core = &file.cores["core"];
     let source = &file.sources[&*core.source_of["rob_entries"].0[0]];

@@ -1,9 +1,8 @@
-//! Boxes within boxes, arranged on a grid of character cells.
-//! Not what they mean (`picture`), nor how they look (`text`, `svg`).
+//! Lays out nested boxes on a grid of character cells. `picture` chooses the boxes; `text` and `svg` render them.
 
 use unicode_width::UnicodeWidthStr;
 
-/// What a box stands for; decides its colour.
+/// What a box represents; determines its colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Machine,
@@ -22,18 +21,18 @@ pub(super) enum Kind {
     Note,
 }
 
-/// A box, or boxes arranged.
+/// A box, or an arrangement of boxes.
 #[derive(Clone, Debug)]
 pub(super) enum Element {
-    /// Lines of text, then what is inside.
+    /// Lines of text above the boxes inside.
     Box { kind: Kind, lines: Vec<String>, inside: Vec<Element> },
-    /// One above the other, all as wide as the widest.
+    /// Stacked vertically, all as wide as the widest.
     Stack(Vec<Element>),
-    /// Side by side, in as many rows as needed.
+    /// In rows, wrapped to the width.
     Flow(Vec<Element>),
 }
 
-/// A box in its place, in cells.
+/// A box with its position and size, in cells.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Placed {
     pub kind: Kind,
@@ -42,11 +41,11 @@ pub(super) struct Placed {
     pub y: usize,
     pub width: usize,
     pub height: usize,
-    /// Whether other boxes are inside.
+    /// Whether it contains other boxes.
     pub holds: bool,
 }
 
-/// Cells between a box's edge and what is inside, left and right together.
+/// Cells between a box's border and its contents, left and right together.
 const FRAME: usize = 4;
 const GAP: usize = 1;
 
@@ -55,7 +54,7 @@ impl Element {
         Element::Box { kind, lines: lines.to_vec(), inside: Vec::new() }
     }
 
-    /// Width and height in cells if at most `most` cells wide. Text that does not fit is cut when drawn.
+    /// Width and height in cells for a width limit of `most` cells. The renderer truncates text that does not fit.
     pub(super) fn size(&self, most: usize) -> (usize, usize) {
         match self {
             Element::Box { lines, inside, .. } => {
@@ -79,7 +78,7 @@ impl Element {
         }
     }
 
-    /// Every box in its place, outer before inner, within `width` cells from column `x`, row `y`.
+    /// The positions of all boxes in `width` cells, outer boxes before inner ones.
     pub(super) fn place(&self, width: usize) -> Vec<Placed> {
         let mut placed = Vec::new();
         let (_, height) = self.size(width);
@@ -108,10 +107,10 @@ impl Element {
     }
 }
 
-/// Sizes of the elements, row by row.
+/// The sizes of the elements, row by row.
 fn rows(elements: &[Element], most: usize) -> Vec<Vec<(usize, usize)>> {
     let rows = greedy(elements.iter().map(|e| e.size(most)).collect(), most);
-    // Nine boxes of which eight fit look better as five and four.
+    // Balance the rows: nine boxes with room for eight become five and four.
     let count = rows.len();
     if count > 1 {
         let each = elements.len().div_ceil(count);
@@ -145,7 +144,7 @@ fn greedy(sizes: Vec<(usize, usize)>, most: usize) -> Vec<Vec<(usize, usize)>> {
     rows
 }
 
-/// Puts elements one above the other; the last takes the height that is left.
+/// Places elements below each other; the last one takes the remaining height.
 fn put_stack(
     elements: &[Element],
     x: usize,
@@ -163,7 +162,7 @@ fn put_stack(
     }
 }
 
-/// Puts elements side by side; rows share the width that is left evenly.
+/// Places elements in rows; the elements of a row share the remaining width evenly.
 fn put_flow(elements: &[Element], x: usize, y: usize, width: usize, height: usize, placed: &mut Vec<Placed>) {
     let rows = rows(elements, width);
     let (mut top, mut next) = (y, elements.iter());

@@ -1,6 +1,5 @@
-//! A machine drawn as nested boxes, for a terminal and as SVG, in the manner of hwloc's lstopo.
-//! Not a report of every parameter: `show --format json` gives those.
-//! Source: the arrangement follows lstopo (memory above caches above cores, I/O beside).
+//! Draws a machine as nested boxes, for a terminal and as SVG, in the layout of hwloc's lstopo: memory above caches
+//! above cores, I/O next to them.
 
 mod boxes;
 mod picture;
@@ -11,26 +10,26 @@ use crate::machine::Machine;
 use boxes::Element;
 use picture::{Collapse, picture};
 
-/// How much of what repeats is drawn.
+/// How many of several identical parts are drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Detail {
-    /// Like parts are drawn once where the whole would be too tall.
+    /// Identical parts are drawn once if the drawing would be too tall otherwise.
     Fitting,
     /// Every part is drawn.
     Every,
 }
 
-/// Taller drawings are collapsed if that helps; a picture may be taller than a terminal.
+/// Heights above which identical parts are collapsed. A picture may be taller than a terminal.
 const MAX_TEXT_ROWS: usize = 64;
 const MAX_SVG_ROWS: usize = 110;
 
-/// The machine as text `width` columns wide at most (40 at least). `colour` adds ANSI colours.
+/// The machine as text, at most `width` columns wide (at least 40). `colour` adds ANSI colours.
 pub fn draw_text(machine: &Machine, width: usize, detail: Detail, colour: bool) -> String {
     let width = width.max(40);
     text::render(&fitting(machine, width, MAX_TEXT_ROWS, detail), width, colour)
 }
 
-/// The machine as an SVG document, `columns` characters wide at most (40 at least).
+/// The machine as an SVG document, at most `columns` characters wide (at least 40).
 pub fn draw_svg(machine: &Machine, columns: usize, detail: Detail) -> String {
     let columns = columns.max(40);
     svg::render(&fitting(machine, columns, MAX_SVG_ROWS, detail), columns, &machine.title)

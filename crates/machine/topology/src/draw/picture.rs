@@ -1,6 +1,4 @@
-//! A machine as boxes: which parts are drawn, what is written in them, and what is inside what.
-//! Not their arrangement: see `boxes`.
-//! Source: arrangement after hwloc's lstopo.
+//! Turns a machine into boxes: which parts are drawn, their text, and their nesting. `boxes` lays them out.
 
 use super::boxes::{Element, Kind};
 use crate::layout::HostInstance;
@@ -8,7 +6,7 @@ use crate::machine::Machine;
 use crate::parts::*;
 use crate::units::{BitRate, Size};
 
-/// What is drawn once for many that are alike; each level includes those before it.
+/// Which identical parts are drawn once; each level includes those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Collapse {
     Nothing,
@@ -18,7 +16,7 @@ pub(super) enum Collapse {
     Chips,
 }
 
-/// Numbers the parts while they are drawn.
+/// The numbers of the next core and node to be drawn.
 struct Numbers {
     core: usize,
     node: usize,
@@ -55,13 +53,13 @@ fn join(words: &[Option<String>]) -> String {
     words.iter().flatten().cloned().collect::<Vec<_>>().join(" · ")
 }
 
-/// A data rate as networks write it.
+/// A data rate in the units of networks.
 fn bits(rate: BitRate) -> String {
     let mb = rate.bits_per_second() as f64 / 1e6;
     if mb >= 1000.0 { format!("{} Gb/s", mb / 1000.0) } else { format!("{mb} Mb/s") }
 }
 
-/// How wide and fast a port, link or bus is.
+/// The width and speed of a port, link or bus.
 fn wires(
     width: Option<crate::units::Width>,
     rate: Option<crate::units::TransferRate>,
@@ -156,7 +154,7 @@ impl Artist<'_> {
         Element::Box { kind: Kind::Chip, lines: vec![join(&[Some(name.into()), Some(title)])], inside }
     }
 
-    /// Caches that all below share, largest level first, each in one line of text or two.
+    /// The caches shared by everything below, largest level first, each in one or two lines of text.
     fn shared(&self, names: &[crate::read::Name], lines: usize) -> Vec<Element> {
         let mut caches: Vec<_> = names.iter().filter_map(|n| self.machine.caches.get(&**n)).collect();
         caches.sort_by_key(|c| std::cmp::Reverse(c.level));
@@ -244,7 +242,7 @@ impl Artist<'_> {
         Element::Stack(stack)
     }
 
-    /// Buses with what hangs on them, then devices that hang on a chip.
+    /// Buses with the devices attached to them, then the devices attached to a chip.
     fn io(&self, host: &Host) -> Vec<Element> {
         let is_bus = |name: &str| host.buses.iter().any(|b| b.name == name);
         let roots = host.buses.iter().filter(|b| !is_bus(&b.on)).map(|b| self.bus(host, b));
@@ -331,7 +329,7 @@ fn crossbar(crossbar: &Crossbar) -> Element {
     Element::leaf(Kind::Crossbar, &[line])
 }
 
-/// Memory latencies between nodes as a table; relative distances if those are not known.
+/// The memory latencies between nodes as a table, or the relative distances if those are not known.
 fn distances(host: &Host) -> Option<Element> {
     let distances = host.distances.as_ref()?;
     let (title, rows): (_, Vec<Vec<String>>) = if let Some(latency) = &distances.latency {
@@ -357,7 +355,7 @@ fn distances(host: &Host) -> Option<Element> {
     Some(Element::leaf(Kind::Note, &lines))
 }
 
-/// Links between chips and nodes, like ones on one line.
+/// Links between chips and nodes; identical ones share a line.
 fn links(host: &Host) -> Option<Element> {
     let mut groups: Vec<(String, Vec<String>)> = Vec::new();
     for link in &host.links {

@@ -1,12 +1,10 @@
-//! Boxes as an SVG document.
-//! Not their arrangement: see `boxes`.
-//! Source: SVG 1.1.
+//! Renders boxes as an SVG 1.1 document.
 
 use super::boxes::{Element, Kind, Placed};
 use super::text::cut;
 use std::fmt::Write;
 
-/// A cell in pixels: room for a letter of a 12-pixel monospaced font.
+/// The size of a cell in pixels, for a 12-pixel monospaced font.
 const CELL: (f64, f64) = (7.6, 15.0);
 const MARGIN: f64 = 12.0;
 
@@ -30,7 +28,7 @@ pub(super) fn render(picture: &Element, columns: usize, title: &str) -> String {
     svg
 }
 
-/// Fill and edge of a kind of box.
+/// Fill and border colour of a kind of box.
 fn colours(kind: Kind) -> (&'static str, &'static str) {
     match kind {
         Kind::Machine => ("#ffffff", "#9aa5b1"),
@@ -54,7 +52,7 @@ fn draw(svg: &mut String, placed: &Placed) {
     let (fill, edge) = colours(placed.kind);
     let (x, y) = (placed.x as f64 * CELL.0 + MARGIN, placed.y as f64 * CELL.1 + MARGIN);
     let (width, height) = (placed.width as f64 * CELL.0, placed.height as f64 * CELL.1);
-    // Half a cell of air on each side keeps neighbours apart.
+    // Separate neighbouring boxes by a small margin.
     let (inset_x, inset_y) = (1.5, if placed.holds { 2.0 } else { 5.0 });
     let _ = writeln!(
         svg,
@@ -66,7 +64,7 @@ fn draw(svg: &mut String, placed: &Placed) {
     );
     let centred = !placed.holds && placed.kind != Kind::Note;
     let (at, anchor) = if centred { (x + width / 2.0, "middle") } else { (x + 2.0 * CELL.0, "start") };
-    // A leaf taller than its text shows it in the middle.
+    // Centre the text of a leaf vertically.
     let text_rows = placed.lines.len() as f64;
     let first = if placed.holds { 1.0 } else { (placed.height as f64 - text_rows) / 2.0 };
     for (index, line) in placed.lines.iter().enumerate() {

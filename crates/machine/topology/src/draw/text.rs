@@ -1,13 +1,11 @@
-//! Boxes as lines of text with Unicode frames.
-//! Not their arrangement: see `boxes`.
-//! Source: box-drawing characters of Unicode, block 2500.
+//! Renders boxes as lines of text with Unicode box-drawing characters (block U+2500).
 
 use super::boxes::{Element, Kind, Placed};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 #[derive(Clone, Copy)]
 struct Cell {
-    /// `None` where a wide character to the left reaches into this cell.
+    /// `None` in the second cell of a wide character.
     letter: Option<char>,
     colour: u8,
 }
@@ -39,7 +37,7 @@ pub(super) fn render(picture: &Element, width: usize, colour: bool) -> String {
     text
 }
 
-/// ANSI colour of a kind of box.
+/// The ANSI colour of a kind of box.
 fn ansi(kind: Kind) -> u8 {
     match kind {
         Kind::Machine | Kind::Host | Kind::Note => 0,
@@ -83,7 +81,7 @@ fn frame(canvas: &mut [Vec<Cell>], placed: &Placed) {
     let room = width.saturating_sub(4);
     for (index, line) in placed.lines.iter().enumerate() {
         let line = cut(line, room);
-        // Leaves other than notes are centred, as lstopo does.
+        // Leaves other than notes are centred, as in lstopo.
         let indent = if placed.holds || placed.kind == Kind::Note { 0 } else { (room - line.width()) / 2 };
         let mut column = x + 2 + indent;
         for letter in line.chars() {
@@ -101,7 +99,7 @@ fn frame(canvas: &mut [Vec<Cell>], placed: &Placed) {
     }
 }
 
-/// The text, cut to `room` cells with an ellipsis.
+/// The text, truncated to `room` cells with an ellipsis.
 pub(super) fn cut(line: &str, room: usize) -> String {
     let clean: String = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     if clean.width() <= room {

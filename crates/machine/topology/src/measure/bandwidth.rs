@@ -1,6 +1,6 @@
-//! Bytes a second that threads read, copy and combine in memory.
-//! Not latency: many loads are in flight.
-//! Source: STREAM (J. McCalpin): copy moves 16 bytes an element, triad 24.
+//! Measures the memory bandwidth of threads that read, copy and combine arrays.
+//!
+//! Source: STREAM (J. McCalpin): copy moves 16 bytes per element, triad 24.
 
 use super::memory::Area;
 use super::{Effort, MeasureError, Transfer, pin};
@@ -23,7 +23,8 @@ enum Kernel {
     Triad,
 }
 
-/// Bandwidths of `threads` threads on arrays of `bytes` bytes each, thread i on `cpus[i]` as far as there are.
+/// Bandwidths of `threads` threads on arrays of `bytes` bytes each. Thread i runs on `cpus[i]`, modulo the number of
+/// CPUs.
 pub(super) fn transfer(
     bytes: usize,
     cpus: &[u32],
@@ -32,7 +33,7 @@ pub(super) fn transfer(
 ) -> Result<Transfer, MeasureError> {
     let each = (bytes / threads).max(1 << 20) & !4095;
     let own = |index: usize| cpus.get(index % cpus.len().max(1)).copied();
-    // Each thread touches its part first, so that its pages are near it.
+    // Each thread touches its part first, so that its pages are on its own node.
     let part = |index: usize| {
         pin::on(own(index), || {
             Ok(Part { a: Area::new(each)?, b: Area::new(each)?, c: Area::new(each)?, bytes: each })
@@ -52,7 +53,7 @@ pub(super) fn transfer(
     Ok(Transfer { threads: threads as u32, read, copy, triad })
 }
 
-/// Nanoseconds from the first thread's start to the last one's end; of a single thread, its processor time.
+/// Nanoseconds from the first thread's start to the last one's end; for a single thread, its CPU time.
 fn run(parts: &mut [Part], kernel: Kernel, own: &(impl Fn(usize) -> Option<u32> + Sync)) -> u64 {
     let barrier = Barrier::new(parts.len());
     let times: Vec<(Instant, Instant, Duration)> = std::thread::scope(|scope| {
@@ -89,7 +90,7 @@ fn once(part: &mut Part, kernel: Kernel) {
         }
         Kernel::Copy => c.copy_from_slice(a),
         Kernel::Triad => {
-            // Integers: the same bytes move and no conversion hides them.
+            // Integers move the same bytes as floating-point numbers, without their latency.
             for ((a, b), c) in a.iter_mut().zip(b.iter()).zip(c.iter()) {
                 *a = b.wrapping_add(c.wrapping_mul(3));
             }

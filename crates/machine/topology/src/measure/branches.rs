@@ -1,17 +1,18 @@
-//! What a mispredicted branch costs: the same loop over zeros, and over random bits that no predictor can know.
-//! Not how often a predictor errs.
-//! Source: the method of Agner Fog, The microarchitecture of Intel, AMD and VIA CPUs, section on branch prediction: half of random
-//! branches are mispredicted.
+//! Measures the cost of a mispredicted branch: the same loop over zeros, and over random bits that no predictor can
+//! learn.
+//!
+//! Source: the method of Agner Fog, The microarchitecture of Intel, AMD and VIA CPUs, section on branch prediction:
+//! half of random branches are mispredicted.
 
 use super::Effort;
 use std::hint::black_box;
 use std::time::Instant;
 
-/// Branches between two looks at the time.
+/// Branches between two clock readings.
 const BRANCHES: usize = 1 << 13;
 
-/// Picoseconds from fetching a branch on a loaded byte, when mispredicted, to fetching what should have been: the load and the
-/// comparison are in it. The least of many runs, each with new bits.
+/// Picoseconds from fetching a mispredicted branch on a loaded byte to fetching its correct successor, which includes
+/// the load and the comparison. The minimum of many runs, each with new bits.
 pub(super) fn mispredict_ps(effort: &Effort) -> u64 {
     let mut random = 0x9e37_79b9_7f4a_7c15u64;
     let mut bits = vec![0u8; BRANCHES];
@@ -34,7 +35,7 @@ pub(super) fn mispredict_ps(effort: &Effort) -> u64 {
 fn run_ns(bits: &[u8]) -> u64 {
     let began = Instant::now();
     for bit in black_box(bits) {
-        // Something that the compiler cannot do without a branch.
+        // Code that the compiler cannot make branch-free.
         if *bit != 0 {
             black_box(bit);
         }

@@ -1,5 +1,5 @@
-//! A chain of dependent loads through every line of an area in random order.
-//! Not bandwidth: only one load is in flight at a time.
+//! Measures load latency with a chain of dependent loads through every line of an area in random order.
+//!
 //! Source: lmbench's lat_mem_rd; the cycle through all lines by Sattolo's algorithm.
 
 use super::Effort;
@@ -7,12 +7,12 @@ use super::pin::processor_time;
 use crate::parts::LINE_BYTES;
 use std::hint::black_box;
 
-/// Words of a line, as it is on nearly every host.
+/// Words of a line, for the line size of nearly every host.
 const LINE: usize = LINE_BYTES as usize / size_of::<usize>();
-/// Loads between two looks at the clock.
+/// Loads between two clock readings.
 const BATCH: usize = 16384;
 
-/// Time of one load in picoseconds, the least of many short runs.
+/// Time of one load in picoseconds, the minimum of many short runs.
 pub(super) fn latency_ps(words: &mut [usize], effort: &Effort) -> u64 {
     let lines = words.len() / LINE;
     if lines < 2 {
@@ -20,7 +20,7 @@ pub(super) fn latency_ps(words: &mut [usize], effort: &Effort) -> u64 {
     }
     link(words, lines);
     let start: *const usize = words.as_ptr();
-    // Once through, or as far as a few runs go, brings the lines into their cache.
+    // Warm up: follow the chain once, or as far as a few runs reach, to bring the lines into their cache.
     let (mut at, _) = run(start, lines.min(4 << 20), effort);
     let mut least = u64::MAX;
     for _ in 0..effort.repeats {
@@ -31,7 +31,7 @@ pub(super) fn latency_ps(words: &mut [usize], effort: &Effort) -> u64 {
     least
 }
 
-/// Makes each line's first word point to another line's, all in one cycle.
+/// Links the first words of all lines into one cycle.
 fn link(words: &mut [usize], lines: usize) {
     let mut order: Vec<u32> = (0..lines as u32).collect();
     let mut random = 0x9e37_79b9_7f4a_7c15u64;
@@ -48,8 +48,8 @@ fn link(words: &mut [usize], lines: usize) {
     }
 }
 
-/// Follows the chain for the time of a run and at least `enough` loads; where it ended, and picoseconds a load in
-/// the fastest batch. Processor time is counted, so that what else runs on a busy host is not.
+/// Follows the chain for the time of a run and at least `enough` loads. Returns the position reached and the
+/// picoseconds per load of the fastest batch. Counts CPU time, to exclude other work on a busy host.
 fn run(start: *const usize, enough: usize, effort: &Effort) -> (*const usize, u64) {
     let mut at = start;
     let (mut loads, mut least) = (0usize, u64::MAX);
@@ -57,7 +57,8 @@ fn run(start: *const usize, enough: usize, effort: &Effort) -> (*const usize, u6
     let mut before = began;
     loop {
         for _ in 0..BATCH {
-            // SAFETY: `link` made every word the chain visits the address of another word of the same live area.
+            // SAFETY: `link` set every word that the chain visits to the address of another word of the same live
+            // area.
             at = unsafe { at.read() } as *const usize;
         }
         at = black_box(at);

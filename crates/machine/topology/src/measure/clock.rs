@@ -1,17 +1,20 @@
-//! The clock a core runs at while it works, from a chain of one-cycle operations.
-//! Not what the system says: that is the nominal clock, above or below the real one.
-//! Source: integer add and exclusive-or take one cycle on every core in use (Agner Fog, Instruction tables; uops.info).
+//! Measures the clock that a core runs at under load, with a chain of one-cycle operations. The system reports only the
+//! nominal clock, which may be above or below it.
+//!
+//! Source: integer add and exclusive-or take one cycle on every current core (Agner Fog, Instruction tables;
+//! uops.info).
 
 use super::Effort;
 use std::hint::black_box;
 use std::time::Instant;
 
-/// Dependent operations between two looks at the time: some 10 us, so that some batch is undisturbed however busy the host is.
+/// Dependent operations between two clock readings: about 10 us, short enough that some batch runs undisturbed even on
+/// a busy host.
 const BATCH: u64 = 1 << 15;
 
-/// Cycles a second, from the fastest of many short runs on this thread's processor.
+/// Cycles per second, from the fastest of many short runs on this thread's CPU.
 pub(super) fn hz(effort: &Effort) -> u64 {
-    // The compiler must neither know the operands nor fold two operations into one.
+    // black_box keeps the compiler from knowing the operands and from folding two operations into one.
     let (add, flip) = (black_box(0x9e37_79b9u64), black_box(0x7f4a_7c15u64));
     let mut value = black_box(1u64);
     let mut least = u64::MAX;

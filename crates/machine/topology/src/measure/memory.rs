@@ -1,5 +1,5 @@
-//! Memory to measure with: page-aligned, on huge pages and on a NUMA node where the system allows.
-//! Not an allocator.
+//! Allocates memory to measure with: page-aligned, on huge pages and on a given NUMA node if the system allows.
+//!
 //! Source: mmap(2), madvise(2), set_mempolicy(2).
 
 use super::MeasureError;
@@ -7,18 +7,18 @@ use std::ptr::NonNull;
 
 const HUGE_PAGE: usize = 2 << 20;
 
-/// A mapping of zeroed words that belongs to us alone.
+/// A private mapping of zeroed words.
 pub(super) struct Area {
     start: NonNull<usize>,
     bytes: usize,
     huge: bool,
 }
 
-// SAFETY: the mapping is private to this value, which hands out its words only through a mutable borrow.
+// SAFETY: this value owns the private mapping and gives access to its words only through a mutable borrow.
 unsafe impl Send for Area {}
 
 impl Area {
-    /// At least `bytes` bytes, each page touched.
+    /// At least `bytes` bytes, with every page touched.
     pub(super) fn new(bytes: usize) -> Result<Self, MeasureError> {
         let bytes = bytes.next_multiple_of(HUGE_PAGE);
         let explicit = map(bytes, libc::MAP_HUGETLB);
@@ -36,23 +36,26 @@ impl Area {
         Ok(area)
     }
 
-    /// At least `bytes` bytes on pages of the smallest size, each touched.
+    /// At least `bytes` bytes on pages of the smallest size, with every page touched.
     pub(super) fn small(bytes: usize) -> Result<Self, MeasureError> {
         let bytes = bytes.next_multiple_of(HUGE_PAGE);
         let start = map(bytes, 0).map_err(|error| MeasureError::Memory { bytes, error })?;
         let mut area = Self { start, bytes, huge: false };
-        // SAFETY: start and bytes are those of the mapping just made. A kernel without huge pages refuses, and need not be told.
+        // SAFETY: start and bytes are those of the mapping just made. A kernel without huge pages returns an error,
+        // which does not matter.
         unsafe { libc::madvise(area.start.as_ptr().cast(), bytes, libc::MADV_NOHUGEPAGE) };
         area.words(bytes).iter_mut().step_by(512).for_each(|w| *w = 0);
         Ok(area)
     }
 
-    /// As `new`, with its pages on `node` as far as the system allows. Call from a thread that ends soon: its policy changes.
+    /// Like `new`, with its pages on `node` if the system allows. Changes the memory policy of the calling thread,
+    /// which should therefore end soon.
     pub(super) fn on_node(bytes: usize, node: u32) -> Result<Self, MeasureError> {
         const MPOL_PREFERRED: libc::c_int = 1;
         let mask: [libc::c_ulong; 16] =
             std::array::from_fn(|i| if i == node as usize / 64 { 1 << (node % 64) } else { 0 });
-        // SAFETY: mask outlives the call and holds the number of bits that is passed. A refusal leaves the default policy.
+        // SAFETY: mask outlives the call and has the number of bits that is passed. On an error the default policy
+        // stays.
         unsafe { libc::syscall(libc::SYS_set_mempolicy, MPOL_PREFERRED, mask.as_ptr(), mask.len() * 64) };
         Self::new(bytes)
     }
@@ -60,11 +63,12 @@ impl Area {
     /// The first `bytes` bytes as words.
     pub(super) fn words(&mut self, bytes: usize) -> &mut [usize] {
         let count = bytes.min(self.bytes) / size_of::<usize>();
-        // SAFETY: the mapping is that long, zeroed by the kernel, aligned to pages, and borrowed mutably through self.
+        // SAFETY: the mapping is at least that long, zeroed by the kernel, page-aligned, and borrowed mutably
+        // through self.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), count) }
     }
 
-    /// Whether huge pages back it.
+    /// Whether it is backed by huge pages.
     pub(super) fn huge(&self) -> bool {
         self.huge
     }
@@ -72,14 +76,14 @@ impl Area {
 
 impl Drop for Area {
     fn drop(&mut self) {
-        // SAFETY: the mapping was made with this length and nobody borrows it any more.
+        // SAFETY: the mapping was made with this length, and no borrow of it is left.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
     }
 }
 
 fn map(bytes: usize, flags: libc::c_int) -> std::io::Result<NonNull<usize>> {
     let flags = flags | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    // SAFETY: a new private anonymous mapping touches no memory that exists.
+    // SAFETY: a new private anonymous mapping does not affect existing memory.
     let start =
         unsafe { libc::mmap(std::ptr::null_mut(), bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
     if start == libc::MAP_FAILED {
@@ -93,7 +97,7 @@ fn transparent_huge_pages() -> bool {
     setting.is_ok_and(|s| s.contains("[always]") || s.contains("[madvise]"))
 }
 
-/// Memory the system can give without swapping, in bytes.
+/// Memory that the system can provide without swapping, in bytes.
 pub(super) fn available() -> Option<usize> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|l| l.strip_prefix("MemAvailable:"))?;

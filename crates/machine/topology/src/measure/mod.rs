@@ -1,5 +1,6 @@
-//! Measures the host this program runs on: latency of caches and memory, bandwidth, core-to-core hand-over.
-//! Not a benchmark of programs: a few numbers a machine file needs. A busy host shows in them.
+//! Measures the host that this program runs on: latency of caches and memory, bandwidth, core-to-core transfer of a
+//! cache line. Other load on the host affects the results.
+//!
 //! Source: pointer chase after lmbench's lat_mem_rd; bandwidths count bytes as STREAM does (J. McCalpin).
 
 mod bandwidth;
@@ -16,27 +17,27 @@ use crate::parts::{CacheKind, Core, MachineFile};
 use serde::Serialize;
 use std::time::Duration;
 
-/// How long to measure.
+/// How thoroughly to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Thoroughness {
-    /// Within some 20 seconds.
+    /// About 20 seconds.
     Quick,
-    /// Within a few minutes: larger sets, more repetitions, all pairs of cores.
+    /// A few minutes: larger areas, more repetitions, all pairs of cores.
     Thorough,
 }
 
-/// What is being measured, and how much of all is done (0 to 1).
+/// Called with the current measurement and the fraction done (0 to 1).
 pub type Progress<'a> = &'a mut dyn FnMut(&str, f64);
 
-/// Why nothing could be measured.
+/// Why the measurement failed.
 #[derive(Debug, thiserror::Error)]
 pub enum MeasureError {
-    /// The system gave no memory for the test arrays.
+    /// The system could not provide memory for the test arrays.
     #[error("cannot get {bytes} bytes of memory to measure with: {error}")]
     Memory {
-        /// How much was asked for.
+        /// The size requested.
         bytes: usize,
-        /// What the system said.
+        /// The system's error.
         error: std::io::Error,
     },
 }
@@ -46,29 +47,29 @@ pub enum MeasureError {
 pub struct CacheLatency {
     /// Its name in the machine file.
     pub cache: String,
-    /// Bytes that were chased through.
+    /// Size of the area that the chain of loads covers, bytes.
     pub bytes: u64,
-    /// Time of one dependent load in picoseconds, the least of several runs.
+    /// Time of one dependent load in picoseconds, the minimum of several runs.
     pub latency_ps: u64,
 }
 
-/// What translation costs a load that no TLB helps.
+/// The cost of address translation for a load that misses in all TLBs.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Walk {
-    /// Bytes that were chased through: 16 times what the last TLB maps.
+    /// Size of the area that the chain of loads covers, bytes: 16 times what the last TLB maps.
     pub bytes: u64,
     /// Time of one dependent load with the smallest pages in picoseconds.
     pub small_ps: u64,
     /// The same with huge pages.
     pub huge_ps: u64,
-    /// What a page walk adds in picoseconds: the difference, as all but one load in 16 walk.
+    /// The cost of a page walk in picoseconds: the difference, because 15 of 16 loads need a walk.
     pub walk_ps: u64,
 }
 
 /// Bandwidths with a number of threads, in bytes a second.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Transfer {
-    /// Threads.
+    /// Number of threads.
     pub threads: u32,
     /// Reading.
     pub read: u64,
@@ -78,32 +79,32 @@ pub struct Transfer {
     pub triad: u64,
 }
 
-/// What was measured.
+/// The results.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Measured {
     /// The type of core that was measured.
     pub core: String,
-    /// Its clock while it was measured, in Hz.
+    /// Its clock during the measurement, in Hz.
     pub clock_hz: u64,
-    /// What a mispredicted branch on a loaded value costs in picoseconds, the load included.
+    /// Cost of a mispredicted branch on a loaded value in picoseconds, the load included.
     pub mispredict_ps: u64,
     /// Data caches, nearest first.
     pub caches: Vec<CacheLatency>,
-    /// Bytes chased through for the memory latencies.
+    /// Size of the area used for the memory latencies, bytes.
     pub memory_bytes: u64,
     /// Memory latency in picoseconds: row = the core's node, column = the memory's node.
     pub memory_ps: Vec<Vec<u64>>,
-    /// The cost of a page walk, where it could be told.
+    /// The cost of a page walk, if it could be determined.
     pub walk: Option<Walk>,
-    /// One thread, then all.
+    /// With one thread, then with all.
     pub bandwidths: Vec<Transfer>,
     /// CPUs of the rows and columns of `core_to_core_ps`.
     pub cpus: Vec<u32>,
-    /// One-way hand-over of a cache line in picoseconds.
+    /// One-way transfer of a cache line between two cores in picoseconds.
     pub core_to_core_ps: Vec<Vec<u64>>,
-    /// Whether the kernel gave huge pages; without them memory latency includes TLB misses.
+    /// Whether the area was on huge pages; without them the memory latency includes TLB misses.
     pub huge_pages: bool,
-    /// What a reader should know.
+    /// Notes for the reader.
     pub notes: Vec<String>,
 }
 
@@ -116,7 +117,7 @@ struct Effort {
     most_cpus: usize,
     rounds: u32,
     /// Time for all pairs of cores together.
-    hand_over: Duration,
+    core_to_core: Duration,
 }
 
 impl Effort {
@@ -129,7 +130,7 @@ impl Effort {
                 largest_array: 256 << 20,
                 most_cpus: 8,
                 rounds: 24,
-                hand_over: Duration::from_secs(2),
+                core_to_core: Duration::from_secs(2),
             },
             Thoroughness::Thorough => Self {
                 repeats: 9,
@@ -138,16 +139,16 @@ impl Effort {
                 largest_array: 1 << 30,
                 most_cpus: 64,
                 rounds: 48,
-                hand_over: Duration::from_secs(60),
+                core_to_core: Duration::from_secs(60),
             },
         }
     }
 }
 
-/// Measures the host that `file`, the outcome of `discover`, describes.
+/// Measures the host that `file`, the result of `discover`, describes.
 ///
 /// # Errors
-/// If the system gives no memory. What else cannot be measured is left out and noted.
+/// If the system cannot provide memory. Other failures are noted, and their results omitted.
 pub fn measure(
     file: &MachineFile,
     thoroughness: Thoroughness,
@@ -156,7 +157,7 @@ pub fn measure(
     let effort = Effort::of(thoroughness);
     let mut notes = Vec::new();
     let cpus = pin::allowed();
-    note_disturbance(&cpus, &mut notes);
+    note_busy_host(&cpus, &mut notes);
     let first = cpus.first().copied();
     let core = core_of(file, first);
     let caches = core.map_or_else(Vec::new, |(_, core)| data_caches(file, core));
@@ -166,7 +167,7 @@ pub fn measure(
     let chase_bytes = (2 * llc).max(256 << 20).min(effort.largest_chase).min(spare).max(1 << 20);
     if chase_bytes < 2 * llc {
         notes.push(format!(
-            "memory was measured with {} MiB, less than twice the last cache: part of it hit there",
+            "memory was measured with {} MiB, less than twice the size of the last cache: part of the loads hit that cache",
             chase_bytes >> 20
         ));
     }
@@ -177,7 +178,8 @@ pub fn measure(
         done += 1.0;
     };
     step("clock");
-    // Again at each step: another hardware thread of the core, or a neighbour's heat, slows it for a while.
+    // Measured again at each step, because another hardware thread of the core or the temperature may lower the
+    // clock for a while.
     let mut clock_hz = pin::on(first, || clock::hz(&effort));
     step("mispredicted branches");
     let mispredict_ps = pin::on(first, || branches::mispredict_ps(&effort));
@@ -193,7 +195,7 @@ pub fn measure(
         None => None,
     };
     if !huge_pages {
-        notes.push("no huge pages: latencies beyond the TLB's reach include page walks".into());
+        notes.push("no huge pages: latencies of areas beyond the TLB's reach include page walks".into());
     }
     let bandwidths = bandwidths(
         &cpus,
@@ -202,7 +204,7 @@ pub fn measure(
         &mut step,
     )?;
     step("core-to-core latency");
-    let (cpus, core_to_core_ps) = hand_over(&cpus, &effort, &mut notes);
+    let (cpus, core_to_core_ps) = core_to_core(&cpus, &effort, &mut notes);
     progress("done", 1.0);
     Ok(Measured {
         core: core.map_or_else(String::new, |(name, _)| name.into()),
@@ -220,7 +222,7 @@ pub fn measure(
     })
 }
 
-/// Loads that each wait for the one before, in an area of so many bytes.
+/// A chain of dependent loads in an area of `bytes` bytes.
 struct Chase<'a> {
     bytes: usize,
     area: &'a mut memory::Area,
@@ -228,7 +230,7 @@ struct Chase<'a> {
 }
 
 impl Chase<'_> {
-    /// The latencies of caches with their sizes, the first level first. The fastest clock in between is kept.
+    /// The latencies of caches given with their sizes, first level first. Raises `clock_hz` to the fastest clock seen.
     fn caches(
         &mut self,
         caches: &[(String, u64)],
@@ -249,7 +251,7 @@ impl Chase<'_> {
         measured
     }
 
-    /// From each node, the latencies of every node's memory.
+    /// The latency of every node's memory from each node.
     fn nodes(
         &mut self,
         nodes: &[(u32, Vec<u32>)],
@@ -269,23 +271,24 @@ impl Chase<'_> {
     }
 }
 
-fn note_disturbance(cpus: &[u32], notes: &mut Vec<String>) {
+fn note_busy_host(cpus: &[u32], notes: &mut Vec<String>) {
     if cpus.is_empty() {
         notes.push(
-            "threads could not be pinned to CPUs: everything may have moved while it was measured".into(),
+            "threads could not be pinned to CPUs: they may have migrated during the measurement".into(),
         );
     }
     if let Some(load) = pin::load().filter(|load| *load > 0.5 * cpus.len().max(1) as f64) {
         let cpus = cpus.len().max(1);
-        notes.push(format!("the host was busy (load {load} on {cpus} CPUs): an idle one is faster"));
+        notes.push(format!("the host was busy (load {load} on {cpus} CPUs), which makes the results worse"));
     }
 }
 
-/// How much to chase through for the latency of a cache of `size` bytes behind one of `inner` bytes: their geometric mean, well
-/// beyond the inner one, and well below what other cores or other virtual machines leave of a large shared one.
+/// The size of the chain to measure a cache of `size` bytes below one of `inner` bytes: their geometric mean. That is
+/// well above the inner cache's size, and well below the share of a large cache that other cores or virtual machines
+/// leave.
 fn chased_bytes(inner: u64, size: u64) -> u64 {
     match inner {
-        // A quarter: what shares the core with another hardware thread keeps that much.
+        // A quarter remains even if another hardware thread shares the core.
         0 => size / 4,
         _ => inner.saturating_mul(size).isqrt().max(inner * 2).min(size * 3 / 4) & !4095,
     }
@@ -308,8 +311,8 @@ fn bandwidths(
     Ok(found)
 }
 
-/// The CPUs that were chosen, and the time a line takes between each two of them.
-fn hand_over(cpus: &[u32], effort: &Effort, notes: &mut Vec<String>) -> (Vec<u32>, Vec<Vec<u64>>) {
+/// The CPUs chosen, and the transfer time of a line between each two of them.
+fn core_to_core(cpus: &[u32], effort: &Effort, notes: &mut Vec<String>) -> (Vec<u32>, Vec<Vec<u64>>) {
     let chosen = spread(cpus, effort.most_cpus);
     if chosen.len() < cpus.len() {
         notes.push(format!(
@@ -321,7 +324,7 @@ fn hand_over(cpus: &[u32], effort: &Effort, notes: &mut Vec<String>) -> (Vec<u32
     match pingpong::matrix_ps(&chosen, effort) {
         Some(matrix) if chosen.len() > 1 => (chosen, matrix),
         _ => {
-            notes.push("core-to-core latency was left out: it needs two CPUs that answer".into());
+            notes.push("core-to-core latency was omitted: it needs two CPUs".into());
             (Vec::new(), Vec::new())
         }
     }
@@ -341,7 +344,7 @@ fn memory_latency(
     Ok(pin::on(cpu, || chase::latency_ps(area.words(bytes), effort)))
 }
 
-/// The type of core that `cpu` is of, and its name; the first type if the description lists no CPUs.
+/// The type of core of `cpu` with its name; the first type if the description lists no CPUs.
 fn core_of(file: &MachineFile, cpu: Option<u32>) -> Option<(&str, &Core)> {
     let clusters = file.chips.values().flat_map(|c| &c.nodes).flat_map(|n| &n.clusters);
     let holds = |list: &str| {
@@ -353,7 +356,7 @@ fn core_of(file: &MachineFile, cpu: Option<u32>) -> Option<(&str, &Core)> {
     found.map(|(name, core)| (name.as_str(), core))
 }
 
-/// Data and unified caches that `core` reaches, nearest first, with their sizes.
+/// Data and unified caches in the hierarchy of `core`, nearest first, with their sizes.
 fn data_caches(file: &MachineFile, core: &Core) -> Vec<(String, u64)> {
     let mut name = core.caches.iter().find(|c| is_first_data(file, c)).map(|n| n.to_string());
     let mut caches = Vec::new();
@@ -368,7 +371,7 @@ fn is_first_data(file: &MachineFile, name: &str) -> bool {
     file.caches.get(name).is_some_and(|c| c.level == 1 && c.kind != CacheKind::Instruction)
 }
 
-/// Each NUMA node that has both memory and CPUs we may use, with those CPUs.
+/// Each NUMA node that has both memory and allowed CPUs, with those CPUs.
 fn node_cpus(file: &MachineFile, allowed: &[u32]) -> Vec<(u32, Vec<u32>)> {
     let chips = file.hosts.iter().flat_map(|h| &h.chips).filter_map(|c| file.chips.get(&**c));
     let lists = chips
@@ -392,7 +395,7 @@ fn node_cpus(file: &MachineFile, allowed: &[u32]) -> Vec<(u32, Vec<u32>)> {
     nodes
 }
 
-/// At most `most` CPUs, spread evenly.
+/// At most `most` of the CPUs, evenly spaced.
 fn spread(cpus: &[u32], most: usize) -> Vec<u32> {
     let count = cpus.len().min(most);
     (0..count).map(|i| cpus[i * cpus.len() / count]).collect()
@@ -403,7 +406,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cache_is_chased_through_beyond_the_one_before_and_below_its_own_size() {
+    fn the_chain_exceeds_the_inner_cache_and_fits_the_measured_one() {
         let (kib, mib) = (1 << 10, 1 << 20);
         for (inner, size) in
             [(32 * kib, 512 * kib), (48 * kib, 2 * mib), (2 * mib, 300 * mib), (mib, 3 * mib)]
@@ -412,6 +415,9 @@ mod tests {
             assert!(bytes >= 2 * inner && bytes <= size * 3 / 4, "{inner} {size}: {bytes}");
         }
         assert_eq!(chased_bytes(0, 48 * kib), 12 * kib);
-        assert!(chased_bytes(2 * mib, 300 * mib) < 32 * mib, "others leave little of a large shared cache");
+        assert!(
+            chased_bytes(2 * mib, 300 * mib) < 32 * mib,
+            "other cores leave little of a large shared cache"
+        );
     }
 }

@@ -1,29 +1,27 @@
-//! Threads on CPUs of our choice.
-//! Not a scheduler: one thread, one CPU, for the time of a measurement.
-//! Source: sched_setaffinity(2).
+//! Pins threads to CPUs for the duration of a measurement (sched_setaffinity(2)).
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 use std::time::Duration;
 
-/// Time this thread has spent on a processor.
+/// The CPU time of this thread.
 pub(super) fn processor_time() -> Duration {
     let now = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }
 
-/// Threads that wanted a processor in the last minute, on average.
+/// The load average of the last minute.
 pub(super) fn load() -> Option<f64> {
     std::fs::read_to_string("/proc/loadavg").ok()?.split_whitespace().next()?.parse().ok()
 }
 
-/// CPUs this process may use.
+/// The CPUs that this process may use.
 pub(super) fn allowed() -> Vec<u32> {
     let Ok(set) = sched_getaffinity(None) else { return Vec::new() };
     (0..CpuSet::MAX_CPU).filter(|c| set.is_set(*c)).map(|c| c as u32).collect()
 }
 
-/// Moves this thread to `cpu`; false if the system refuses.
+/// Pins this thread to `cpu`; false if the system refuses.
 pub(super) fn this_thread(cpu: u32) -> bool {
     if cpu as usize >= CpuSet::MAX_CPU {
         return false;
@@ -33,7 +31,7 @@ pub(super) fn this_thread(cpu: u32) -> bool {
     sched_setaffinity(None, &set).is_ok()
 }
 
-/// Runs `work` in a thread of its own on `cpu`, so that the caller's affinity stays as it was.
+/// Runs `work` in a new thread on `cpu`, so that the caller's affinity does not change.
 pub(super) fn on<T: Send>(cpu: Option<u32>, work: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| {
         let thread = scope.spawn(move || {

@@ -1,36 +1,35 @@
-//! A cache line handed back and forth between two cores.
-//! Not a message layer: one word, written by turns.
-//! The same test as core-to-core-latency and others.
+//! Measures the transfer of a cache line between two cores that write one word in turn, as the tool
+//! core-to-core-latency does.
 
 use super::{Effort, pin};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Hand-overs of one round.
+/// Transfers per round.
 const TURNS: u64 = 4000;
-/// Rounds a pair has however long they take.
-const FEWEST_ROUNDS: u32 = 4;
-/// A partner that does not answer for so long has lost its processor, and the round with it.
-const PATIENCE: Duration = Duration::from_millis(250);
-const GIVEN_UP: u64 = u64::MAX;
+/// Minimum number of rounds per pair, however long they take.
+const MIN_ROUNDS: u32 = 4;
+/// A partner that does not answer within this time has been descheduled; the round is discarded.
+const ANSWER_TIMEOUT: Duration = Duration::from_millis(250);
+const ABANDONED: u64 = u64::MAX;
 
-/// A word alone on its line, and on the line a prefetcher fetches beside it.
+/// A word alone on its line, and on the adjacent line that a prefetcher may fetch with it.
 #[repr(align(128))]
 struct Line(AtomicU64);
 
-/// One-way picoseconds between each two of `cpus`; `None` if some pair cannot be measured. On a busy host, where rounds are lost to
-/// whoever else runs, a pair has fewer of them once the time for all is spent.
+/// One-way picoseconds between each two of `cpus`; `None` if some pair cannot be measured. On a busy host, where rounds
+/// are lost to other processes, a pair runs fewer rounds once its share of the time is used up.
 pub(super) fn matrix_ps(cpus: &[u32], effort: &Effort) -> Option<Vec<Vec<u64>>> {
     let pairs = (cpus.len() * cpus.len().saturating_sub(1) / 2).max(1) as u32;
-    let each = effort.hand_over / pairs;
+    let each = effort.core_to_core / pairs;
     let mut matrix = vec![vec![0; cpus.len()]; cpus.len()];
     for one in 0..cpus.len() {
         for other in one + 1..cpus.len() {
             let began = Instant::now();
             let mut least = None;
             for round in 0..effort.rounds {
-                if round >= FEWEST_ROUNDS && began.elapsed() > each {
+                if round >= MIN_ROUNDS && began.elapsed() > each {
                     break;
                 }
                 let ps = round_ps(cpus[one], cpus[other]);
@@ -52,7 +51,7 @@ fn round_ps(one: u32, other: u32) -> Option<u64> {
         let pinned = pin::this_thread(cpu);
         barrier.wait();
         if !pinned {
-            line.0.store(GIVEN_UP, Ordering::Release);
+            line.0.store(ABANDONED, Ordering::Release);
             return None;
         }
         let began = Instant::now();
@@ -65,9 +64,9 @@ fn round_ps(one: u32, other: u32) -> Option<u64> {
                     break;
                 }
                 spins = spins.wrapping_add(1);
-                let late = spins.is_multiple_of(1 << 14) && began.elapsed() > PATIENCE;
-                if seen == GIVEN_UP || late {
-                    line.0.store(GIVEN_UP, Ordering::Release);
+                let late = spins.is_multiple_of(1 << 14) && began.elapsed() > ANSWER_TIMEOUT;
+                if seen == ABANDONED || late {
+                    line.0.store(ABANDONED, Ordering::Release);
                     return None;
                 }
                 std::hint::spin_loop();

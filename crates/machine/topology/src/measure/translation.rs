@@ -1,21 +1,24 @@
-//! What a page walk costs: the same chase on small and on huge pages.
-//! Not the TLBs' sizes: those come with the description.
-//! Source: the difference method of lmbench's lat_mem_rd and of Drepper, What Every Programmer Should Know About Memory, 2007, 3.3.2.
+//! Measures the cost of a page walk by comparing the same chain of loads on small and on huge pages. The sizes of the
+//! TLBs come from the description.
+//!
+//! Source: the difference method of lmbench's lat_mem_rd and of Drepper, What Every Programmer Should Know About
+//! Memory, 2007, 3.3.2.
 
 use super::{Effort, MeasureError, Walk, chase, memory::Area, pin};
 use crate::parts::{Core, TlbKind};
 
-/// How many times the TLB's reach is chased through: then 15 of 16 loads walk.
+/// Size of the area relative to the TLB's reach: 15 of 16 loads miss in the TLB.
 const REACHES: u64 = 16;
 
-/// Bytes that the last TLB for data maps with pages of `page` bytes; `None` if the core describes none.
+/// Bytes that the last data TLB maps with pages of `page` bytes; `None` if the core describes no such TLB.
 fn reach(core: &Core, page: u64) -> Option<u64> {
     let data = core.tlbs.iter().filter(|t| t.kind != TlbKind::Instruction);
     let last = data.max_by_key(|t| t.level)?;
     Some(u64::from(last.entries) * u64::from(last.pages_per_entry) * page)
 }
 
-/// The cost of a walk on `cpu`; `None` where it cannot be told: no TLB described, no huge pages, too little memory.
+/// The cost of a walk on `cpu`; `None` if it cannot be determined: no TLB described, no huge pages, or too little
+/// memory.
 pub(super) fn walk(
     core: &Core,
     cpu: Option<u32>,

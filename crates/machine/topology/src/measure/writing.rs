@@ -1,5 +1,4 @@
-//! What was measured, written into the description of the host it was measured on.
-//! Not the measuring.
+//! Writes the results of a measurement into the description of the measured host.
 
 use super::{Measured, Transfer};
 use crate::parts::*;
@@ -7,7 +6,7 @@ use crate::read::{Cited, Map, Marks, Matrix};
 use crate::units::{Bandwidth, BitRate, Cycles, Frequency, Latency, Time};
 
 impl Measured {
-    /// Writes what was measured into the description it was measured on.
+    /// Writes the results into the description of the measured host.
     pub fn write_into(&self, file: &mut MachineFile) {
         file.sources.insert("measured".into(), self.source());
         self.write_core(file);
@@ -21,8 +20,8 @@ impl Measured {
     fn source(&self) -> Source {
         let pages = if self.huge_pages { "with" } else { "without" };
         let reasoning = format!(
-            "Clock: a chain of one-cycle operations. Misprediction: a branch on random bits against one on zeros, without the load and \
-             the comparison before it. Latencies: a random pointer chase ({pages} huge pages), least of many short runs, \
+            "Clock: a chain of one-cycle operations. Misprediction: a branch on random bits compared with one on zeros, without the load and \
+             the comparison before it. Latencies: a random pointer chase ({pages} huge pages), minimum of many short runs, \
              through {} MiB for memory; those of a core's own caches in cycles of the measured clock. Bandwidths as STREAM counts \
              them. A cache line passed between two pinned threads. {}",
             self.memory_bytes >> 20,
@@ -44,7 +43,8 @@ impl Measured {
         core.source_of.insert("clock".into(), Cited::one("measured"));
         let clock = Frequency::new(self.clock_hz);
         let load = self.caches.first().map_or(0, |c| clock.measured_cycles(c.latency_ps));
-        // A branch that is ready when fetched waits neither for the load nor for the comparison.
+        // The penalty excludes the load and the comparison: a branch whose operands are ready when it is fetched
+        // does not wait for them.
         let penalty = clock.measured_cycles(self.mispredict_ps).saturating_sub(load + 1);
         if let Some(branch) = core.branch.as_mut().filter(|_| penalty >= SHORTEST_PIPELINE) {
             branch.mispredict = Some(Latency::Cycles(Cycles::new(penalty)));
@@ -63,15 +63,16 @@ impl Measured {
         let own: Vec<String> =
             file.cores.get(&self.core).into_iter().flat_map(|c| &c.caches).map(|n| n.to_string()).collect();
         let clock = Frequency::new(self.clock_hz);
-        // A disturbance only adds: a level that seems slower than the one behind it was disturbed, and took no longer than that. None answers
-        // within a cycle.
+        // Disturbances only lengthen a measurement. If a level seems slower than the one below it, take that one's
+        // latency as an upper bound. No level answers within a cycle.
         let cycle_ps = self.written_clock().ps_of_cycles(1);
         let last_ps = |ps: u64| ps.saturating_sub(DRAM_PS).max(ps / 4).max(cycle_ps);
         let mut behind_ps = self.local_memory_ps().map_or(u64::MAX, last_ps);
         for measured in self.caches.iter().rev() {
             let Some(cache) = file.caches.get_mut(&measured.cache) else { continue };
             let ps = measured.latency_ps.min(behind_ps);
-            // A core's own caches run at its clock, so their cycles are whole; a shared one's do not follow it.
+            // A core's private caches run at its clock, so their latencies are whole cycles. The latency of a shared
+            // cache is a time.
             let latency = match own.contains(&measured.cache) {
                 true => {
                     let cycles = clock.measured_cycles(ps);
@@ -87,34 +88,34 @@ impl Measured {
         }
     }
 
-    /// An instruction cache in front of the measured `cache` is not measured: what is known of it from elsewhere is no more than that
-    /// cache's latency.
-    fn bound_instructions(&self, file: &mut MachineFile, cache: &str, behind: Latency) {
+    /// Instruction caches are not measured. Limits the latency of one in front of the measured `cache`, known from
+    /// another source, to that of `cache`.
+    fn bound_instructions(&self, file: &mut MachineFile, cache: &str, below: Latency) {
         let clock = self.written_clock();
         let in_front =
             file.caches.values_mut().filter(|c| c.kind == CacheKind::Instruction && &*c.next == cache);
-        for front in in_front.filter(|c| c.latency.is_some_and(|own| own.ps(clock) > behind.ps(clock))) {
-            front.latency = Some(behind);
+        for front in in_front.filter(|c| c.latency.is_some_and(|own| own.ps(clock) > below.ps(clock))) {
+            front.latency = Some(below);
             front.source_of.insert("latency".into(), Cited::one("measured"));
         }
     }
 
-    /// The clock as it is written: whole MHz, more than the measurement is good for.
+    /// The clock as written into the file: whole MHz, which is finer than the accuracy of the measurement.
     fn written_clock(&self) -> Frequency {
         Frequency::new(self.clock_hz / 1_000_000 * 1_000_000)
     }
 
-    /// The latency of the quickest node's own memory, picoseconds.
+    /// The shortest latency from a node to its own memory, picoseconds.
     fn local_memory_ps(&self) -> Option<u64> {
         self.memory_ps.iter().enumerate().filter_map(|(node, row)| row.get(node)).min().copied()
     }
 
     fn write_memories(&self, file: &mut MachineFile) {
-        // The most that any kernel moved: what the controllers carry at least.
+        // The fastest kernel gives a lower bound for the bandwidth of the controllers.
         let most = self.bandwidths.iter().map(|b| b.read.max(b.copy).max(b.triad)).max();
         for memory in file.memories.values_mut() {
             memory.latency = self.local_memory_ps().map(|ps| Latency::Time(Time::new(ps)));
-            // What is more than the wires carry came from a large cache.
+            // A rate above the peak comes from a large cache.
             let peak = memory.peak_bytes_per_second().unwrap_or(u64::MAX);
             memory.bandwidth = most.map(|b| Bandwidth::Rate(rate(b.min(peak))));
             memory.source_of.insert("latency".into(), Cited::one("measured"));
@@ -148,7 +149,7 @@ impl Measured {
             self.memory_ps.iter().enumerate().all(|(n, row)| row.iter().all(|ps| *ps >= row[n]));
         let nodes: usize =
             host.chips.iter().filter_map(|c| file.chips.get(&**c)).map(|c| c.nodes.len()).sum();
-        // A busy host can make remote memory look nearer; such a table would only mislead.
+        // On a busy host remote memory may seem nearer than local memory; such a table would mislead.
         if nodes > 1 && self.memory_ps.len() == nodes && local_is_nearest {
             let rows = self.memory_ps.iter().map(|r| r.iter().map(|ps| Time::new(*ps)).collect()).collect();
             let slit = host.distances.take();
@@ -170,11 +171,12 @@ impl Measured {
     }
 }
 
-/// What a read takes in the memory itself, a little more than most: CL, tRCD and tRP are 13 to 15 ns each in JEDEC's tables of DDR3 to DDR5,
-/// and refreshes add some. The last cache answers sooner than memory by that.
+/// The time of a read in the DRAM itself, rounded up: CL, tRCD and tRP are 13 to 15 ns each in JEDEC's tables of DDR3
+/// to DDR5, and refreshes add to them. The last cache is faster than memory by at least that.
 const DRAM_PS: u64 = 60_000;
 
-/// Stages between fetch and branch of the shortest pipelines: less was not a misprediction.
+/// Stages between fetch and branch execution in the shortest pipelines: a smaller result is not a misprediction
+/// penalty.
 const SHORTEST_PIPELINE: u64 = 3;
 
 fn cite_measured(source: &mut Cited) {
@@ -183,7 +185,7 @@ fn cite_measured(source: &mut Cited) {
     }
 }
 
-/// A rate rounded to three digits after the point of its MB/s, which is more than it is good for.
+/// A rate in whole MB/s, which is finer than the accuracy of the measurement.
 fn rate(bytes_per_second: u64) -> BitRate {
     BitRate::new(bytes_per_second / 1_000_000 * 8_000_000)
 }
@@ -195,7 +197,7 @@ mod tests {
     use crate::measure::{CacheLatency, Walk};
     use proptest::prelude::*;
 
-    /// What an idle host of 3 GHz might give.
+    /// Plausible results of an idle host at 3 GHz.
     fn measured(file: &MachineFile) -> Measured {
         let caches = ["l1d", "l2", "l3"].into_iter().zip([1700u64, 5050, 60_000]);
         let caches = caches.filter(|(name, _)| file.caches.contains_key(*name));
@@ -223,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_measured_makes_a_machine_without_errors_and_warnings() {
+    fn measured_results_make_a_machine_without_errors_and_warnings() {
         let mut file = discover(&Sysfs::live()).unwrap();
         measured(&file).write_into(&mut file);
         let checked = crate::machine::check("measured", &file.to_toml());
@@ -231,12 +233,12 @@ mod tests {
     }
 
     proptest! {
-        // Each describes this host first.
+        // Each case discovers this host first.
         #![proptest_config(ProptestConfig::with_cases(64))]
 
         #[test]
-        fn however_a_busy_host_disturbs_what_is_measured_the_machine_has_no_errors(
-            // Nothing answers within a cycle of the slowest clock.
+        fn the_machine_has_no_errors_even_with_disturbed_measurements(
+            // No level answers within a cycle of the slowest clock.
             caches_ps in prop::array::uniform3(1000u64..300_000),
             memory_ps in 1000u64..300_000,
             clock_hz in 1_000_000_000u64..6_000_000_000,
@@ -262,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn latencies_of_a_cores_own_caches_become_cycles_of_the_measured_clock() {
+    fn latencies_of_private_caches_become_cycles_of_the_measured_clock() {
         let mut file = discover(&Sysfs::live()).unwrap();
         let measured = measured(&file);
         measured.write_into(&mut file);

@@ -1,15 +1,16 @@
-//! Caches: their shape, their timing and who may lock or inject lines.
-//! Not coherence protocols: the cache only names its kind.
+//! Caches: geometry, timing, replacement, prefetchers, cache lock and DCA. A cache names its kind of coherence;
+//! `longma-memory` implements the protocols.
+//!
 //! Source: terms after Hennessy and Patterson; lock and DCA after the Loongson 3A5000 manual and the Godson-3 paper.
 
 use crate::read::{Cited, Map, Name, choice, part};
 use crate::units::{Bandwidth, Latency, Size};
 
-/// Load to use of a first-level cache, cycles, where a machine file says nothing: what most cores of today have (Intel 64 and IA-32
-/// Optimization Reference Manual, table 2-4).
+/// Load-to-use latency of a first-level cache in cycles, if the machine file gives none: that of most current cores
+/// (Intel 64 and IA-32 Optimization Reference Manual, table 2-4).
 pub const LEVEL1_CYCLES: u64 = 4;
 
-/// Bytes of a line where nothing says it: what most cores of today have (the same manual, the same table).
+/// Bytes of a line if nothing specifies it: the line size of most current cores (same manual and table).
 pub const LINE_BYTES: u64 = 64;
 
 choice! {
@@ -25,59 +26,59 @@ choice! {
 }
 
 choice! {
-    /// Which line of a set is given up.
+    /// Which line of a set is evicted.
     pub enum Replacement = "a replacement policy" {
         /// The least recently used.
         Lru = "lru",
-        /// Nearly the least recently used, by a tree of bits.
+        /// Approximately the least recently used, by a tree of bits.
         TreePlru = "tree-plru",
-        /// Not the last used, by one bit a line.
+        /// Approximately the least recently used, by one bit per line.
         BitPlru = "bit-plru",
-        /// Not recently used, by one bit a line.
+        /// Not recently used, by one bit per line.
         Nru = "nru",
-        /// Any.
+        /// A random line.
         Random = "random",
-        /// The oldest.
+        /// The oldest line.
         Fifo = "fifo",
         /// Re-reference interval prediction.
         Rrip = "rrip",
-        /// The maker does not say.
+        /// Not published by the vendor.
         Unknown = "unknown",
     }
 }
 
 choice! {
-    /// What a cache holds of what the caches above it hold.
+    /// Whether a cache contains the lines of the caches above it.
     pub enum Inclusion = "an inclusion policy" {
-        /// Everything.
+        /// It contains all their lines.
         Inclusive = "inclusive",
-        /// Nothing.
+        /// It contains none of their lines.
         Exclusive = "exclusive",
-        /// Only what they gave up.
+        /// It contains only lines that they evicted.
         Victim = "victim",
-        /// Anything.
+        /// It may contain any of their lines.
         NonInclusive = "non-inclusive",
     }
 }
 
 choice! {
-    /// When a write goes on to the next level.
+    /// When a write is passed to the next level.
     pub enum WritePolicy = "a write policy" {
-        /// When the line is given up.
+        /// When the line is evicted.
         Back = "back",
-        /// At once.
+        /// Immediately.
         Through = "through",
     }
 }
 
 choice! {
-    /// How copies in several caches are kept the same.
+    /// How copies in several caches are kept coherent.
     pub enum Coherence = "a kind of coherence" {
-        /// They are not, or there is only one.
+        /// No mechanism, or only one cache.
         None = "none",
-        /// A directory beside the lines of this cache.
+        /// A directory stored with the lines of this cache.
         Directory = "directory",
-        /// All caches watch one bus.
+        /// All caches snoop one bus.
         Snoop = "snoop",
     }
 }
@@ -85,85 +86,85 @@ choice! {
 choice! {
     /// How an address selects the set.
     pub enum CacheIndex = "a kind of index" {
-        /// Some of its bits, so a bank has a power-of-two number of sets.
+        /// Bits of the address, so that a bank has a power-of-two number of sets.
         Bits = "bits",
-        /// A hash, so any number of sets will do.
+        /// A hash of the address, which allows any number of sets.
         Hashed = "hashed",
     }
 }
 
 part! {
-    /// A type of cache. Where it is listed (core, cluster, node or chip) says who shares it.
+    /// A type of cache. The place where it is listed (core, cluster, node or chip) determines which cores share it.
     pub struct Cache = "cache" {
-        /// 1 is nearest the core.
+        /// Level; 1 is nearest the core.
         level: u32,
         /// What it holds.
         kind: CacheKind,
         /// Capacity of all banks together.
         size: Size,
-        /// Ways of associativity; left out for a fully associative cache.
+        /// Ways of associativity; omit for a fully associative cache.
         ways: Option<u32>,
-        /// Length of a line.
+        /// Line size.
         line: Size,
-        /// Banks (slices) that work at the same time.
+        /// Banks (slices) that work in parallel.
         banks: u32 = 1,
         /// How an address selects the set.
         index: CacheIndex = CacheIndex::Bits,
-        /// From a load's issue to its use when it hits here, without contention.
+        /// Time from a load's issue to its use for a hit in this cache, without contention.
         latency: Option<Latency>,
-        /// Towards the core, a bank.
+        /// Bandwidth of a bank towards the core.
         bandwidth: Option<Bandwidth>,
-        /// Where a miss goes: a cache, or "memory".
+        /// The next level, which a miss goes to: a cache, or "memory".
         next: Name,
-        /// Which line is given up.
+        /// Which line is evicted.
         replacement: Replacement = Replacement::Unknown,
-        /// What it holds of the levels above.
+        /// Whether it contains the lines of the levels above.
         inclusion: Inclusion = Inclusion::NonInclusive,
-        /// When a write goes on.
+        /// When a write is passed to the next level.
         write: WritePolicy = WritePolicy::Back,
-        /// How copies are kept the same.
+        /// How copies are kept coherent.
         coherence: Coherence = Coherence::None,
-        /// Outstanding misses (miss status holding registers), a bank.
+        /// Outstanding misses (miss status holding registers) of a bank.
         mshrs: Option<u32>,
-        /// Lines that may be fastened in the cache.
+        /// Lock windows: lines that are not evicted.
         lock: Option<CacheLock>,
-        /// Device writes that go into the cache.
+        /// Writes of devices into the cache.
         dca: Option<Dca>,
-        /// What brings lines before they are asked for.
+        /// Hardware prefetcher.
         prefetcher: Option<Prefetcher>,
         /// Where the numbers come from.
         source: Cited,
-        /// Where single keys come from, if elsewhere.
+        /// Sources of single keys, if they differ.
         source_of: Map<Cited>,
     }
 }
 
 choice! {
-    /// How a prefetcher finds out what will be asked for.
+    /// How a prefetcher predicts accesses.
     pub enum PrefetcherKind = "a kind of prefetcher" {
-        /// The other line of a missed one's aligned pair.
+        /// The other line of the missed line's aligned pair.
         AdjacentLine = "adjacent-line",
-        /// The lines after a missed one.
+        /// The lines that follow a missed line.
         NextLine = "next-line",
-        /// Lines ahead of misses on neighbouring lines.
+        /// Lines ahead of misses on consecutive lines.
         Stream = "stream",
-        /// Lines ahead of an instruction that advances by equal steps.
+        /// Lines ahead of an instruction whose addresses advance by a constant stride.
         Stride = "stride",
     }
 }
 
 part! {
-    /// A hardware prefetcher of a cache. It fills the cache it belongs to.
+    /// A hardware prefetcher, which fills the cache it belongs to.
     pub struct Prefetcher = "prefetcher" {
-        /// How it finds out what will be asked for.
+        /// How it predicts accesses.
         kind: PrefetcherKind,
-        /// Lines brought at a time.
+        /// Lines prefetched at a time.
         degree: u32 = 1,
-        /// How far it runs ahead, in lines (stride: in strides).
+        /// How far ahead it prefetches, in lines (stride: in strides).
         distance: u32 = 1,
-        /// Streams, or instructions, followed at a time.
+        /// Streams, or instructions, tracked at a time.
         streams: u32 = 16,
-        /// Whether it goes on beyond the end of a page, if the next page of the program lies next to it in memory too.
+        /// Whether it continues past the end of a page if the next virtual page is also the next physical page.
         crosses_pages: bool = false,
         /// Where the numbers come from.
         source: Cited,
@@ -171,11 +172,11 @@ part! {
 }
 
 part! {
-    /// Cache lock: lines inside a window of addresses are not given up.
+    /// Cache lock: lines inside an address window are not evicted.
     pub struct CacheLock = "cache lock" {
-        /// Address windows (address, mask, valid).
+        /// Address windows, each with an address, a mask and a valid bit.
         windows: u32,
-        /// Ways of each set that stay unlocked.
+        /// Ways of each set that always stay unlocked.
         min_unlocked_ways: u32 = 1,
         /// Where the numbers come from.
         source: Cited,
@@ -183,13 +184,13 @@ part! {
 }
 
 part! {
-    /// Direct cache access: device writes go into the cache instead of memory.
+    /// Direct cache access: devices write into the cache instead of memory.
     pub struct Dca = "direct cache access" {
-        /// Ways of each set that device writes may fill.
+        /// Ways of each set that device writes may allocate.
         ways: u32,
-        /// Whether it is on when the machine starts.
+        /// Whether it is enabled when the machine starts.
         enabled: bool = true,
-        /// Whether it happens only for locked lines.
+        /// Whether it applies only to locked lines.
         locked_lines_only: bool = false,
         /// Where the numbers come from.
         source: Cited,
@@ -202,17 +203,17 @@ impl Cache {
         self.ways.map_or_else(|| self.lines(), u64::from)
     }
 
-    /// Lines it holds.
+    /// The number of lines.
     pub fn lines(&self) -> u64 {
         self.size.bytes() / self.line.bytes().max(1)
     }
 
-    /// Sets of all banks together.
+    /// The number of sets of all banks together.
     pub fn sets(&self) -> u64 {
         self.lines() / self.ways().max(1)
     }
 
-    /// Its short name as lstopo writes it: L1d, L1i, L2, L3.
+    /// Its short name as in lstopo: L1d, L1i, L2, L3.
     pub fn short_name(&self) -> String {
         let suffix = match self.kind {
             CacheKind::Unified => "",

@@ -1,5 +1,6 @@
-//! Chips (packages): NUMA nodes of clusters of cores, with crossbars and ports.
-//! Not an instance: a host lists which chips it has.
+//! Chips (packages): NUMA nodes with clusters of cores, crossbars and ports. These are types; a host lists the chips it
+//! has.
+//!
 //! Source: terms after the Loongson 3A5000 manual (crossbars, windows) and the Linux NUMA documentation (nodes).
 
 use crate::read::{Cited, Map, Name, choice, part};
@@ -10,21 +11,21 @@ part! {
     pub struct Chip = "chip" {
         /// Its full name.
         title: Option<String>,
-        /// Clock of what is not a core.
+        /// Clock of the parts outside the cores.
         uncore_clock: Option<Frequency>,
-        /// Caches all nodes share, by name.
+        /// Caches shared by all nodes, by name.
         caches: Vec<Name>,
         /// NUMA nodes.
         nodes: Vec<ChipNode>,
         /// Crossbars and rings.
         crossbars: Vec<Crossbar>,
-        /// Ways out of the chip, and devices' places on it.
+        /// Off-chip ports, and ports for devices on the chip.
         ports: Vec<Port>,
         /// Address windows (CAM) of a crossbar's master port.
         address_windows: Option<AddressWindows>,
         /// Where the numbers come from.
         source: Cited,
-        /// Where single keys come from, if elsewhere.
+        /// Sources of single keys, if they differ.
         source_of: Map<Cited>,
     }
 }
@@ -32,9 +33,9 @@ part! {
 part! {
     /// A NUMA node of a chip: cores and the memory nearest to them.
     pub struct ChipNode = "chip node" {
-        /// Like nodes.
+        /// Number of identical nodes.
         count: u32 = 1,
-        /// Caches all its cores share, by name.
+        /// Caches shared by all its cores, by name.
         caches: Vec<Name>,
         /// Its cores.
         clusters: Vec<Cluster>,
@@ -44,17 +45,17 @@ part! {
 }
 
 part! {
-    /// A group of like cores that share something (AMD: CCX; Arm: cluster).
+    /// A group of identical cores that share caches (AMD: CCX; Arm: cluster).
     pub struct Cluster = "cluster" {
-        /// Like clusters.
+        /// Number of identical clusters.
         count: u32 = 1,
         /// Type of the cores, by name.
         core: Name,
-        /// Cores of a cluster.
+        /// Cores of one cluster.
         cores: u32,
-        /// Caches its cores share, by name.
+        /// Caches shared by its cores, by name.
         caches: Vec<Name>,
-        /// The system's numbers of its hardware threads, such as "0-3,8" (discovered hosts only).
+        /// The operating system's numbers of its hardware threads, such as "0-3,8" (discovered hosts only).
         cpus: Option<String>,
     }
 }
@@ -64,23 +65,23 @@ part! {
     pub struct MemoryUse = "node memory" {
         /// Type, by name.
         memory: Name,
-        /// Like controllers.
+        /// Number of identical controllers.
         count: u32 = 1,
-        /// Memory behind all of them together.
+        /// Capacity of the memory of all of them together.
         capacity: Option<Size>,
     }
 }
 
 choice! {
-    /// How parts of a chip are joined.
+    /// How the parts of a chip are connected.
     pub enum CrossbarKind = "a kind of crossbar" {
-        /// Every master to every slave at once.
+        /// Every master has a path to every slave at the same time.
         Crossbar = "crossbar",
-        /// Stops on a ring.
+        /// A ring of stops.
         Ring = "ring",
         /// One transfer at a time.
         Bus = "bus",
-        /// Switched packets.
+        /// A packet-switched network.
         Fabric = "fabric",
     }
 }
@@ -90,33 +91,33 @@ part! {
     pub struct Crossbar = "crossbar" {
         /// Its name.
         name: String,
-        /// How parts are joined.
+        /// How the parts are connected.
         kind: CrossbarKind = CrossbarKind::Crossbar,
-        /// What requests: "cores", caches, ports, other crossbars.
+        /// What sends requests: "cores", caches, ports, other crossbars.
         masters: Vec<Name>,
-        /// What answers: caches, "memory", ports, other crossbars.
+        /// What responds to requests: caches, "memory", ports, other crossbars.
         slaves: Vec<Name>,
-        /// Master ports; counted out if left out.
+        /// Number of master ports; by default the number of masters.
         master_ports: Option<u32>,
-        /// Slave ports; counted out if left out.
+        /// Number of slave ports; by default the number of slaves.
         slave_ports: Option<u32>,
-        /// Its clock; the core clock if left out.
+        /// Its clock; by default the core clock.
         clock: Option<Frequency>,
         /// Width of a port's channel.
         width: Option<Width>,
         /// Whether read and write channels are separate.
         separate_read_write: bool = true,
-        /// One way through, without contention.
+        /// One-way latency without contention.
         latency: Option<Latency>,
         /// Where the numbers come from.
         source: Cited,
-        /// Where single keys come from, if elsewhere.
+        /// Sources of single keys, if they differ.
         source_of: Map<Cited>,
     }
 }
 
 choice! {
-    /// What a port, link or bus speaks.
+    /// The protocol of a port, link or bus.
     pub enum Protocol = "a protocol" {
         /// HyperTransport.
         HyperTransport = "hypertransport",
@@ -134,43 +135,43 @@ choice! {
         Axi = "axi",
         /// A front-side bus.
         FrontSideBus = "front-side-bus",
-        /// Any other.
+        /// Any other protocol.
         Other = "other",
     }
 }
 
 part! {
-    /// A way out of a chip, or a place for a device on it.
+    /// An off-chip port, or a port for a device on the chip.
     pub struct Port = "port" {
         /// Its name.
         name: String,
-        /// Like ports.
+        /// Number of identical ports.
         count: u32 = 1,
-        /// What it speaks.
+        /// Its protocol.
         protocol: Protocol,
-        /// Data wires each way.
+        /// Data wires in each direction.
         width: Option<Width>,
-        /// Transfers a second on a wire.
+        /// Transfers per second on a wire.
         rate: Option<TransferRate>,
-        /// Each way; width x rate if left out.
+        /// Bandwidth in each direction; by default width x rate.
         bandwidth: Option<Bandwidth>,
-        /// One way, without contention.
+        /// One-way latency without contention.
         latency: Option<Latency>,
         /// Where the numbers come from.
         source: Cited,
-        /// Where single keys come from, if elsewhere.
+        /// Sources of single keys, if they differ.
         source_of: Map<Cited>,
     }
 }
 
 part! {
-    /// Address windows: which slave an address goes to.
+    /// Address windows: the slave that an address is routed to.
     pub struct AddressWindows = "address windows" {
-        /// Bits of a physical address.
+        /// Width of a physical address.
         address: Width,
-        /// Lowest bit of the physical address that says the chip.
+        /// Lowest bit of the physical address that selects the chip.
         chip_bit: Option<u32>,
-        /// Lowest address bit that selects the cache bank.
+        /// Lowest bit of the address that selects the cache bank.
         bank_bit: Option<u32>,
         /// Where the numbers come from.
         source: Cited,

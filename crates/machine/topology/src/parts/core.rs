@@ -1,5 +1,6 @@
-//! Cores: widths, queues, units, predictors, TLBs, and what a data-moving core has beside them.
-//! Not an instruction's latency one by one: only classes; an instruction set's table knows the rest.
+//! Cores: widths, queues, execution units, predictors, TLBs, and the in-core store, IDMA engine and CAM of a data-path
+//! core. Timing is by class of operations; the tables of `longma-timing` refine it for single instructions.
+//!
 //! Source: terms after Hennessy and Patterson; in-core store, IDMA and CAM after the Godson-3 data-path paper (2012).
 
 use crate::read::{Cited, Map, Name, choice, part};
@@ -20,7 +21,7 @@ choice! {
         Aarch64 = "aarch64",
         /// RISC-V, 64 bit.
         Riscv64 = "riscv64",
-        /// Any other.
+        /// Any other instruction set.
         Other = "other",
     }
 }
@@ -60,51 +61,52 @@ choice! {
 choice! {
     /// How the direction of a branch is predicted.
     pub enum Predictor = "a branch predictor" {
-        /// Taken if it goes back.
+        /// Backward branches are predicted taken.
         Static = "static",
-        /// A two-bit counter a branch.
+        /// A two-bit counter per branch.
         Bimodal = "bimodal",
-        /// Counters by the branch's own history.
+        /// Counters indexed by the branch's own history.
         TwoLevel = "two-level",
-        /// Counters by address and global history.
+        /// Counters indexed by address and global history.
         Gshare = "gshare",
-        /// A local and a global predictor, and one that chooses between them.
+        /// A local and a global predictor, and a third one that chooses between them.
         Tournament = "tournament",
-        /// Weights of the global history's bits.
+        /// A weight for each bit of the global history.
         Perceptron = "perceptron",
-        /// Tagged tables of geometrically longer histories.
+        /// Tagged tables indexed with geometrically increasing history lengths.
         Tage = "tage",
     }
 }
 
 choice! {
-    /// What a front end does between a branch that it takes for another and the moment that shows it.
-    pub enum WrongPath = "a way to go on the wrong path" {
-        /// It waits: nothing comes into the caches.
+    /// What the front end fetches after a mispredicted branch until it is resolved.
+    pub enum WrongPath = "a wrong-path policy" {
+        /// Nothing: the wrong path does not affect the caches.
         NotFetched = "not-fetched",
-        /// It fetches instruction lines straight on from where the branch does not go, within the branch's page.
+        /// The instruction lines of the wrong path in sequential order, up to the end of the branch's page.
         Fetched = "fetched",
     }
 }
 
 choice! {
     /// When a load may pass older stores whose addresses are not known yet.
-    pub enum LoadOrder = "a way to order loads behind stores" {
-        /// When none of them will turn out to be to its address: no core knows that.
+    pub enum LoadOrder = "a load ordering policy" {
+        /// If none of them will turn out to have the same address: an ideal that no real core reaches.
         Ideal = "ideal",
         /// Never.
         Conservative = "conservative",
         /// Always.
         Blind = "blind",
-        /// When its counter says that it has lately been right to.
+        /// If its counter predicts no conflict.
         Counters = "counters",
-        /// When none of them is one that it, or a load like it, has collided with.
+        /// If none of them is in its store set, the stores that it, or a load with the same table entry, conflicted
+        /// with earlier.
         StoreSets = "store-sets",
     }
 }
 
 choice! {
-    /// A table of what was measured of single instructions.
+    /// A table of measured timings of single instructions.
     pub enum InstructionTiming = "a table of instruction timing" {
         /// The LA464 core, as measured on a Loongson 3C5000.
         La464 = "la464",
@@ -122,31 +124,31 @@ part! {
         extensions: Vec<String>,
         /// Clock.
         clock: Frequency,
-        /// Hardware threads.
+        /// Number of hardware threads.
         threads: u32 = 1,
         /// Private caches, by name.
         caches: Vec<Name>,
         /// Whether instructions may execute out of program order.
         out_of_order: bool = true,
-        /// Instructions fetched a cycle.
+        /// Instructions fetched per cycle.
         fetch_width: Option<u32>,
-        /// Instructions decoded and renamed a cycle.
+        /// Instructions decoded and renamed per cycle.
         decode_width: Option<u32>,
-        /// Operations issued to units a cycle.
+        /// Operations issued to units per cycle.
         issue_width: Option<u32>,
-        /// Instructions retired a cycle.
+        /// Instructions retired per cycle.
         retire_width: Option<u32>,
-        /// Reorder buffer.
+        /// Entries of the reorder buffer.
         rob_entries: Option<u32>,
-        /// Integer scheduler.
+        /// Entries of the integer scheduler.
         int_queue_entries: Option<u32>,
-        /// Floating-point scheduler.
+        /// Entries of the floating-point scheduler.
         fp_queue_entries: Option<u32>,
-        /// Memory scheduler, or the joint load/store queue of cores that have one.
+        /// Entries of the memory scheduler, or of the joint load/store queue of cores that have one.
         memory_queue_entries: Option<u32>,
-        /// Loads in flight.
+        /// Entries of the load queue.
         load_queue_entries: Option<u32>,
-        /// Stores in flight.
+        /// Entries of the store queue.
         store_queue_entries: Option<u32>,
         /// Physical integer registers.
         int_registers: Option<u32>,
@@ -154,23 +156,23 @@ part! {
         fp_registers: Option<u32>,
         /// Width of a vector register.
         vector_width: Option<Width>,
-        /// Smallest page.
+        /// Size of the smallest page.
         page_size: Option<Size>,
         /// Branch prediction.
         branch: Option<Branch>,
-        /// Loads that pass older stores.
+        /// How loads pass older stores.
         memory_order: Option<MemoryOrder>,
-        /// Groups of like execution units.
+        /// Groups of identical execution units.
         units: Vec<Unit>,
-        /// Latency and rate of operation classes.
+        /// Latency and throughput of each class of operations.
         operations: Map<Timing>,
-        /// Measured table of single instructions' timing that refines the classes.
+        /// A table of measured timings of single instructions, which takes precedence over the classes.
         instruction_timing: Option<InstructionTiming>,
-        /// Translation look-aside buffers.
+        /// Translation lookaside buffers.
         tlbs: Vec<Tlb>,
-        /// What brings a translation that no TLB has.
+        /// How a translation is loaded after a miss in all TLBs.
         tlb_refill: TlbRefill = TlbRefill::Walker,
-        /// Page walks in hardware that a core has under way at most.
+        /// Maximum number of concurrent hardware page walks.
         page_walkers: u32 = 1,
         /// Scratchpad in the core.
         store: Option<InCoreStore>,
@@ -180,7 +182,7 @@ part! {
         cam: Option<Cam>,
         /// Where the numbers come from.
         source: Cited,
-        /// Where single keys come from, if elsewhere.
+        /// Sources of single keys, if they differ.
         source_of: Map<Cited>,
     }
 }
@@ -190,17 +192,17 @@ part! {
     pub struct Branch = "branch prediction" {
         /// Kind of direction predictor.
         predictor: Predictor,
-        /// From fetching the wrong instruction to fetching the right one.
+        /// Time from fetching the first wrong instruction to fetching the correct one.
         mispredict: Option<Latency>,
-        /// Branch target buffer.
+        /// Entries of the branch target buffer.
         btb_entries: Option<u32>,
-        /// Return address stack.
+        /// Entries of the return address stack.
         ras_entries: Option<u32>,
         /// Entries of the direction tables.
         table_entries: Option<u32>,
-        /// Branches of global history.
+        /// Branches in the global history.
         history_bits: Option<u32>,
-        /// What is fetched behind a mispredicted branch until it is resolved.
+        /// What is fetched after a mispredicted branch until it is resolved.
         wrong_path: WrongPath = WrongPath::NotFetched,
         /// Where the numbers come from.
         source: Cited,
@@ -208,11 +210,12 @@ part! {
 }
 
 part! {
-    /// How loads of a core that executes out of order pass older stores. A load that should not have is fetched again with all that follows.
+    /// How loads of an out-of-order core pass older stores. A load that passed a conflicting store is fetched again,
+    /// with all following instructions.
     pub struct MemoryOrder = "memory order" {
         /// When a load may pass older stores whose addresses are not known yet.
         loads: LoadOrder,
-        /// Entries of the predictor's table, for `counters` and `store-sets`: 1 to 1048576, 1024 if left out.
+        /// Entries of the predictor's table, for `counters` and `store-sets`: 1 to 1048576; by default 1024.
         table_entries: Option<u32>,
         /// Where the numbers come from.
         source: Cited,
@@ -220,13 +223,13 @@ part! {
 }
 
 part! {
-    /// A group of like execution units.
+    /// A group of identical execution units.
     pub struct Unit = "unit" {
         /// Its name.
         name: String,
-        /// How many there are.
+        /// Number of units.
         count: u32 = 1,
-        /// What they execute.
+        /// The classes of operations that they execute.
         operations: Vec<Operation>,
         /// Width of their data path.
         width: Option<Width>,
@@ -236,9 +239,9 @@ part! {
 part! {
     /// Timing of a class of operations.
     pub struct Timing = "operation" {
-        /// From issue to a dependent operation's issue.
+        /// Cycles from issue to the issue of a dependent operation.
         latency: Cycles,
-        /// Cycles between two operations on one unit.
+        /// Cycles between the issue of two operations to the same unit.
         interval: Cycles = Cycles::new(1),
         /// Where the numbers come from.
         source: Cited,
@@ -258,35 +261,35 @@ choice! {
 }
 
 choice! {
-    /// What brings a translation that no TLB has.
-    pub enum TlbRefill = "a way to refill TLBs" {
-        /// Hardware that walks the page table while the core goes on.
+    /// How a translation is loaded after a miss in all TLBs.
+    pub enum TlbRefill = "a TLB refill method" {
+        /// A hardware walker reads the page table while the core continues.
         Walker = "walker",
-        /// An exception: when all that is older has retired, the kernel's handler runs, and from the access on everything is fetched
-        /// again.
+        /// An exception: once all older instructions have retired, the kernel's handler runs, and fetch resumes at the
+        /// access.
         Exception = "exception",
     }
 }
 
 part! {
-    /// A translation look-aside buffer.
+    /// A translation lookaside buffer.
     pub struct Tlb = "tlb" {
-        /// 1 is looked up first.
+        /// Level; 1 is looked up first.
         level: u32 = 1,
         /// What it translates.
         kind: TlbKind,
-        /// Entries.
+        /// Number of entries.
         entries: u32,
-        /// Ways of associativity; left out for a fully associative TLB.
+        /// Ways of associativity; omit for a fully associative TLB.
         ways: Option<u32>,
-        /// Pages one entry maps (2 where an entry holds an even and an odd page).
+        /// Pages mapped by an entry (2 if an entry maps an even and an odd page).
         pages_per_entry: u32 = 1,
-        /// Page sizes it holds; left out for any.
+        /// Page sizes supported; by default all.
         page_sizes: Vec<Size>,
-        /// Added to a load that hits here and not before.
+        /// Added to a load that hits here after missing in the levels before.
         latency: Option<Latency>,
-        /// Added to a lone load that misses here, when no further level hits: the walk, or the exception with its handler and what it takes
-        /// to come to the load again.
+        /// Added to a single load that misses here and in all further levels: the page walk, or the exception with its
+        /// handler and the time until the load issues again.
         miss: Option<Latency>,
         /// Where the numbers come from.
         source: Cited,
@@ -296,11 +299,11 @@ part! {
 part! {
     /// In-core store: a scratchpad of vector registers that software manages.
     pub struct InCoreStore = "in-core store" {
-        /// Registers.
+        /// Number of registers.
         registers: u32,
         /// Width of a register.
         width: Width,
-        /// From issue to use by the vector unit.
+        /// Time from issue to use by the vector unit.
         latency: Latency,
         /// Where the numbers come from.
         source: Cited,
@@ -321,33 +324,33 @@ part! {
         read_channels: u32,
         /// Channels that write memory.
         write_channels: u32,
-        /// Width of one beat each way; one beat a cycle.
+        /// Width of a beat in each direction; one beat takes a cycle.
         beat: Width,
-        /// Tags the core and the engine share, a channel.
+        /// Tags that a channel shares with the core.
         tags: u32,
-        /// Bytes one tag stands for, at most.
+        /// Maximum number of bytes that a tag covers.
         tag_granule: Size,
-        /// Outstanding line requests.
+        /// Maximum number of outstanding line requests.
         outstanding: u32,
-        /// Writing one configuration register.
+        /// Time to write a configuration register.
         register_write: Latency,
-        /// Reading a tag or status register.
+        /// Time to read a tag or status register.
         register_read: Latency,
-        /// From the start bit to the first request.
+        /// Time from setting the start bit to the first request.
         start: Latency,
-        /// From a tag's becoming ready to the handler's first instruction.
+        /// Time from a tag becoming ready to the first instruction of the handler.
         interrupt: Option<Latency>,
         /// Where the numbers come from.
         source: Cited,
-        /// Where single keys come from, if elsewhere.
+        /// Sources of single keys, if they differ.
         source_of: Map<Cited>,
     }
 }
 
 part! {
-    /// CAM: an associative table that instructions write and search.
+    /// CAM: an associative table that the core writes and searches with instructions.
     pub struct Cam = "cam" {
-        /// Entries.
+        /// Number of entries.
         entries: u32,
         /// Width of a key.
         key: Width,
@@ -355,13 +358,13 @@ part! {
         value: Width,
         /// Width of the address-space tag.
         tag: Width,
-        /// A search.
+        /// Time of a search.
         search: Latency,
-        /// Writing an entry.
+        /// Time to write an entry.
         write: Latency,
         /// Where the numbers come from.
         source: Cited,
-        /// Where single keys come from, if elsewhere.
+        /// Sources of single keys, if they differ.
         source_of: Map<Cited>,
     }
 }

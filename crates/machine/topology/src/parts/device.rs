@@ -1,6 +1,7 @@
-//! Types of devices: Ethernet, Myrinet, zoned and plain flash, DMA engines.
-//! Not their registers: those belong to the device models.
-//! Source: Myricom's LANai 4 documents; NVMe Zoned Namespace Command Set; the makers' data sheets cited in `machines/`.
+//! Types of devices: Ethernet, Myrinet, zoned and other block devices, DMA engines. `longma-devices` defines their
+//! registers.
+//!
+//! Source: Myricom's LANai 4 documents; NVMe Zoned Namespace Command Set; the data sheets cited in `machines/`.
 
 use crate::read::{Cited, Map, part};
 use crate::units::{BitRate, Frequency, Latency, Size, Time, TransferRate, Width};
@@ -22,13 +23,13 @@ part! {
         dma: Option<DmaEngine>,
         /// Where the numbers come from.
         source: Cited,
-        /// Where single keys come from, if elsewhere.
+        /// Sources of single keys, if they differ.
         source_of: Map<Cited>,
     }
 }
 
 impl Device {
-    /// The name of the table that says what it is; empty if there is none.
+    /// The name of the table that describes it; empty if there is none.
     pub fn kind(&self) -> &'static str {
         self.kinds().first().copied().unwrap_or("")
     }
@@ -48,32 +49,33 @@ impl Device {
 part! {
     /// An Ethernet MAC or NIC.
     pub struct Ethernet = "ethernet" {
-        /// Line rate; left out if the link is down or virtual.
+        /// Line rate; omit if the link is down or virtual.
         rate: Option<BitRate>,
-        /// Ports.
+        /// Number of ports.
         ports: u32 = 1,
         /// Largest IP packet.
         mtu: Option<Size>,
-        /// Queue pairs; the modelled MAC has 16 at most.
+        /// Queue pairs; the modelled MAC has at most 16.
         queues: u32 = 1,
-        /// Receive FIFO.
+        /// Size of the receive FIFO.
         rx_fifo: Option<Size>,
         /// Largest DMA burst.
         dma_burst: Option<Size>,
-        /// From a frame's end to the interrupt, by default.
+        /// Default delay from the end of a frame to the interrupt.
         interrupt_delay: Option<Time>,
-        /// Whether DMA writes go into the last-level cache when it allows it.
+        /// Whether DMA writes go into the last-level cache if that cache has DCA enabled.
         dca: bool = false,
-        /// Whether its link has flow control (IEEE 802.3, annex 31B): the end whose receive FIFO is nearly full has the other pause.
+        /// Whether its link has flow control (IEEE 802.3, annex 31B): an end whose receive FIFO is nearly full makes
+        /// the other end pause.
         pause: bool = false,
     }
 }
 
-/// Largest packet of an Ethernet without jumbo frames, bytes (IEEE 802.3-2018, 3.2.7).
+/// MTU of Ethernet without jumbo frames, bytes (IEEE 802.3-2018, 3.2.7).
 pub const ETHERNET_MTU_BYTES: u64 = 1500;
 
 impl Ethernet {
-    /// Largest IP packet, bytes; where the file does not say it, [`ETHERNET_MTU_BYTES`].
+    /// Largest IP packet in bytes; by default [`ETHERNET_MTU_BYTES`].
     pub fn mtu_bytes(&self) -> u64 {
         self.mtu.map_or(ETHERNET_MTU_BYTES, |mtu| mtu.bytes())
     }
@@ -84,23 +86,23 @@ part! {
     pub struct Myrinet = "myrinet" {
         /// The NIC processor's clock.
         clock: Frequency,
-        /// Memory on the NIC.
+        /// Link rate in each direction.
         sram: Size,
         /// Link rate, each way.
         rate: BitRate,
-        /// Largest message the firmware sends as one packet.
+        /// Largest message that the firmware sends as one packet.
         mtu: Size,
         /// Send buffers in SRAM.
         send_buffers: u32,
         /// Receive buffers in SRAM.
         receive_buffers: u32,
-        /// From the firmware's start of a DMA to its first byte.
+        /// Time from the firmware starting a DMA to its first byte.
         dma_start: Time,
-        /// One uncached word written to SRAM by the host.
+        /// Time of an uncached word write to SRAM by the host.
         pio_write: Time,
-        /// One uncached word read from SRAM by the host.
+        /// Time of an uncached word read from SRAM by the host.
         pio_read: Time,
-        /// Shortest time between two interrupts.
+        /// Minimum time between two interrupts.
         interrupt_interval: Time,
         /// Alignment of host DMA.
         host_alignment: Size,
@@ -112,39 +114,39 @@ part! {
 part! {
     /// A zoned SSD.
     pub struct Zoned = "zoned" {
-        /// Logical block.
+        /// Logical block size.
         block: Size,
         /// Address range of a zone.
         zone_size: Size,
         /// Writable part of a zone.
         zone_capacity: Size,
-        /// Sequential zones.
+        /// Number of sequential zones.
         zones: u32,
-        /// Conventional zones, before the sequential ones.
+        /// Number of conventional zones; they precede the sequential ones.
         conventional_zones: u32 = 0,
-        /// Zones open at a time.
+        /// Maximum number of open zones.
         max_open: Option<u32>,
-        /// Zones active (open or closed) at a time.
+        /// Maximum number of active (open or closed) zones.
         max_active: Option<u32>,
-        /// Flash channels.
+        /// Number of flash channels.
         channels: Option<u32>,
-        /// Logical units (dies) a channel.
+        /// Logical units (dies) per channel.
         luns_per_channel: Option<u32>,
-        /// A flash page.
+        /// Size of a flash page.
         page: Option<Size>,
-        /// Reading a flash page.
+        /// Time to read a flash page.
         read: Option<Time>,
-        /// Programming a flash page.
+        /// Time to program a flash page.
         program: Option<Time>,
-        /// Erasing a flash block.
+        /// Time to erase a flash block.
         erase: Option<Time>,
-        /// Rate of a flash channel.
+        /// Transfer rate of a flash channel.
         channel_rate: Option<TransferRate>,
-        /// A read, of a device whose flash is not modelled: it answers in this time whatever it holds.
+        /// Fixed latency of a read, for a device whose flash is not modelled.
         read_latency: Option<Time>,
-        /// A write or append, of such a device.
+        /// Fixed latency of a write or append, for such a device.
         write_latency: Option<Time>,
-        /// A zone's reset, of such a device.
+        /// Fixed latency of a zone reset, for such a device.
         reset_latency: Option<Time>,
     }
 }
@@ -154,13 +156,13 @@ part! {
     pub struct Block = "block" {
         /// Capacity.
         capacity: Option<Size>,
-        /// Logical block.
+        /// Logical block size.
         block: Size,
-        /// Whether it is a turning disk.
+        /// Whether it is a rotating disk.
         rotational: bool = false,
-        /// A random read by one client.
+        /// Latency of a random read with one client.
         read_latency: Option<Time>,
-        /// A write by one client.
+        /// Latency of a write with one client.
         write_latency: Option<Time>,
     }
 }
@@ -168,11 +170,11 @@ part! {
 part! {
     /// A DMA engine outside the cores.
     pub struct DmaEngine = "dma" {
-        /// Channels.
+        /// Number of channels.
         channels: u32,
         /// Width of a beat.
         beat: Width,
-        /// From the doorbell to the first beat.
+        /// Time from the doorbell to the first beat.
         start: Latency,
     }
 }

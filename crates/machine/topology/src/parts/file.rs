@@ -1,21 +1,20 @@
-//! A machine file: the types of parts by name, and the hosts that are made of them.
-//! Not the machine put together: that is `machine`.
+//! A machine file: types of parts by name, and the hosts made of them.
 
 use super::*;
 use crate::read::{Map, part};
 
 part! {
-    /// A machine file: types of parts by name, then the hosts that are made of them.
+    /// A machine file: types of parts by name, and the hosts made of them.
     pub struct MachineFile = "machine file" {
-        /// Version of this format: 1.
+        /// Version of the file format: 1.
         format: u32,
-        /// Short name: small letters, digits and hyphens.
+        /// Short name: lower-case letters, digits and hyphens.
         name: String,
-        /// One line that says what it is.
+        /// A one-line description.
         title: String,
-        /// What a reader should know: origin, configuration, what was left out.
+        /// Notes for the reader: origin, configuration, omissions.
         description: Option<String>,
-        /// Where the numbers come from, by the key used in `source` and `source_of`.
+        /// Sources of the numbers, by the key used in `source` and `source_of`.
         sources: Map<Source>,
         /// Types of cores.
         cores: Map<Core>,

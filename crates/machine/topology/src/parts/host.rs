@@ -1,24 +1,26 @@
-//! Hosts: sockets, links between them, buses, devices; and the switches and cables between hosts.
-//! Not software: only the few costs of the operating system that a hardware model cannot know.
+//! Hosts: sockets, links between them, buses, devices; switches and cables between hosts; and those costs of the
+//! operating system that the hardware model cannot derive.
+//!
 //! Source: distances after ACPI SLIT (ACPI 6.5, 5.2.17); the rest after the data sheets cited in `machines/`.
 
 use crate::parts::Protocol;
 use crate::read::{Cited, Map, Matrix, Name, choice, part};
 use crate::units::{Bandwidth, BitRate, Cycles, Latency, Size, Time, TransferRate, Width};
 
-/// A system call of a host whose file does not say. An estimate: UnixBench's system call overhead makes five calls a loop, and
-/// 1.28 to 1.93 million loops a second were published for a 3A6000 at 2.5 GHz under Linux 6.6 (deepin-community/kernel, pull
-/// requests 682 and 2014), which is 260 to 390 cycles a call; the upper end, because the cores modelled are older.
+/// Cost of a system call if the host's file gives none. An estimate: UnixBench's system call test makes five calls per
+/// loop, and 1.28 to 1.93 million loops per second were published for a 3A6000 at 2.5 GHz under Linux 6.6
+/// (deepin-community/kernel, pull requests 682 and 2014). That is 260 to 390 cycles per call. The value is near the
+/// upper end, because the modelled cores are older.
 pub const SYSTEM_CALL: Latency = Latency::Cycles(Cycles::new(400));
 
 part! {
-    /// A host, or several like ones.
+    /// A host, or several identical ones.
     pub struct Host = "host" {
         /// Its name; with `count` above 1 the hosts are NAME0, NAME1 and so on.
         name: String,
-        /// Like hosts.
+        /// Number of identical hosts.
         count: u32 = 1,
-        /// Chips by name, one a socket, in the order of the sockets (`chip0`, `chip1` ...).
+        /// Chips by name, one per socket, in the order of the sockets (`chip0`, `chip1` ...).
         chips: Vec<Name>,
         /// Links between chips or NUMA nodes.
         links: Vec<Link>,
@@ -26,11 +28,11 @@ part! {
         distances: Option<Distances>,
         /// I/O buses and bridges.
         buses: Vec<Bus>,
-        /// Devices in place.
+        /// Installed devices.
         devices: Vec<Placed>,
         /// Costs of the operating system.
         os: Option<Os>,
-        /// Core-to-core hand-over of a cache line.
+        /// Measured core-to-core transfer of a cache line.
         core_to_core: Option<CoreToCore>,
         /// Measured memory bandwidths, by number of threads.
         bandwidths: Vec<MeasuredBandwidth>,
@@ -46,15 +48,15 @@ part! {
         name: String,
         /// Its two ends: `chipN` or `nodeN`.
         between: Vec<Name>,
-        /// What it speaks.
+        /// Its protocol.
         protocol: Protocol,
-        /// Data wires each way.
+        /// Data wires in each direction.
         width: Option<Width>,
-        /// Transfers a second on a wire.
+        /// Transfers per second on a wire.
         rate: Option<TransferRate>,
-        /// Each way; width x rate if left out.
+        /// Bandwidth in each direction; by default width x rate.
         bandwidth: Option<Bandwidth>,
-        /// One way, without contention.
+        /// One-way latency without contention.
         latency: Option<Latency>,
         /// Where the numbers come from.
         source: Cited,
@@ -64,17 +66,17 @@ part! {
 part! {
     /// Distances between the NUMA nodes of a host, in the order of the nodes.
     pub struct Distances = "distances" {
-        /// Load to use from memory on an idle machine: row = core's node, column = memory's node.
+        /// Load-to-use latency of memory on an idle machine: row = core's node, column = memory's node.
         latency: Option<Matrix<Time>>,
         /// Relative distances; 10 = local (ACPI SLIT).
         slit: Option<Matrix<u32>>,
         /// Read bandwidth of all cores of a node: row = cores' node, column = memory's node.
         bandwidth: Option<Matrix<BitRate>>,
-        /// False if `latency` need not be the same both ways.
+        /// False if `latency` may differ between the two directions.
         symmetric: bool = true,
         /// Where the numbers come from.
         source: Cited,
-        /// Where single keys come from, if elsewhere.
+        /// Sources of single keys, if they differ.
         source_of: Map<Cited>,
     }
 }
@@ -84,41 +86,41 @@ part! {
     pub struct Bus = "bus" {
         /// Its name.
         name: String,
-        /// What it hangs on: a chip (`chip0`), a chip's port (`chip0.ht0`), or another bus.
+        /// Where it is attached: a chip (`chip0`), a chip's port (`chip0.ht0`), or another bus.
         on: Name,
-        /// What it speaks.
+        /// Its protocol.
         protocol: Protocol,
-        /// Data wires (each way where they are separate).
+        /// Data wires (in each direction if separate).
         width: Option<Width>,
-        /// Transfers a second on a wire.
+        /// Transfers per second on a wire.
         rate: Option<TransferRate>,
-        /// Peak (each way where they are separate); width x rate if left out.
+        /// Peak bandwidth (in each direction if separate); by default width x rate.
         bandwidth: Option<Bandwidth>,
-        /// What device writes to memory sustain.
+        /// Sustained bandwidth of device writes to memory.
         sustained_write: Option<Bandwidth>,
-        /// What device reads from memory sustain.
+        /// Sustained bandwidth of device reads from memory.
         sustained_read: Option<Bandwidth>,
-        /// One way through bus and bridge, without contention.
+        /// One-way latency of bus and bridge without contention.
         latency: Option<Latency>,
-        /// A core's read of a device register across it.
+        /// Time of a core's read of a device register on this bus.
         register_read: Option<Latency>,
-        /// A core's posted write to a device register across it.
+        /// Time of a core's posted write to a device register on this bus.
         register_write: Option<Latency>,
         /// Where the numbers come from.
         source: Cited,
-        /// Where single keys come from, if elsewhere.
+        /// Sources of single keys, if they differ.
         source_of: Map<Cited>,
     }
 }
 
 part! {
-    /// A device in its place.
+    /// An installed device.
     pub struct Placed = "placed device" {
         /// Its name, such as "eth0".
         name: String,
         /// Its type, by name.
         device: Name,
-        /// What it hangs on: a bus, a chip (`chip0`) or a chip's port (`chip0.mac0`).
+        /// Where it is attached: a bus, a chip (`chip0`) or a chip's port (`chip0.mac0`).
         on: Name,
     }
 }
@@ -130,37 +132,41 @@ part! {
         kernel: Option<String>,
         /// Page size.
         page_size: Option<Size>,
-        /// From a device's signal to the handler's first instruction: work of the core that takes the interrupt; none if left out.
+        /// CPU time from a device's signal to the first instruction of the handler; by default 0.
         interrupt: Option<Latency>,
-        /// From the handler to the deferred work that it asks for, and back from that to what ran before; none if left out.
+        /// CPU time from the handler to the deferred work it schedules, and back to the interrupted thread; by default
+        /// 0.
         softirq: Option<Latency>,
-        /// Switch from one thread to another, or from an idle core to a thread: work of the core; none if left out.
+        /// CPU time to switch between threads, or from idle to a thread; by default 0.
         context_switch: Option<Latency>,
-        /// Making a thread runnable: work of the core that wakes it; none if left out.
+        /// CPU time to make a thread runnable, on the core that wakes it; by default 0.
         wake_up: Option<Latency>,
-        /// Telling another core that it has a thread to run: work of that core, its interrupt included; none if left out.
+        /// CPU time to notify another core that it has a thread to run, on that core, its interrupt included; by
+        /// default 0.
         wake_up_interrupt: Option<Latency>,
-        /// A page's first access without zeroing the page, which the model does line by line; free, zeroing included, if left out.
+        /// CPU time of the first access to a page, without zeroing it, which the model does line by line. By default
+        /// both are free.
         page_fault: Option<Latency>,
-        /// The timer's interrupt on a core that is not idle; none if left out.
+        /// CPU time of a timer interrupt on a core that is not idle; by default there are none.
         tick: Option<Latency>,
-        /// From one of these interrupts to the next; needs `tick`.
+        /// Time between timer interrupts; needs `tick`.
         tick_interval: Option<Time>,
-        /// From a system call's instruction to the next one when the kernel has nothing to do but find that out; 400 cycles if left out.
+        /// Cost of the shortest system call: from its instruction to the next one when the kernel has nothing to do; by
+        /// default 400 cycles.
         system_call: Option<Latency>,
         /// Where the numbers come from.
         source: Cited,
-        /// Where single keys come from, if elsewhere.
+        /// Sources of single keys, if they differ.
         source_of: Map<Cited>,
     }
 }
 
 part! {
-    /// Measured time for a written cache line to pass from one core to another.
+    /// Measured time to transfer a written cache line from one core to another.
     pub struct CoreToCore = "core to core" {
-        /// The system's number of each row's and column's hardware thread.
+        /// The operating system's number of the hardware thread of each row and column.
         cpus: Vec<u32>,
-        /// One way; the diagonal is 0.
+        /// One-way time; the diagonal is 0.
         latency: Matrix<Time>,
         /// Where the numbers come from.
         source: Cited,
@@ -168,13 +174,13 @@ part! {
 }
 
 part! {
-    /// Memory bandwidth of a host as measured, counting bytes as STREAM does.
+    /// Measured memory bandwidth of a host, counting bytes as STREAM does.
     pub struct MeasuredBandwidth = "measured bandwidth" {
-        /// Threads, each on a core of its own as far as there are.
+        /// Number of threads, each on a separate core if there are enough.
         threads: u32,
         /// Reading.
         read: BitRate,
-        /// Copying: bytes read and bytes written.
+        /// Copying: bytes read plus bytes written.
         copy: BitRate,
         /// STREAM triad: two arrays read, one written.
         triad: BitRate,
@@ -200,19 +206,19 @@ part! {
         name: String,
         /// Its full name.
         title: Option<String>,
-        /// What it switches.
+        /// The network that it switches.
         network: Network,
-        /// Ports.
+        /// Number of ports.
         ports: u32,
-        /// Rate of a port, each way.
+        /// Rate of a port in each direction.
         rate: BitRate,
-        /// From the first bit in to the first bit out.
+        /// Time from the first bit in to the first bit out.
         latency: Option<Time>,
-        /// Whether it forwards before the packet's end has come.
+        /// Whether it starts to forward a packet before it has received all of it.
         cut_through: bool = false,
         /// Where the numbers come from.
         source: Cited,
-        /// Where single keys come from, if elsewhere.
+        /// Sources of single keys, if they differ.
         source_of: Map<Cited>,
     }
 }
@@ -222,7 +228,7 @@ part! {
     pub struct Cable = "cable" {
         /// Its two ends: `HOST.DEVICE` or a switch.
         between: Vec<Name>,
-        /// One way.
+        /// One-way latency.
         latency: Option<Time>,
         /// Where the numbers come from.
         source: Cited,

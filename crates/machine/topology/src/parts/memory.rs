@@ -1,5 +1,5 @@
-//! Memory controllers with the memory behind them.
-//! Not a DRAM timing model: the parameters such a model needs.
+//! Memory controllers and their DRAM. `longma-memory` implements the DRAM timing.
+//!
 //! Source: parameter names after the JEDEC DDR standards.
 
 use crate::read::{Cited, Map, choice, part};
@@ -30,9 +30,9 @@ choice! {
 choice! {
     /// What a controller does with a row after an access.
     pub enum PagePolicy = "a page policy" {
-        /// Leaves it open.
+        /// It leaves the row open.
         Open = "open",
-        /// Closes it.
+        /// It closes the row.
         Closed = "closed",
     }
 }
@@ -44,50 +44,50 @@ part! {
         title: Option<String>,
         /// The memory's technology.
         technology: Technology,
-        /// Transfers a second on one data pin.
+        /// Transfers per second on a data pin.
         rate: Option<TransferRate>,
         /// Data width of a channel, without check bits.
         width: Option<Width>,
-        /// Channels of one controller.
+        /// Channels per controller.
         channels: u32 = 1,
-        /// Ranks of a channel.
+        /// Ranks per channel.
         ranks: u32 = 1,
-        /// Banks of a rank.
+        /// Banks per rank.
         banks: Option<u32>,
-        /// Groups that the banks of a rank are in, where a stream of neighbouring lines stays in one group: commands to one group keep
-        /// a distance (tCCD_L). 1 also where the controller spreads neighbouring lines over the groups.
+        /// Bank groups of a rank if the mapping keeps a stream of consecutive lines in one group: commands to the same
+        /// group are tCCD_L apart. Give 1 if the controller interleaves consecutive lines over the groups.
         bank_groups: u32 = 1,
-        /// Row buffer of a rank.
+        /// Row buffer size of a rank.
         row_buffer: Option<Size>,
         /// What happens to a row after an access.
         page_policy: PagePolicy = PagePolicy::Open,
-        /// Column access (CL), memory clock cycles (half the transfer rate).
+        /// Column access latency (CL), in memory clock cycles (half the transfer rate).
         cl: Option<Cycles>,
-        /// Row to column (tRCD), memory clock cycles.
+        /// Row to column delay (tRCD), in memory clock cycles.
         trcd: Option<Cycles>,
-        /// Precharge (tRP), memory clock cycles.
+        /// Row precharge time (tRP), in memory clock cycles.
         trp: Option<Cycles>,
-        /// Row active (tRAS), memory clock cycles.
+        /// Row active time (tRAS), in memory clock cycles.
         tras: Option<Cycles>,
-        /// Average time between refreshes (tREFI).
+        /// Average refresh interval (tREFI).
         trefi: Option<Time>,
-        /// Time of a refresh (tRFC).
+        /// Refresh cycle time (tRFC).
         trfc: Option<Time>,
-        /// Requests waiting at a controller.
+        /// Entries of the controller's request queue.
         queue_entries: Option<u32>,
-        /// Load to use on an idle machine, all levels included.
+        /// Load-to-use latency on an idle machine, all cache levels included.
         latency: Option<Latency>,
-        /// Of all channels of one controller, as measured or stated; the peak if left out.
+        /// Measured or stated bandwidth of all channels of a controller; by default the peak.
         bandwidth: Option<Bandwidth>,
         /// Where the numbers come from.
         source: Cited,
-        /// Where single keys come from, if elsewhere.
+        /// Sources of single keys, if they differ.
         source_of: Map<Cited>,
     }
 }
 
 impl Memory {
-    /// Peak of one controller in bytes a second, if rate and width are known.
+    /// Peak bandwidth of a controller in bytes per second, if rate and width are known.
     pub fn peak_bytes_per_second(&self) -> Option<u64> {
         let one_channel = self.rate?.per_second().checked_mul(self.width?.bits())? / 8;
         one_channel.checked_mul(u64::from(self.channels))

@@ -1,6 +1,4 @@
-//! The parts a machine file is written in, one small file a kind of part.
-//! Not the machine put together: that is `layout`, which counts the copies out.
-//! Source: what the data sheets of the machines under `machines/` state.
+//! The parts of a machine file, one module per kind of part. `layout` expands them into instances.
 
 mod cache;
 mod chip;

@@ -1,28 +1,27 @@
-//! Where the numbers of a machine file come from.
-//! Not a bibliography format: just what a reader needs to find the place.
+//! Sources of the numbers in a machine file.
 
 use crate::read::{choice, part};
 
 choice! {
-    /// What kind of source it is.
+    /// Kinds of sources.
     pub enum SourceKind = "a kind of source" {
-        /// A maker's manual or optimisation guide.
+        /// A vendor's manual or optimisation guide.
         Manual = "manual",
-        /// A maker's data sheet or product page.
+        /// A vendor's data sheet or product page.
         DataSheet = "data-sheet",
         /// A peer-reviewed paper, thesis or technical report.
         Paper = "paper",
         /// A standard.
         Standard = "standard",
-        /// A press article, wiki or test site.
+        /// A press article, wiki or review site.
         Article = "article",
-        /// Published program text (firmware, driver, simulator configuration).
+        /// Published source code (firmware, driver, simulator configuration).
         Code = "code",
-        /// Measured by ourselves; `reasoning` says how.
+        /// Our own measurement; `reasoning` describes it.
         Measurement = "measurement",
         /// Read from the operating system.
         System = "system",
-        /// Nobody published it; `reasoning` says why the value is plausible.
+        /// An estimate of an unpublished value; `reasoning` says why it is plausible.
         Estimate = "estimate",
     }
 }
@@ -30,15 +29,15 @@ choice! {
 part! {
     /// A source of numbers, cited by its key in `source` and `source_of`.
     pub struct Source = "source" {
-        /// What kind of source it is.
+        /// The kind of source.
         kind: SourceKind,
         /// Title, authors, year.
         title: String,
         /// Page, section, table or figure.
         place: Option<String>,
-        /// Where to read it.
+        /// Where to find it.
         url: Option<String>,
-        /// Why the value holds; required for estimates and measurements.
+        /// Why the value is plausible, or how it was measured; required for estimates and measurements.
         reasoning: Option<String>,
     }
 }

@@ -1,5 +1,4 @@
-//! What a key can hold: numbers, texts, quantities, names, lists, matrices, and parts by name.
-//! Not the parts themselves: those are `part!`s.
+//! The types of values that a key can have: numbers, text, quantities, names, lists, matrices, and parts by name.
 
 use super::{Map, Node, PartDoc, Problems, Value, as_str, as_table};
 use crate::units::*;
@@ -144,14 +143,14 @@ impl Value for String {
         "text".into()
     }
     fn read(node: &Node<'_>, problems: &mut Problems) -> Option<Self> {
-        as_str(node, "a text", problems).map(Into::into)
+        as_str(node, "text", problems).map(Into::into)
     }
     fn placeholder() -> Self {
         String::new()
     }
 }
 
-/// The name of another part, with its place in the file.
+/// The name of another part, with its position in the file.
 #[derive(Clone, Debug, Default)]
 pub struct Name {
     text: String,
@@ -159,12 +158,12 @@ pub struct Name {
 }
 
 impl Name {
-    /// A name that stands in no file.
+    /// A name that is not from a file.
     pub fn new(text: impl Into<String>) -> Self {
         Self { text: text.into(), span: 0..0 }
     }
 
-    /// Where it stands in the file.
+    /// Its position in the file.
     pub fn span(&self) -> Range<usize> {
         self.span.clone()
     }
@@ -208,7 +207,7 @@ impl Value for Name {
     }
 }
 
-/// The sources a part's numbers come from: one key of `[sources]`, or a list of keys.
+/// The sources of a part's numbers: one key of `[sources]`, or a list of keys.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Cited(pub Vec<Name>);
 
@@ -256,7 +255,7 @@ pub struct Matrix<T> {
 }
 
 impl<T> Matrix<T> {
-    /// A matrix that stands in no file.
+    /// A matrix that is not from a file.
     pub fn new(rows: Vec<Vec<T>>) -> Self {
         Self { rows, spans: Vec::new() }
     }

@@ -1,6 +1,6 @@
-//! The buses between a device and the chip's port: what they add to DMA and to register accesses.
-//! Not the chip: behind the port the machine's own bus goes on.
-//! Source: the quantities of a machine file's `[[hosts.buses]]`; a bus carries one transfer at a time, as PCI does.
+//! The buses between a device and its port at the chip: what they add to DMA and to register accesses.
+//!
+//! Source: the keys of a machine file's `[[hosts.buses]]`. A bus carries one transfer at a time, as PCI does.
 
 use super::{Bus, BusFault, Placement, Region};
 use longma_sim::{Duration, Time};
@@ -8,29 +8,30 @@ use longma_topology::parts::Bus as BusPart;
 use longma_topology::units::{Frequency, Latency};
 use serde::{Deserialize, Serialize};
 
-/// How a device is attached. It does not change.
+/// How a device is attached to the chip. Static configuration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Attachment {
-    /// One way through all buses.
+    /// One-way latency of all buses.
     pub latency: Duration,
-    /// Bytes a second that the device's writes sustain; `None`: no bus limits them.
+    /// Sustained rate of the device's writes, bytes a second; `None` for no limit.
     pub write_rate: Option<u64>,
-    /// Bytes a second that its reads sustain.
+    /// Sustained rate of the device's reads, bytes a second; `None` for no limit.
     pub read_rate: Option<u64>,
-    /// A core's read of a register, all buses included.
+    /// Duration of a core's register read, including all buses.
     pub register_read: Duration,
-    /// A core's posted write of a register: until the core can go on.
+    /// Duration of a core's posted register write, until the core can continue.
     pub register_write: Duration,
 }
 
 impl Attachment {
-    /// Directly at a port of the chip: nothing in between.
+    /// Attached directly to a port of the chip, without a bus.
     pub fn direct() -> Self {
         Self::default()
     }
 
-    /// Behind `buses`, the device's own first, with `clock` for latencies given in cycles. The slowest bus limits the rate. A bus that
-    /// states the time of a register access states it for all the way; otherwise it is the way there and back.
+    /// Attached behind `buses`, the device's own bus first. `clock` converts latencies stated in cycles. The slowest
+    /// bus limits the rate. If a bus states the time of a register access, that time covers the entire path; otherwise
+    /// it is the round trip.
     pub fn behind(buses: &[&BusPart], clock: Frequency) -> Self {
         let ps = |latency: Option<Latency>| latency.map(|l| l.ps(clock));
         let latency: u64 = buses.iter().filter_map(|bus| ps(bus.latency)).sum();
@@ -55,14 +56,14 @@ impl Attachment {
     }
 }
 
-/// What changes about the buses: when they are free.
+/// The mutable state of an attachment: when the buses are free.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AttachmentState {
     free: Time,
 }
 
-/// A bus seen from behind an attachment.
-pub struct Behind<'a> {
+/// The bus as seen by a device behind an attachment.
+pub struct AttachedBus<'a> {
     /// How the device is attached.
     pub attachment: &'a Attachment,
     /// When its buses are free.
@@ -71,8 +72,9 @@ pub struct Behind<'a> {
     pub port: &'a mut dyn Bus,
 }
 
-impl Behind<'_> {
-    /// Moves `bytes` over the buses as soon as they are free from `at` on; when the last has left them.
+impl AttachedBus<'_> {
+    /// Transfers `bytes` over the buses as soon as they are free, at `at` or later. Returns when the last byte has left
+    /// them.
     fn transfer(&mut self, bytes: usize, rate: Option<u64>, at: Time) -> Time {
         let Some(rate) = rate else { return at };
         let ps = (bytes as u128 * 1_000_000_000_000).div_ceil(rate.max(1).into());
@@ -86,13 +88,14 @@ impl Behind<'_> {
     }
 }
 
-impl Bus for Behind<'_> {
+impl Bus for AttachedBus<'_> {
     fn region(&self, address: u64) -> Option<Region> {
         self.port.region(address)
     }
 
     fn read(&mut self, address: u64, into: &mut [u8], at: Time) -> Result<Time, BusFault> {
-        // Its time on the bus is taken in the order of asking: kept free until the data are back, the bus would stand idle meanwhile.
+        // A read occupies the bus at the time of the request. Reserving it until the data returns would leave it idle
+        // in between.
         let sent = self.transfer(into.len(), self.attachment.read_rate, at);
         let there = self.port.read(address, into, self.cross(sent))?;
         Ok(self.cross(there))
@@ -149,7 +152,7 @@ mod tests {
         let attachment = conventional();
         let mut state = AttachmentState::default();
         let mut port = PlainBus::new().with(Region::Memory, 0, 4096, Duration::ZERO);
-        let mut behind = Behind { attachment: &attachment, state: &mut state, port: &mut port };
+        let mut behind = AttachedBus { attachment: &attachment, state: &mut state, port: &mut port };
         let ends: Vec<_> =
             (0..3).map(|_| behind.write(0, &[1; 112], Placement::Memory, Time::ZERO).unwrap().ps()).collect();
         assert_eq!(ends, [1_500_000, 2_500_000, 3_500_000]);

@@ -1,50 +1,50 @@
-//! What a device sees of the machine: memory at bus addresses, in time, and interrupt lines.
-//! Not how the machine does it: the node implements [`Bus`] over its memory model; [`PlainBus`] is for tests and examples.
+//! The machine as seen by a device: memory at bus addresses, and interrupt lines. The runner implements [`Bus`] for the
+//! memory model; [`PlainBus`] is for tests and examples.
 
 mod attachment;
 mod plain;
 
-pub use attachment::{Attachment, AttachmentState, Behind};
+pub use attachment::{AttachedBus, Attachment, AttachmentState};
 pub use plain::{Area, PlainBus};
 
 use longma_sim::Time;
 use serde::{Deserialize, Serialize};
 
-/// What answers at an address.
+/// The kind of target at an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Region {
-    /// Memory, reached coherently through the shared cache.
+    /// Memory, accessed coherently through the shared cache.
     Memory,
-    /// The in-core store of some core, of this chip or of another.
+    /// The in-core store of a core of this or another chip.
     InCoreStore,
 }
 
-/// Where a write's lines should go.
+/// The destination of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Placement {
-    /// To memory. Cached copies are invalidated or, if locked, updated.
+    /// Memory. Cached copies are invalidated or, if locked, updated.
     Memory,
-    /// Into the shared cache (direct cache access), lines not yet there into `ways` of its ways only; `None`: as many as the
-    /// machine allows devices.
+    /// The shared cache (direct cache access). Lines that are not present are allocated in at most `ways` ways; `None`
+    /// for as many as the machine allows devices.
     SharedCache {
-        /// The bound.
+        /// Maximum number of ways.
         ways: Option<u32>,
     },
-    /// Into the shared cache if the line is locked there, else to memory.
+    /// The shared cache if the line is locked there, otherwise memory.
     LockedLines,
 }
 
-/// Why an access was not done. None of it was.
+/// An access that failed. A failed access has no effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BusFault {
-    /// Nothing answers at an address.
-    #[error("nothing answers at bus address {address:#x}")]
+    /// The address is not mapped.
+    #[error("bus address {address:#x} is not mapped")]
     Unmapped {
         /// The first such address.
         address: u64,
     },
-    /// Something answers but may not be accessed so.
-    #[error("bus address {address:#x} may not be written")]
+    /// The address is mapped but does not permit the access.
+    #[error("bus address {address:#x} is not writable")]
     Denied {
         /// The first such address.
         address: u64,
@@ -60,30 +60,31 @@ impl BusFault {
     }
 }
 
-/// The machine as one device sees it. Addresses are those that software gives the device; the machine translates them.
+/// The bus as seen by one device. Addresses are those that software programs into the device; the machine translates
+/// them.
 ///
-/// An access at `at` takes effect at some moment between `at` and the time it returns. Calls come nearly in the order of `at`: one
-/// that follows from another is made with it, for the time at which that one is over.
-/// An access that cannot be done as a whole is not done at all.
+/// An access at `at` takes effect between `at` and the time returned. Calls are nearly ordered by `at`; a dependent
+/// access is issued together with the one it depends on, with the end of that one as its time. An access either
+/// completes as a whole or has no effect.
 pub trait Bus {
-    /// What answers at `address`; `None` if nothing does.
+    /// The kind of target at `address`; `None` if it is not mapped.
     fn region(&self, address: u64) -> Option<Region>;
 
-    /// Reads from `address` on; says when the last byte is at the device.
+    /// Reads from `address` on. Returns when the last byte reaches the device.
     ///
     /// # Errors
-    /// If part of it cannot be read; `into` is then unchanged.
+    /// If part of the range cannot be read; `into` is then unchanged.
     fn read(&mut self, address: u64, into: &mut [u8], at: Time) -> Result<Time, BusFault>;
 
-    /// Writes `bytes` from `address` on; says when the last of them is visible to every core.
+    /// Writes `bytes` from `address` on. Returns when the last byte is visible to every core.
     ///
     /// # Errors
-    /// If part of it cannot be written; nothing is then written.
+    /// If part of the range cannot be written; nothing is then written.
     fn write(&mut self, address: u64, bytes: &[u8], placement: Placement, at: Time)
     -> Result<Time, BusFault>;
 
-    /// When a write that is ready at `at` can begin to leave the device. On a bus that carries one transfer at a time that may be later; a
-    /// write is then taken as beginning when it can.
+    /// When a write that is ready at `at` can start. On a bus that carries one transfer at a time, this may be later
+    /// than `at`; a write issued earlier waits until then.
     fn free(&self, at: Time) -> Time {
         at
     }
@@ -91,8 +92,8 @@ pub trait Bus {
     /// Sets the level of one of the device's interrupt lines.
     fn interrupt(&mut self, line: u32, asserted: bool, at: Time);
 
-    /// Opens or closes a lock window of the shared cache: a line is inside if `(address ^ base) & mask == 0`. For the cache's own
-    /// control registers; machines without a lock ignore it.
+    /// Opens or closes a lock window of the shared cache: a line is inside if `(address ^ base) & mask == 0`. Used by
+    /// the cache's own control registers; machines without a lock ignore it.
     fn lock_window(&mut self, window: u32, to: Option<(u64, u64)>) {
         let _ = (window, to);
     }

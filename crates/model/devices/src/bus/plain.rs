@@ -1,63 +1,62 @@
-//! A bus of a few areas of bytes, each with a fixed latency: for tests, examples and measurements of a device alone.
-//! Not a machine: no caches, no contention.
+//! A bus of memory areas with fixed latencies, for tests, examples and measurements of a device in isolation.
 
 use super::{Bus, BusFault, Placement, Region};
 use longma_sim::{Duration, Time};
 
-/// Bytes at consecutive addresses.
+/// A range of bytes on the bus.
 #[derive(Clone, Debug)]
 pub struct Area {
-    /// The first one's address.
+    /// Address of the first byte.
     pub base: u64,
     /// The bytes.
     pub bytes: Vec<u8>,
-    /// What it is.
+    /// Kind of target.
     pub region: Region,
-    /// Whether it may be written.
+    /// Whether it is writable.
     pub writable: bool,
-    /// How long any access takes.
+    /// Latency of any access.
     pub latency: Duration,
 }
 
-/// Areas of bytes.
+/// A bus of memory areas.
 #[derive(Clone, Debug, Default)]
 pub struct PlainBus {
-    /// They must not overlap.
+    /// The areas, which must not overlap.
     pub areas: Vec<Area>,
-    /// The level of each interrupt line that was ever set, with the time when it last changed.
+    /// Level and last change of each interrupt line that was ever set.
     pub lines: Vec<(u32, bool, Time)>,
-    /// The lock windows that were ever set.
+    /// Calls that set a lock window.
     pub windows: Vec<(u32, Option<(u64, u64)>)>,
-    /// Every write: where to, how many bytes, and its placement.
+    /// All writes: address, length and placement.
     pub writes: Vec<(u64, usize, Placement)>,
 }
 
 impl PlainBus {
-    /// A bus on which nothing answers.
+    /// Creates a bus without areas.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds `bytes` zero bytes from `base` on that may be written.
+    /// Adds a writable area of `bytes` zero bytes at `base`.
     #[must_use]
     pub fn with(mut self, region: Region, base: u64, bytes: usize, latency: Duration) -> Self {
         self.areas.push(Area { base, bytes: vec![0; bytes], region, writable: true, latency });
         self
     }
 
-    /// The bytes from `address` on, if all of them are in one area.
+    /// The bytes from `address` on, if they are in one area.
     pub fn bytes(&self, address: u64, length: usize) -> Option<&[u8]> {
         let (area, offset) = self.find(address)?;
         self.areas[area].bytes.get(offset..offset.checked_add(length)?)
     }
 
-    /// As [`PlainBus::bytes`], to change them.
+    /// Like [`PlainBus::bytes`], mutable.
     pub fn bytes_mut(&mut self, address: u64, length: usize) -> Option<&mut [u8]> {
         let (area, offset) = self.find(address)?;
         self.areas[area].bytes.get_mut(offset..offset.checked_add(length)?)
     }
 
-    /// Whether interrupt line `line` is asserted.
+    /// Returns whether interrupt line `line` is asserted.
     pub fn asserted(&self, line: u32) -> bool {
         self.lines.iter().any(|l| l.0 == line && l.1)
     }
@@ -69,7 +68,7 @@ impl PlainBus {
         })
     }
 
-    /// The area and offset of `length` bytes, which must lie in one area.
+    /// The area and offset of `length` bytes, which must be in one area.
     fn whole(&self, address: u64, length: usize) -> Result<(usize, usize), BusFault> {
         let (area, offset) = self.find(address).ok_or(BusFault::Unmapped { address })?;
         let room = self.areas[area].bytes.len() - offset;

@@ -1,38 +1,38 @@
-//! A frame as it stands on the wire: from the destination address to the frame check sequence.
-//! Not what it carries.
+//! An Ethernet frame from the destination address to the frame check sequence.
+//!
 //! Source: IEEE 802.3-2018, 3.1 to 3.2.9 and 4.4.2.
 
 use serde::{Deserialize, Serialize};
 
-/// Shortest frame, with its check sequence.
+/// Minimum frame length, including the check sequence.
 pub const MIN_BYTES: usize = 64;
-/// Longest frame without a VLAN tag, with its check sequence.
+/// Maximum length of a frame without a VLAN tag, including the check sequence.
 pub const MAX_UNTAGGED_BYTES: usize = 1518;
-/// The check sequence.
+/// Length of the check sequence.
 pub(crate) const FCS_BYTES: usize = 4;
-/// Destination, source, type.
+/// Length of destination, source and type.
 pub(crate) const HEADER_BYTES: usize = 14;
 
-/// What is on the wire for one frame, good or not, check sequence included.
+/// The bytes of a frame on the wire, valid or not, including the check sequence.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Frame {
     bytes: Vec<u8>,
 }
 
-/// Why a frame is not to be taken.
+/// An invalid frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// Less than 64 bytes.
+    /// Shorter than 64 bytes.
     #[error("a frame of {0} bytes is too short")]
     Short(usize),
-    /// The check sequence is not that of the bytes before it.
-    #[error("the frame's check sequence is wrong")]
+    /// The check sequence does not match.
+    #[error("the frame's check sequence does not match")]
     Check,
 }
 
 impl Frame {
-    /// A good frame of `payload`, which begins with the destination address: padded to the shortest length, with its check
-    /// sequence.
+    /// Creates a valid frame of `payload`, which begins with the destination address: pads it to the minimum length and
+    /// appends the check sequence.
     pub fn new(payload: &[u8]) -> Self {
         let length = payload.len().max(MIN_BYTES - FCS_BYTES);
         let mut bytes = Vec::with_capacity(length + FCS_BYTES);
@@ -42,35 +42,35 @@ impl Frame {
         Self { bytes }
     }
 
-    /// Whatever came over a wire.
+    /// Creates a frame from the bytes received from a wire.
     pub fn from_wire(bytes: Vec<u8>) -> Self {
         Self { bytes }
     }
 
-    /// All of it, check sequence included.
+    /// All bytes, including the check sequence.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// The same, to damage it.
+    /// Mutable access, to damage the frame.
     pub fn bytes_mut(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
     }
 
-    /// Its length on the wire, without preamble and gap.
+    /// Length on the wire, without preamble and gap.
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Whether there is nothing.
+    /// Returns whether it has no bytes.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
-    /// What it carries, from the destination address on, without the check sequence.
+    /// The contents from the destination address on, without the check sequence.
     ///
     /// # Errors
-    /// If it is too short or damaged.
+    /// If the frame is too short or damaged.
     pub fn payload(&self) -> Result<&[u8], FrameError> {
         if self.bytes.len() < MIN_BYTES {
             return Err(FrameError::Short(self.bytes.len()));
@@ -82,7 +82,7 @@ impl Frame {
         Ok(payload)
     }
 
-    /// The destination address; zeros if the frame has none.
+    /// The destination address; zeros if the frame is too short.
     pub fn destination(&self) -> [u8; 6] {
         self.bytes.first_chunk().copied().unwrap_or_default()
     }
@@ -94,8 +94,8 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_frames_check_sequence_is_the_standards() {
-        // The residue of CRC-32 over a message with its own check sequence is always the same.
+    fn the_check_sequence_is_the_standard_crc() {
+        // The CRC-32 of a message with its own check sequence is a constant.
         let frame = Frame::new(b"123456789");
         assert_eq!(frame.len(), MIN_BYTES);
         assert_eq!(crc32fast::hash(b"123456789"), 0xcbf4_3926);
@@ -104,7 +104,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_damage_of_up_to_32_bits_in_a_row_is_found(payload in proptest::collection::vec(any::<u8>(), 0..200), at in any::<usize>(), flip in 1u32..) {
+        fn any_burst_of_up_to_32_damaged_bits_is_detected(payload in proptest::collection::vec(any::<u8>(), 0..200), at in any::<usize>(), flip in 1u32..) {
             let mut frame = Frame::new(&payload);
             let at = at % (frame.len() - 3);
             for (byte, flip) in frame.bytes_mut()[at..at + 4].iter_mut().zip(flip.to_le_bytes()) {

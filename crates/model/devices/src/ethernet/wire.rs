@@ -1,5 +1,5 @@
-//! One direction of an Ethernet wire: one frame after another, each with preamble and gap.
-//! Not collisions: both directions of a full-duplex link are wires of their own.
+//! One direction of a full-duplex Ethernet link: frames follow one another, each with preamble and gap.
+//!
 //! Source: IEEE 802.3-2018: preamble and start delimiter 8 bytes (3.2.1, 3.2.2), interpacket gap 96 bit times (4.4.2).
 
 use super::Frame;
@@ -9,58 +9,58 @@ use serde::{Deserialize, Serialize};
 const PREAMBLE_BYTES: u64 = 8;
 const GAP_BYTES: u64 = 12;
 
-/// When a frame is on a wire.
+/// The times of a frame on a wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Passage {
-    /// When its preamble begins.
+pub struct Transmission {
+    /// Start of the preamble.
     pub begin: Time,
-    /// When its last bit arrives at the other end.
+    /// Arrival of the last bit at the other end.
     pub arrival: Time,
 }
 
 /// One direction of a link.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wire {
-    /// Bits a second.
+    /// Rate, bits a second.
     rate: u64,
-    /// From one end to the other.
+    /// Propagation delay.
     propagation: Duration,
-    /// When the next frame may begin.
+    /// When the next frame can start.
     free: Time,
 }
 
 impl Wire {
-    /// A wire of `rate` bits a second, at least 1, that a bit needs `propagation` to pass.
+    /// Creates a wire of `rate` bits a second (at least 1) with a propagation delay.
     pub fn new(rate: u64, propagation: Duration) -> Self {
         Self { rate: rate.max(1), propagation, free: Time::ZERO }
     }
 
-    /// When the next frame may begin.
+    /// When the next frame can start.
     pub const fn free(&self) -> Time {
         self.free
     }
 
-    /// From one end to the other, for a bit.
+    /// The propagation delay.
     pub const fn propagation(&self) -> Duration {
         self.propagation
     }
 
-    /// From a frame's begin to its last bit's arrival.
+    /// Time from the start of a frame to the arrival of its last bit.
     pub fn takes(&self, frame: &Frame) -> Duration {
         let on_wire = self.time_of(PREAMBLE_BYTES + frame.len() as u64);
         on_wire.checked_add(self.propagation).unwrap_or(Duration::from_ps(u64::MAX))
     }
 
-    /// Sends a frame as soon as it can from `at` on.
-    pub fn send(&mut self, frame: &Frame, at: Time) -> Passage {
+    /// Sends a frame as soon as possible, at `at` or later.
+    pub fn send(&mut self, frame: &Frame, at: Time) -> Transmission {
         let begin = at.max(self.free);
         let bytes = PREAMBLE_BYTES + frame.len() as u64;
         self.free = later(begin, self.time_of(bytes + GAP_BYTES));
         let arrival = later(begin, self.takes(frame));
-        Passage { begin, arrival }
+        Transmission { begin, arrival }
     }
 
-    /// How long `bytes` take, rounded up to a picosecond.
+    /// Transmission time of `bytes`, rounded up to a picosecond.
     fn time_of(&self, bytes: u64) -> Duration {
         let ps = (u128::from(bytes) * 8_000_000_000_000).div_ceil(u128::from(self.rate));
         Duration::from_ps(u64::try_from(ps).unwrap_or(u64::MAX))

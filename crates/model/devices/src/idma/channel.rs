@@ -1,6 +1,6 @@
-//! A channel: its registers as software wrote them, the transfer that they describe, its tags and its progress.
-//! Not the moving of bytes: see `engine`.
-//! Source: Su et al., 2012, for tags as bits that core and engine share; the rest is ours.
+//! An IDMA channel: its registers, the transfer that they describe, its tags and its progress.
+//!
+//! Source: Su et al., 2012, for tags as bits shared by core and engine; the rest is not specified there.
 
 use super::IdmaSpec;
 use super::pattern::Pattern;
@@ -9,55 +9,55 @@ use crate::Placement;
 use longma_sim::Time;
 use serde::{Deserialize, Serialize};
 
-/// Which way a channel moves.
+/// Direction of a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Direction {
-    /// Memory, or any in-core store, to an in-core store.
+    /// From memory or any in-core store to an in-core store.
     Read,
-    /// An in-core store to memory, or to any in-core store.
+    /// From an in-core store to memory or any in-core store.
     Write,
 }
 
-/// Why a channel stopped. The numbers are those of `STATUS.ERROR`.
+/// The error that stopped a channel. The values are those of `STATUS.ERROR`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[repr(u8)]
 pub(super) enum ChannelError {
     /// No error.
     #[default]
     None = 0,
-    /// The registers make no sense together.
+    /// The registers are inconsistent.
     Setup = 1,
-    /// Nothing answers at the source.
+    /// The source address is not mapped.
     Source = 2,
-    /// Nothing answers at the destination.
+    /// The destination address is not mapped.
     Destination = 3,
-    /// The destination may not be written.
+    /// The destination is not writable.
     Denied = 4,
-    /// There is no in-core store where one must be.
+    /// An address that must be in an in-core store is not.
     NoStore = 5,
-    /// The feeding channel does not fit.
+    /// The feeding channel has a different piece size, or it faulted.
     Feed = 6,
 }
 
-/// Where a channel stands.
+/// State of a channel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Phase {
     /// Never started.
     #[default]
     Idle,
-    /// Moving, or waiting for a tag.
+    /// Transferring, or waiting for a tag.
     Running,
-    /// Told to stop, finishing the piece it has begun.
+    /// Stop requested; finishing the current piece.
     Stopping,
     /// Stopped on request.
     Stopped,
-    /// All is moved.
+    /// All pieces are transferred.
     Done,
     /// Stopped by an error.
     Faulted,
 }
 
-/// Tags 0 to 127.
+/// Tags 0 to 127, one bit each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Tags(pub [u64; 2]);
 
@@ -72,7 +72,7 @@ impl Tags {
     }
 }
 
-/// The registers that describe a transfer, as written.
+/// The setup registers as written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Setup {
     pub source: u64,
@@ -85,20 +85,20 @@ pub(super) struct Setup {
     pub control: u64,
 }
 
-/// A transfer that makes sense.
+/// A validated transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Transfer {
     pub source: Pattern,
     pub destination: Pattern,
-    /// Bytes in all.
+    /// Total bytes.
     pub length: u64,
-    /// Bytes of a piece, at least 1.
+    /// Bytes per piece, at least 1.
     pub piece: u32,
     /// Tag of piece 0.
     pub first: u32,
-    /// Tags in the ring, at least 1.
+    /// Number of tags in the ring, at least 1.
     pub ring: u32,
-    /// The read channel that feeds a write channel.
+    /// For a write channel, the read channel that feeds it.
     pub feed: Option<u32>,
     pub recycle: bool,
     pub tag_interrupt: bool,
@@ -107,7 +107,7 @@ pub(super) struct Transfer {
 }
 
 impl Transfer {
-    /// What `setup` describes, for a channel of an engine of `spec`; `None` if it makes no sense.
+    /// Validates `setup` for a channel of an engine with `spec`; `None` if it is inconsistent.
     fn parse(setup: &Setup, direction: Direction, spec: &IdmaSpec) -> Option<Self> {
         let pattern = |base, stride: crate::registers::Field| Pattern {
             base,
@@ -147,7 +147,7 @@ impl Transfer {
         })
     }
 
-    /// How many pieces there are.
+    /// Number of pieces.
     pub fn pieces(&self) -> u64 {
         self.length.div_ceil(u64::from(self.piece))
     }
@@ -157,12 +157,12 @@ impl Transfer {
         self.first + (number % u64::from(self.ring)) as u32
     }
 
-    /// Where byte `offset` of the stream stands in the in-core store: the store's end of a transfer goes round in the ring.
+    /// Offset in the in-core store of byte `offset` of the stream. The in-core end of a transfer is a ring of pieces.
     pub fn in_store(&self, offset: u64) -> u64 {
         offset % (u64::from(self.ring) * u64::from(self.piece))
     }
 
-    /// Bytes of piece `number`: the last may be short.
+    /// Length of piece `number`; the last one may be shorter.
     pub fn bytes_of(&self, number: u64) -> u64 {
         let begin = number.saturating_mul(self.piece.into());
         self.length.saturating_sub(begin).min(self.piece.into())
@@ -174,28 +174,28 @@ impl Transfer {
 pub(super) struct Channel {
     pub direction: Direction,
     pub setup: Setup,
-    /// What it does, or did last.
+    /// The current or last transfer.
     pub transfer: Option<Transfer>,
     pub phase: Phase,
     pub error: ChannelError,
-    /// The address the error is about.
+    /// Address of the error.
     pub fault: u64,
     pub refused: bool,
-    /// Ready tags.
+    /// Tags that are ready.
     pub ready: Tags,
-    /// Tags the core took while their piece was in flight.
+    /// Tags that the core took while their piece was in flight.
     pub wanted: Tags,
-    /// Tags that interrupt.
+    /// Tags that raise an interrupt.
     pub mask: Tags,
-    /// Pieces moved, in order.
+    /// Pieces completed, in order.
     pub moved: u64,
-    /// The piece that is being begun.
+    /// The piece being requested.
     pub piece: u64,
-    /// Bytes of it already begun.
+    /// Bytes of that piece already requested.
     pub inside: u64,
     /// Requests in flight.
     pub flights: u32,
-    /// No request before this time.
+    /// Earliest time of the next request.
     pub not_before: Time,
 }
 
@@ -220,12 +220,12 @@ impl Channel {
         }
     }
 
-    /// Whether it is to go on by itself.
+    /// Returns whether the channel is active.
     pub fn running(&self) -> bool {
         matches!(self.phase, Phase::Running | Phase::Stopping)
     }
 
-    /// Begins what the registers describe at piece `from`, or faults.
+    /// Starts the transfer in the registers at piece `from`, or faults.
     pub fn begin(&mut self, from: u64, give: bool, spec: &IdmaSpec, at: Time) {
         (self.refused, self.error, self.fault) = (false, ChannelError::None, 0);
         let Some(transfer) = Transfer::parse(&self.setup, self.direction, spec) else {
@@ -243,12 +243,12 @@ impl Channel {
         self.not_before = at.checked_add(spec.start).unwrap_or(at);
     }
 
-    /// Stops with an error: nothing more is begun.
+    /// Stops with an error; no more requests are issued.
     pub fn stop_with(&mut self, error: ChannelError, address: u64) {
         (self.phase, self.error, self.fault) = (Phase::Faulted, error, address);
     }
 
-    /// Whether a piece with `tag` is begun and not yet moved.
+    /// Returns whether a piece with `tag` has been requested and is not completed.
     pub fn in_flight(&self, tag: u32) -> bool {
         let Some(transfer) = &self.transfer else { return false };
         if self.flights == 0 && !(self.running() && self.inside > 0) {
@@ -258,7 +258,7 @@ impl Channel {
         (self.moved..begun).any(|piece| transfer.tag_of(piece) == tag)
     }
 
-    /// Whether its transfer and progress are possible in an engine of `spec`.
+    /// Returns whether transfer and progress are valid in an engine with `spec`.
     pub fn fits(&self, spec: &IdmaSpec) -> bool {
         let Some(transfer) = &self.transfer else { return !self.running() && self.flights == 0 };
         let tags = transfer.ring > 0 && transfer.first.saturating_add(transfer.ring) <= spec.tags;
@@ -281,7 +281,7 @@ impl Channel {
         self.wanted.0[word] &= !bits;
     }
 
-    /// Takes the tags in `bits` of word `word` for the core, those in flight when they have been moved.
+    /// Takes the tags in `bits` of word `word` for the core. Tags in flight are taken when their piece is completed.
     pub fn take(&mut self, word: usize, bits: u64) {
         for bit in (0..64).filter(|bit| bits >> bit & 1 != 0) {
             let tag = word as u32 * 64 + bit;

@@ -1,6 +1,7 @@
-//! The moving: which channel's turn it is, what is in flight, what arrives, and what that does to tags.
-//! Not the registers: see `mod.rs`.
-//! Source: Su et al., 2012: one beat in and one beat out a cycle, no cost to change between channels; order and queues are ours.
+//! The data path of an IDMA engine: arbitration between channels, requests in flight, arrivals, and tag updates.
+//!
+//! Source: Su et al., 2012: one beat in and one beat out per cycle, no cost to switch between channels. Arbitration and
+//! queues are not specified there.
 
 use super::channel::{Channel, ChannelError, Direction, Phase, Transfer};
 use super::registers as r;
@@ -12,9 +13,9 @@ use serde::{Deserialize, Serialize};
 /// What a request waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Stage {
-    /// Its data, which then go into the in-core store.
+    /// Its data, to be written to the in-core store next.
     Arriving,
-    /// Its write to be visible.
+    /// Its write to become visible.
     Writing,
 }
 
@@ -24,23 +25,23 @@ pub(super) struct Flight {
     pub channel: usize,
     /// Whether it is the last of its piece.
     pub last: bool,
-    /// Data on the way to a store; empty once written.
+    /// Data in flight to a store; empty once written.
     pub bytes: Vec<u8>,
-    /// Where in the store.
+    /// Destination address in the store.
     pub destination: u64,
     pub stage: Stage,
-    /// When the stage ends.
+    /// End of the stage.
     pub at: Time,
 }
 
-/// What happens next.
+/// The next event.
 #[derive(Clone, Copy, Debug)]
 enum Event {
-    /// The write of flight number so and so is visible.
+    /// The write of this flight becomes visible.
     Visible(usize),
-    /// The data of flight number so and so arrive.
+    /// The data of this flight arrives.
     Arrive(usize),
-    /// A channel begins a request.
+    /// This channel issues a request.
     Request(usize),
 }
 
@@ -54,12 +55,12 @@ struct Beat {
 }
 
 impl IdmaState {
-    /// When the next thing happens.
+    /// Time of the next event.
     pub(super) fn next_time(&self, spec: &IdmaSpec) -> Option<Time> {
         self.next(spec).map(|next| next.0)
     }
 
-    /// Does everything up to `until`.
+    /// Processes all events up to `until`.
     pub(super) fn run(&mut self, spec: &IdmaSpec, until: Time, bus: &mut dyn Bus) {
         while let Some((at, event)) = self.next(spec)
             && at <= until
@@ -74,7 +75,8 @@ impl IdmaState {
         self.now = self.now.max(until);
     }
 
-    /// The first thing to happen; at one time, what ends comes before what begins, and older before younger.
+    /// The next event. Among events at the same time, completions precede requests and older flights precede younger
+    /// ones.
     fn next(&self, spec: &IdmaSpec) -> Option<(Time, Event)> {
         let mut first: Option<(Time, Event)> = None;
         let mut offer = |at: Time, event: Event| {
@@ -89,7 +91,7 @@ impl IdmaState {
             let bit = 1 << flight.channel;
             under_way[self.channels[flight.channel].direction as usize] += 1;
             match flight.stage {
-                // A channel's requests end in order, so that its progress is one number.
+                // A channel's requests complete in order, so that its progress is a single number.
                 Stage::Writing if seen & bit == 0 => offer(flight.at.max(self.now), Event::Visible(number)),
                 Stage::Arriving if arriving & bit == 0 => {
                     offer(flight.at.max(self.landing_free).max(self.now), Event::Arrive(number));
@@ -109,7 +111,7 @@ impl IdmaState {
         first
     }
 
-    /// The channel whose turn it is to begin a request this way, and when.
+    /// The channel that issues the next request in this direction, and when.
     fn next_request(&self, spec: &IdmaSpec, direction: Direction) -> Option<(Time, usize)> {
         let free = self.request_free[direction as usize].max(self.now);
         let turn = self.turn[direction as usize];
@@ -128,7 +130,7 @@ impl IdmaState {
         Some((spec.clock.next_edge(at)?, channel))
     }
 
-    /// Whether a channel has something to move and may.
+    /// Returns whether a channel can issue a request.
     fn may_request(&self, number: usize) -> bool {
         let channel = &self.channels[number];
         let Some(transfer) = channel.transfer.as_ref().filter(|_| channel.running()) else { return false };
@@ -137,31 +139,31 @@ impl IdmaState {
         }
         channel.phase == Phase::Running
             && channel.piece < transfer.pieces()
-            // The piece before it in the same place is not on its way any more.
+            // The previous piece in the same slot of the ring must be completed.
             && channel.piece - channel.moved < transfer.ring.into()
             && !channel.ready.has(transfer.tag_of(channel.piece))
             && self.fed(transfer, channel.piece)
     }
 
-    /// Whether piece `piece` is there to be written, if a read channel feeds it.
+    /// Returns whether piece `piece` is ready to be written, if a read channel feeds it.
     fn fed(&self, transfer: &Transfer, piece: u64) -> bool {
         let Some(feed) = transfer.feed else { return true };
         let feeder = &self.channels[feed as usize];
         let Some(from) = &feeder.transfer else { return false };
-        // What does not fit is found when the request is made.
+        // Mismatches and faults of the feeder are reported when the request is issued.
         from.piece != transfer.piece
             || feeder.phase == Phase::Faulted && feeder.flights == 0 && feeder.moved <= piece
             || feeder.moved > piece && feeder.ready.has(from.tag_of(piece))
     }
 
-    /// Whether a running channel waits for a tag.
+    /// Returns whether a running channel waits for a tag.
     pub(super) fn waiting(&self, number: usize) -> bool {
         let channel = &self.channels[number];
         let left = channel.transfer.as_ref().is_some_and(|t| channel.piece < t.pieces());
         channel.running() && left && !self.may_request(number)
     }
 
-    /// A channel begins one beat.
+    /// Issues one beat of a channel.
     fn request(&mut self, spec: &IdmaSpec, number: usize, bus: &mut dyn Bus) {
         let direction = self.channels[number].direction;
         self.turn[direction as usize] = (number + 1) % self.channels.len();
@@ -185,7 +187,7 @@ impl IdmaState {
         }
     }
 
-    /// The beat that a channel which may request has to move next.
+    /// The next beat of a channel that can issue a request.
     fn next_beat(&self, spec: &IdmaSpec, number: usize) -> Result<Beat, (ChannelError, u64)> {
         let channel = &self.channels[number];
         let Some(transfer) = &channel.transfer else { return Err((ChannelError::Setup, 0)) };
@@ -200,14 +202,14 @@ impl IdmaState {
             }
             (Direction::Write, Some(feed)) => {
                 let feeder = &self.channels[feed as usize];
-                // A piece that arrived before the feeder's fault is still good.
+                // A piece that arrived before the feeder's fault is still valid.
                 let good = feeder.phase != Phase::Faulted || feeder.moved > channel.piece;
                 let from = feeder.transfer.filter(|from| good && from.piece == transfer.piece);
                 let from = from.ok_or((ChannelError::Feed, feeder.fault))?;
                 (from.destination.at(from.in_store(offset)), transfer.destination.at(offset))
             }
         };
-        // A beat lies inside an aligned beat of memory, the side that is not the store.
+        // A beat does not cross an aligned beat on the side that is not the store.
         let outer = if channel.direction == Direction::Read { source } else { destination };
         let beat_left = u64::from(spec.beat_bytes) - outer.address % u64::from(spec.beat_bytes);
         let bytes = left.min(source.bytes).min(destination.bytes).min(beat_left);
@@ -219,7 +221,7 @@ impl IdmaState {
         })
     }
 
-    /// Reads a beat from a store and begins to write it.
+    /// Reads a beat from a store and starts its write.
     fn write_beat(
         &self,
         number: usize,
@@ -242,7 +244,7 @@ impl IdmaState {
         })
     }
 
-    /// A beat is on its way: the channel goes on to the next, and a feeder gets its tag back after a piece's last.
+    /// Updates the channel after a beat has been issued. The last beat of a piece returns the feeder's tag.
     fn begun(&mut self, number: usize, beat: Beat) {
         let channel = &mut self.channels[number];
         channel.flights += 1;
@@ -260,7 +262,7 @@ impl IdmaState {
         }
     }
 
-    /// Data arrive and go into the store.
+    /// Writes arrived data to the store.
     fn arrive(&mut self, spec: &IdmaSpec, number: usize, bus: &mut dyn Bus) {
         let next_cycle = spec.clock.next_edge(Time::from_ps(self.now.ps().saturating_add(1)));
         self.landing_free = next_cycle.unwrap_or(self.now);
@@ -280,7 +282,7 @@ impl IdmaState {
         }
     }
 
-    /// A beat is where it belongs.
+    /// Completes a beat.
     fn visible(&mut self, number: usize, bus: &mut dyn Bus) {
         let flight = self.flights.remove(number);
         let channel = &mut self.channels[flight.channel];
@@ -303,10 +305,10 @@ impl IdmaState {
         self.raise(pending, bus);
     }
 
-    /// A channel stops with an error.
+    /// Stops a channel with an error.
     fn fault(&mut self, number: usize, error: ChannelError, address: u64, bus: &mut dyn Bus) {
         let channel = &mut self.channels[number];
-        // The first error is the one that counts.
+        // Only the first error is reported.
         if channel.phase != Phase::Faulted {
             channel.stop_with(error, address);
         }
@@ -314,7 +316,7 @@ impl IdmaState {
         self.raise(pending, bus);
     }
 
-    /// After software changed a channel's phase: notes what that leads to at once.
+    /// Processes the consequences of a phase change by software.
     pub(super) fn settle(&mut self, number: usize, bus: &mut dyn Bus) {
         let channel = &mut self.channels[number];
         let faulted = channel.phase == Phase::Faulted;
@@ -322,12 +324,12 @@ impl IdmaState {
         self.raise(pending, bus);
     }
 
-    /// Sets bits of the interrupt register and the line after it.
+    /// Sets bits of the interrupt register and updates the line.
     fn raise(&mut self, pending: u64, bus: &mut dyn Bus) {
         self.set_interrupts(self.interrupts | pending, bus);
     }
 
-    /// Changes the interrupt register and the line with it.
+    /// Changes the interrupt register and updates the line.
     pub(super) fn set_interrupts(&mut self, to: u64, bus: &mut dyn Bus) {
         let (before, after) = (self.interrupts != 0, to != 0);
         self.interrupts = to;
@@ -337,12 +339,12 @@ impl IdmaState {
     }
 }
 
-/// What follows once nothing of a channel is in flight; gives the interrupts of it.
+/// Updates a channel that has nothing in flight. Returns the interrupts to raise.
 fn settle(channel: &mut Channel, number: usize) -> u64 {
     if channel.flights > 0 || channel.running() && channel.inside > 0 {
         return 0;
     }
-    // Nothing more arrives for the tags that the core asked for.
+    // Nothing more arrives for the tags that the core has taken.
     for (ready, wanted) in channel.ready.0.iter_mut().zip(&mut channel.wanted.0) {
         *ready |= std::mem::take(wanted);
     }
@@ -361,7 +363,7 @@ fn settle(channel: &mut Channel, number: usize) -> u64 {
     }
 }
 
-/// Begins to read a beat that goes to a store.
+/// Starts the read of a beat into a store.
 fn read_beat(beat: Beat, at: Time, bus: &mut dyn Bus) -> Result<Flight, (ChannelError, u64)> {
     must_be_store(bus, beat.destination, ChannelError::Destination)?;
     let mut bytes = vec![0; beat.bytes];

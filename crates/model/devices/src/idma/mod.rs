@@ -1,7 +1,7 @@
-//! IDMA: the copy engine in a core, with channels whose progress software sees and steers by tags.
-//! Not the in-core store, which is memory on the bus; nor the way to memory, which is the bus's.
-//! Source: Su Wen, Wang Huandong, Tai Yunfang, Wang Jing, Optimization of memory and network subsystems in multi-core processors
-//! for cloud computing, 2012. What it leaves open is chosen here and said where it is.
+//! IDMA: the copy engine of a core, with channels whose progress software observes and controls through tags.
+//!
+//! Source: Su Wen, Wang Huandong, Tai Yunfang, Wang Jing, Optimization of memory and network subsystems in multi-core
+//! processors for cloud computing, 2012. Choices that the paper leaves open are marked where they are made.
 
 mod channel;
 mod engine;
@@ -22,56 +22,56 @@ use serde::{Deserialize, Serialize};
 
 pub use registers::MAP;
 
-/// What an engine has and how long things take. It does not change.
+/// Static configuration and timing of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdmaSpec {
     /// The core's clock.
     pub clock: Clock,
-    /// Channels that read into an in-core store.
+    /// Number of channels that read into an in-core store.
     pub read_channels: u32,
-    /// Channels that write from an in-core store.
+    /// Number of channels that write from an in-core store.
     pub write_channels: u32,
-    /// Bytes of a beat; one beat in and one out a cycle. A power of two from 8 to 128.
+    /// Bytes per beat; one beat in and one out per cycle. A power of two from 8 to 128.
     pub beat_bytes: u32,
-    /// Tags of a channel, 1 to 128.
+    /// Tags per channel, 1 to 128.
     pub tags: u32,
-    /// Largest piece that one tag stands for, bytes.
+    /// Maximum length of a piece, bytes.
     pub granule_bytes: u32,
-    /// Requests in flight each way.
+    /// Requests in flight in each direction.
     pub outstanding: u32,
-    /// Writing a register.
+    /// Duration of a register write.
     pub register_write: Duration,
-    /// Reading a register.
+    /// Duration of a register read.
     pub register_read: Duration,
-    /// From a channel's start to its first request.
+    /// Time from the start of a channel to its first request.
     pub start: Duration,
 }
 
 /// An engine that cannot be modelled.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IdmaError {
-    /// A quantity of the machine file is outside of what the registers can express.
+    /// A parameter in the machine file is outside the range of the registers.
     #[error(
         "IDMA with {what} = {given} cannot be modelled: it must be {range}; change it in the machine file"
     )]
     Spec {
-        /// Which quantity.
+        /// The parameter.
         what: &'static str,
-        /// What it is.
+        /// Its value.
         given: u64,
-        /// What it may be.
+        /// The permitted range.
         range: &'static str,
     },
-    /// A saved state does not belong to such an engine.
+    /// A checkpoint does not fit the engine.
     #[error("the saved state of an IDMA engine does not fit: {0}; restore it on the machine it was saved on")]
     State(&'static str),
 }
 
 impl IdmaSpec {
-    /// The engine `part` describes, in a core of `clock`.
+    /// The configuration of `part` in a core with `clock`.
     ///
     /// # Errors
-    /// If the registers cannot express it.
+    /// If a parameter is outside the range of the registers.
     pub fn from_part(part: &IdmaPart, clock: Frequency) -> Result<Self, IdmaError> {
         let ps = |latency: longma_topology::units::Latency| Duration::from_ps(latency.ps(clock));
         let narrow = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
@@ -100,10 +100,10 @@ impl IdmaSpec {
         let channels = u64::from(self.read_channels) + u64::from(self.write_channels);
         let beat = self.beat_bytes;
         let limits = [
-            ("channels", channels, (1..=u64::from(r::MOST_CHANNELS)).contains(&channels), "1 to 8"),
-            ("tags", self.tags.into(), (1..=r::MOST_TAGS).contains(&self.tags), "1 to 128"),
+            ("channels", channels, (1..=u64::from(r::MAX_CHANNELS)).contains(&channels), "1 to 8"),
+            ("tags", self.tags.into(), (1..=r::MAX_TAGS).contains(&self.tags), "1 to 128"),
             (
-                "a beat's bytes",
+                "bytes per beat",
                 beat.into(),
                 beat.is_power_of_two() && (8..=128).contains(&beat),
                 "a power of two from 8 to 128",
@@ -123,19 +123,19 @@ impl IdmaSpec {
     }
 }
 
-/// Everything about an engine that changes.
+/// The mutable state of an engine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IdmaState {
     channels: Vec<Channel>,
-    /// Oldest first.
+    /// Requests in flight, oldest first.
     flights: Vec<Flight>,
-    /// Up to when all is done.
+    /// Time up to which all events are processed.
     now: Time,
-    /// From when on a request may begin, each way.
+    /// For each direction, when the next request can be issued.
     request_free: [Time; 2],
-    /// From when on the next beat may arrive.
+    /// When the next beat can arrive.
     landing_free: Time,
-    /// Which channel is asked first, each way.
+    /// For each direction, the channel with the highest priority.
     turn: [usize; 2],
     interrupts: u64,
     bad_accesses: u64,
@@ -143,32 +143,34 @@ pub struct IdmaState {
     bytes: [u64; 2],
 }
 
-/// One core's engine. It interrupts on line 0 of its bus.
+/// The engine of one core. It interrupts on line 0 of its bus.
 ///
-/// A channel moves a stream of `LENGTH` bytes in pieces. Each piece has a tag; the tags go round in a ring, and so do the pieces'
-/// places in the in-core store. The engine moves a piece only while its tag is its own (0), and sets it (1) when the piece is where
-/// it belongs and every core can see it. So software reads progress from tags, pauses a channel by taking a tag, and resumes it
-/// by giving the tag back.
+/// A channel moves a stream of `LENGTH` bytes in pieces. Each piece has a tag, and the tags form a ring, as do the
+/// slots of the pieces in the in-core store. The engine moves a piece only while it owns the tag (0), and sets the tag
+/// (1) when the piece is complete and visible to every core. Software thus reads the progress from the tags, pauses a
+/// channel by taking a tag, and resumes it by giving the tag back.
 ///
-/// *Order*: a channel reads its pieces in order, and its tags become ready in order. A store that was visible before a piece's tag was
-/// given is read; one that becomes visible after the tag is ready is not.
+/// *Order*: a channel reads its pieces in order, and its tags become ready in order. A store that was visible before a
+/// piece's tag was given is included in the piece; one that becomes visible after the tag is ready is not.
 ///
-/// *Memory to memory*: a read channel brings pieces into the in-core store and a write channel fed by it writes each one out as
-/// soon as it is there, with no help from the core.
+/// *Memory to memory*: a read channel fetches pieces into the in-core store, and a write channel fed by it writes each
+/// one out as soon as it is complete, without involving the core.
 ///
-/// *Overlap*: where source and destination of such a copy overlap, a piece's bytes are read before they are written, but later
-/// pieces may be read before or after earlier ones are written. A copy towards lower addresses is therefore right when it runs upwards, and
-/// one towards higher addresses when it runs downwards, with negative strides, as memmove does; otherwise some bytes are
-/// those that the copy itself wrote before.
+/// *Overlap*: if source and destination of such a copy overlap, a piece's bytes are read before they are written, but
+/// later pieces may be read before or after earlier ones are written. Like memmove, a copy to lower addresses must
+/// therefore run upwards, and a copy to higher addresses downwards, with negative strides. Otherwise some bytes read
+/// are those that the copy has already written.
 ///
-/// *Faults*: an address at which nothing answers stops the channel at that beat: the bytes before it in the stream are moved, nothing at or
-/// beyond it is, the piece's tag stays 0, and the fault interrupts. `RESUME` goes on from the first piece that was not moved whole.
+/// *Faults*: an unmapped address stops the channel at that beat. The bytes before it in the stream are moved, nothing
+/// at or beyond it is, the piece's tag stays 0, and the fault raises an interrupt. `RESUME` continues with the first
+/// incomplete piece.
 ///
-/// *Saving a channel*: write `STOP`, wait until `BUSY` and `RUNNING` are 0, read the registers and the tags; to restore, write them back
-/// with `RESUME`, here or on another core that sees the same in-core store contents.
+/// *Saving a channel*: write `STOP`, wait until `BUSY` and `RUNNING` are 0, and read the registers and the tags. To
+/// restore, write them back with `RESUME`, here or on another core that sees the same in-core store contents.
 ///
-/// Where the paper is silent: tags read and written by masks so that core and engine never undo each other's; a piece is no
-/// larger than one register of the store; addresses are the process's own, translated by the core's TLB.
+/// Not specified in the paper: tags are read and written by masks, so that core and engine never overwrite each other's
+/// changes; a piece is no larger than one register of the store; addresses are virtual addresses of the process,
+/// translated by the core's TLB.
 #[derive(Clone, Debug)]
 pub struct Idma {
     spec: IdmaSpec,
@@ -176,10 +178,10 @@ pub struct Idma {
 }
 
 impl Idma {
-    /// An engine after reset.
+    /// Creates an engine in its reset state.
     ///
     /// # Errors
-    /// If the registers cannot express `spec`.
+    /// If a parameter of `spec` is outside the range of the registers.
     pub fn new(spec: IdmaSpec) -> Result<Self, IdmaError> {
         spec.check()?;
         let channel = |n| if n < spec.read_channels { Direction::Read } else { Direction::Write };
@@ -198,20 +200,20 @@ impl Idma {
         Ok(Self { spec, state })
     }
 
-    /// What it has.
+    /// The configuration.
     pub const fn spec(&self) -> &IdmaSpec {
         &self.spec
     }
 
-    /// Its state, to be saved.
+    /// The state, for a checkpoint.
     pub const fn state(&self) -> &IdmaState {
         &self.state
     }
 
-    /// An engine in a saved state.
+    /// Restores an engine from a checkpoint.
     ///
     /// # Errors
-    /// If the state is not one of such an engine.
+    /// If the state does not fit the engine.
     pub fn restore(spec: IdmaSpec, state: IdmaState) -> Result<Self, IdmaError> {
         let fresh = Self::new(spec)?;
         state.check(&spec, &fresh.state).map_err(IdmaError::State)?;
@@ -279,7 +281,7 @@ impl Idma {
         }
     }
 
-    /// A write of `CONTROL`.
+    /// Processes a write of `CONTROL`.
     fn command(&mut self, number: usize, value: u64, bus: &mut dyn Bus) {
         let commands = [r::START, r::RESUME, r::STOP, r::GIVE];
         let now = self.state.now;
@@ -372,8 +374,8 @@ impl Device for Idma {
     fn counts(&self) -> Vec<Count> {
         let [read, written] = self.state.bytes;
         vec![
-            Count::new("bytes_read", read, "bytes", "that read channels have read"),
-            Count::new("bytes_written", written, "bytes", "that write channels have written"),
+            Count::new("bytes_read", read, "bytes", "bytes read by read channels"),
+            Count::new("bytes_written", written, "bytes", "bytes written by write channels"),
         ]
     }
 
@@ -383,20 +385,24 @@ impl Device for Idma {
 }
 
 impl IdmaState {
-    /// Why this is not a state of an engine of `spec`, whose state after reset is `fresh`.
+    /// Checks that this is a valid state of an engine with `spec`, whose reset state is `fresh`. The error is the
+    /// reason.
     fn check(&self, spec: &IdmaSpec, fresh: &Self) -> Result<(), &'static str> {
         let must = |holds: bool, otherwise| if holds { Ok(()) } else { Err(otherwise) };
         let directions = |state: &Self| state.channels.iter().map(|c| c.direction).collect::<Vec<_>>();
-        must(directions(self) == directions(fresh), "it has other channels")?;
-        must(self.turn.iter().all(|turn| *turn < self.channels.len()), "its turn is nobody's")?;
+        must(directions(self) == directions(fresh), "its channels differ")?;
+        must(
+            self.turn.iter().all(|turn| *turn < self.channels.len()),
+            "its arbitration refers to a channel that does not exist",
+        )?;
         must(
             self.flights.iter().all(|f| f.channel < self.channels.len()),
-            "a request belongs to no channel",
+            "a request refers to a channel that does not exist",
         )?;
         for (number, channel) in self.channels.iter().enumerate() {
             let flights = self.flights.iter().filter(|f| f.channel == number).count();
-            must(flights == channel.flights as usize, "requests in flight are miscounted")?;
-            must(channel.fits(spec), "a transfer is not one that its registers can describe")?;
+            must(flights == channel.flights as usize, "the number of requests in flight is inconsistent")?;
+            must(channel.fits(spec), "a transfer is outside the range of the registers")?;
         }
         Ok(())
     }

@@ -1,5 +1,5 @@
-//! Where the bytes of a stream lie: one after another, in blocks at a stride, or in rows of blocks.
-//! Not the moving of them.
+//! Address patterns of a stream: sequential, in strided blocks, or in rows of blocks.
+//!
 //! Source: Su et al., 2012: sequential, strided and block access, the three patterns of media code.
 
 use serde::{Deserialize, Serialize};
@@ -7,29 +7,29 @@ use serde::{Deserialize, Serialize};
 /// A stream of bytes in blocks, and blocks in rows. Addresses wrap at 2^64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Pattern {
-    /// The first byte's address.
+    /// Address of the first byte.
     pub base: u64,
-    /// Bytes of a block; 0: the stream is one block.
+    /// Bytes per block; 0 for a single block.
     pub block: u32,
-    /// Blocks of a row; 0: the stream is one row.
+    /// Blocks per row; 0 for a single row.
     pub count: u32,
-    /// Bytes from one block to the next.
+    /// Distance between the starts of two blocks, bytes.
     pub stride: i64,
-    /// Bytes from one row to the next.
+    /// Distance between the starts of two rows, bytes.
     pub row_stride: i64,
 }
 
-/// Bytes that lie together.
+/// A contiguous range of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Run {
-    /// The first one's address.
+    /// Address of the first byte.
     pub address: u64,
-    /// How many there are at least, 1 or more.
+    /// Minimum number of contiguous bytes, at least 1.
     pub bytes: u64,
 }
 
 impl Pattern {
-    /// The bytes that lie together from byte `offset` of the stream on.
+    /// The contiguous bytes from byte `offset` of the stream on.
     pub fn at(&self, offset: u64) -> Run {
         let block = u64::from(self.block);
         let sequential = block == 0 || self.count == 0 && self.stride == i64::from(self.block);

@@ -1,23 +1,22 @@
-//! The form of a register map, and which register an access meets.
-//! Not the printing of it: see `print`.
+//! The data structure of a register map, and the decoding of accesses.
 
-/// What software can do with a register.
+/// How software can access a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Read; writes are ignored.
+    /// Readable; writes are ignored.
     ReadOnly,
-    /// Read and write.
+    /// Readable and writable.
     ReadWrite,
-    /// Write; reads give 0. Bits that an access does not cover are written as 0.
+    /// Writable; reads return 0. Bits outside the access are written as 0.
     WriteOnly,
-    /// Read; ones that are written clear their bits.
+    /// Readable; writing ones clears bits.
     WriteOneToClear,
-    /// Read, which clears it; writes are ignored.
+    /// Readable, and a read clears it; writes are ignored.
     ReadToClear,
 }
 
 impl Access {
-    /// As data sheets abbreviate it.
+    /// The usual abbreviation in data sheets.
     pub const fn short(self) -> &'static str {
         match self {
             Self::ReadOnly => "ro",
@@ -29,126 +28,126 @@ impl Access {
     }
 }
 
-/// Some bits of a register.
+/// A bit field of a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field {
-    /// Its name in capitals.
+    /// Name, in capitals.
     pub name: &'static str,
-    /// Its lowest bit.
+    /// Lowest bit.
     pub low: u32,
-    /// How many bits it has, 1 to 64.
+    /// Width in bits, 1 to 64.
     pub bits: u32,
-    /// What it means, a sentence or two without the final point.
+    /// Description: one or two sentences without the final full stop.
     pub about: &'static str,
 }
 
 impl Field {
-    /// `bits` bits from `low` on.
+    /// Creates a field of `bits` bits from `low` on.
     pub const fn new(name: &'static str, low: u32, bits: u32, about: &'static str) -> Self {
         assert!(bits > 0 && low + bits <= 64, "a field lies inside its register");
         Self { name, low, bits, about }
     }
 
-    /// One bit.
+    /// Creates a field of one bit.
     pub const fn bit(name: &'static str, low: u32, about: &'static str) -> Self {
         Self::new(name, low, 1, about)
     }
 
-    /// Ones at its bits.
+    /// The mask of its bits.
     pub const fn mask(&self) -> u64 {
         (u64::MAX >> (64 - self.bits)) << self.low
     }
 
-    /// Its value in a register's `value`.
+    /// Extracts the field from a register's `value`.
     pub const fn of(&self, value: u64) -> u64 {
         (value & self.mask()) >> self.low
     }
 
-    /// Its value in a register's `value`, taken as a two's complement number.
+    /// Extracts the field from a register's `value` as a two's complement number.
     pub const fn signed_of(&self, value: u64) -> i64 {
         ((value << (64 - self.low - self.bits)) as i64) >> (64 - self.bits)
     }
 
-    /// Whether any of its bits is set in a register's `value`.
+    /// Returns whether any of its bits is set in a register's `value`.
     pub const fn is_set(&self, value: u64) -> bool {
         value & self.mask() != 0
     }
 
-    /// A register's value with this field set to `to` (what does not fit is cut off) and zeros elsewhere.
+    /// A register value with this field set to `to`, truncated to its width, and zeros elsewhere.
     pub const fn with(&self, to: u64) -> u64 {
         (to << self.low) & self.mask()
     }
 }
 
-/// One register.
+/// A register.
 #[derive(Clone, Copy, Debug)]
 pub struct Register {
-    /// Its name in capitals.
+    /// Name, in capitals.
     pub name: &'static str,
-    /// From its block's start, bytes.
+    /// Offset from the start of its block, bytes.
     pub offset: u32,
-    /// 4 or 8 bytes.
+    /// Width: 4 or 8 bytes.
     pub width: u32,
-    /// What software can do with it.
+    /// How software can access it.
     pub access: Access,
     /// Its value after reset.
     pub reset: u64,
-    /// Its fields; empty if it is one number.
+    /// Its fields; empty if it holds a single number.
     pub fields: &'static [Field],
-    /// What it is, in sentences.
+    /// Description, in sentences.
     pub about: &'static str,
 }
 
-/// Registers that stand together, perhaps several times.
+/// A group of registers, possibly repeated.
 #[derive(Clone, Copy, Debug)]
 pub struct Block {
-    /// What it is called in C names, in capitals; empty for none.
+    /// Prefix of C names, in capitals; empty for none.
     pub prefix: &'static str,
-    /// What it is, for the book.
+    /// Title in the book.
     pub title: &'static str,
-    /// The first copy's offset in the device, bytes.
+    /// Offset of the first copy in the device, bytes.
     pub base: u32,
-    /// From one copy to the next, bytes.
+    /// Distance between two copies, bytes.
     pub stride: u32,
-    /// Copies.
+    /// Number of copies.
     pub count: u32,
-    /// The registers, by offset.
+    /// The registers, ordered by offset.
     pub registers: &'static [Register],
 }
 
 /// All registers of a device.
 #[derive(Clone, Copy, Debug)]
 pub struct RegisterMap {
-    /// The device's name: prefix of its C names, in capitals.
+    /// Name of the device, in capitals; the prefix of its C names.
     pub name: &'static str,
-    /// What it is called in the book.
+    /// Title in the book.
     pub title: &'static str,
-    /// Size of its window of addresses, bytes.
+    /// Size of its address window, bytes.
     pub bytes: u32,
-    /// The blocks, by base.
+    /// The blocks, ordered by base.
     pub blocks: &'static [Block],
 }
 
-/// The part of a register that an access meets.
+/// The part of a register that an access covers.
 #[derive(Clone, Copy, Debug)]
 pub struct Slot {
-    /// Which block.
+    /// Index of the block.
     pub block: usize,
-    /// Which copy of it.
+    /// Index of the copy.
     pub copy: usize,
-    /// Which register of the block.
+    /// Index of the register in the block.
     pub register: usize,
     /// The register.
     pub is: &'static Register,
-    /// The access's lowest bit in it.
+    /// Lowest bit of the access in the register.
     shift: u32,
-    /// Ones where the access lies in the register.
+    /// Mask of the access in the register.
     mask: u64,
 }
 
 impl RegisterMap {
-    /// What an access of `width` bytes at `offset` meets. `None` if there is no register, if the access is not naturally aligned,
-    /// or if it goes beyond the register.
+    /// Decodes an access of `width` bytes at `offset`. `None` if there is no register, if the access is not naturally
+    /// aligned, or if it exceeds the register.
     pub fn find(&'static self, offset: u64, width: u32) -> Option<Slot> {
         let offset = u32::try_from(offset).ok().filter(|o| *o < self.bytes)?;
         if !matches!(width, 1 | 2 | 4 | 8) || offset % width != 0 {
@@ -173,7 +172,7 @@ impl RegisterMap {
 }
 
 impl Slot {
-    /// What a read gives of the register's `value`.
+    /// The result of a read, given the register's `value`.
     pub const fn part(&self, value: u64) -> u64 {
         match self.is.access {
             Access::WriteOnly => 0,
@@ -181,8 +180,8 @@ impl Slot {
         }
     }
 
-    /// The register's new value when `written` is written over `old`; `None` if the write changes nothing. For a write-only
-    /// register, what is written with zeros around it.
+    /// The register's new value when `written` is written over `old`; `None` if the write has no effect. For a
+    /// write-only register, the written bits with zeros elsewhere.
     pub const fn merge(&self, old: u64, written: u64) -> Option<u64> {
         let placed = (written << self.shift) & self.mask;
         match self.is.access {
@@ -229,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn an_access_meets_the_register_it_lies_in() {
+    fn an_access_is_decoded_to_the_register_that_contains_it() {
         assert_eq!(met(0x10, 8), Some((0, 0, 0)));
         assert_eq!(met(0x14, 4), Some((0, 0, 0)));
         assert_eq!(met(0x40, 4), Some((0, 1, 1)));
@@ -237,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn an_access_beside_across_or_askew_of_registers_meets_none() {
+    fn an_access_outside_across_or_misaligned_is_not_decoded() {
         for (offset, width) in [(0, 4), (0x18, 8), (0x20, 8), (0x12, 4), (0x10, 3), (0x50, 8), (u64::MAX, 8)]
         {
             assert_eq!(met(offset, width), None, "{offset:#x} {width}");
@@ -245,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_narrow_write_keeps_the_rest_and_a_narrow_clear_clears_only_its_own() {
+    fn a_narrow_write_or_clear_affects_only_its_bytes() {
         let half = MAP.find(0x14, 4).unwrap();
         assert_eq!(half.merge(0x1111_1111_2222_2222, 0x3333_3333), Some(0x3333_3333_2222_2222));
         assert_eq!(half.part(0x1111_1111_2222_2222), 0x1111_1111);

@@ -1,6 +1,6 @@
-//! Register maps: the one table a device's decoding, its chapter in the book and its C header come from.
-//! Not what registers do: that is each device's.
-//! Source: access kinds as data sheets name them.
+//! Register maps. A device's access decoding, its chapter in the book and its C header are all derived from one table.
+//!
+//! Source: access kinds are named as in data sheets.
 
 mod map;
 mod print;

@@ -1,11 +1,10 @@
-//! A register map as the book's Markdown and as a C header.
-//! Not the chapter or the header themselves: tests keep those in step with what is printed here.
+//! Prints a register map as Markdown for the book and as a C header. Tests keep both up to date.
 
 use super::{Block, Field, Register, RegisterMap};
 use std::fmt::Write;
 
 impl RegisterMap {
-    /// The book's tables: one a block, and one a register that has fields.
+    /// The tables for the book: one per block, and one per register with fields.
     pub fn markdown(&self) -> String {
         let mut text = String::new();
         for block in self.blocks {
@@ -14,7 +13,7 @@ impl RegisterMap {
         text
     }
 
-    /// Definitions for C: an offset a register, a shift and a mask a field. Names begin with the device's.
+    /// The C definitions: an offset per register, a shift and a mask per field. Names begin with the device's name.
     pub fn c_header(&self) -> String {
         let mut text = String::new();
         let _ = writeln!(text, "#define {}_BYTES {:#x}", self.name, self.bytes);
@@ -59,11 +58,11 @@ fn block_markdown(text: &mut String, block: &Block) {
     if block.count > 1 {
         let _ = write!(
             text,
-            "{} times, from {:#x} on, {:#x} bytes apart; offsets are from a copy's start.\n\n",
+            "{} copies from {:#x} on, {:#x} bytes apart; offsets are relative to the start of a copy.\n\n",
             block.count, block.base, block.stride
         );
     }
-    text.push_str("| offset | bytes | register | access | reset | what it is |\n| --- | --- | --- | --- | --- | --- |\n");
+    text.push_str("| offset | bytes | register | access | reset | description |\n| --- | --- | --- | --- | --- | --- |\n");
     for register in block.registers {
         let at = if block.count > 1 { register.offset } else { block.base + register.offset };
         let Register { name, width, access, reset, about, .. } = register;
@@ -76,7 +75,7 @@ fn block_markdown(text: &mut String, block: &Block) {
     }
     text.push('\n');
     for register in block.registers.iter().filter(|r| !r.fields.is_empty()) {
-        let _ = write!(text, "`{}`\n\n| bits | field | what it is |\n| --- | --- | --- |\n", register.name);
+        let _ = write!(text, "`{}`\n\n| bits | field | description |\n| --- | --- | --- |\n", register.name);
         for Field { name, low, bits, about } in register.fields {
             let high = low + bits - 1;
             let range = if *bits == 1 { low.to_string() } else { format!("{high}:{low}") };

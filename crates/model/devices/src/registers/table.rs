@@ -1,8 +1,7 @@
-//! The macro that a device's table of registers is written in.
-//! Not the form of the table: see `map`.
+//! The macro that defines a device's register table.
 
-/// Makes an enum of registers, so that a device can match on them, and the table that says everything else about them, in the
-/// same order. A line's comments are the register's description.
+/// Defines an enum of registers, for matching in the device, and the table with all their properties in the same order.
+/// The doc comment of an entry is the register's description.
 macro_rules! registers {
     (
         $(#[doc = $doc:literal])*
@@ -19,11 +18,11 @@ macro_rules! registers {
         }
 
         impl $enum {
-            /// Every register, by offset.
+            /// All registers, ordered by offset.
             pub(crate) const ALL: &[Self] = &[$( Self::$variant, )+];
         }
 
-        /// The table.
+        /// The register table.
         pub(crate) static $table: &[$crate::registers::Register] = &[
             $( $crate::registers::Register {
                 name: $name,

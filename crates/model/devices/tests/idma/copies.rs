@@ -1,5 +1,4 @@
-//! Copies arrive byte for byte, whatever happens on the way.
-//! Not when: see `time`.
+//! Copies arrive byte for byte, whatever events occur in between.
 
 use crate::machine::*;
 use longma_devices::idma::Idma;
@@ -48,7 +47,8 @@ impl Copy {
         self.address(self.destination, self.destination_stride, self.destination_row, byte)
     }
 
-    /// Whether every address is in its area, and source and destination are apart. Block copies may leave their area or meet.
+    /// Returns whether every address is in its area, and source and destination do not overlap. Block copies may leave
+    /// their area or overlap.
     fn fits(&self) -> bool {
         let inside = |address: u64, base: u64| (base..base + MEMORY_BYTES as u64).contains(&address);
         let base = |far| if far { FAR_MEMORY } else { MEMORY };
@@ -65,7 +65,7 @@ impl Copy {
         let store = if self.through_far_store { FAR_STORE } else { STORE };
         let tag = self.first | self.ring << 8 | self.piece << 16;
         let start = field("CONTROL", "START").mask() | field("CONTROL", "GIVE").mask();
-        // The store's end of the reader is packed: its destination stride is the block.
+        // The reader's pieces are packed in the store: its destination stride is the block length.
         let packed = pair(self.source_stride, self.block as i64);
         let packed_row = pair(self.source_row, (self.block * self.count) as i64);
         for (channel, setup) in [
@@ -115,7 +115,7 @@ fn copy() -> impl Strategy<Value = Copy> {
             from_far,
             to_far,
             through_far_store,
-            // From the middle of the area, so that negative strides have room; never overlapping when on one chip.
+            // From the middle of the area, to leave room for negative strides; never overlapping on one chip.
             source: base(from_far) + 4000 + ends.0 / 4,
             destination: base(to_far) + 40_000 + ends.1 / 4,
             length: ends.2,
@@ -132,7 +132,7 @@ fn copy() -> impl Strategy<Value = Copy> {
     })
 }
 
-/// What may happen on the way.
+/// Events during a copy.
 #[derive(Clone, Debug)]
 enum Event {
     Pass(u64),
@@ -165,7 +165,7 @@ fn fill(machine: &mut Machine) {
     }
 }
 
-/// The writer's own tags pause it; a reader's tags would hand it pieces that are not there.
+/// Tags of the writer pause it. Giving away a reader's tag would release a piece that has not arrived.
 fn happen(machine: &mut Machine, copy: &Copy, event: &Event) {
     let channels = [copy.reader, 3];
     match *event {
@@ -189,7 +189,7 @@ fn happen(machine: &mut Machine, copy: &Copy, event: &Event) {
     }
 }
 
-/// Ends every pause until both channels are done.
+/// Ends all pauses until both channels are done.
 fn finish(machine: &mut Machine, copy: &Copy) {
     for turn in 0.. {
         assert!(turn < 50, "the copy ends: {:?}", machine.idma.state());
@@ -210,7 +210,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_copy_is_that_of_a_loop_over_its_bytes(copy in copy(), events in events(), seed in any::<u64>()) {
+    fn a_copy_matches_a_loop_over_its_bytes(copy in copy(), events in events(), seed in any::<u64>()) {
         prop_assume!(copy.fits());
         let mut machine = Machine::new(MEMORY_BYTES, seed);
         fill(&mut machine);
@@ -219,7 +219,7 @@ proptest! {
         events.iter().for_each(|event| happen(&mut machine, &copy, event));
         finish(&mut machine, &copy);
         let mut expected = before;
-        // Where destination blocks lie over one another, the later piece of the stream stays.
+        // If destination blocks overlap, the later piece of the stream wins.
         for byte in 0..copy.length {
             let value = expected.peek(copy.source_of(byte), 1, machine.now);
             expected.poke(copy.destination_of(byte), &value, machine.now);
@@ -236,7 +236,7 @@ proptest! {
     }
 
     #[test]
-    fn a_copy_onto_itself_towards_lower_addresses_is_memmove(
+    fn an_overlapping_copy_to_lower_addresses_is_memmove(
         length in 1u64..6000, distance in 1u64..3000, piece in 1u64..=32, ring in 1u64..=128, seed in any::<u64>(),
     ) {
         let copy = plain(MEMORY + 8000, MEMORY + 8000 - distance, length, piece, ring);
@@ -244,7 +244,7 @@ proptest! {
     }
 
     #[test]
-    fn a_copy_onto_itself_towards_higher_addresses_is_memmove_when_it_runs_downwards(
+    fn an_overlapping_copy_to_higher_addresses_is_memmove_when_it_runs_downwards(
         blocks in 1u64..300, block in 1u64..=32, distance in 32u64..3000, ring in 1u64..=128, seed in any::<u64>(),
     ) {
         let last = MEMORY + 8000 + (blocks - 1) * block;
@@ -255,7 +255,7 @@ proptest! {
     }
 
     #[test]
-    fn a_copy_onto_itself_the_wrong_way_gives_bytes_that_the_source_or_the_copy_had(
+    fn an_overlapping_copy_in_the_wrong_direction_yields_bytes_of_source_or_copy(
         length in 1u64..2000, distance in 1u64..200, piece in 1u64..=32, ring in 1u64..=128, seed in any::<u64>(),
     ) {
         let copy = plain(MEMORY + 8000, MEMORY + 8000 + distance, length, piece, ring);

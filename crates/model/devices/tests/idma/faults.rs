@@ -1,5 +1,4 @@
-//! An address at which nothing answers stops a channel: an error bit, an interrupt, and not a byte beyond.
-//! Not hostile register accesses: see `registers`.
+//! An unmapped address stops a channel, with an error code, an interrupt, and no transfer beyond it.
 
 use crate::machine::*;
 use proptest::prelude::*;
@@ -50,18 +49,18 @@ proptest! {
         let error = machine.get(3, "STATUS");
         prop_assert_eq!(field("STATUS", "ERROR").of(error), if sealed { 4 } else { 3 });
         let moved = machine.get(3, "POSITION");
-        prop_assert!(moved * piece <= at, "the piece with the hole is not counted");
-        // Whole pieces before the hole are there; what follows it is not.
+        prop_assert!(moved * piece <= at, "the piece with the hole must not be counted");
+        // Complete pieces before the hole are written; nothing after it is.
         for byte in 0..LENGTH {
             let got = machine.bus.areas[2].bytes[byte as usize];
             let want = machine.bus.areas[0].bytes[byte as usize];
             prop_assert!(byte >= moved * piece || got == want, "byte {byte}");
-            prop_assert!(byte < at || got == 0, "byte {byte} lies beyond");
+            prop_assert!(byte < at || got == 0, "byte {byte} is beyond the hole");
             prop_assert!(got == 0 || got == want);
         }
-        prop_assert!((at - moved * piece) < piece, "everything that could be moved was");
+        prop_assert!((at - moved * piece) < piece, "all complete pieces must be moved");
 
-        // With the hole mended, the transfer goes on where it stood.
+        // Without the hole, the transfer continues where it stopped.
         (machine.bus.hole, machine.bus.sealed) = (None, None);
         let control = machine.get(3, "CONTROL");
         machine.set(3, "CONTROL", control | field("CONTROL", "RESUME").mask());
@@ -82,17 +81,17 @@ proptest! {
         let writer = machine.get(3, "STATUS");
         prop_assert_eq!((field("STATUS", "ERROR").of(reader), field("STATUS", "ERROR").of(writer)), (2, 6));
         let moved = machine.get(3, "POSITION") * piece;
-        prop_assert!(moved <= at && at - moved < piece, "all pieces before the hole arrive");
+        prop_assert!(moved <= at && at - moved < piece, "all pieces before the hole must arrive");
         for byte in 0..LENGTH {
             let got = machine.bus.areas[2].bytes[byte as usize];
             let want = if byte < moved { machine.bus.areas[0].bytes[byte as usize] } else { 0 };
             prop_assert_eq!(got, want, "byte {}", byte);
         }
-        // The tag of the piece with the hole is still the engine's.
+        // The engine still owns the tag of the piece with the hole.
         let tag = moved / piece % 128;
         prop_assert_eq!(machine.get(0, &format!("TAGS{}", tag / 64)) >> (tag % 64) & 1, 0);
 
-        // With the hole mended, both channels go on where they stood.
+        // Without the hole, both channels continue where they stopped.
         machine.bus.hole = None;
         for channel in [0, 3] {
             let control = machine.get(channel, "CONTROL");
@@ -145,7 +144,7 @@ fn a_read_channel_fills_stores_only_and_a_write_channel_empties_stores_only() {
 }
 
 #[test]
-fn a_set_up_that_makes_no_sense_faults_at_once() {
+fn an_inconsistent_setup_faults_at_once() {
     let feed = field("CONTROL", "FEED");
     let placement = field("CONTROL", "PLACEMENT");
     for (channel, tag, control) in [

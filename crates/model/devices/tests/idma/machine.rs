@@ -1,11 +1,10 @@
-//! An engine on a bus that keeps every promise of `Bus` as late as it may: writes are seen at a time of their own choice.
-//! Not a machine's timing.
+//! An engine on a bus that only fulfils the guarantees of `Bus`: writes become visible after random delays.
 
 use longma_devices::idma::{Idma, IdmaSpec, MAP};
 use longma_devices::{Bus, BusFault, Device, Placement, Region};
 use longma_sim::{Clock, Duration, Time};
 
-/// Addresses of the areas. Those of chip 1 begin at bit 44, as in the descendant's manual.
+/// Base addresses of the areas. Those of chip 1 begin at bit 44, as in the manual of the 3A5000.
 pub const MEMORY: u64 = 0x10_0000;
 pub const STORE: u64 = 0xe000_0000;
 pub const FAR_MEMORY: u64 = 1 << 44 | 0x10_0000;
@@ -13,12 +12,12 @@ pub const FAR_STORE: u64 = 1 << 44 | 0xe000_0000;
 pub const STORE_BYTES: usize = 4096;
 pub const CYCLE_PS: u64 = 1250;
 
-/// Numbers without pattern, for a bus's whims.
+/// A generator of pseudo-random numbers.
 #[derive(Clone, Debug)]
 pub struct Whim(pub u64);
 
 impl Whim {
-    /// A number below `limit`, xorshift64* of Marsaglia and Vigna.
+    /// Returns a number below `limit` (xorshift64* of Marsaglia and Vigna).
     pub fn below(&mut self, limit: u64) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
@@ -35,7 +34,7 @@ pub struct Area {
     pub latency_ps: u64,
 }
 
-/// A write that is on its way.
+/// A write that is not visible yet.
 #[derive(Clone, Debug)]
 struct Pending {
     at: Time,
@@ -49,9 +48,9 @@ pub struct LateBus {
     pending: Vec<Pending>,
     pub whim: Whim,
     pub asserted: bool,
-    /// Addresses at which nothing answers although an area is there.
+    /// Addresses inside an area that behave as unmapped.
     pub hole: Option<std::ops::Range<u64>>,
-    /// Addresses that may be read only.
+    /// Addresses that are not writable.
     pub sealed: Option<std::ops::Range<u64>>,
 }
 
@@ -73,7 +72,7 @@ impl LateBus {
         }
     }
 
-    /// Everything that has become visible by `at` is in the areas.
+    /// Applies all writes that are visible at `at`.
     pub fn settle(&mut self, at: Time) {
         let mut late = Vec::new();
         for write in std::mem::take(&mut self.pending) {
@@ -94,14 +93,14 @@ impl LateBus {
         found.filter(|_| !hole).map(|area| (area, (address - self.areas[area].base) as usize))
     }
 
-    /// What a core sees at `at`.
+    /// What a core reads at `at`.
     pub fn peek(&mut self, address: u64, length: usize, at: Time) -> Vec<u8> {
         self.settle(at);
         let (area, offset) = self.find(address).unwrap();
         self.areas[area].bytes[offset..offset + length].to_vec()
     }
 
-    /// A core's store, seen at once.
+    /// A core's store, visible at once.
     pub fn poke(&mut self, address: u64, bytes: &[u8], at: Time) {
         self.settle(at);
         let (area, offset) = self.find(address).unwrap();
@@ -153,7 +152,7 @@ impl Bus for LateBus {
     }
 }
 
-/// An engine, its bus and the time.
+/// An engine, its bus and the current time.
 #[derive(Clone, Debug)]
 pub struct Machine {
     pub idma: Idma,
@@ -161,21 +160,21 @@ pub struct Machine {
     pub now: Time,
 }
 
-/// The offset of a channel's register, or of the engine's own with `channel` `None`.
+/// The offset of a register of a channel, or of the engine if `channel` is `None`.
 pub fn offset(channel: Option<usize>, name: &str) -> u64 {
     let block = &MAP.blocks[usize::from(channel.is_none())];
     let register = block.registers.iter().find(|r| r.name == name).unwrap();
     u64::from(block.base + block.stride * channel.unwrap_or(0) as u32 + register.offset)
 }
 
-/// A field of a channel's register, or of the engine's own.
+/// A field of a register of the channels or of the engine.
 pub fn field(register: &str, name: &str) -> longma_devices::registers::Field {
     let registers = MAP.blocks.iter().flat_map(|b| b.registers);
     let register = registers.into_iter().find(|r| r.name == register).unwrap();
     *register.fields.iter().find(|f| f.name == name).unwrap()
 }
 
-/// The godson3's engine.
+/// The configuration of the godson3's engine.
 pub fn spec() -> IdmaSpec {
     IdmaSpec {
         clock: Clock::new(800_000_000).unwrap(),
@@ -222,20 +221,20 @@ impl Machine {
         self.idma.advance(self.now, &mut self.bus);
     }
 
-    /// Lets time pass until nothing happens any more.
+    /// Advances time until there are no more events.
     pub fn run(&mut self) {
         let mut turns = 0u64;
         while let Some(at) = self.idma.next_event() {
-            assert!(at >= self.now, "nothing happens in the past");
+            assert!(at >= self.now, "events must not be in the past");
             self.now = at;
             self.idma.advance(at, &mut self.bus);
             turns += 1;
-            assert!(turns < 10_000_000, "the engine comes to rest");
+            assert!(turns < 10_000_000, "the engine must become idle");
         }
         self.bus.settle(self.now);
     }
 
-    /// Stops a channel, takes its registers, and puts them into a new engine in the place of this one.
+    /// Saves a channel's registers after a stop and restores them into a new engine, which replaces this one.
     pub fn move_to_another_engine(&mut self, channels: &[usize]) {
         const REGISTERS: [&str; 11] = [
             "SOURCE",

@@ -1,6 +1,6 @@
-//! What an IDMA engine promises, held against plain loops over bytes.
-//! Not the engine on a modelled machine.
-//! Source: Su et al., 2012; the promises are those of `Idma`'s description.
+//! Compares an IDMA engine with plain byte loops.
+//!
+//! Source: Su et al., 2012; the properties are those in the documentation of `Idma`.
 
 mod copies;
 mod faults;

@@ -1,5 +1,4 @@
-//! Whatever software writes is answered, and the book and the C header say what the registers are.
-//! Not what transfers do.
+//! Every register access is answered, and transfers without bytes complete.
 
 use crate::machine::*;
 use longma_devices::Device;
@@ -27,7 +26,7 @@ fn access() -> impl Strategy<Value = (u64, u32, u64, bool, u64)> {
 
 proptest! {
     #[test]
-    fn no_access_panics_hangs_or_goes_back_in_time(
+    fn no_access_panics_hangs_or_reverses_time(
         accesses in proptest::collection::vec(access(), 1..200), seed in any::<u64>(),
     ) {
         let mut machine = Machine::new(4096, seed);
@@ -47,7 +46,7 @@ proptest! {
 }
 
 #[test]
-fn registers_that_software_wrote_read_back() {
+fn written_registers_read_back() {
     let mut machine = Machine::new(4096, 1);
     for register in MAP.blocks[0].registers.iter().filter(|r| r.name != "CONTROL" && r.name != "POSITION") {
         machine.set(2, register.name, 0x1234_5678_9abc_def0);
@@ -61,7 +60,7 @@ fn registers_that_software_wrote_read_back() {
 }
 
 #[test]
-fn accesses_beside_registers_are_counted() {
+fn accesses_outside_registers_are_counted() {
     let mut machine = Machine::new(4096, 1);
     machine.idma.write(0x70, 8, 1, machine.now, &mut machine.bus);
     assert_eq!(machine.idma.read(0xfff, 4, machine.now, &mut machine.bus).value, 0);
@@ -69,7 +68,7 @@ fn accesses_beside_registers_are_counted() {
 }
 
 #[test]
-fn an_earlier_time_is_taken_as_the_last_one() {
+fn an_earlier_time_is_treated_as_the_last_one() {
     let mut machine = Machine::new(4096, 1);
     machine.pass(1_000_000);
     machine.idma.write(offset(Some(0), "CONTROL"), 8, 1, Time::ZERO, &mut machine.bus);

@@ -1,5 +1,4 @@
-//! A tag never says that data are ready before they are, while the core stores into them and the engine runs.
-//! Not what pieces contain after a whole transfer: see `copies`.
+//! A tag never reports data before it is complete, while the core concurrently writes the source.
 
 use crate::machine::*;
 use longma_devices::Device;
@@ -9,7 +8,7 @@ use proptest::prelude::*;
 const PIECES: u64 = 200;
 const PIECE: u64 = 32;
 
-/// What each byte of the source was and since when.
+/// All values of each byte of the source, with the time of each change.
 struct History {
     base: u64,
     versions: Vec<Vec<(Time, u8)>>,
@@ -25,7 +24,7 @@ impl History {
         self.versions[(address - self.base) as usize].push((machine.now, value));
     }
 
-    /// Whether the byte at `address` was `value` at some time from `since` until `until`.
+    /// Returns whether the byte at `address` was `value` at some time from `since` to `until`.
     fn was(&self, address: u64, value: u8, since: Time, until: Time) -> bool {
         let versions = &self.versions[(address - self.base) as usize];
         let ends = versions.iter().skip(1).map(|v| v.0).chain([Time::from_ps(u64::MAX)]);
@@ -50,7 +49,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_ready_piece_in_the_store_is_what_memory_held_while_the_engine_had_the_tag(
+    fn a_ready_piece_holds_memory_contents_from_while_the_engine_owned_the_tag(
         seed in any::<u64>(), ring in 1u64..=128, far in any::<bool>(), far_store in any::<bool>(),
     ) {
         let mut machine = Machine::new(1 << 14, seed);
@@ -62,7 +61,7 @@ proptest! {
         start(&mut machine, 1, source, store, ring, 0);
         let mut next = 0;
         for turn in 0.. {
-            prop_assert!(turn < 2_000_000, "the transfer ends");
+            prop_assert!(turn < 2_000_000, "the transfer must end");
             machine.pass(whim.below(30_000));
             for _ in 0..whim.below(4) {
                 let address = source + whim.below(PIECES * PIECE);
@@ -80,7 +79,7 @@ proptest! {
                 let address = source + next * PIECE + index as u64;
                 prop_assert!(history.was(address, value, given[tag as usize], machine.now), "byte {index} of {next}");
             }
-            // The slot is rubbish until the engine fills it again.
+            // The slot contains garbage until the engine fills it again.
             let rubbish: Vec<u8> = (0..PIECE).map(|_| whim.below(256) as u8).collect();
             machine.bus.poke(store + tag * PIECE, &rubbish, machine.now);
             machine.set(1, &format!("GIVE{}", tag / 64), 1 << (tag % 64));
@@ -91,20 +90,20 @@ proptest! {
     }
 
     #[test]
-    fn a_ready_piece_of_a_write_is_in_memory_as_the_store_held_it_when_the_tag_was_given(
+    fn a_completed_write_has_the_store_contents_at_the_time_the_tag_was_given(
         seed in any::<u64>(), ring in 1u64..=128, far in any::<bool>(),
     ) {
         let mut machine = Machine::new(1 << 14, seed);
         let mut whim = Whim(seed ^ 0xaa55 | 1);
         let destination = if far { FAR_MEMORY } else { MEMORY };
-        // The core has every tag until it has filled the piece.
+        // The core owns every tag until it has filled the piece.
         machine.set(3, "TAGS0", u64::MAX);
         machine.set(3, "TAGS1", u64::MAX);
         start(&mut machine, 3, STORE, destination, ring, 0);
         let (mut filled, mut seen) = (0, 0);
         let content = |piece: u64| vec![(piece * 7 + 3) as u8; PIECE as usize];
         for turn in 0.. {
-            prop_assert!(turn < 2_000_000, "the transfer ends");
+            prop_assert!(turn < 2_000_000, "the transfer must end");
             machine.pass(whim.below(30_000));
             let tag_of = |piece: u64| piece % ring;
             let tags = [machine.get(3, "TAGS0"), machine.get(3, "TAGS1")];
@@ -127,7 +126,7 @@ proptest! {
     }
 
     #[test]
-    fn a_tag_taken_while_its_piece_is_in_flight_is_ready_only_when_the_piece_is(seed in any::<u64>(), recycle in any::<bool>()) {
+    fn a_tag_taken_in_flight_is_ready_only_with_its_piece(seed in any::<u64>(), recycle in any::<bool>()) {
         let mut machine = Machine::new(1 << 14, seed);
         machine.bus.areas[0].bytes.fill(9);
         let control = if recycle { field("CONTROL", "RECYCLE").mask() } else { 0 };
@@ -137,7 +136,7 @@ proptest! {
         for _ in 0..1000 {
             machine.pass(CYCLE_PS);
             let (tags, moved) = (machine.get(0, "TAGS0"), machine.get(0, "POSITION"));
-            // Eight requests may be out; beyond them the tags are the core's, and no data come.
+            // At most eight requests are in flight; beyond them the core owns the tags, and no data arrives.
             for tag in 0..8 {
                 let piece = machine.bus.peek(STORE + tag * PIECE, PIECE as usize, machine.now);
                 prop_assert!(tags >> tag & 1 == 0 || piece == [9; PIECE as usize], "tag {tag}");
@@ -150,7 +149,7 @@ proptest! {
 }
 
 #[test]
-fn a_stopped_channel_moves_nothing_until_it_is_resumed() {
+fn a_stopped_channel_is_idle_until_it_is_resumed() {
     let mut machine = Machine::new(1 << 14, 11);
     machine.bus.areas[0].bytes.fill(7);
     start(&mut machine, 0, MEMORY, STORE, 128, 0);
@@ -167,7 +166,7 @@ fn a_stopped_channel_moves_nothing_until_it_is_resumed() {
     assert_eq!(machine.get(0, "POSITION"), moved);
     let store = machine.bus.peek(STORE, STORE_BYTES, machine.now);
     let written = store.iter().take_while(|byte| **byte == 7).count() as u64;
-    assert_eq!(written, moved * PIECE, "nothing beyond the last whole piece");
+    assert_eq!(written, moved * PIECE, "nothing beyond the last complete piece may be written");
     machine.set(0, "CONTROL", control | field("CONTROL", "RESUME").mask());
     machine.run();
     assert_eq!(machine.get(0, "POSITION"), 128, "the ring is full");
@@ -203,7 +202,7 @@ fn the_tag_pipeline_of_a_parallel_memcpy_overlaps_reading_and_writing() {
         if !machine.bus.asserted {
             continue;
         }
-        // The interrupt routine hands every piece that has come to the write channel.
+        // The interrupt routine gives every piece that has arrived to the write channel.
         machine.idma.write(offset(None, "INTERRUPT"), 8, u64::MAX, machine.now, &mut machine.bus);
         for (word, given) in given.iter_mut().enumerate() {
             let ready = machine.get(0, &format!("TAGS{word}")) & !*given;

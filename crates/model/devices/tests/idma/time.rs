@@ -1,6 +1,6 @@
-//! How long transfers take, held against the parameters.
-//! Not on a modelled machine, whose memory has a time of its own.
-//! Source: Su et al., 2012: one beat in and one beat out a cycle, no cost to change between channels.
+//! Duration of transfers, compared with the configuration.
+//!
+//! Source: Su et al., 2012: one beat in and one beat out per cycle, no cost to switch between channels.
 
 use crate::machine::*;
 
@@ -27,12 +27,12 @@ fn cycles(machine: &Machine, since: longma_sim::Time) -> u64 {
 }
 
 #[test]
-fn a_beat_a_cycle_when_memory_is_quick() {
+fn one_beat_per_cycle_with_fast_memory() {
     let mut machine = quick();
     let since = machine.now;
     read(&mut machine, 0, MEMORY, STORE, 4096, (0, 0));
     machine.run();
-    // 128 beats, the start, and the last one's arrival.
+    // 128 beats, the start, and the arrival of the last beat.
     let took = cycles(&machine, since);
     assert!((128..=128 + 4 + 2).contains(&took), "{took}");
 }
@@ -50,7 +50,7 @@ fn three_channels_share_the_beats_without_loss() {
 }
 
 #[test]
-fn bytes_askew_of_a_beat_cost_one_beat_more_a_piece() {
+fn unaligned_pieces_take_one_additional_beat() {
     let mut machine = quick();
     let since = machine.now;
     read(&mut machine, 0, MEMORY + 1, STORE, 4096, (0, 0));
@@ -62,7 +62,7 @@ fn bytes_askew_of_a_beat_cost_one_beat_more_a_piece() {
 #[test]
 fn requests_in_flight_bound_the_rate_when_memory_is_slow() {
     let mut machine = quick();
-    // The bus takes between a half and one and a half of it; 64 cycles on average.
+    // The bus takes between half and one and a half times the latency; 64 cycles on average.
     machine.bus.areas[0].latency_ps = 64 * CYCLE_PS;
     let since = machine.now;
     read(&mut machine, 0, MEMORY, STORE, 4096, (0, 0));
@@ -73,7 +73,7 @@ fn requests_in_flight_bound_the_rate_when_memory_is_slow() {
 }
 
 #[test]
-fn reading_and_writing_go_on_at_the_same_time() {
+fn reads_and_writes_overlap() {
     let mut machine = quick();
     let since = machine.now;
     read(&mut machine, 0, MEMORY, STORE, 4096, (0, 0));

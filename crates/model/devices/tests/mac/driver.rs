@@ -1,5 +1,4 @@
-//! The least a driver does: rings, buffers, and what came back.
-//! Not a device model's part.
+//! A minimal driver: rings, buffers and received frames.
 
 use longma_devices::Device;
 use longma_devices::bus::{PlainBus, Region};
@@ -71,7 +70,7 @@ impl Driver {
 
     pub fn run(&mut self) {
         for turn in 0.. {
-            assert!(turn < 1_000_000, "the MAC comes to rest");
+            assert!(turn < 1_000_000, "the MAC must become idle");
             let Some(at) = self.mac.next_event() else { return };
             self.now = self.now.max(at);
             self.mac.advance(self.now, &mut self.bus);
@@ -90,7 +89,7 @@ impl Driver {
         u32::from_le_bytes(bytes.try_into().unwrap())
     }
 
-    /// A receive ring of `count` buffers of `size` bytes, all given.
+    /// Sets up a receive ring of `count` buffers of `size` bytes, all owned by the MAC.
     pub fn receive_ring(&mut self, count: u64, size: u64) {
         for number in 0..count {
             self.put(RX_RING, number, BUFFERS + number * size, size as u32, OWN);
@@ -101,7 +100,7 @@ impl Driver {
     }
 }
 
-/// A frame's content for the station, or for `to`.
+/// The contents of a frame to `to`.
 pub fn content(to: [u8; 6], length: usize, seed: u64) -> Vec<u8> {
     let mut bytes: Vec<u8> =
         (0..length.max(14)).map(|at| (at as u64 * 7 + seed * 13 + (seed >> 8)) as u8).collect();
@@ -109,7 +108,7 @@ pub fn content(to: [u8; 6], length: usize, seed: u64) -> Vec<u8> {
     bytes
 }
 
-/// A sound TCP segment for the station, of the connection that comes from `port`.
+/// A valid TCP segment to the station, of the connection from `port`.
 pub fn segment(port: u16, data: &[u8]) -> Frame {
     let from = Endpoint { station: [2; 6], address: [10, 0, 0, 1], port };
     let to = Endpoint { station: STATION, address: [10, 0, 0, 2], port: 5001 };

@@ -1,5 +1,5 @@
-//! Whatever stands in registers and rings, the MAC answers, and touches nothing but the buffers it was given.
-//! Not the meaning of what it answers.
+//! With arbitrary contents of registers and rings, the MAC answers every access and accesses no memory except the
+//! buffers it was given.
 
 use crate::driver::*;
 use longma_devices::Device;
@@ -23,7 +23,7 @@ fn access() -> impl Strategy<Value = (u64, u64)> {
     (prop_oneof![3 => 0u64..19, 2 => of_queues, 1 => spread], value)
 }
 
-/// A MAC of several queues.
+/// A MAC with several queues.
 fn wide() -> MacSpec {
     MacSpec { queues: 4, ..gigabit() }
 }
@@ -38,7 +38,7 @@ proptest! {
         driver.bus.areas[0].latency = Duration::from_ps(latency);
         for (index, word) in memory.iter().enumerate() {
             for ring in [RX_RING, TX_RING] {
-                // Half of the buffers are somewhere in memory.
+                // Half of the buffers are at random addresses in memory.
                 let word = if index % 4 == 0 { MEMORY + word % MEMORY_BYTES as u64 } else { *word };
                 driver.bus.bytes_mut(ring + index as u64 * 8, 8).unwrap().copy_from_slice(&word.to_le_bytes());
             }
@@ -70,7 +70,7 @@ proptest! {
 }
 
 #[test]
-fn a_ring_that_is_not_there_switches_its_direction_off() {
+fn an_inaccessible_ring_disables_its_direction() {
     let mut driver = Driver::new(gigabit());
     driver.set("RX_BASE", 0x100);
     driver.set("RX_COUNT", 4);
@@ -83,7 +83,7 @@ fn a_ring_that_is_not_there_switches_its_direction_off() {
 }
 
 #[test]
-fn a_receive_buffer_that_is_not_there_costs_its_frame_only() {
+fn an_inaccessible_receive_buffer_only_drops_its_frame() {
     let mut driver = Driver::new(gigabit());
     driver.receive_ring(3, 200);
     driver.put(RX_RING, 0, 0x40, 200, OWN);

@@ -1,12 +1,12 @@
-//! The line is asserted when software wants it, neither earlier nor more often.
-//! Not what the frames contain.
+//! The interrupt line is asserted at the time and rate that software requests.
 
 use crate::driver::*;
 use longma_devices::Device;
 use longma_devices::ethernet::Frame;
 use longma_sim::Time;
 
-/// When the line was asserted, in microseconds, for a frame every ten; software answers at once.
+/// Times of the line's assertions, in microseconds, for a frame every ten microseconds; software acknowledges
+/// immediately.
 fn assertions(settings: &[(&str, u64)], frames: u64) -> Vec<u64> {
     let mut driver = Driver::new(gigabit());
     driver.receive_ring(64, 200);
@@ -53,7 +53,7 @@ fn an_interval_keeps_assertions_apart() {
 }
 
 #[test]
-fn a_cause_that_is_not_enabled_is_noted_and_asserts_nothing() {
+fn a_disabled_cause_is_recorded_without_asserting_the_line() {
     let mut driver = Driver::new(gigabit());
     driver.receive_ring(4, 200);
     driver.mac.deliver(Frame::new(&content(STATION, 60, 1)), Time::from_ps(1000));

@@ -1,6 +1,5 @@
-//! What the Ethernet MAC promises, held against a driver that remembers every frame.
-//! Not a network stack.
-//! Source: the promises are those of `Mac`'s description.
+//! Compares the Ethernet MAC with a driver that records every frame. The properties are those in the documentation of
+//! `Mac`.
 
 mod driver;
 mod hostile;

@@ -1,6 +1,7 @@
-//! Large receive offload: what software gets is what was sent, in fewer frames.
-//! Not which segments may be merged, which is tested beside that.
-//! Source: Intel's 82599 data sheet, 7.11, for what ends a large frame.
+//! Large receive offload: software receives the data that was sent, in fewer frames. Unit tests check which segments
+//! can be merged.
+//!
+//! Source: Intel's 82599 data sheet, 7.11, for the conditions that end a large frame.
 
 use crate::driver::*;
 use longma_devices::ethernet::Frame;
@@ -33,7 +34,7 @@ fn data(port: u16, sequence: u32, bytes: &[u8], push: bool) -> Frame {
     segment.frame(&from, &to).expect("it fits")
 }
 
-/// What software finds: each frame's headers and data, and how many buffers it took. It sees no frame before all of it.
+/// The received frames: headers, data, and number of buffers of each. A frame is visible only as a whole.
 fn frames(driver: &Driver) -> Vec<(Vec<u8>, Vec<u8>, usize)> {
     let (mut found, mut number) = (Vec::new(), 0);
     while number < COUNT && driver.status(RX_RING, number) & OWN == 0 {
@@ -56,7 +57,7 @@ fn frames(driver: &Driver) -> Vec<(Vec<u8>, Vec<u8>, usize)> {
 }
 
 #[test]
-fn segments_in_order_become_one_frame_with_headers_of_the_whole() {
+fn consecutive_segments_become_one_frame_with_updated_headers() {
     let mut driver = lro();
     let sent: Vec<u8> = (0..5000u32).map(|at| at as u8).collect();
     for (number, part) in sent.chunks(1000).enumerate() {
@@ -70,33 +71,33 @@ fn segments_in_order_become_one_frame_with_headers_of_the_whole() {
     let packet = header.iter().chain(bytes).copied().collect::<Vec<u8>>();
     let length = u16::from_be_bytes([packet[16], packet[17]]);
     assert_eq!(usize::from(length), packet.len() - 14);
-    // The sum over IPv4's header with its own sum is all ones (RFC 1071).
+    // The checksum over an IPv4 header including its checksum is all ones (RFC 1071).
     let words = packet[14..34].chunks(2).map(|two| u32::from(u16::from_be_bytes([two[0], two[1]])));
     let sum: u32 = words.sum();
     assert_eq!((sum & 0xffff) + (sum >> 16), 0xffff);
     let field = |at: usize| u32::from_be_bytes([packet[at], packet[at + 1], packet[at + 2], packet[at + 3]]);
     assert_eq!((field(38), field(42)), (100, 4103), "the first number, the latest acknowledgement");
-    assert_ne!(packet[47] & 8, 0, "one of them was to be handed on");
+    assert_ne!(packet[47] & 8, 0, "one of the segments had PSH set");
     assert_eq!((driver.get("RX_GOOD"), driver.get("RX_MERGED"), driver.get("INTERRUPTS")), (5, 4, 1));
 }
 
 #[test]
-fn a_large_frame_ends_with_its_time_if_nothing_else_ends_it() {
+fn a_large_frame_ends_after_the_interrupt_delay() {
     let mut driver = lro();
     driver.mac.deliver(data(7, 1, &[1; 500], false), Time::from_ps(1_000_000));
     driver.mac.deliver(data(7, 501, &[2; 500], false), Time::from_ps(5_000_000));
     driver.pass(18_000_000);
-    assert!(frames(&driver).is_empty(), "it may be followed still");
+    assert!(frames(&driver).is_empty(), "the frame may still be continued");
     driver.pass(6_000_000);
     assert_eq!(frames(&driver).len(), 1);
     assert_eq!(driver.get("INTERRUPTS"), 1);
     driver.mac.deliver(data(7, 1001, &[3; 500], true), Time::from_ps(30_000_000));
     driver.run();
-    assert_eq!(frames(&driver).len(), 2, "what comes after its end is another frame");
+    assert_eq!(frames(&driver).len(), 2, "a segment after its end starts another frame");
 }
 
 #[test]
-fn without_the_bit_every_segment_is_a_frame() {
+fn without_the_lro_bit_every_segment_is_a_frame() {
     let mut driver = lro();
     driver.set("CONTROL", CONTROL & !(1 << 7));
     for number in 0..4 {
@@ -107,7 +108,7 @@ fn without_the_bit_every_segment_is_a_frame() {
 }
 
 #[test]
-fn a_ring_that_is_too_short_is_handed_over_as_far_as_it_goes() {
+fn a_ring_shorter_than_a_frame_receives_the_part_that_fits() {
     let mut driver = lro();
     driver.receive_ring(3, SIZE);
     driver.set("CONTROL", CONTROL);
@@ -124,7 +125,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
     #[test]
-    fn merged_or_not_software_gets_what_was_sent_in_order(
+    fn software_receives_the_sent_data_in_order_merged_or_not(
         sent in proptest::collection::vec((0u16..3, 1usize..1400, any::<bool>(), any::<bool>(), 1u64..9_000_000), 1..60),
     ) {
         let mut driver = lro();
@@ -132,7 +133,7 @@ proptest! {
         let mut expected: [Vec<u8>; 3] = Default::default();
         for (number, (port, bytes, push, gap, apart)) in sent.iter().enumerate() {
             let connection = usize::from(*port);
-            // After a gap nothing follows.
+            // A gap in the sequence numbers ends the large frame.
             next[connection] += u32::from(*gap && number % 5 == 0) * 7;
             let part: Vec<u8> = (0..*bytes).map(|byte| (byte * 3 + number) as u8).collect();
             expected[connection].extend(&part);

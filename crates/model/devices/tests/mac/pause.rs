@@ -1,10 +1,11 @@
-//! Flow control: with it nothing is lost however slow the receiver is, and a MAC that is asked to pause does.
-//! Not the frames' layout, which is tested beside them.
+//! Flow control: no frame is lost however slow the receiver is, and a MAC obeys PAUSE frames. Unit tests check the
+//! layout of the frames.
+//!
 //! Source: IEEE 802.3-2018, annex 31B.
 
 use crate::driver::*;
 use longma_devices::ethernet::mac::MacSpec;
-use longma_devices::ethernet::{Frame, Paused, Wire, pause_frame, pause_quanta};
+use longma_devices::ethernet::{Frame, PauseState, Wire, pause_frame, pause_quanta};
 use longma_sim::{Duration, Time};
 
 /// 10 Gb/s: a frame of 1518 bytes takes 1.2 us.
@@ -14,17 +15,17 @@ fn spec(pause: bool) -> MacSpec {
     MacSpec { rate: RATE, pause, rx_fifo_bytes: 32_768, ..gigabit() }
 }
 
-/// A sender at line rate that heeds PAUSE, before a driver that takes a frame in 10 us and has a ring of four: how many of 300 frames were
-/// handed over, and the MAC's and the sender's part in it.
-fn overrun(spec: MacSpec) -> (u64, Driver, Paused) {
+/// Runs a sender at line rate that obeys PAUSE, with a driver that needs 10 us per frame and has a ring of four.
+/// Returns how many of 300 frames were received, the driver with its MAC, and the sender's pause state.
+fn overrun(spec: MacSpec) -> (u64, Driver, PauseState) {
     let mut driver = Driver::new(spec);
     driver.receive_ring(4, 2048);
     let frame = |number: u64| Frame::new(&content(STATION, 1514, number));
-    let (mut wire, mut paused) = (Wire::new(RATE, Duration::from_ps(50_000)), Paused::default());
+    let (mut wire, mut paused) = (Wire::new(RATE, Duration::from_ps(50_000)), PauseState::default());
     let (mut sent, mut taken, mut next) = (0, 0, 0);
     let mut asked: Vec<(Time, u16)> = Vec::new();
     for _ in 0..400 {
-        // The driver has 10 us for a frame; the sender and the MAC go on meanwhile.
+        // The driver needs 10 us per frame, while sender and MAC continue.
         let end = driver.now.ps() + 10_000_000;
         while driver.now.ps() < end {
             if let Some((_, quanta)) = asked.iter().find(|(at, _)| *at <= driver.now) {
@@ -38,7 +39,7 @@ fn overrun(spec: MacSpec) -> (u64, Driver, Paused) {
             }
             driver.pass(10_000);
             while let Some((at, frame)) = driver.mac.take_sent() {
-                asked.push((at, pause_quanta(&frame).expect("it sends nothing else")));
+                asked.push((at, pause_quanta(&frame).expect("it only sends PAUSE frames")));
             }
         }
         if driver.status(RX_RING, next) & OWN == 0 {
@@ -52,7 +53,7 @@ fn overrun(spec: MacSpec) -> (u64, Driver, Paused) {
 }
 
 #[test]
-fn a_slow_receiver_loses_nothing_with_flow_control_and_frames_without() {
+fn a_slow_receiver_loses_frames_only_without_flow_control() {
     let (taken, mut driver, _) = overrun(spec(false));
     assert!(driver.get("RX_MISSED") > 100, "{}", driver.get("RX_MISSED"));
     assert_eq!(taken + driver.get("RX_MISSED"), 300);
@@ -61,14 +62,14 @@ fn a_slow_receiver_loses_nothing_with_flow_control_and_frames_without() {
     let (taken, mut driver, paused) = overrun(spec(true));
     assert_eq!((taken, driver.get("RX_MISSED")), (300, 0));
     let asked = driver.get("TX_PAUSE");
-    assert!(asked >= 2 && asked.is_multiple_of(2), "each stop has its end: {asked}");
-    // 300 frames that take the driver 3 ms are on the wire for 0.37 ms.
+    assert!(asked >= 2 && asked.is_multiple_of(2), "each pause must be ended: {asked}");
+    // The driver needs 3 ms for 300 frames, which take 0.37 ms on the wire.
     assert!(paused.total(driver.now).ps() > 2_000_000_000, "{:?}", paused);
     assert!(paused.until() <= driver.now, "the sender may go on");
 }
 
 #[test]
-fn a_queue_without_descriptors_loses_nothing_with_flow_control_either() {
+fn with_flow_control_a_queue_without_descriptors_loses_no_frames() {
     let lost = |pause| {
         let mut driver = Driver::new(MacSpec { queues: 2, pause, ..gigabit() });
         driver.receive_ring(1, 2048);
@@ -87,7 +88,7 @@ fn a_queue_without_descriptors_loses_nothing_with_flow_control_either() {
 }
 
 #[test]
-fn a_stop_is_asked_for_again_before_it_ends() {
+fn a_pause_is_renewed_before_it_ends() {
     let mut driver = Driver::new(spec(true));
     driver.receive_ring(1, 2048);
     for number in 0..25u64 {
@@ -99,11 +100,11 @@ fn a_stop_is_asked_for_again_before_it_ends() {
     assert!(sent.len() >= 5, "{}", sent.len());
     assert!(sent.iter().all(|(_, frame)| pause_quanta(frame) == Some(u16::MAX)));
     let apart = sent.windows(2).map(|two| two[1].0.ps() - two[0].0.ps());
-    assert!(apart.into_iter().all(|apart| apart < 3_355_000_000), "before the time is over");
+    assert!(apart.into_iter().all(|apart| apart < 3_355_000_000), "the pause must be renewed before it ends");
 }
 
 #[test]
-fn a_mac_that_is_asked_to_pause_sends_nothing_until_it_may_and_its_own_pauses_all_the_same() {
+fn a_paused_mac_sends_no_data_but_still_sends_pause_frames() {
     let mut driver = Driver::new(MacSpec { rx_fifo_bytes: 2048, ..spec(true) });
     driver.receive_ring(1, 2048);
     driver.set("CONTROL", 3);
@@ -126,13 +127,17 @@ fn a_mac_that_is_asked_to_pause_sends_nothing_until_it_may_and_its_own_pauses_al
     assert_eq!(pause_quanta(&own), Some(u16::MAX));
     driver.mac.deliver(pause_frame([2; 6], 0), driver.now);
     driver.pass(500_000);
-    let (_, sent) = driver.mac.take_sent().expect("it may go on before the time is over");
+    let (_, sent) = driver.mac.take_sent().expect("a PAUSE frame with 0 quanta ends the pause");
     assert_eq!(sent.payload().unwrap(), frame);
-    assert_eq!((driver.get("RX_PAUSE"), driver.get("RX_GOOD")), (2, 1), "they are handed to nobody");
+    assert_eq!(
+        (driver.get("RX_PAUSE"), driver.get("RX_GOOD")),
+        (2, 1),
+        "PAUSE frames are not passed to software"
+    );
 }
 
 #[test]
-fn without_flow_control_a_pause_is_a_frame_to_others() {
+fn without_flow_control_a_pause_frame_is_filtered_by_its_address() {
     let mut driver = Driver::new(spec(false));
     driver.receive_ring(1, 2048);
     driver.mac.deliver(pause_frame([2; 6], 1000), driver.now);

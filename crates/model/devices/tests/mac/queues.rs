@@ -1,5 +1,5 @@
-//! Several queues: frames go where the hash says, each queue interrupts by itself, and none holds up another.
-//! Not the hash, which is held against its published table beside it.
+//! Multiple queues: the hash selects the queue of a frame, each queue has its own interrupt, and none blocks another.
+//! Unit tests compare the hash with published values.
 
 use crate::driver::*;
 use longma_devices::Device;
@@ -14,7 +14,7 @@ fn ring(queue: u64) -> u64 {
     RX_RING + queue * 0x1000
 }
 
-/// A register of a queue, by its name in the queue's block.
+/// Offset of a queue's register, by its name in the queue's block.
 fn of_queue(queue: u64, name: &str) -> u64 {
     let at = [
         "RX_BASE",
@@ -39,7 +39,7 @@ fn write(driver: &mut Driver, at: u64, value: u64) {
     driver.mac.write(at, 8, value, driver.now, &mut driver.bus);
 }
 
-/// Four queues, each with a ring of `count` buffers, of which the table gives an equal part of the hashes.
+/// Four queues, each with a ring of `count` buffers and an equal part of the indirection table.
 fn spreading(count: u64) -> Driver {
     let mut driver = Driver::new(MacSpec { queues: 4, ..gigabit() });
     for queue in 0..4 {
@@ -66,7 +66,7 @@ fn heads(driver: &mut Driver) -> [u64; 4] {
 }
 
 #[test]
-fn a_connection_stays_on_its_queue_and_many_are_spread() {
+fn a_connection_stays_on_its_queue_and_many_are_distributed() {
     let mut driver = spreading(64);
     for number in 0..64u64 {
         driver.mac.deliver(
@@ -83,7 +83,7 @@ fn a_connection_stays_on_its_queue_and_many_are_spread() {
         for number in 0..heads[queue as usize] {
             assert_eq!(driver.status(ring(queue), number) & !0xffff, WHOLE | RX_SUMMED);
         }
-        // The frames of a connection are in their order: it says so in its data, behind 54 bytes of headers.
+        // The frames of a connection are in order: the data, after 54 bytes of headers, contains the number.
         let kept: Vec<u8> = (0..heads[queue as usize])
             .map(|number| driver.bus.bytes(BUFFERS + (queue * 64 + number) * 256 + 60, 1).unwrap()[0])
             .collect();
@@ -95,7 +95,7 @@ fn a_connection_stays_on_its_queue_and_many_are_spread() {
 }
 
 #[test]
-fn a_queue_without_descriptors_holds_up_no_other() {
+fn a_queue_without_descriptors_does_not_block_others() {
     let mut driver = spreading(64);
     write(&mut driver, of_queue(2, "RX_COUNT"), 0);
     for number in 0..64u64 {
@@ -109,7 +109,7 @@ fn a_queue_without_descriptors_holds_up_no_other() {
 }
 
 #[test]
-fn a_wrong_sum_is_told_and_without_a_hash_all_go_to_the_first() {
+fn a_wrong_checksum_is_reported_and_without_a_hash_all_frames_go_to_queue_0() {
     let mut driver = spreading(8);
     driver.set("CONTROL", 1 | 1 << 6);
     let mut damaged = segment(1001, &[3; 60]).payload().unwrap().to_vec();
@@ -123,9 +123,9 @@ fn a_wrong_sum_is_told_and_without_a_hash_all_go_to_the_first() {
 }
 
 #[test]
-fn send_queues_take_turns_and_each_puts_its_own_frames_together() {
+fn send_queues_are_served_round_robin_and_assemble_frames_separately() {
     let mut driver = spreading(4);
-    // The first half of a frame of queue 1, whose other half comes later, and whole frames of queue 3.
+    // The first half of a frame of queue 1, whose second half follows later, and complete frames of queue 3.
     let (first, last) = (1 << 30, 1 << 31);
     for (queue, count) in [(1u64, 2u64), (3, 3)] {
         write(&mut driver, of_queue(queue, "TX_BASE"), TX_RING + queue * 0x100);
@@ -148,7 +148,7 @@ fn send_queues_take_turns_and_each_puts_its_own_frames_together() {
 }
 
 #[test]
-fn a_queue_that_is_not_there_takes_nothing() {
+fn writes_to_a_missing_queue_are_ignored() {
     let mut driver = Driver::new(gigabit());
     write(&mut driver, of_queue(1, "RX_BASE"), RX_RING);
     write(&mut driver, of_queue(1, "TX_POLL"), 1);

@@ -1,5 +1,4 @@
-//! Every frame on the wire is handed over whole and in order, or counted as what became of it.
-//! Not interrupts.
+//! Every frame on the wire is either received completely and in order, or counted by the reason of its loss.
 
 use crate::driver::*;
 use longma_devices::ethernet::{Frame, Wire};
@@ -72,7 +71,7 @@ proptest! {
             sent.push((*kind, frame.bytes()[..frame.len() - 4].to_vec()));
             driver.mac.deliver(frame, arrival);
         }
-        // The driver looks now and then, takes what has come and gives the buffers back.
+        // The driver polls at intervals, takes received frames and returns the buffers.
         let mut got: Vec<Vec<u8>> = Vec::new();
         let (mut next, mut open, mut idle) = (0, Vec::new(), 0);
         while idle < 10 {
@@ -81,7 +80,7 @@ proptest! {
             while driver.status(RX_RING, next) & OWN == 0 {
                 idle = 0;
                 let status = driver.status(RX_RING, next);
-                prop_assert_eq!(status & 1 << 28, 0, "no errors are handed over");
+                prop_assert_eq!(status & 1 << 28, 0, "frames with errors must not be received");
                 let (first, last) = (status & 1 << 30 != 0, status & 1 << 29 != 0);
                 prop_assert_eq!(first, open.is_empty());
                 let length = (status & 0xffff) as usize;
@@ -103,16 +102,16 @@ proptest! {
         prop_assert_eq!(counters.rx_filtered, count(&[Kind::Elsewhere, Kind::Group]));
         prop_assert_eq!(counters.rx_good, got.len() as u64);
         prop_assert_eq!(counters.rx_good + counters.rx_missed, count(&[Kind::Good, Kind::Broadcast]));
-        // What was handed over is what was sent, in order, with some left out.
+        // The received frames are a subsequence of the sent ones.
         let mut sent = sent.iter().filter(|s| matches!(s.0, Kind::Good | Kind::Broadcast));
         for frame in &got {
-            prop_assert!(sent.any(|s| s.1 == *frame), "a frame that nobody sent, or out of order");
+            prop_assert!(sent.any(|s| s.1 == *frame), "a frame that was not sent, or out of order");
         }
     }
 }
 
 #[test]
-fn a_full_fifo_drops_and_an_empty_ring_waits() {
+fn a_full_fifo_drops_frames_and_an_empty_ring_waits() {
     let mut driver = Driver::new(gigabit());
     driver.receive_ring(2, 2000);
     for number in 0..20 {
@@ -132,9 +131,9 @@ fn a_full_fifo_drops_and_an_empty_ring_waits() {
 }
 
 #[test]
-fn header_payload_and_descriptors_go_where_the_dca_register_says() {
+fn header_payload_and_descriptors_are_placed_according_to_the_dca_register() {
     let mut driver = Driver::new(gigabit());
-    // Data to memory, 64 bytes of header into the shared cache, descriptors where locked; two ways.
+    // Data to memory, 64 bytes of header to the shared cache, descriptors to locked lines; two ways.
     driver.set("DCA", 1 << 2 | 2 << 4 | 2 << 8 | 64 << 16);
     driver.receive_ring(2, 2000);
     driver.mac.deliver(Frame::new(&content(STATION, 200, 1)), Time::from_ps(1000));
@@ -147,7 +146,7 @@ fn header_payload_and_descriptors_go_where_the_dca_register_says() {
 }
 
 #[test]
-fn a_damaged_frame_is_handed_over_marked_when_asked_for() {
+fn a_damaged_frame_is_received_and_marked_if_enabled() {
     let mut driver = Driver::new(gigabit());
     driver.receive_ring(1, 2000);
     driver.set("CONTROL", 1 | 1 << 4);
@@ -158,7 +157,7 @@ fn a_damaged_frame_is_handed_over_marked_when_asked_for() {
 }
 
 #[test]
-fn every_rate_takes_its_smallest_frames_without_loss() {
+fn minimum_size_frames_are_received_without_loss_at_every_rate() {
     for (gbit, batch) in [(1, 1), (10, 8), (40, 32)] {
         let mut spec = gigabit();
         (spec.rate, spec.descriptor_batch, spec.rx_fifo_bytes) = (gbit * 1_000_000_000, batch, 1 << 17);

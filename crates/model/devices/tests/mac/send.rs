@@ -1,5 +1,5 @@
-//! What is in the send ring goes onto the wire, whole, in order and at the wire's pace; what makes no sense comes back with a reason.
-//! Not receiving.
+//! The frames in the send ring are put on the wire completely, in order and at the wire's rate. Invalid descriptors are
+//! returned with a reason.
 
 use crate::driver::*;
 use proptest::prelude::*;
@@ -13,7 +13,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
 
     #[test]
-    fn frames_in_parts_go_out_whole(frames in proptest::collection::vec(proptest::collection::vec(1usize..400, 1..4), 1..20), batch in 1u32..9) {
+    fn frames_in_several_buffers_are_sent_complete(frames in proptest::collection::vec(proptest::collection::vec(1usize..400, 1..4), 1..20), batch in 1u32..9) {
         let mut spec = gigabit();
         spec.descriptor_batch = batch;
         let mut driver = Driver::new(spec);
@@ -55,7 +55,7 @@ proptest! {
 }
 
 #[test]
-fn a_descriptor_that_makes_no_sense_comes_back_with_the_reason_and_the_next_frame_goes_out() {
+fn an_invalid_descriptor_is_returned_with_the_reason_and_the_next_frame_is_sent() {
     let bus_error = 1 << 19;
     let too_long = 1 << 17;
     for (control, buffer, reason) in [
@@ -83,7 +83,7 @@ fn a_descriptor_that_makes_no_sense_comes_back_with_the_reason_and_the_next_fram
 }
 
 #[test]
-fn a_frame_begun_anew_drops_the_one_left_open_and_parts_of_a_bad_frame_count_once() {
+fn a_new_frame_discards_an_incomplete_one_and_parts_of_a_bad_frame_count_once() {
     let mut driver = Driver::new(gigabit());
     for (number, control) in
         [FIRST | 100, FIRST | LAST | 100, 100, 100, LAST | 100, FIRST | LAST | 100].into_iter().enumerate()

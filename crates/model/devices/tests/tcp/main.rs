@@ -1,5 +1,5 @@
-//! What the modelled TCP sender promises: the stream arrives whole over a wire that loses, damages, delays and doubles frames.
-//! Not the receiving machine, which here is the least that RFC 9293 asks for.
+//! The modelled TCP sender: the stream arrives completely over a wire that loses, damages, delays and duplicates
+//! frames. The receiver implements the minimum that RFC 9293 requires.
 
 mod receiver;
 mod stream;

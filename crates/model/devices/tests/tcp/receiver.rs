@@ -1,10 +1,11 @@
-//! A receiver that checks every byte: it keeps what is out of order, acknowledges every second segment, and closes its window at will.
-//! Not a model of any system's TCP.
+//! A receiver that verifies every byte. It stores out-of-order data, acknowledges every second segment, and can close
+//! its window.
+//!
 //! Source: RFC 9293 section 3.8.
 
 use longma_devices::ethernet::tcp::{Endpoint, Segment, stream_byte};
 use longma_devices::ethernet::tcp::{SenderSpec, TcpSender};
-use longma_devices::ethernet::{Disturbance, Disturber, Frame, Wire};
+use longma_devices::ethernet::{FaultInjector, FaultRates, Frame, Wire};
 use longma_sim::{Duration, Time};
 use std::collections::BTreeMap;
 
@@ -13,7 +14,7 @@ pub const RECEIVER: Endpoint = Endpoint { station: [4; 6], address: [10, 0, 0, 2
 pub const GIGABIT: u64 = 1_000_000_000;
 
 pub struct Receiver {
-    /// The number of the stream's first byte, once the connection is open.
+    /// Sequence number of the stream's first byte once the connection is open.
     first: Option<u32>,
     pub received: u64,
     early: BTreeMap<u64, Vec<u8>>,
@@ -42,7 +43,7 @@ impl Receiver {
         }
     }
 
-    /// The next number that it expects.
+    /// The next expected sequence number.
     pub fn next(&self) -> Option<u32> {
         let expected = self.received + u64::from(self.finished);
         self.first.map(|first| first.wrapping_add(expected as u32))
@@ -61,7 +62,7 @@ impl Receiver {
         })
     }
 
-    /// What it answers to a frame.
+    /// Processes a frame and returns the answer.
     pub fn take(&mut self, frame: &Frame) -> Option<Segment> {
         let Ok(segment) = Segment::read(frame, &SENDER, &RECEIVER) else {
             self.damaged += 1;
@@ -103,7 +104,7 @@ impl Receiver {
         }
     }
 
-    /// The acknowledgement that was put off, if there is one; also after the window changed.
+    /// Sends the delayed acknowledgement, if any, or an update of the window.
     pub fn settle(&mut self) -> Option<Segment> {
         self.first?;
         self.unanswered = 0;
@@ -115,13 +116,13 @@ impl Receiver {
 pub struct Line {
     pub sender: TcpSender,
     pub receiver: Receiver,
-    there: Disturber,
-    back: Disturber,
+    there: FaultInjector,
+    back: FaultInjector,
     answers: Wire,
     arriving: Vec<(Time, u64, Frame)>,
     order: u64,
     pub now: Time,
-    /// When a put-off acknowledgement is due.
+    /// When the delayed acknowledgement is due.
     settle_at: Option<Time>,
 }
 
@@ -142,13 +143,13 @@ pub fn spec() -> SenderSpec {
 }
 
 impl Line {
-    pub fn new(spec: SenderSpec, receiver: Receiver, disturbance: Disturbance, seed: u64) -> Self {
+    pub fn new(spec: SenderSpec, receiver: Receiver, faults: FaultRates, seed: u64) -> Self {
         let propagation = Duration::from_ps(5_000_000);
         Self {
             sender: TcpSender::new(spec, GIGABIT, propagation),
             receiver,
-            there: Disturber::new(disturbance, seed),
-            back: Disturber::new(disturbance, seed ^ 0xffff),
+            there: FaultInjector::new(faults, seed),
+            back: FaultInjector::new(faults, seed ^ 0xffff),
             answers: Wire::new(GIGABIT, propagation),
             arriving: Vec::new(),
             order: 0,
@@ -165,7 +166,7 @@ impl Line {
         }
     }
 
-    /// Goes on to the next thing that happens; false if nothing does.
+    /// Advances to the next event; false if there is none.
     pub fn step(&mut self) -> bool {
         let arrival = self.arriving.iter().map(|a| (a.0, a.1)).min();
         let times = [self.sender.next_event(), arrival.map(|a| a.0), self.settle_at];
@@ -180,7 +181,7 @@ impl Line {
             let index = self.arriving.iter().position(|a| a.1 == order).unwrap();
             let (_, _, frame) = self.arriving.remove(index);
             let answer = self.receiver.take(&frame);
-            // RFC 9293 3.8.6.3: an acknowledgement is put off for less than half a second; 40 ms as in Linux.
+            // RFC 9293 3.8.6.3: an acknowledgement is delayed by less than half a second; 40 ms as in Linux.
             self.settle_at = match answer {
                 None => self.settle_at.or(at.checked_add(Duration::from_ps(40_000_000_000))),
                 Some(_) => None,

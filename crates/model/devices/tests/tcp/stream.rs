@@ -1,16 +1,17 @@
-//! Streams arrive whole; losses are mended as the RFCs say; the window is obeyed; wrong acknowledgements are noticed.
-//! Not how fast a modelled machine receives.
+//! Streams arrive completely, losses are repaired as the RFCs specify, the window is obeyed, and invalid
+//! acknowledgements are counted.
+//!
 //! Source: RFC 9293, 5681, 6298, 6582.
 
 use crate::receiver::*;
-use longma_devices::ethernet::Disturbance;
+use longma_devices::ethernet::FaultRates;
 use longma_devices::ethernet::tcp::{Phase, Segment};
 use longma_sim::Duration;
 use proptest::prelude::*;
 
 fn run(line: &mut Line) {
     for turn in 0.. {
-        assert!(turn < 3_000_000, "the stream ends: {:?}", line.sender.counters());
+        assert!(turn < 3_000_000, "the stream must end: {:?}", line.sender.counters());
         if line.sender.phase() == Phase::Done || !line.step() {
             return;
         }
@@ -21,7 +22,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_stream_arrives_whole_over_a_bad_wire(
+    fn a_stream_arrives_completely_over_an_unreliable_wire(
         total in 0u64..200_000, message in 1u64..20_000, window in 1461u64..200_000, scale in 0u8..8, mss in 100u16..1461,
         faults in (0u32..60_000, 0u32..40_000, 0u32..60_000, 0u32..40_000), odd in (0u32..30_000, 0u32..30_000, 0u32..30_000), seed in any::<u64>(), no_delay in any::<bool>(), delayed in any::<bool>(),
     ) {
@@ -30,10 +31,10 @@ proptest! {
         let (lost, damaged, late, doubled) = faults;
         let (corrupted, cut, stretched) = odd;
         let lateness = Duration::from_ps(60_000_000);
-        let disturbance = Disturbance { lost, damaged, corrupted, cut, stretched, late, lateness, doubled };
+        let faults = FaultRates { lost, damaged, corrupted, cut, stretched, late, lateness, doubled };
         let mut receiver = Receiver::new(window, scale);
         receiver.delay_acknowledgements = delayed;
-        let mut line = Line::new(spec, receiver, disturbance, seed);
+        let mut line = Line::new(spec, receiver, faults, seed);
         run(&mut line);
         prop_assert_eq!(line.sender.phase(), Phase::Done, "{:?}", line.sender.counters());
         prop_assert_eq!((line.receiver.received, line.sender.acknowledged()), (total, total));
@@ -45,9 +46,9 @@ proptest! {
     fn the_receivers_window_is_never_overrun(window in 1461u64..60_000, total in 1u64..100_000) {
         let mut spec = spec();
         spec.total_bytes = Some(total);
-        let mut line = Line::new(spec, Receiver::new(window, 0), Disturbance::default(), 1);
+        let mut line = Line::new(spec, Receiver::new(window, 0), FaultRates::default(), 1);
         run(&mut line);
-        // Without losses whatever is beyond the window would have been dropped and sent again.
+        // Without losses, only data beyond the window would be dropped and retransmitted.
         prop_assert_eq!(line.sender.counters().retransmitted, 0);
         prop_assert_eq!(line.receiver.received, total);
     }
@@ -57,11 +58,11 @@ proptest! {
 fn without_losses_a_long_stream_fills_the_wire() {
     let mut spec = spec();
     spec.total_bytes = Some(20_000_000);
-    let mut line = Line::new(spec, Receiver::new(1 << 20, 7), Disturbance::default(), 1);
+    let mut line = Line::new(spec, Receiver::new(1 << 20, 7), FaultRates::default(), 1);
     run(&mut line);
     let seconds = line.now.ps() as f64 * 1e-12;
     let mbps = 20_000_000.0 * 8.0 / seconds / 1e6;
-    // 1460 of 1538 bytes on the wire are data: 949 Mb/s; the start and the end take a little.
+    // 1460 of 1538 bytes on the wire are data: 949 Mb/s. Connection setup and teardown take a little.
     assert!((900.0..949.3).contains(&mbps), "{mbps}");
     let counters = line.sender.counters();
     assert_eq!((counters.retransmitted, counters.timeouts), (0, 0));
@@ -69,14 +70,14 @@ fn without_losses_a_long_stream_fills_the_wire() {
 }
 
 #[test]
-fn one_loss_in_a_long_stream_is_mended_by_a_fast_retransmission() {
+fn a_single_loss_is_repaired_by_a_fast_retransmission() {
     let mut spec = spec();
     spec.total_bytes = Some(2_000_000);
-    // Seeds at which few frames are lost.
+    // Seeds with few lost frames.
     let mut fast = 0;
     for seed in 0..20 {
-        let disturbance = Disturbance { lost: 500, ..Disturbance::default() };
-        let mut line = Line::new(spec, Receiver::new(1 << 18, 4), disturbance, seed);
+        let faults = FaultRates { lost: 500, ..FaultRates::default() };
+        let mut line = Line::new(spec, Receiver::new(1 << 18, 4), faults, seed);
         run(&mut line);
         assert_eq!(line.receiver.received, 2_000_000);
         fast += line.sender.counters().fast_retransmits;
@@ -86,7 +87,7 @@ fn one_loss_in_a_long_stream_is_mended_by_a_fast_retransmission() {
 
 #[test]
 fn a_closed_window_is_probed_until_it_opens() {
-    let mut line = Line::new(spec(), Receiver::new(20_000, 0), Disturbance::default(), 1);
+    let mut line = Line::new(spec(), Receiver::new(20_000, 0), FaultRates::default(), 1);
     while line.receiver.received < 20_000 {
         assert!(line.step());
     }
@@ -101,14 +102,14 @@ fn a_closed_window_is_probed_until_it_opens() {
 }
 
 #[test]
-fn small_messages_are_gathered_while_data_are_unacknowledged_unless_told_otherwise() {
+fn small_messages_are_coalesced_while_data_is_unacknowledged_unless_no_delay_is_set() {
     let sizes = |no_delay: bool| {
         let mut spec = spec();
         (spec.message_bytes, spec.no_delay, spec.total_bytes) = (100, no_delay, Some(20_000));
         spec.message_interval = Duration::from_ps(1_000_000);
         let mut receiver = Receiver::new(60_000, 0);
         receiver.delay_acknowledgements = false;
-        let mut line = Line::new(spec, receiver, Disturbance::default(), 1);
+        let mut line = Line::new(spec, receiver, FaultRates::default(), 1);
         run(&mut line);
         assert_eq!(line.receiver.received, 20_000);
         line.receiver.segments.len()
@@ -117,8 +118,8 @@ fn small_messages_are_gathered_while_data_are_unacknowledged_unless_told_otherwi
 }
 
 #[test]
-fn an_acknowledgement_of_what_was_never_sent_is_counted_and_ignored() {
-    let mut line = Line::new(spec(), Receiver::new(60_000, 0), Disturbance::default(), 1);
+fn an_acknowledgement_of_unsent_data_is_counted_and_ignored() {
+    let mut line = Line::new(spec(), Receiver::new(60_000, 0), FaultRates::default(), 1);
     while line.receiver.received < 10_000 {
         assert!(line.step());
     }
@@ -134,9 +135,9 @@ fn an_acknowledgement_of_what_was_never_sent_is_counted_and_ignored() {
 }
 
 #[test]
-fn a_reset_in_order_ends_the_connection_and_another_does_not() {
+fn only_a_reset_with_the_expected_sequence_number_ends_the_connection() {
     for (sequence, phase) in [(7001, Phase::Reset), (9999, Phase::Done)] {
-        let mut line = Line::new(spec(), Receiver::new(60_000, 0), Disturbance::default(), 1);
+        let mut line = Line::new(spec(), Receiver::new(60_000, 0), FaultRates::default(), 1);
         while line.receiver.received < 10_000 {
             assert!(line.step());
         }

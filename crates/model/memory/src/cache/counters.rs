@@ -1,10 +1,8 @@
-//! What a cache counts.
-//! Not bandwidth: links and controllers count their own bytes.
-//! Names as gem5 and Sniper users expect them.
+//! Event counters of a cache. Statistic names follow gem5 and Sniper.
 
 use longma_sim::{Statistics, StatisticsError};
 
-/// Why a cache is accessed.
+/// The kind of an access to a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A load.
@@ -22,7 +20,7 @@ pub(crate) enum Kind {
 impl Kind {
     const NAMES: [&str; 5] = ["load", "store", "fetch", "prefetch", "device"];
 
-    /// True if the line must be had alone.
+    /// Returns whether the access needs write permission for the line.
     #[inline]
     pub fn writes(self) -> bool {
         matches!(self, Self::Store)
@@ -36,44 +34,44 @@ pub(crate) struct Counters {
     pub accesses: [u64; 5],
     /// Misses by kind.
     pub misses: [u64; 5],
-    /// Loads, stores and fetches of a line that was on its way already.
+    /// Loads, stores and fetches that merged into a fill already in flight.
     pub merged: u64,
-    /// Stores to a shared line, which had to be taken from others first.
+    /// Stores that hit a shared line and had to invalidate the other copies first.
     pub upgrades: u64,
-    /// Lines given up for others.
+    /// Lines evicted to make room.
     pub evictions: u64,
-    /// Dirty lines written to the level below.
+    /// Dirty lines written back to the level below.
     pub write_backs: u64,
-    /// Stores passed on at once by a write-through cache.
+    /// Stores that a write-through cache passed to the level below.
     pub write_throughs: u64,
-    /// Lines taken away because another core or a device writes them.
+    /// Lines invalidated by a write of another core or a device.
     pub invalidations: u64,
-    /// Lines taken away because an inclusive cache below gave them up.
+    /// Lines invalidated because an inclusive cache below evicted them.
     pub back_invalidations: u64,
-    /// Lines that another core's read made shared.
+    /// Lines downgraded to shared by another core's read.
     pub downgrades: u64,
-    /// Misses that found no free miss register.
+    /// Misses that waited for a free miss register.
     pub register_waits: u64,
-    /// How long they waited; unit as the cache's own clock.
+    /// Total time of those waits, in the cache's unit of time.
     pub register_wait_time: u64,
-    /// Lines the prefetcher brought in.
+    /// Lines fetched by the prefetcher.
     pub prefetched: u64,
-    /// Of those, lines asked for later.
+    /// Prefetched lines that a demand access used.
     pub useful_prefetches: u64,
-    /// Of those, lines given up or taken away before.
+    /// Prefetched lines evicted or invalidated before any use.
     pub useless_prefetches: u64,
-    /// Lines that device writes put into the cache.
+    /// Lines allocated by device writes (direct cache access).
     pub device_fills: u64,
-    /// Of those, lines that left before a core asked for them.
+    /// Lines allocated by device writes and evicted before a core used them.
     pub device_leaks: u64,
     /// Lines locked.
     pub locked: u64,
-    /// Lines inside a lock window for which their set had no room.
+    /// Lines in a lock window that could not be locked because their set had too few unlocked ways.
     pub lock_refusals: u64,
 }
 
 impl Counters {
-    /// A miss waited for a register, if `time` is not 0.
+    /// Records that a miss waited `time` for a miss register; 0 means that it did not wait.
     #[inline]
     pub fn waited_for_register(&mut self, time: u64) {
         self.register_waits += u64::from(time > 0);
@@ -92,10 +90,11 @@ impl Counters {
         self.misses[kind as usize] += 1;
     }
 
-    /// Adds what happened under the name `of`, such as "core0.l1d". What never happens in this cache is left out.
+    /// Adds the counters to the statistics under the prefix `of`, such as "core0.l1d". Omits access kinds that did not
+    /// occur.
     ///
     /// # Errors
-    /// If a name is taken.
+    /// If a name is already in use.
     pub fn report(&self, of: &str, time_unit: &str, to: &mut Statistics) -> Result<(), StatisticsError> {
         for (kind, name) in Kind::NAMES.iter().enumerate() {
             if to.wants(self.accesses[kind]) {
@@ -107,7 +106,7 @@ impl Counters {
             }
         }
         let (accesses, misses): (u64, u64) = (self.accesses.iter().sum(), self.misses.iter().sum());
-        to.count(&format!("{of}.misses"), misses, "accesses", "accesses that missed, whoever made them")?;
+        to.count(&format!("{of}.misses"), misses, "accesses", "accesses of any kind that missed")?;
         to.rate(
             &format!("{of}.miss_rate"),
             misses as f64,
@@ -125,28 +124,48 @@ impl Counters {
 
     fn rare<'a>(&self, time_unit: &'a str) -> [(&'static str, u64, &'a str, &'static str); 17] {
         [
-            ("merged", self.merged, "accesses", "accesses to a line already on its way"),
-            ("upgrades", self.upgrades, "accesses", "stores to a line that others had too"),
-            ("evictions", self.evictions, "lines", "lines given up for others"),
+            ("merged", self.merged, "accesses", "accesses merged into a fill in flight"),
+            ("upgrades", self.upgrades, "accesses", "stores that had to invalidate other copies"),
+            ("evictions", self.evictions, "lines", "lines evicted to make room"),
             ("write_backs", self.write_backs, "lines", "dirty lines written to the level below"),
-            ("write_throughs", self.write_throughs, "accesses", "stores passed on at once"),
-            ("invalidations", self.invalidations, "lines", "lines taken away by a writer"),
+            ("write_throughs", self.write_throughs, "accesses", "stores written through to the level below"),
+            (
+                "invalidations",
+                self.invalidations,
+                "lines",
+                "lines invalidated by a write of another core or a device",
+            ),
             (
                 "back_invalidations",
                 self.back_invalidations,
                 "lines",
-                "lines the inclusive level below gave up",
+                "lines invalidated by evictions of the inclusive level below",
             ),
-            ("downgrades", self.downgrades, "lines", "lines that a reader made shared"),
-            ("mshr_waits", self.register_waits, "accesses", "misses that found no free miss register"),
-            ("mshr_wait_time", self.register_wait_time, time_unit, "how long they waited together"),
-            ("prefetched", self.prefetched, "lines", "lines the prefetcher brought"),
-            ("useful_prefetches", self.useful_prefetches, "lines", "prefetched lines that were asked for"),
-            ("useless_prefetches", self.useless_prefetches, "lines", "prefetched lines that left unused"),
-            ("dca_fills", self.device_fills, "lines", "lines that device writes put here"),
-            ("dca_leaks", self.device_leaks, "lines", "such lines that left before a core asked"),
+            ("downgrades", self.downgrades, "lines", "lines downgraded to shared by a read"),
+            ("mshr_waits", self.register_waits, "accesses", "misses that waited for a miss register"),
+            ("mshr_wait_time", self.register_wait_time, time_unit, "total time of these waits"),
+            ("prefetched", self.prefetched, "lines", "lines fetched by the prefetcher"),
+            (
+                "useful_prefetches",
+                self.useful_prefetches,
+                "lines",
+                "prefetched lines used by a demand access",
+            ),
+            (
+                "useless_prefetches",
+                self.useless_prefetches,
+                "lines",
+                "prefetched lines removed before any use",
+            ),
+            ("dca_fills", self.device_fills, "lines", "lines allocated by device writes"),
+            ("dca_leaks", self.device_leaks, "lines", "of these, lines removed before a core used them"),
             ("locked", self.locked, "lines", "lines locked"),
-            ("lock_refusals", self.lock_refusals, "lines", "lines of a lock window whose set had no room"),
+            (
+                "lock_refusals",
+                self.lock_refusals,
+                "lines",
+                "lines of a lock window not locked because their set was full",
+            ),
         ]
     }
 }
@@ -156,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_misses_of_a_cache_are_those_of_all_who_ask() {
+    fn the_misses_of_a_cache_include_every_kind_of_access() {
         let mut counters = Counters::default();
         for kind in [Kind::Load, Kind::Device, Kind::Device, Kind::Prefetch] {
             counters.access(kind);

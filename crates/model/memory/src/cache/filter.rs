@@ -1,73 +1,78 @@
-//! What was used last in each set, by virtual address: answers repeated hits without a look into tags or TLB.
-//! Not a cache of its own: everything in it is in the first level too, and a hit here leaves the cache as a full look-up would.
+//! A filter in front of a first-level cache that remembers, by virtual address, the most recently used line of each
+//! set. It answers repeated hits without a lookup in the tags or the TLB. Every entry is also in the first-level cache,
+//! and a hit leaves the cache in the state that a full lookup would.
+//!
 //! Source: the filter cache of ZSim (Sanchez and Kozyrakis, ISCA 2013, section 3.2.1).
 
-/// A line that was used last in its set.
+/// The most recently used line of a set.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
-    /// Its virtual line number; all ones if there is none.
+    /// Virtual line number; all ones for an empty entry.
     pub key: u64,
-    /// When it can be used first, cycles.
+    /// First cycle at which the line can be used.
     pub ready: u64,
-    /// Its number as a slot of the cache.
+    /// Slot number of the line in the cache.
     slot: u32,
-    /// Its set.
+    /// Set of the line.
     set: u32,
-    /// Whether a store changes nothing: it is modified already.
+    /// Whether a store leaves the line's state unchanged because it is already modified.
     pub writable: bool,
 }
 
 const NONE: Entry = Entry { key: u64::MAX, ready: 0, slot: 0, set: 0, writable: false };
 
-/// One entry a set. Using a set's last used line again changes no policy's state (see `Policy::touched`), so such a hit needs no
-/// more than this.
+/// The filter, with one entry a set. Using the most recently used line again does not change the state of any
+/// replacement policy (see `Policy::touched`), so the entry is sufficient to answer such a hit.
 #[derive(Debug)]
 pub(crate) struct Filter {
     entries: Vec<Entry>,
-    /// For each set of the cache, the entry that speaks for it. Differs from the set where virtual and physical index do.
-    speaker: Vec<u32>,
+    /// For each set of the cache, the index of its entry. The two differ where the virtual and the physical index
+    /// differ.
+    entry_of_set: Vec<u32>,
     mask: u64,
 }
 
 impl Filter {
-    /// A filter for a cache of `sets` sets.
+    /// Creates an empty filter for a cache of `sets` sets.
     pub fn new(sets: usize) -> Self {
         let entries = sets.next_power_of_two();
-        Self { entries: vec![NONE; entries], speaker: vec![0; sets], mask: entries as u64 - 1 }
+        Self { entries: vec![NONE; entries], entry_of_set: vec![0; sets], mask: entries as u64 - 1 }
     }
 
-    /// The entry where `virtual_line` would be; it is a hit if the key says so.
+    /// Returns the entry that `virtual_line` maps to. It is a hit if its key matches.
     #[inline]
-    pub fn look(&self, virtual_line: u64) -> Option<&Entry> {
-        // The mask keeps it inside; the compiler does not know that.
+    pub fn lookup(&self, virtual_line: u64) -> Option<&Entry> {
+        // The mask keeps the index in bounds, but the compiler cannot prove it.
         self.entries.get((virtual_line & self.mask) as usize)
     }
 
-    /// The line in `slot` of `set` was used last in its set.
-    pub fn note(&mut self, virtual_line: u64, set: usize, slot: usize, ready: u64, writable: bool) {
+    /// Records that the line in `slot` of `set` is now the most recently used of its set.
+    pub fn record(&mut self, virtual_line: u64, set: usize, slot: usize, ready: u64, writable: bool) {
         let at = (virtual_line & self.mask) as usize;
-        let before = std::mem::replace(&mut self.speaker[set], at as u32) as usize;
+        let before = std::mem::replace(&mut self.entry_of_set[set], at as u32) as usize;
         if before != at && self.entries[before].set == set as u32 {
             self.entries[before] = NONE;
         }
         self.entries[at] = Entry { key: virtual_line, ready, slot: slot as u32, set: set as u32, writable };
     }
 
-    /// Another line of `set` was used or put in than by the core's own addresses, or the set's lines changed.
+    /// Invalidates the entry of `set`, because another line of the set was used or filled or because the set's contents
+    /// changed.
     #[inline]
-    pub fn forget_set(&mut self, set: usize) {
-        let entry = &mut self.entries[self.speaker[set] as usize];
+    pub fn invalidate_set(&mut self, set: usize) {
+        let entry = &mut self.entries[self.entry_of_set[set] as usize];
         if entry.set == set as u32 {
             *entry = NONE;
         }
     }
 
-    /// Virtual addresses mean something else from now on.
+    /// Empties the filter after a change of the virtual-to-physical mapping.
     pub fn clear(&mut self) {
         self.entries.fill(NONE);
     }
 
-    /// Entries that claim to be in the cache: slot number, and whether a store changes nothing.
+    /// Iterates over the valid entries: the slot number, and whether a store leaves the line's state unchanged. For
+    /// consistency checks.
     pub fn claims(&self) -> impl Iterator<Item = (usize, bool)> + '_ {
         self.entries.iter().filter(|e| e.key != u64::MAX).map(|e| (e.slot as usize, e.writable))
     }

@@ -1,31 +1,31 @@
-//! Lines on their way into a cache whose tags hold them already: a second access must not be answered before they come.
-//! Not what has arrived for everybody: a line is kept until nobody can ask any more for a time before it came.
+//! Arrival times of lines whose fill is still in flight. The tags already contain such a line, so a second access must
+//! not complete before the line arrives. An entry is kept until no later call can ask for a time before the arrival.
 
 use super::Line;
 
-/// Lines of a bucket, which lie in two neighbouring lines of the host's cache.
+/// Lines of a bucket. A bucket spans two adjacent cache lines of the host.
 const BUCKET: usize = 8;
-/// Buckets at first; there are more as soon as one has no room.
+/// Initial number of buckets. The table grows when a bucket is full.
 const BUCKETS: usize = 32;
 
-/// Lines with the same place, and when each arrives. What arrived long ago is room.
+/// Lines with the same hash and their arrival times. Entries that arrived before the window are free for reuse.
 type Bucket = [(Line, u64); BUCKET];
 
-/// When lines arrive, in any one unit of time. It forgets nothing that matters: accesses ask in any order, but none asks for a time
-/// that is longer than the window before the latest one noted.
+/// Arrival times of lines, in any one unit. Calls may come out of time order, but never earlier than `window` before
+/// the latest time recorded, so entries older than that can be discarded.
 #[derive(Debug)]
 pub(crate) struct InFlight {
-    /// A power of two of them.
+    /// The length is a power of two.
     buckets: Vec<Bucket>,
     window: u64,
-    /// The latest time at which a line was asked for.
+    /// The latest request time recorded.
     latest: u64,
 }
 
 const NOTHING: (Line, u64) = (Line(u64::MAX), 0);
 
 impl InFlight {
-    /// Nothing under way. Accesses come out of order by no more than `window`.
+    /// Creates an empty table. Requests may be out of time order by at most `window`.
     pub fn new(window: u64) -> Self {
         Self { buckets: vec![[NOTHING; BUCKET]; BUCKETS], window, latest: 0 }
     }
@@ -35,9 +35,9 @@ impl InFlight {
         (line.hash() >> 32) as usize & (self.buckets.len() - 1)
     }
 
-    /// `line` was asked for at `at`, and arrives at `ready`.
+    /// Records that `line` was requested at `at` and arrives at `ready`.
     #[inline]
-    pub fn note(&mut self, line: Line, at: u64, ready: u64) {
+    pub fn record(&mut self, line: Line, at: u64, ready: u64) {
         self.latest = self.latest.max(at);
         if ready <= at {
             self.arrived(line);
@@ -48,7 +48,7 @@ impl InFlight {
         }
     }
 
-    /// Keeps a line in its bucket; false if that has no room.
+    /// Stores a line in its bucket. Returns false if the bucket is full.
     #[inline]
     fn keep(&mut self, line: Line, ready: u64) -> bool {
         let (over, bucket) = (self.latest.saturating_sub(self.window), self.at(line));
@@ -58,13 +58,13 @@ impl InFlight {
         place.inspect(|place| bucket[*place] = (line, ready)).is_some()
     }
 
-    /// Nobody waits for `line`.
+    /// Removes `line`.
     fn arrived(&mut self, line: Line) {
         let bucket = self.at(line);
         self.buckets[bucket].iter_mut().filter(|kept| kept.0 == line).for_each(|kept| *kept = NOTHING);
     }
 
-    /// Makes room: twice as many buckets, or more if one of them is still too small.
+    /// Doubles the number of buckets until every live entry fits.
     #[cold]
     fn grow(&mut self) {
         let over = self.latest.saturating_sub(self.window);
@@ -79,7 +79,8 @@ impl InFlight {
         }
     }
 
-    /// When `line` arrives; 0, or a time that is past for everybody, if it has arrived.
+    /// Returns the arrival time of `line`, or 0 if none is recorded. A time in the past means that the line has
+    /// arrived.
     #[inline]
     pub fn ready(&self, line: Line) -> u64 {
         let bucket = &self.buckets[self.at(line)];
@@ -94,22 +95,22 @@ mod tests {
     use std::collections::HashMap;
 
     #[test]
-    fn thousands_of_lines_can_be_under_way_at_once() {
+    fn thousands_of_lines_can_be_in_flight() {
         let mut in_flight = InFlight::new(1000);
-        (0..5000).for_each(|line| in_flight.note(Line(line), line / 10, 700 + line));
+        (0..5000).for_each(|line| in_flight.record(Line(line), line / 10, 700 + line));
         assert!((0..5000).all(|line| in_flight.ready(Line(line)) == 700 + line));
     }
 
     #[test]
-    fn lines_that_came_one_after_another_take_no_more_room() {
+    fn arrived_lines_free_their_entries() {
         let mut in_flight = InFlight::new(1000);
-        (0..1_000_000).for_each(|line| in_flight.note(Line(line), 100 * line, 100 * line + 300));
+        (0..1_000_000).for_each(|line| in_flight.record(Line(line), 100 * line, 100 * line + 300));
         assert!(in_flight.buckets.len() <= 4 * BUCKETS, "{} buckets for ten lines", in_flight.buckets.len());
     }
 
     proptest! {
         #[test]
-        fn an_access_waits_for_every_line_that_has_not_come(
+        fn an_access_waits_for_every_line_in_flight(
             lines in prop::collection::vec((0u64..3000, 0u64..40, 0u64..500, 1u64..400), 1..2000),
         ) {
             let (mut in_flight, mut all, mut now) = (InFlight::new(500), HashMap::new(), 500);
@@ -119,7 +120,7 @@ mod tests {
                 let expected = all.get(&line).copied().filter(|ready| *ready > at);
                 let found = Some(in_flight.ready(Line(line))).filter(|ready| *ready > at);
                 prop_assert_eq!(found, expected);
-                in_flight.note(Line(line), at, at + takes);
+                in_flight.record(Line(line), at, at + takes);
                 all.insert(line, at + takes);
             }
         }

@@ -1,12 +1,12 @@
-//! Which set and which bank a line belongs to.
-//! Not what is in the set.
-//! Source: bank and set bits as in the Loongson 3A5000 manual (bank select above the line); hashed slices as Intel and AMD have
-//! them, whose functions are not published.
+//! Maps a line to its set and its bank.
+//!
+//! Source: Loongson 3A5000 manual for indices by address bits (bank select above the line offset). Hashed indices stand
+//! for the unpublished slice hashes of Intel and AMD.
 
 use super::Line;
 use longma_topology::parts::{Cache, CacheIndex};
 
-/// The index of a cache.
+/// The index function of a cache.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Index {
     sets: u64,
@@ -16,22 +16,24 @@ pub(crate) struct Index {
 
 #[derive(Clone, Copy, Debug)]
 enum Kind {
-    /// Low bits select the set, some of them the bank.
+    /// Low bits select the set; some of them select the bank.
     Bits { set_mask: u64, bank_shift: u32 },
-    /// Low bits select the set of a bank, a hash of all bits the bank: a number of banks that is no power of two.
+    /// Low bits select the set in a bank, and a hash of all bits selects the bank. For bank counts that are not a power
+    /// of two.
     HashedBank { set_mask: u64, sets_per_bank: u64 },
     /// A hash of all bits selects both.
     Hashed,
 }
 
-/// Maps a hash evenly onto 0..`n` without a division (Lemire, Fast random integer generation in an interval, 2019).
+/// Maps a hash uniformly onto 0..`n` without a division (Lemire, Fast random integer generation in an interval, 2019).
 #[inline]
 fn scale(hash: u64, n: u64) -> u64 {
     ((hash >> 32) * n) >> 32
 }
 
 impl Index {
-    /// The index of a cache of type `cache`. `bank_bit` is the lowest address bit that selects the bank, where the file says.
+    /// Creates the index of a cache of type `cache`. `bank_bit` is the lowest address bit that selects the bank, if the
+    /// machine file states it.
     pub fn new(cache: &Cache, bank_bit: Option<u32>) -> Self {
         let sets = cache.sets().max(1);
         let banks = u64::from(cache.banks.max(1)).min(sets);
@@ -50,17 +52,17 @@ impl Index {
         Self { sets, banks, kind }
     }
 
-    /// Sets of all banks together.
+    /// Number of sets in all banks together.
     pub fn sets(&self) -> usize {
         self.sets as usize
     }
 
-    /// Banks.
+    /// Number of banks.
     pub fn banks(&self) -> usize {
         self.banks as usize
     }
 
-    /// The set of `line`, numbered over all banks.
+    /// Returns the set of `line`, numbered over all banks.
     #[inline]
     pub fn set(&self, line: Line) -> usize {
         let set = match self.kind {
@@ -73,7 +75,7 @@ impl Index {
         set as usize
     }
 
-    /// The bank of `line`.
+    /// Returns the bank of `line`.
     #[inline]
     pub fn bank(&self, line: Line) -> usize {
         let bank = match self.kind {

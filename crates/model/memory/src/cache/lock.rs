@@ -1,18 +1,18 @@
-//! Line lock: lines inside a window of addresses stay in the cache.
-//! Not the registers that a program writes to set a window: those are the chip's.
+//! Line locking: lines inside a window of physical addresses are not evicted.
+//!
 //! Source: Loongson 3A5000/3B5000 Processor Reference Manual, shared cache lock windows (address, mask, valid).
 
-/// A window of physical addresses: an address is inside if `address & mask == base & mask`.
+/// A window of physical addresses. An address is inside if `address & mask == base & mask`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LockWindow {
-    /// The address that the masked bits must match.
+    /// The value that the masked address bits must have.
     pub base: u64,
-    /// Which bits count.
+    /// Address bits that are compared.
     pub mask: u64,
 }
 
 impl LockWindow {
-    /// True if `address` is inside.
+    /// Returns whether `address` is inside the window.
     #[inline]
     pub fn contains(&self, address: u64) -> bool {
         (address ^ self.base) & self.mask == 0
@@ -22,17 +22,17 @@ impl LockWindow {
 /// The lock windows of a cache.
 #[derive(Clone, Debug)]
 pub(crate) struct LineLock {
-    /// What each window locks; nothing while it is closed.
+    /// Address ranges that each window locks; empty for a closed window.
     windows: Vec<Vec<LockWindow>>,
     open: usize,
-    /// Ways of a set that stay unlocked.
+    /// Ways of each set that cannot be locked.
     min_unlocked_ways: u32,
 }
 
 impl LineLock {
-    /// `windows` windows, all closed.
+    /// Creates `windows` closed windows.
     pub fn new(windows: u32, min_unlocked_ways: u32) -> Self {
-        // A set whose every line is locked could not take a line any more.
+        // At least one way stays unlocked: a fully locked set could not accept another line.
         Self {
             windows: vec![Vec::new(); windows as usize],
             open: 0,
@@ -40,32 +40,33 @@ impl LineLock {
         }
     }
 
-    /// How many windows there are.
+    /// Number of windows.
     pub fn windows(&self) -> usize {
         self.windows.len()
     }
 
-    /// Opens or closes a window, which must exist. What it locks may be in several pieces.
+    /// Opens a window, or closes it if `to` is empty. A window may cover several address ranges. The window must exist.
     pub fn set(&mut self, window: usize, to: Vec<LockWindow>) {
         self.windows[window] = to;
         self.open = self.windows.iter().filter(|window| !window.is_empty()).count();
     }
 
-    /// True if any window is open; if none is, no line is locked.
+    /// Returns whether any window is open.
     #[inline]
     pub fn in_use(&self) -> bool {
         self.open > 0
     }
 
-    /// True if any open window contains `address`.
+    /// Returns whether an open window contains `address`.
     #[inline]
     pub fn contains(&self, address: u64) -> bool {
         self.windows.iter().flatten().any(|window| window.contains(address))
     }
 
-    /// True if one more line may be locked in a set of `ways` ways of which `locked` are.
+    /// Returns whether one more line can be locked in a set. `ways` and `locked` are masks of the set's ways and its
+    /// locked ways.
     #[inline]
-    pub fn room(&self, ways: u64, locked: u64) -> bool {
+    pub fn can_lock(&self, ways: u64, locked: u64) -> bool {
         locked.count_ones() + self.min_unlocked_ways < ways.count_ones()
     }
 }

@@ -1,34 +1,36 @@
-//! Miss status holding registers: how many misses may be outstanding, and until when each is.
-//! Not which lines: a line in flight is in the tags already, with the time it becomes ready.
+//! Miss status holding registers (MSHRs): how many misses may be outstanding, and until when each register is held.
+//!
 //! Source: Kroft, Lockup-free instruction fetch/prefetch cache organization, ISCA 1981.
 
-/// Spans remembered in which a register is free between two misses. A forgotten one counts as held: misses may then wait a little
-/// too long, but never are more than there are registers.
-const MOST_GAPS: usize = 64;
+/// Maximum number of remembered gaps, intervals in which a register is free between two misses. A forgotten gap counts
+/// as held: misses may then wait slightly too long, but never exceed the number of registers.
+const MAX_GAPS: usize = 64;
 
 /// The registers of a cache or a bank. Times are in any one unit.
 ///
-/// Misses may come out of time order (an out-of-order core, or cores that run one after another): an earlier one gets a register
-/// that is free for as long as it takes, and where none is, waits behind later ones that came before it.
+/// Misses may arrive out of time order, from an out-of-order core or from cores that are simulated one after another. A
+/// miss with an earlier time uses a gap that is long enough; if there is none, it waits behind the misses that were
+/// recorded before it.
 #[derive(Debug)]
 pub(crate) struct MissRegisters {
-    /// When each register is free for good.
+    /// For each register, the time after which it has no reservations.
     free_at: Vec<u64>,
-    /// The latest of these.
+    /// The latest time in `free_at`.
     all_free_at: u64,
-    /// Spans before those, from and until.
+    /// Gaps before those times, as start and end.
     gaps: Vec<(u64, u64)>,
-    /// The oldest of them, which makes room.
+    /// Index of the oldest gap, which is overwritten next.
     oldest_gap: usize,
-    /// No span ends later.
+    /// Upper bound of the ends of all gaps.
     gaps_end: u64,
-    /// How long the last miss took, which the next one is taken to need, and the shortest, which no shorter span helps.
+    /// Duration of the last miss, used as the estimate for the next one, and duration of the shortest miss: a shorter
+    /// gap is useless.
     last: u64,
     shortest: u64,
 }
 
 impl MissRegisters {
-    /// `limit` registers, at least one.
+    /// Creates `limit` registers, at least one.
     pub fn new(limit: usize) -> Self {
         Self {
             free_at: vec![0; limit.max(1)],
@@ -41,7 +43,7 @@ impl MissRegisters {
         }
     }
 
-    /// When a miss at `at` gets a register.
+    /// Returns the time at which a miss at `at` gets a register.
     #[inline]
     pub fn start(&self, at: u64) -> u64 {
         if at >= self.all_free_at {
@@ -54,15 +56,16 @@ impl MissRegisters {
         self.gap_for(at, self.last).map_or(free, |(_, start)| start.min(free))
     }
 
-    /// A miss that was told to start at `from` has its line at `until`, and holds a register from one to the other. Up to `begun` it only
-    /// waited, for what it has been promised at that time. Gives how much later it all is, if by then no register is free for so long.
+    /// Reserves a register for a miss that starts at `from` (as returned by [`start`](Self::start)) and whose line
+    /// arrives at `until`. Before `begun`, the miss only waits for a resource that it has already reserved. Returns by
+    /// how much the miss must be delayed if no register is free for the whole interval.
     #[inline]
     pub fn hold(&mut self, from: u64, begun: u64, until: u64) -> u64 {
         let begun = begun.clamp(from, until.max(from));
         let takes = until.saturating_sub(begun);
         (self.last, self.shortest) = (until.saturating_sub(from), self.shortest.min(takes));
         let (register, free) = self.register_for(from);
-        // What it waits for does not wait for the register: only what is left behind that is later.
+        // A delayed start overlaps with the wait that ends at `begun`; only the remaining work moves.
         let end_of = |start: u64| start.max(begun) + takes;
         if free > from
             && let Some((gap, start)) = self.gap_until(from, end_of)
@@ -79,11 +82,11 @@ impl MissRegisters {
         end - until.max(from)
     }
 
-    /// The register that a miss at `at` takes, and when it is free for good: of those that are by then the last one, so that little
-    /// of its time is lost, or else the first that will be.
+    /// Returns the register for a miss at `at` and the time from which it is free. Prefers the free register with the
+    /// least idle time before `at`; if none is free, the one that becomes free first.
     #[inline]
     fn register_for(&self, at: u64) -> (usize, u64) {
-        // Smaller is better: without a branch for each register, which the host could not foretell.
+        // The smallest rank wins. Branchless, because the host could not predict a branch for each register.
         let rank = |free: u64| match at.checked_sub(free) {
             Some(lost) => lost,
             None => 1 << 63 | (free - at),
@@ -96,12 +99,13 @@ impl MissRegisters {
         (best.1, self.free_at[best.1])
     }
 
-    /// The span in which a miss at `at` that takes so long can start first, and when.
+    /// Finds the gap in which a miss at `at` with duration `takes` can start first, and its start.
     fn gap_for(&self, at: u64, takes: u64) -> Option<(usize, u64)> {
         self.gap_until(at, |start| start + takes)
     }
 
-    /// The span in which a miss at `at` can start first, and when, that ends at `end_of` its start.
+    /// Finds the gap in which a miss at `at` can start first, and its start. `end_of` gives the end of the miss for a
+    /// start.
     fn gap_until(&self, at: u64, end_of: impl Fn(u64) -> u64) -> Option<(usize, u64)> {
         if self.gaps_end <= at {
             return None;
@@ -111,25 +115,25 @@ impl MissRegisters {
         fitting.map(|(gap, start, _)| (gap, start)).min_by_key(|&(_, start)| start)
     }
 
-    /// A miss takes a part of a span.
+    /// Reserves a part of a gap.
     fn fill(&mut self, gap: usize, start: u64, end: u64) {
         let (from, until) = self.gaps[gap];
         self.gaps[gap] = (from, start);
         self.keep_gap(end, until);
     }
 
-    /// A register is free from `from` until `until`.
+    /// Remembers that a register is free from `from` to `until`.
     fn keep_gap(&mut self, from: u64, until: u64) {
         if until.saturating_sub(from) < self.shortest.max(1) {
             return;
         }
         self.gaps_end = self.gaps_end.max(until);
-        if self.gaps.len() < MOST_GAPS {
+        if self.gaps.len() < MAX_GAPS {
             self.gaps.push((from, until));
             return;
         }
         self.gaps[self.oldest_gap] = (from, until);
-        self.oldest_gap = (self.oldest_gap + 1) % MOST_GAPS;
+        self.oldest_gap = (self.oldest_gap + 1) % MAX_GAPS;
     }
 }
 
@@ -138,7 +142,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A miss at `at` that takes `takes`: when it has its register.
+    /// Performs a miss at `at` of duration `takes` and returns when it gets its register.
     fn miss(registers: &mut MissRegisters, at: u64, takes: u64) -> u64 {
         let start = registers.start(at);
         assert!(start >= at);
@@ -155,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn an_early_miss_that_comes_late_does_not_wait_for_misses_of_the_future() {
+    fn an_early_miss_recorded_late_does_not_wait_for_later_misses() {
         let mut registers = MissRegisters::new(1);
         assert_eq!(miss(&mut registers, 1000, 100), 1000);
         assert_eq!(miss(&mut registers, 5, 100), 5);
@@ -164,18 +168,19 @@ mod tests {
     }
 
     #[test]
-    fn a_miss_that_waits_for_something_else_waits_for_its_register_at_the_same_time() {
+    fn a_wait_for_a_register_overlaps_with_another_wait() {
         let mut registers = MissRegisters::new(1);
         assert_eq!(miss(&mut registers, 1000, 100), 1000);
         let start = registers.start(5);
         assert_eq!(start, 5);
-        // What it needs is to be had at 1050 only: it is through at 1150, and not 1145 cycles after a register is free.
+        // The data is not available before 1050, so the miss ends at 1150, not 1145 cycles after a register becomes
+        // free.
         assert_eq!(registers.hold(start, 1050, 1090), 50);
         assert_eq!(registers.start(1139), 1140);
     }
 
     #[test]
-    fn one_register_holds_one_miss_of_many_that_come_at_once() {
+    fn one_register_serializes_simultaneous_misses() {
         let mut registers = MissRegisters::new(1);
         for nth in 0..100 {
             assert_eq!(miss(&mut registers, 7, 50), 7 + 50 * nth);
@@ -202,7 +207,7 @@ mod tests {
         }
 
         #[test]
-        fn misses_that_come_in_order_start_when_the_first_register_is_free(
+        fn misses_in_time_order_start_when_the_first_register_is_free(
             limit in 1usize..6,
             misses in prop::collection::vec((0u64..60, 1u64..200), 1..400),
         ) {

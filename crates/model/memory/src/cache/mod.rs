@@ -1,5 +1,5 @@
-//! Tags of one cache: which lines it holds, in which state, and which of them goes next.
-//! Not when: times are the system's. Not data: guest memory is the host's own.
+//! State of one cache: tags, line states, replacement, locking and partitioning. `system` adds the timing.
+//!
 //! Source: Hennessy and Patterson, Computer Architecture, 6th edition, appendix B.
 
 mod counters;
@@ -24,18 +24,18 @@ pub use partition::Requester;
 pub(crate) use replacement::Policy;
 pub(crate) use tags::{Evicted, Flags, MAX_WAYS, Slot, Tags};
 
-/// The number of a physical line: its address by the length of a line.
+/// A physical line number: the physical address divided by the line length.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Line(pub u64);
 
 impl Line {
-    /// The line `n` lines further; `None` beyond either end of memory.
+    /// Returns the line `n` lines away, or `None` outside the address range.
     pub fn offset(self, n: i64) -> Option<Self> {
         self.0.checked_add_signed(n).map(Self)
     }
 
-    /// Spreads the bits of the number, for indices that hash. The constant is 2^64 by the golden ratio (Knuth, The Art of
-    /// Computer Programming, volume 3, section 6.4).
+    /// Hashes the line number. The multiplier is 2^64 divided by the golden ratio (Knuth, The Art of Computer
+    /// Programming, volume 3, section 6.4).
     #[inline]
     pub fn hash(self) -> u64 {
         let mixed = self.0.wrapping_mul(0x9e37_79b9_7f4a_7c15);

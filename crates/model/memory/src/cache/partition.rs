@@ -1,8 +1,8 @@
-//! Way partition: which ways of a shared cache each requester may fill. Hits are not restricted.
-//! Not a policy that chooses the partition.
-//! Source: as Intel's Cache Allocation Technology defines it (Software Developer's Manual, volume 3, section 17.19).
+//! Way partitioning of a shared cache: which ways each requester may fill. Hits are not restricted.
+//!
+//! Source: Intel Cache Allocation Technology (Software Developer's Manual, volume 3, section 17.19).
 
-/// Who fills a line of a shared cache.
+/// The originator of a fill in a shared cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Requester {
     /// A core of the host.
@@ -11,7 +11,7 @@ pub enum Requester {
     Device,
 }
 
-/// The ways of each requester.
+/// The way mask of each requester.
 #[derive(Clone, Debug)]
 pub(crate) struct Partition {
     cores: Vec<u64>,
@@ -19,12 +19,12 @@ pub(crate) struct Partition {
 }
 
 impl Partition {
-    /// Every way to every one of `cores` cores and to devices.
+    /// Creates a partition in which `cores` cores and all devices may fill every way.
     pub fn new(cores: usize) -> Self {
         Self { cores: vec![u64::MAX; cores], device: u64::MAX }
     }
 
-    /// The mask of ways that `requester` may fill.
+    /// Returns the mask of ways that `requester` may fill.
     #[inline]
     pub fn ways(&self, requester: Requester) -> u64 {
         match requester {
@@ -33,7 +33,7 @@ impl Partition {
         }
     }
 
-    /// Changes the ways of `requester`.
+    /// Sets the mask of ways that `requester` may fill.
     pub fn set(&mut self, requester: Requester, ways: u64) {
         match requester {
             Requester::Core(core) => {

@@ -1,61 +1,60 @@
-//! The tag array of a cache, packed so that the host reads few lines of its own for a set.
-//! Not the protocol: a line's flags mean what `coherence` makes of them.
+//! The tag array of a cache. It is packed so that a lookup touches few cache lines of the host.
 
 use super::{Index, Line, Policy};
 use crate::host;
 
-/// What is known of a line beside its number.
+/// State bits of a line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Flags(u8);
 
 impl Flags {
-    /// Nobody else has the line: it may be written without asking (E or M of MESI; S without it).
+    /// No other cache holds the line, so it can be written without a request (E or M of MESI; without this flag, S).
     pub const WRITABLE: Self = Self(1);
-    /// Newer than what is below (M of MESI, together with `WRITABLE`).
+    /// The line is newer than the copy in the level below (M of MESI, together with `WRITABLE`).
     pub const DIRTY: Self = Self(1 << 1);
-    /// Not to be given up: inside a lock window.
+    /// The line is inside a lock window and must not be evicted.
     pub const LOCKED: Self = Self(1 << 2);
-    /// Brought by a prefetcher and not asked for yet.
+    /// Fetched by a prefetcher and not yet used by a demand access.
     pub const PREFETCHED: Self = Self(1 << 3);
-    /// Written by a device and not asked for yet.
+    /// Written by a device and not yet used by a core.
     pub const DEVICE: Self = Self(1 << 4);
-    /// Of a directory: the only sharer may have written the line.
+    /// In a directory: the only sharer may have modified the line.
     pub const OWNED: Self = Self(1 << 5);
     /// A clean, shared line.
     pub const NONE: Self = Self(0);
 
-    /// True if every flag of `other` is set.
+    /// Returns whether every flag of `other` is set.
     #[inline]
     pub const fn has(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// With the flags of `other` as well.
+    /// Returns the union with the flags of `other`.
     #[inline]
     pub const fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// Without the flags of `other`.
+    /// Returns these flags without those of `other`.
     #[inline]
     pub const fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
     }
 
-    /// These flags if `condition` holds, none otherwise.
+    /// Returns these flags if `condition` holds, otherwise none.
     #[inline]
     pub const fn when(self, condition: bool) -> Self {
         if condition { self } else { Self::NONE }
     }
 
-    /// Only what says who may write and who did.
+    /// Returns only the coherence state: `WRITABLE` and `DIRTY`.
     #[inline]
     pub const fn state(self) -> Self {
         Self(self.0 & (Self::WRITABLE.0 | Self::DIRTY.0))
     }
 }
 
-/// Where a line is in a cache.
+/// The position of a line in a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Slot {
     set: u32,
@@ -63,61 +62,62 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    /// The set.
+    /// The set number.
     pub const fn set(self) -> usize {
         self.set as usize
     }
 }
 
-/// A line that had to go.
+/// A line evicted by a fill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Evicted {
-    /// Which.
+    /// The line number.
     pub line: Line,
     /// Its flags.
     pub flags: Flags,
-    /// Who had it, as the directory beside it says.
+    /// The cores that held it according to the directory in the tags, one bit each.
     pub sharers: u64,
 }
 
-/// Sharers that fit beside a line; caches with more cores above them keep theirs in an array of its own.
+/// Maximum number of sharers that fit into a line's word. Caches below more cores keep the sharers in a separate array.
 const NARROW: u32 = 12;
 const LINE_SHIFT: u32 = 20;
 const SHARER_SHIFT: u32 = 8;
 const SHARER_MASK: u64 = ((1 << NARROW) - 1) << SHARER_SHIFT;
 
-/// Length of a line of the host that this is compiled for, as far as it is worth knowing.
+/// Assumed cache line length of the host. Affects only performance.
 const HOST_LINE_BYTES: usize = 64;
 
-/// Sets of at most this many ways are compared word by word; others by their digests first.
+/// Sets of at most this many ways are compared word by word; larger sets compare digests first.
 const FEW_WAYS: usize = 4;
 
-/// Digests are compared this many at a time.
+/// Number of digests compared at a time.
 const LANES: usize = 8;
 
-/// A few bits of a line's number, never 0: where digests differ lines do. 0 is an empty way's.
+/// A 16-bit hash of the line number. Never 0, which marks an empty way. Equal lines have equal digests.
 #[inline]
 fn digest(line: Line) -> u16 {
     ((line.hash() >> 48) as u16).max(1)
 }
 
-/// More ways than a set may have: masks of ways are one word.
+/// Maximum number of ways of a set: a mask of ways is one word.
 pub(crate) const MAX_WAYS: u64 = 64;
 
 /// The tags of one cache.
 ///
-/// A line is one word: flags in bits 7:0, sharers in bits 19:8, and its number plus one above, so that an empty way is 0 and
-/// never found. In front of the words are digests, 16 bits a way: a look that finds nothing reads no word.
+/// Each line is one word: flags in bits 7:0, sharers in bits 19:8, and the line number plus one above them. An empty
+/// way is 0 and never matches. A separate array holds a 16-bit digest for each way, so that a lookup that misses rarely
+/// reads a word.
 #[derive(Debug)]
 pub(crate) struct Tags {
     index: Index,
     ways: usize,
-    /// Words of a set in `ages`: a tree needs a power of two.
+    /// Length of a set in `ages`, a power of two because tree PLRU needs one.
     stride: usize,
     words: Vec<u64>,
-    /// A set's digests, padded to whole groups of [`LANES`]; none in caches of few ways.
+    /// Digests of all sets, each set padded to whole groups of [`LANES`]; empty for caches with few ways.
     digests: Vec<[u16; LANES]>,
-    /// Groups of digests a set.
+    /// Groups of digests of a set.
     groups: usize,
     ages: Vec<u8>,
     wide_sharers: Vec<u64>,
@@ -126,14 +126,15 @@ pub(crate) struct Tags {
 }
 
 impl Tags {
-    /// An empty cache of `ways` (at most 64) ways, with a directory of `sharers` cores. `seed` matters to random replacement alone.
+    /// Creates an empty cache of `ways` ways (at most 64) with a directory for `sharers` cores. `seed` affects only
+    /// random replacement.
     pub fn new(index: Index, ways: usize, policy: Policy, sharers: usize, seed: u64) -> Self {
         let stride = ways.next_power_of_two();
         let lines = index.sets() * ways;
         let mut ages = vec![0; index.sets() * stride];
         ages.chunks_mut(stride).for_each(|set| policy.reset(set, ways));
         let wide_sharers = if sharers > NARROW as usize { vec![0; lines] } else { Vec::new() };
-        // Never 0, where the generator would stay.
+        // The generator's state must not be 0, its fixed point.
         let random = Line(seed).hash() | 1;
         let groups = if ways > FEW_WAYS { ways.div_ceil(LANES) } else { 0 };
         let digests = vec![[0; LANES]; index.sets() * groups];
@@ -151,12 +152,12 @@ impl Tags {
         }
     }
 
-    /// Which bank and set a line belongs to.
+    /// The index function.
     pub fn index(&self) -> &Index {
         &self.index
     }
 
-    /// A mask of all ways.
+    /// The mask of all ways.
     pub fn all_ways(&self) -> u64 {
         u64::MAX >> (u64::BITS as usize - self.ways)
     }
@@ -166,20 +167,20 @@ impl Tags {
         slot.set as usize * self.ways + slot.way as usize
     }
 
-    /// A number for `slot` that no other slot of this cache has, from 0.
+    /// Returns the slot's index in this cache: unique, and less than [`len`](Self::len).
     #[inline]
     pub fn number(&self, slot: Slot) -> usize {
         self.at(slot)
     }
 
-    /// Slots of the cache.
+    /// Number of slots.
     pub fn len(&self) -> usize {
         self.words.len()
     }
 
-    /// Tells the host that the set of `line` will be read soon: a large cache's tags are rarely in its own nearest cache.
+    /// Prefetches the set of `line` into the host's caches: the tags of a large cache rarely fit into them.
     #[inline]
-    pub fn expect(&self, line: Line) {
+    pub fn prefetch_host(&self, line: Line) {
         let set = self.index.set(line);
         let words = &self.words[set * self.ways..(set + 1) * self.ways];
         words.chunks(HOST_LINE_BYTES / size_of::<u64>()).for_each(|line| host::prefetch(&line[0]));
@@ -189,7 +190,7 @@ impl Tags {
         }
     }
 
-    /// The ways of `set` whose digest is `digest`, in caches of more than a few ways.
+    /// Returns the mask of ways in `set` whose digest is `digest`. Only for caches that keep digests.
     #[inline]
     fn like(&self, set: usize, digest: u16) -> u64 {
         let groups = &self.digests[set * self.groups..(set + 1) * self.groups];
@@ -203,7 +204,7 @@ impl Tags {
         }
     }
 
-    /// Where `line` is, if it is here.
+    /// Looks up `line`.
     #[inline]
     pub fn find(&self, line: Line) -> Option<Slot> {
         let set = self.index.set(line);
@@ -212,7 +213,7 @@ impl Tags {
         let words = &self.words[from..from + self.ways];
         let is = |word: &u64| word >> LINE_SHIFT == wanted;
         let way = match words {
-            // All at once: a branch for each way would cost the host more than the comparisons.
+            // Branchless: a branch for each way would cost the host more than the comparisons.
             [a, b, c, d] => {
                 let ways =
                     u32::from(is(a)) | u32::from(is(b)) << 1 | u32::from(is(c)) << 2 | u32::from(is(d)) << 3;
@@ -253,7 +254,7 @@ impl Tags {
         self.set_flags(slot, self.flags(slot).with(flags));
     }
 
-    /// The cores that may have the line in `slot`, one bit each.
+    /// The cores that may hold the line in `slot`, one bit each.
     #[inline]
     pub fn sharers(&self, slot: Slot) -> u64 {
         let at = self.at(slot);
@@ -264,7 +265,7 @@ impl Tags {
         }
     }
 
-    /// Changes who may have the line in `slot`.
+    /// Sets the cores that may hold the line in `slot`.
     #[inline]
     pub fn set_sharers(&mut self, slot: Slot, sharers: u64) {
         let at = self.at(slot);
@@ -275,15 +276,15 @@ impl Tags {
         }
     }
 
-    /// Notes a use of the line in `slot`.
+    /// Records a use of the line in `slot` for the replacement policy.
     #[inline]
     pub fn touch(&mut self, slot: Slot) {
         let from = slot.set as usize * self.stride;
         self.policy.touched(&mut self.ages[from..from + self.stride], slot.way as usize);
     }
 
-    /// Puts `line`, which must not be here, into one of the ways in `allowed`, and returns what had to go for it. `None` if
-    /// `allowed` has no way.
+    /// Inserts `line`, which must not be present, into one of the ways in `allowed`. Returns its slot and the line
+    /// evicted for it, or `None` if `allowed` is empty.
     pub fn insert(&mut self, line: Line, flags: Flags, allowed: u64) -> Option<(Slot, Option<Evicted>)> {
         let set = self.index.set(line);
         let from = set * self.ways;
@@ -314,7 +315,7 @@ impl Tags {
         Some((slot, evicted))
     }
 
-    /// The ways of `set` that hold nothing; those beyond the last count as such.
+    /// Returns the mask of empty ways of `set`. Bits beyond the last way may be set too.
     #[inline]
     fn empty_ways(&self, set: usize) -> u64 {
         if self.groups > 0 {
@@ -324,7 +325,7 @@ impl Tags {
         words.iter().enumerate().fold(0, |ways, (way, word)| ways | u64::from(*word == 0) << way)
     }
 
-    /// Takes the line in `slot` out and returns its flags.
+    /// Removes the line in `slot` and returns its flags.
     pub fn remove(&mut self, slot: Slot) -> Flags {
         let at = self.at(slot);
         self.set_digest(slot.set as usize, slot.way as usize, 0);
@@ -334,7 +335,7 @@ impl Tags {
         Flags(std::mem::take(&mut self.words[at]) as u8)
     }
 
-    /// The ways of the set of `line` whose lines are locked.
+    /// Returns the mask of ways with locked lines in the set of `line`.
     pub fn locked_ways(&self, line: Line) -> u64 {
         let from = self.index.set(line) * self.ways;
         let locked = |word: &u64| Flags(*word as u8).has(Flags::LOCKED) && *word != 0;
@@ -342,7 +343,7 @@ impl Tags {
         words.filter(|(_, word)| locked(word)).fold(0, |mask, (way, _)| mask | 1 << way)
     }
 
-    /// Every line that is here, set by set.
+    /// Iterates over all valid lines, set by set.
     pub fn lines(&self) -> impl Iterator<Item = (Line, Slot)> + '_ {
         let filled = self.words.iter().enumerate().filter(|(_, word)| **word != 0);
         filled.map(|(at, word)| {

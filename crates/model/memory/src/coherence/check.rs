@@ -1,31 +1,31 @@
-//! What must hold between caches and directories at any time.
-//! Not the checking itself, which needs the whole system: see `system::invariants`.
-//! Source: the single-writer, multiple-reader invariant, Nagarajan et al., A Primer on Memory Consistency and Cache Coherence,
-//! 2nd edition, section 2.4.
+//! Invariants between caches and directories. `system::invariants` checks them.
+//!
+//! Source: the single-writer, multiple-reader invariant, Nagarajan et al., A Primer on Memory Consistency and Cache
+//! Coherence, 2nd edition, section 2.4.
 
-/// A broken invariant. Lines are given by their physical address.
+/// A violated coherence invariant. Lines are given as physical addresses.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Violation {
-    /// A core may write a line that another core has too.
-    #[error("line {line:#x}: core {writer} may write it while core {other} has it")]
+    /// A core has write permission for a line that another core also holds.
+    #[error("line {line:#x}: core {writer} has write permission while core {other} holds a copy")]
     TwoHolders {
         /// The line.
         line: u64,
-        /// The core that may write it.
+        /// The core with write permission.
         writer: usize,
         /// The other core.
         other: usize,
     },
-    /// A line is dirty where it may not be written.
-    #[error("line {line:#x}: {cache} has it dirty without the right to write it")]
+    /// A cache holds a dirty line without write permission.
+    #[error("line {line:#x}: {cache} holds it dirty without write permission")]
     DirtyAndShared {
         /// The line.
         line: u64,
         /// The cache.
         cache: String,
     },
-    /// A line is missing below, where inclusion wants it, or present where exclusion forbids it.
-    #[error("line {line:#x}: {above} has it, and {below} {has} it")]
+    /// A line is absent from a lower level that must include it, or present in one that must exclude it.
+    #[error("line {line:#x}: {above} holds it, and {below} {has} it")]
     Inclusion {
         /// The line.
         line: u64,
@@ -36,35 +36,39 @@ pub enum Violation {
         /// "lacks" or "has".
         has: &'static str,
     },
-    /// A directory does not know who has a line.
-    #[error("line {line:#x}: the directory of {directory} says {says:#b}, but the holders are {holders:#b}")]
+    /// The holders in a directory differ from the actual holders.
+    #[error(
+        "line {line:#x}: the directory of {directory} lists holders {says:#b}, but the actual holders are {holders:#b}"
+    )]
     Directory {
         /// The line.
         line: u64,
-        /// Whose directory.
+        /// The directory.
         directory: String,
-        /// Holders as it has them, one bit each.
+        /// Holders in the directory, one bit each.
         says: u64,
-        /// Holders as they are.
+        /// Actual holders, one bit each.
         holders: u64,
     },
-    /// A directory does not know who may write a line.
-    #[error("line {line:#x}: {holder} may write it, but the directory of {directory} does not say so")]
+    /// A directory does not name the holder that has write permission for a line.
+    #[error(
+        "line {line:#x}: {holder} has write permission, but the directory of {directory} does not list it as the owner"
+    )]
     Owner {
         /// The line.
         line: u64,
-        /// Who may write it.
+        /// The holder with write permission.
         holder: String,
-        /// Whose directory.
+        /// The directory.
         directory: String,
     },
-    /// The filter in front of a first-level cache claims a line that is not there.
-    #[error("core {core}: the filter claims a line that its first-level cache does not have")]
+    /// The filter in front of a first-level cache has an entry for a line that the cache does not hold.
+    #[error("core {core}: the filter has an entry for a line that the first-level cache does not hold")]
     Filter {
         /// The core.
         core: usize,
     },
-    /// A set has more locked lines than it may.
+    /// A set has more locked lines than allowed.
     #[error("line {line:#x}: its set in {cache} has {locked} locked ways")]
     Locked {
         /// A line of the set.

@@ -1,20 +1,22 @@
-//! A directory beside the caches: who holds each line that anybody holds.
-//! Not bounded like a sparse directory of hardware: it never evicts lines for its own sake.
-//! Source: open addressing with linear probing and deletion without tombstones (Knuth, volume 3, section 6.4, algorithm R).
+//! A directory separate from the tags: a hash table of the holders of each cached line. It grows as needed, so unlike a
+//! sparse hardware directory it never evicts lines.
+//!
+//! Source: open addressing with linear probing and deletion without tombstones (Knuth, volume 3, section 6.4, algorithm
+//! R).
 
 use crate::cache::Line;
 use crate::host;
 
-/// Who holds a line: one bit a holder, and whether the only one may have written it.
+/// The holders of a line, one bit each, and whether a single holder has write permission.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Holders(u64);
 
-/// More holders than a directory can name.
+/// Maximum number of holders in a directory.
 pub(crate) const MAX_HOLDERS: usize = 63;
 const ALONE: u64 = 1 << MAX_HOLDERS;
 
 impl Holders {
-    /// The holders of `mask`; `alone` if the only one may write the line.
+    /// Creates the holders in `mask`. `alone` means that there is one holder and it may write the line.
     pub fn new(mask: u64, alone: bool) -> Self {
         Self(mask | if alone { ALONE } else { 0 })
     }
@@ -24,12 +26,12 @@ impl Holders {
         self.0 & !ALONE
     }
 
-    /// The holder that may write the line, if there is one.
+    /// The holder with write permission, if any.
     pub fn owner(self) -> Option<usize> {
         (self.0 & ALONE != 0).then(|| self.mask().trailing_zeros() as usize)
     }
 
-    /// The same without `holder`.
+    /// Returns the holders without `holder`.
     pub fn without(self, holder: usize) -> Self {
         let mask = self.mask() & !(1 << holder);
         Self::new(mask, self.0 & ALONE != 0 && mask != 0)
@@ -38,12 +40,12 @@ impl Holders {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Entry {
-    /// The line's number plus one; 0 if there is none.
+    /// The line number plus one; 0 for an empty entry.
     key: u64,
     holders: Holders,
 }
 
-/// Holders by line. Grows with the number of lines held; the order of entries is never visible.
+/// Holders by line. The order of entries never affects results.
 #[derive(Debug)]
 pub(crate) struct LineTable {
     entries: Vec<Entry>,
@@ -52,7 +54,8 @@ pub(crate) struct LineTable {
 
 const FIRST_ENTRIES: usize = 1 << 10;
 
-/// Lines of which so many follow one another have entries that do, in one line of the host: they are asked for one after another.
+/// Number of consecutive lines whose home entries are adjacent, in one cache line of the host: programs access
+/// consecutive lines one after another.
 const NEIGHBOURS: usize = 4;
 
 impl Default for LineTable {
@@ -69,15 +72,15 @@ impl LineTable {
         (group * NEIGHBOURS + (key % neighbours) as usize) & (self.entries.len() - 1)
     }
 
-    /// Tells the host that the entry of `line` will be read soon.
+    /// Prefetches the entry of `line` into the host's caches.
     #[inline]
-    pub fn expect(&self, line: Line) {
+    pub fn prefetch_host(&self, line: Line) {
         host::prefetch(&self.entries[self.home(line.0.wrapping_add(1))]);
     }
 
-    /// Where `key` is, or the empty entry where it would be put.
+    /// Returns the index of the entry of `key`, or of the empty entry where it belongs.
     #[inline]
-    fn seek(&self, key: u64) -> usize {
+    fn find_slot(&self, key: u64) -> usize {
         let mut at = self.home(key);
         while self.entries[at].key != key && self.entries[at].key != 0 {
             at = (at + 1) & (self.entries.len() - 1);
@@ -85,21 +88,21 @@ impl LineTable {
         at
     }
 
-    /// Who holds `line`.
+    /// Returns the holders of `line`.
     #[inline]
     pub fn get(&self, line: Line) -> Holders {
         // An empty entry has no holders.
-        self.entries[self.seek(line.0 + 1)].holders
+        self.entries[self.find_slot(line.0 + 1)].holders
     }
 
-    /// Notes who holds `line`; nobody forgets the line.
+    /// Sets the holders of `line`. An empty set removes the entry.
     pub fn set(&mut self, line: Line, holders: Holders) {
         let key = line.0 + 1;
-        let at = self.seek(key);
+        let at = self.find_slot(key);
         if holders.mask() == 0 {
             if self.entries[at].key == key {
                 self.used -= 1;
-                self.take_out(at);
+                self.remove_entry(at);
             }
             return;
         }
@@ -107,7 +110,7 @@ impl LineTable {
             self.used += 1;
         }
         self.entries[at] = Entry { key, holders };
-        // Above half full, chains get long.
+        // Keep the table at most half full: probe sequences get long beyond that.
         if self.used * 2 > self.entries.len() {
             self.grow();
         }
@@ -116,13 +119,13 @@ impl LineTable {
     fn grow(&mut self) {
         let doubled = vec![Entry::default(); self.entries.len() * 2];
         for entry in std::mem::replace(&mut self.entries, doubled).into_iter().filter(|e| e.key != 0) {
-            let at = self.seek(entry.key);
+            let at = self.find_slot(entry.key);
             self.entries[at] = entry;
         }
     }
 
-    /// Empties an entry and moves up those behind it that would not be found any more.
-    fn take_out(&mut self, mut hole: usize) {
+    /// Removes an entry and moves later entries of the probe sequence into the hole, so that lookups still find them.
+    fn remove_entry(&mut self, mut hole: usize) {
         let mask = self.entries.len() - 1;
         let mut at = hole;
         loop {
@@ -131,7 +134,7 @@ impl LineTable {
             if entry.key == 0 {
                 break;
             }
-            // How far each is from the entry's home, around the end of the array.
+            // Distances from the entry's home, modulo the table size.
             let home = self.home(entry.key);
             if (at.wrapping_sub(home) & mask) >= (at.wrapping_sub(hole) & mask) {
                 self.entries[hole] = entry;
@@ -141,7 +144,7 @@ impl LineTable {
         self.entries[hole] = Entry::default();
     }
 
-    /// Every line and its holders, in no order that means anything.
+    /// Iterates over all lines and their holders, in unspecified order.
     pub fn iter(&self) -> impl Iterator<Item = (Line, Holders)> + '_ {
         self.entries.iter().filter(|e| e.key != 0).map(|e| (Line(e.key - 1), e.holders))
     }
@@ -155,7 +158,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_holds_what_an_ordered_map_holds(changes in prop::collection::vec((0u64..4000, 0u64..8, any::<bool>()), 0..6000)) {
+        fn it_matches_an_ordered_map(changes in prop::collection::vec((0u64..4000, 0u64..8, any::<bool>()), 0..6000)) {
             let mut table = LineTable::default();
             let mut reference = BTreeMap::new();
             for (line, mask, alone) in changes {

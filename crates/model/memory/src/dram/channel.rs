@@ -1,22 +1,23 @@
-//! One memory channel: its banks with their open rows, its data bus, its refreshes.
-//! Not which address lies where: see `mod`.
-//! Source: JESD79-4, sections on bank activate, precharge, read and refresh; batches of writes as in Stuecheli et al., The Virtual
-//! Write Queue, ISCA 2010.
+//! One memory channel: banks with row buffers, the data bus, refreshes and write batches.
+//!
+//! Source: JESD79-4, sections on bank activate, precharge, read and refresh; write batches after Stuecheli et al., The
+//! Virtual Write Queue, ISCA 2010.
 
 use super::timing::Timing;
 use longma_sim::{Calendar, Duration, Resource, Time};
 
-/// How wide the buckets of banks and buses are: a few row cycles. Cores may be simulated 128 of them (8 us) out of step.
+/// Bucket width of the calendars of banks and buses: a few row cycles. A calendar has 128 buckets, so cores may be 8 us
+/// out of step.
 const BUCKET: Duration = Duration::from_ps(1 << 16);
 
-/// Writes that are sent together, so that the bus turns around seldom. An estimate: half of a write queue of 32, between the
-/// usual high and low watermarks.
+/// Writes sent in one batch, so that the bus seldom turns around. An estimate: half of a write queue of 32, the usual
+/// distance between the high and the low watermark.
 const WRITE_BATCH: u32 = 16;
 
-/// No row: the last access left another one open.
+/// Placeholder for an open row that matches no request.
 const OTHER_ROW: u64 = u64::MAX;
 
-/// Where in a channel an access goes.
+/// The location of an access in a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Cell {
     pub(super) rank: u32,
@@ -24,10 +25,10 @@ pub(super) struct Cell {
     pub(super) row: u64,
 }
 
-/// How an access finds its bank.
+/// State of the bank's row buffer relative to an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RowState {
-    /// Its row is open.
+    /// The requested row is open.
     Hit,
     /// No row is open.
     Closed,
@@ -38,58 +39,58 @@ enum RowState {
 #[derive(Clone, Debug)]
 struct Bank {
     calendar: Calendar,
-    /// The row that reads left open.
+    /// The row opened by the last read.
     row: u64,
-    /// The row that writes go to while they are sent in a batch.
+    /// The row opened by the last write. Writes are sent in batches, so their rows are tracked separately.
     write_row: u64,
     opened_at: u64,
-    /// Which interval between refreshes the rows were opened in: a refresh closes all.
+    /// The refresh interval in which the row was opened. A refresh closes all rows.
     interval: u64,
     write_interval: u64,
 }
 
-/// What a channel did.
+/// Event counts of a channel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChannelCounts {
     /// Reads.
     pub reads: u64,
     /// Writes.
     pub writes: u64,
-    /// Reads and writes whose row was open.
+    /// Accesses whose row was open.
     pub row_hits: u64,
-    /// Reads and writes that found no row open.
+    /// Accesses that found no row open.
     pub rows_closed: u64,
-    /// Reads and writes that had to close another row.
+    /// Accesses that had to close another row first.
     pub row_conflicts: u64,
-    /// Reads and writes that waited for a refresh.
+    /// Accesses that waited for a refresh.
     pub refresh_waits: u64,
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct Channel {
     banks: Vec<Bank>,
-    /// When column commands go to each group of banks, rank by rank.
+    /// Reservations for column commands of each bank group, rank by rank.
     groups: Vec<Calendar>,
-    /// When each rank opens rows.
+    /// Reservations for activates of each rank.
     openings: Vec<Calendar>,
     pub(super) bus: Resource,
     pub(super) counts: ChannelCounts,
     pending_writes: u32,
-    /// Banks that the batch of writes touched.
+    /// Banks with a write in the current batch.
     written: Vec<u32>,
-    /// How far each rank's refreshes are ahead of those of the host's first rank, picoseconds.
+    /// For each rank, how far its refreshes are ahead of those of the host's first rank, picoseconds.
     refresh_ahead_ps: Vec<u64>,
 }
 
-/// Which ranks a channel has among those of the host: their refreshes are spread evenly.
+/// The position of a channel's ranks among all ranks of the host. Refreshes of the ranks are spread evenly over tREFI.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct RefreshTurn {
+pub(super) struct RefreshSlot {
     pub(super) first_rank: u64,
     pub(super) ranks_of_host: u64,
 }
 
 impl Channel {
-    pub(super) fn new(timing: &Timing, turn: RefreshTurn) -> Self {
+    pub(super) fn new(timing: &Timing, turn: RefreshSlot) -> Self {
         let ahead =
             |rank: u32| (turn.first_rank + u64::from(rank)) * timing.trefi_ps / turn.ranks_of_host.max(1);
         let bank = Bank {
@@ -112,7 +113,7 @@ impl Channel {
         }
     }
 
-    /// Reads `bytes` and says when the last of them is over the bus.
+    /// Reads `bytes` and returns when the last byte has crossed the bus.
     pub(super) fn read(&mut self, timing: &Timing, cell: Cell, bytes: u32, at: Time) -> Time {
         self.counts.reads += 1;
         let (start, interval) = self.after_refresh(timing, cell.rank, at.ps());
@@ -126,8 +127,8 @@ impl Channel {
         self.bus.acquire(Time::from_ps(column + timing.cl_ps), bytes)
     }
 
-    /// Takes a write and says when the controller had room for it. Bus and bank are taken at once, but nobody waits for them
-    /// until the controller's queue is full.
+    /// Queues a write and returns when the controller has room for it. The write reserves bus and bank time at once,
+    /// but the requester waits only if the controller's queue is full.
     pub(super) fn write(&mut self, timing: &Timing, cell: Cell, bytes: u32, at: Time) -> Time {
         self.counts.writes += 1;
         let (start, interval) = self.after_refresh(timing, cell.rank, at.ps());
@@ -145,8 +146,8 @@ impl Channel {
         Time::from_ps(end.ps().saturating_sub(room).max(at.ps()))
     }
 
-    /// When a column command of `column` goes out beside those of the other banks: commands to one group keep a distance, and a rank
-    /// opens so many rows in a time.
+    /// Returns the earliest time from `column` on at which the rank accepts a column command. Commands to one bank
+    /// group are at least tCCD_L apart, and a rank activates at most four rows in tFAW.
     fn within_rank(&mut self, timing: &Timing, cell: Cell, state: RowState, mut column: u64) -> u64 {
         if state != RowState::Hit && timing.tfaw_ps > 0 {
             let each = Duration::from_ps(timing.tfaw_ps / 4);
@@ -155,7 +156,7 @@ impl Channel {
             column = column.max(end - each.ps() + timing.trcd_ps);
         }
         if timing.tccd_l_ps > 0 {
-            // Neighbouring banks are in different groups.
+            // Adjacent banks are in different groups.
             let group = &mut self.groups[(cell.rank * timing.groups + cell.bank % timing.groups) as usize];
             let end = group.take(Time::from_ps(column), Duration::from_ps(timing.tccd_l_ps)).end.ps();
             column = column.max(end - timing.tccd_l_ps);
@@ -163,7 +164,8 @@ impl Channel {
         column
     }
 
-    /// Counts a write into the batch; at its end the bus turns around, and the rows of the banks are closed, which takes a while.
+    /// Adds a write to the batch. The last write of a batch closes the rows of the written banks and turns the bus
+    /// around.
     fn note_write(&mut self, timing: &Timing, bank: u32, at: Time) {
         self.pending_writes += 1;
         self.written.push(bank);
@@ -183,7 +185,8 @@ impl Channel {
         self.bus.serve(at, 0, Duration::from_ps(timing.turnaround_ps));
     }
 
-    /// When an access of `at` may begin, and in which interval between refreshes that is. The refresh is at the interval's end.
+    /// Returns when an access at `at` can begin and the number of its refresh interval. The refresh is at the end of an
+    /// interval.
     fn after_refresh(&mut self, timing: &Timing, rank: u32, at: u64) -> (u64, u64) {
         let shifted = at + self.refresh_ahead_ps[rank as usize];
         let (interval, phase) = (shifted / timing.trefi_ps, shifted % timing.trefi_ps);
@@ -214,7 +217,7 @@ impl Bank {
         }
     }
 
-    /// Takes the bank's time and says when the column command goes out.
+    /// Reserves bank time for an access and returns when its column command is sent.
     fn column(&mut self, timing: &Timing, state: RowState, start: u64, burst: u64) -> u64 {
         if !timing.open_rows {
             let cycle = timing.tras_ps.max(timing.trcd_ps + burst) + timing.trp_ps;
@@ -223,7 +226,8 @@ impl Bank {
         let (start, opening) = match state {
             RowState::Hit => return self.take(start, burst) - burst,
             RowState::Closed => (start, timing.trcd_ps),
-            // A row stays open for tRAS at least. A request of an earlier time than its opening does not wait for it.
+            // A row stays open for at least tRAS. A request that arrives late but is earlier in simulated time than the
+            // activate does not wait for it.
             RowState::Conflict if start >= self.opened_at => {
                 (start.max(self.opened_at + timing.tras_ps), timing.trp_ps + timing.trcd_ps)
             }

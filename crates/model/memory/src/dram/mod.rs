@@ -1,5 +1,6 @@
-//! Memory controllers: channels, ranks, banks with row buffers, refresh, data buses.
-//! Not the way there: see `interconnect`. Not commands one by one: a bank's time is taken in one piece an access.
+//! Memory controllers: channels, ranks, banks with row buffers, refresh and data buses. An access reserves its bank
+//! once, rather than command by command.
+//!
 //! Source: the JEDEC standards cited in `timing`; parameters from machine files.
 
 mod channel;
@@ -10,19 +11,19 @@ pub use channel::ChannelCounts;
 pub use timing::Timing;
 
 use crate::build_error::{BuildError, host_of};
-use crate::placement::Split;
-use channel::{Cell, Channel, RefreshTurn};
+use crate::placement::Divider;
+use channel::{Cell, Channel, RefreshSlot};
 use longma_sim::{Duration, Resource, Statistics, StatisticsError, Time};
 use longma_topology::Machine;
 
-/// Bytes of neighbouring addresses in one channel before the next channel's turn. An estimate: what AMD's and Intel's server
-/// processors commonly use; a line of 64 bytes to a page of 4 KiB is possible.
+/// Consecutive bytes in one channel before the next channel follows. An estimate: common on AMD's and Intel's server
+/// processors, whose range is from a line of 64 bytes to a page of 4 KiB.
 const CHANNEL_INTERLEAVE_BYTES: u64 = 256;
 
-/// Most banks one controller may have; a file that asks for more cannot be modelled in reasonable memory.
+/// Maximum number of banks of one controller; bounds the memory that a model needs.
 const MAX_BANKS: u64 = 1 << 16;
 
-/// The memory controllers of a host, numbered through its nodes in order.
+/// The memory controllers of a host, numbered node by node.
 #[derive(Clone, Debug)]
 pub struct Controllers {
     controllers: Vec<Controller>,
@@ -38,10 +39,10 @@ struct Controller {
 }
 
 impl Controllers {
-    /// The controllers of host number `host` of `machine`.
+    /// Creates the controllers of host number `host` of `machine`.
     ///
     /// # Errors
-    /// If there is no such host, if it has no memory, or more banks than can be modelled.
+    /// If there is no such host, if it has no memory, or if it has too many banks.
     pub fn new(machine: &Machine, host: usize) -> Result<Self, BuildError> {
         let host = host_of(machine, host)?;
         let line = u32::try_from(machine.line_bytes()).unwrap_or(u32::MAX);
@@ -60,7 +61,7 @@ impl Controllers {
         let ranks_of_host = controllers.iter().map(ranks).sum();
         let mut first_rank = 0;
         for controller in &mut controllers {
-            controller.add_channels(RefreshTurn { first_rank, ranks_of_host });
+            controller.add_channels(RefreshSlot { first_rank, ranks_of_host });
             first_rank += ranks(controller);
         }
         if controllers.is_empty() {
@@ -69,29 +70,29 @@ impl Controllers {
         Ok(Self { controllers })
     }
 
-    /// How many there are.
+    /// Number of controllers.
     pub fn len(&self) -> usize {
         self.controllers.len()
     }
 
-    /// Never: a host without controllers is refused.
+    /// Always false: a host without controllers cannot be built.
     pub fn is_empty(&self) -> bool {
         self.controllers.is_empty()
     }
 
-    /// The NUMA node of a controller.
+    /// The NUMA node of `controller`.
     pub fn node_of(&self, controller: usize) -> usize {
         self.controllers[controller].node
     }
 
-    /// A controller's shape and timing.
+    /// The structure and timing of `controller`.
     pub fn timing(&self, controller: usize) -> &Timing {
         &self.controllers[controller].timing
     }
 
-    /// Reads or writes `bytes` at `local_address` (see `AddressSpaces::controller_of`) of a controller. A request is at the
-    /// controller at `at`; a read's last byte is over the data bus, or a write has found room in the queue, at the time returned.
-    /// Requests may come out of the order of `at` by the few microseconds that a `Calendar` remembers.
+    /// Reads or writes `bytes` at `local_address` of a controller (see `AddressSpaces::controller_of`). The request
+    /// reaches the controller at `at`. Returns when the last byte of a read has crossed the data bus, or when a write
+    /// has found room in the queue. Requests may be out of time order by the few microseconds that a `Calendar` covers.
     ///
     /// # Panics
     /// If there is no such controller.
@@ -105,7 +106,7 @@ impl Controllers {
     ) -> Time {
         let Controller { timing, channels, map, .. } = &mut self.controllers[controller];
         let (mut address, mut left, mut end) = (local_address, bytes, at);
-        // Nearly always one turn: a line lies in one channel.
+        // Usually one iteration: a line is in one channel.
         while left > 0 {
             let here = CHANNEL_INTERLEAVE_BYTES - address % CHANNEL_INTERLEAVE_BYTES;
             let chunk = left.min(here as u32);
@@ -122,28 +123,29 @@ impl Controllers {
         end
     }
 
-    /// The mean time of a read of a line at a random place on an idle machine, from its coming to the controller to its last
-    /// byte on the bus: what a pointer chase sees of it. See [`overhead`].
+    /// Mean time of a line read from a random address on an idle machine, from its arrival at the controller to its
+    /// last byte on the bus, picoseconds. This is the controller's share of a pointer chase's latency; see
+    /// [`overhead`].
     pub fn mean_random_ps(&self, controller: usize) -> u64 {
         self.controllers[controller].mean_random_ps
     }
 
-    /// The stated load-to-use latency of a controller's memory on an idle machine, picoseconds.
+    /// Load-to-use latency of a controller's memory on an idle machine as stated in the machine file, picoseconds.
     pub fn stated_ps(&self, controller: usize) -> Option<u64> {
         self.controllers[controller].timing.load_to_use_ps
     }
 
-    /// How long `bytes` are on the bus of one of a controller's channels, picoseconds.
+    /// Time that `bytes` occupy the data bus of one channel of a controller, picoseconds.
     pub fn burst_ps(&self, controller: usize, bytes: u32) -> u64 {
         overhead::burst_ps(&self.controllers[controller].timing, bytes).round() as u64
     }
 
-    /// What the channels of a controller did, in their order.
+    /// Event counts of a controller's channels, in order.
     pub fn counts(&self, controller: usize) -> impl Iterator<Item = &ChannelCounts> {
         self.controllers[controller].channels.iter().map(|c| &c.counts)
     }
 
-    /// Bytes that a controller read and wrote.
+    /// Bytes read and written by a controller.
     pub fn bytes(&self, controller: usize) -> u64 {
         self.controllers[controller].channels.iter().map(|c| c.bus.bytes()).sum()
     }
@@ -153,7 +155,7 @@ impl Controllers {
         self.controllers.iter_mut().map(|it| it.channels.iter_mut().map(|channel| &mut channel.bus).collect())
     }
 
-    /// Forgets the statistics, not the state: for the start of a region of interest.
+    /// Resets the statistics but not the state, for the start of a region of interest.
     pub fn clear_statistics(&mut self) {
         for channel in self.controllers.iter_mut().flat_map(|c| &mut c.channels) {
             channel.bus.clear_statistics();
@@ -161,10 +163,10 @@ impl Controllers {
         }
     }
 
-    /// Adds the statistics of every channel below `name`, as `NAME.controller0.channel0...`.
+    /// Adds the statistics of every channel under `name`, as `NAME.controller0.channel0...`.
     ///
     /// # Errors
-    /// If a name is malformed or taken.
+    /// If a name is malformed or already in use.
     pub fn report(
         &self,
         statistics: &mut Statistics,
@@ -208,7 +210,7 @@ impl Controller {
         Ok(Self { node, timing, channels: Vec::new(), map, mean_random_ps })
     }
 
-    fn add_channels(&mut self, mut turn: RefreshTurn) {
+    fn add_channels(&mut self, mut turn: RefreshSlot) {
         for _ in 0..self.timing.channels {
             self.channels.push(Channel::new(&self.timing, turn));
             turn.first_rank += u64::from(self.timing.ranks);
@@ -216,29 +218,30 @@ impl Controller {
     }
 }
 
-/// Which channel, rank, bank and row an address of a controller is in: from the lowest bits up, a piece of a row, the channel,
-/// the rest of the row, the bank, the rank, the row. So a stream stays in its rows, and neighbouring rows are in different banks.
+/// Maps a controller's address to channel, rank, bank and row. From the lowest bits up: offset in the interleave unit,
+/// channel, rest of the column, bank, rank, row. A stream therefore stays in open rows, and adjacent rows are in
+/// different banks.
 #[derive(Clone, Debug)]
 struct AddressMap {
-    interleave: Split,
-    channels: Split,
-    row: Split,
-    banks: Split,
-    ranks: Split,
-    /// Ones where the row's lowest bits are mixed into the bank, so that addresses a power of two apart do not meet in one bank
-    /// (Zhang, Zhu and Zhang, A permutation-based page interleaving scheme, MICRO 2000); 0 for numbers of banks that are no
-    /// power of two.
+    interleave: Divider,
+    channels: Divider,
+    row: Divider,
+    banks: Divider,
+    ranks: Divider,
+    /// Mask of the row bits that are XORed into the bank number, so that addresses a power of two apart are in
+    /// different banks (Zhang, Zhu and Zhang, A permutation-based page interleaving scheme, MICRO 2000). 0 if the
+    /// number of banks is not a power of two.
     mix: u64,
 }
 
 impl AddressMap {
     fn new(timing: &Timing) -> Self {
         Self {
-            interleave: Split::by(CHANNEL_INTERLEAVE_BYTES),
-            channels: Split::by(timing.channels.into()),
-            row: Split::by(timing.row_bytes),
-            banks: Split::by(timing.banks.into()),
-            ranks: Split::by(timing.ranks.into()),
+            interleave: Divider::by(CHANNEL_INTERLEAVE_BYTES),
+            channels: Divider::by(timing.channels.into()),
+            row: Divider::by(timing.row_bytes),
+            banks: Divider::by(timing.banks.into()),
+            ranks: Divider::by(timing.ranks.into()),
             mix: if timing.banks.is_power_of_two() { u64::from(timing.banks) - 1 } else { 0 },
         }
     }

@@ -1,32 +1,34 @@
-//! What part of a memory's stated latency is none of the models': the one place where that is worked out.
-//! Not a latency of its own: a remainder.
-//! Source: `Memory::latency` of machine files is load to use on an idle machine, as a random pointer chase measures it.
+//! Computes the part of a memory's stated latency that the model does not simulate.
+//!
+//! Source: `Memory::latency` of machine files is the load-to-use latency on an idle machine, as a random pointer chase
+//! measures it.
 
 use super::timing::Timing;
 
-/// The fixed time, in picoseconds, that a miss spends beside what is modelled, so that a random pointer chase on an idle machine
-/// takes `load_to_use_ps` on average: the stated latency, less `path_ps` (look-ups in all caches and the way there and back:
-/// what `MemorySystem` and `Interconnect::idle_ps` charge), less `mean_random_ps` of the controller. It stands for what no
-/// machine file has: queues' pipelines, clock crossings, error correction, the controller's scheduler.
+/// Fixed time in picoseconds to add to every miss, so that a random pointer chase on an idle machine takes
+/// `load_to_use_ps` on average. It is the stated latency minus `path_ps` (lookups in all caches and both ways through
+/// the interconnect, as charged by `MemorySystem` and `Interconnect::idle_ps`) and minus `mean_random_ps` of the
+/// controller. It accounts for what machine files do not describe: queue pipelines, clock crossings, error correction,
+/// the controller's scheduler.
 ///
-/// Negative if the parts are longer than the whole: they overlap more than they do in the model, which sends a line over one part
-/// after the other, where chips pass its critical word on at once. Only what a line takes on wires can do that: a latency below the rest
-/// of the parts is refused.
+/// The result is negative if the modelled parts add up to more than the stated latency. The model sends a whole line
+/// over one component after another, whereas hardware forwards the critical word first. Only transfer time can overlap
+/// in this way: a stated latency below the sum of the other parts is rejected.
 pub const fn fixed_ps(load_to_use_ps: u64, path_ps: u64, mean_random_ps: u64) -> i64 {
     load_to_use_ps as i64 - path_ps as i64 - mean_random_ps as i64
 }
 
-/// Load to use where a machine file states none, picoseconds: 100 ns. An estimate: between the 75 ns of a server of 2012
-/// and the 140 ns of a 3A5000, and what most of today's servers show.
+/// Load-to-use latency, picoseconds, for machine files that state none: 100 ns. An estimate, between the 75 ns of a
+/// server of 2012 and the 140 ns of a 3A5000, and typical of current servers.
 pub const DEFAULT_LOAD_TO_USE_PS: u64 = 100_000;
 
-/// The mean time, in picoseconds, of a read of `bytes` at a random place of `controllers` idle controllers that share the
-/// reads of one pointer chase.
+/// Mean time in picoseconds of a read of `bytes` from a random address. `controllers` idle controllers share the reads
+/// of one pointer chase.
 ///
-/// The row is as good as never open. It is closed if no read came to its bank since the last refresh, else another row must be
-/// closed first (tRP more). A chase reads once in its load-to-use time, so between two refreshes a bank sees a number of reads
-/// that is Poisson-distributed with mean n = tREFI / load-to-use / banks, and of those (1 - exp(-n)) / n are the first. To that
-/// comes what refreshes cost.
+/// The requested row is practically never open. The bank is precharged if the read is its first since the last refresh;
+/// otherwise another row must be closed first, which takes tRP more. A chase issues one read per load-to-use latency,
+/// so the number of reads of a bank between two refreshes is Poisson-distributed with mean n = tREFI / load-to-use /
+/// banks, and a share of (1 - exp(-n)) / n of them is first. The mean wait for refreshes is added.
 pub(super) fn mean_random_ps(timing: &Timing, controllers: usize, bytes: u32) -> u64 {
     let burst = burst_ps(timing, bytes);
     let ranks = f64::from(timing.channels) * f64::from(timing.ranks) * controllers.max(1) as f64;
@@ -38,26 +40,26 @@ pub(super) fn mean_random_ps(timing: &Timing, controllers: usize, bytes: u32) ->
     (close + (timing.trcd_ps + timing.cl_ps) as f64 + burst + refresh).round() as u64
 }
 
-/// How long `bytes` are on a channel's bus, picoseconds.
+/// Time that `bytes` occupy a channel's bus, picoseconds.
 pub(super) fn burst_ps(timing: &Timing, bytes: u32) -> f64 {
     f64::from(bytes) * 1e12 / timing.channel_bytes_per_second as f64
 }
 
-/// The mean time a read of a chase waits for a refresh, picoseconds. Each rank has one in every tREFI, and during it the chase
-/// arrives every `period` until it happens to come to that rank; then it waits for the refresh's end, so it meets each refresh
-/// once at most.
+/// Mean time that a read of a chase waits for a refresh, picoseconds. Each rank refreshes once every tREFI. During a
+/// refresh, the chase issues a read every `period` until one goes to that rank; that read waits for the end of the
+/// refresh, so the chase meets each refresh at most once.
 fn mean_refresh_wait_ps(timing: &Timing, ranks: f64, period: f64) -> f64 {
     let (trefi, trfc) = (timing.trefi_ps as f64, timing.trfc_ps as f64);
     let (mut wait, mut not_yet, mut left) = (0.0, 1.0, trfc);
-    // What has not happened with this probability does not change the mean.
+    // Below this probability, the remaining terms do not change the mean.
     while left > 0.0 && not_yet > 1e-9 {
-        // The first arrival is anywhere in the first period of the refresh.
+        // The first read is uniformly distributed over the first period of the refresh.
         let rest = if left >= period { left - period / 2.0 } else { left * left / (2.0 * period) };
         wait += not_yet / ranks * rest;
         not_yet *= 1.0 - 1.0 / ranks;
         left -= period;
     }
-    // More ranks than fit side by side into tREFI refresh at the same time.
+    // With more ranks than fit into tREFI one after another, refreshes overlap.
     let waits = (ranks * wait).min(trefi / 2.0);
     waits * period / (trefi - waits)
 }

@@ -1,11 +1,11 @@
-//! The timing of a memory controller's parts, from the machine file or from the standard of its technology.
-//! Not the state of banks: see `channel`.
+//! Timing parameters of a memory controller, from the machine file or else from the JEDEC standard of its technology.
+//!
 //! Source: JEDEC 21-C (SDRAM), JESD79 (DDR), JESD79-2, -3, -4, -5 (DDR2 to DDR5), JESD235 (HBM).
 
 use longma_topology::parts::{Memory, PagePolicy, Technology};
 use longma_topology::units::{Cycles, Frequency, Time, TransferRate};
 
-/// What the standard says of a technology's usual speed grade. Times in picoseconds.
+/// Parameters of a technology's usual speed grade. Times in picoseconds.
 struct Standard {
     transfers_per_second: u64,
     width_bits: u64,
@@ -18,7 +18,7 @@ struct Standard {
     trfc_ps: u64,
 }
 
-/// One row a technology: rate, width, banks, CL, tRCD, tRP, tRAS, tREFI, tRFC.
+/// One row per technology: rate, width, banks, CL, tRCD, tRP, tRAS, tREFI, tRFC.
 const fn standard(technology: Technology) -> Standard {
     let row: (u64, u64, u32, [u64; 6]) = match technology {
         // PC133, 3-3-3, 256 Mb devices.
@@ -29,34 +29,37 @@ const fn standard(technology: Technology) -> Standard {
         Technology::Ddr2 => (800_000_000, 64, 8, [15_000, 15_000, 15_000, 45_000, 7_800_000, 127_500]),
         // DDR3-1600K, 11-11-11, 4 Gb devices.
         Technology::Ddr3 => (1_600_000_000, 64, 8, [13_750, 13_750, 13_750, 35_000, 7_800_000, 260_000]),
-        // DDR4-3200AA, 22-22-22, 8 Gb devices. Also where the technology is not known: what most servers of today have.
+        // DDR4-3200AA, 22-22-22, 8 Gb devices. Also the default for an unknown technology, because most current servers
+        // use it.
         Technology::Ddr4 | Technology::Unknown => {
             (3_200_000_000, 64, 16, [13_750, 13_750, 13_750, 32_000, 7_800_000, 350_000])
         }
         // DDR5-4800B, 40-39-39, 16 Gb devices.
         Technology::Ddr5 => (4_800_000_000, 64, 32, [16_667, 16_250, 16_250, 32_000, 3_900_000, 295_000]),
-        // HBM2 at 2 Gb/s a pin, 8 Gb a channel pair.
+        // HBM2 at 2 Gb/s per pin, 8 Gb per channel pair.
         Technology::Hbm => (2_000_000_000, 128, 16, [14_000, 14_000, 14_000, 33_000, 3_900_000, 350_000]),
     };
     let (transfers_per_second, width_bits, banks, [cl_ps, trcd_ps, trp_ps, tras_ps, trefi_ps, trfc_ps]) = row;
     Standard { transfers_per_second, width_bits, banks, cl_ps, trcd_ps, trp_ps, tras_ps, trefi_ps, trfc_ps }
 }
 
-/// Row buffer of a rank where the file has none: eight devices of 8 bits with a page of 1 KiB each (JESD79-3, -4).
+/// Row buffer of a rank if the machine file states none: eight devices of 8 bits with a page of 1 KiB each (JESD79-3,
+/// -4).
 const ROW_BUFFER_BYTES: u64 = 8192;
 
-/// From the end of write data to a read command of the same rank (tWTR_L), picoseconds: 7.5 ns in JESD79-3 and -4.
+/// Time from the end of write data to a read command of the same rank (tWTR_L), picoseconds: 7.5 ns in JESD79-3 and -4.
 const TWTR_PS: u64 = 7_500;
 
-/// From the end of write data to closing the row (tWR), picoseconds: 15 ns in JESD79 to JESD79-4.
+/// Time from the end of write data to the precharge of the row (tWR), picoseconds: 15 ns in JESD79 to JESD79-4.
 const TWR_PS: u64 = 15_000;
 
-/// How far apart two column commands to one group of banks are at least (tCCD_L), picoseconds: 5 ns in JESD79-4 from DDR4-1866 on, and
-/// in JESD79-5. Older memory has no groups.
+/// Minimum distance of two column commands to one bank group (tCCD_L), picoseconds: 5 ns in JESD79-4 from DDR4-1866 on,
+/// and in JESD79-5. Older memory has no bank groups.
 const TCCD_L_PS: u64 = 5_000;
 
-/// In this time a rank opens four rows at most (tFAW), picoseconds, with rows of 1 KiB a device: JESD79-2 at DDR2-800, JESD79-3 at
-/// DDR3-1600, JESD79-4 from DDR4-2400 on, JESD79-5 at DDR5-4800. Older devices have four banks, which are limit enough.
+/// The window in which a rank may activate at most four rows (tFAW), picoseconds, for rows of 1 KiB a device: JESD79-2
+/// at DDR2-800, JESD79-3 at DDR3-1600, JESD79-4 from DDR4-2400 on, JESD79-5 at DDR5-4800. 0 for no limit: older devices
+/// have only four banks.
 const fn four_rows_ps(technology: Technology) -> u64 {
     match technology {
         Technology::Sdram | Technology::Ddr | Technology::Hbm => 0,
@@ -67,10 +70,10 @@ const fn four_rows_ps(technology: Technology) -> u64 {
     }
 }
 
-/// Requests a controller holds where the file has none. An estimate: 32 is what published simulators' controllers commonly have.
+/// Queue entries of a controller if the machine file states none. An estimate: 32 is common in published simulators.
 const QUEUE_ENTRIES: u32 = 32;
 
-/// Shape and timing of one controller. Times in picoseconds.
+/// Structure and timing of one controller. Times in picoseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Timing {
     /// Channels.
@@ -81,44 +84,45 @@ pub struct Timing {
     pub banks: u32,
     /// Row buffer of a rank, bytes.
     pub row_bytes: u64,
-    /// Whether rows stay open.
+    /// Whether rows stay open after an access (open-page policy).
     pub open_rows: bool,
-    /// From a column command to the first data (CL).
+    /// Column command to first data (CL).
     pub cl_ps: u64,
-    /// From opening a row to a column command (tRCD).
+    /// Activate to column command (tRCD).
     pub trcd_ps: u64,
-    /// Closing a row (tRP).
+    /// Precharge time (tRP).
     pub trp_ps: u64,
-    /// From opening a row to closing it, at least (tRAS).
+    /// Minimum time from activate to precharge (tRAS).
     pub tras_ps: u64,
-    /// Between two refreshes (tREFI).
+    /// Interval between refreshes (tREFI).
     pub trefi_ps: u64,
-    /// A refresh (tRFC); always less than tREFI.
+    /// Duration of a refresh (tRFC); always less than tREFI.
     pub trfc_ps: u64,
-    /// How long a channel's bus is idle between writes and the reads behind them: tWTR and CL.
+    /// Bus idle time between writes and the reads that follow: tWTR plus CL.
     pub turnaround_ps: u64,
-    /// Groups of a rank's banks; 1 if banks are not grouped.
+    /// Bank groups of a rank; 1 if banks are not grouped.
     pub groups: u32,
-    /// Between two column commands to one group (tCCD_L); 0 if banks are not grouped.
+    /// Minimum distance of two column commands to one bank group (tCCD_L); 0 if banks are not grouped.
     pub tccd_l_ps: u64,
-    /// From the end of write data to closing the row (tWR).
+    /// End of write data to precharge (tWR).
     pub twr_ps: u64,
-    /// In which a rank opens four rows at most (tFAW); 0 for no limit.
+    /// Window in which a rank activates at most four rows (tFAW); 0 for no limit.
     pub tfaw_ps: u64,
-    /// Rate of one channel, bytes a second.
+    /// Data rate of one channel, bytes a second.
     pub channel_bytes_per_second: u64,
-    /// Requests that may wait.
+    /// Maximum number of queued requests.
     pub queue_entries: u32,
-    /// Load to use on an idle machine, all levels included, if the file states it.
+    /// Load-to-use latency on an idle machine, all cache levels included, if the machine file states it.
     pub load_to_use_ps: Option<u64>,
 }
 
 impl Timing {
-    /// The timing of a controller of type `memory`; `clock` is that of the cores, for latencies stated in cycles of it.
+    /// Derives the timing of a controller of type `memory`. `clock` is the core clock, for latencies stated in core
+    /// cycles.
     pub fn of(memory: &Memory, clock: Frequency) -> Self {
         let standard = standard(memory.technology);
         let transfers = memory.rate.map_or(standard.transfers_per_second, TransferRate::per_second).max(1);
-        // SDRAM transfers once a clock, all that came after it twice.
+        // SDRAM transfers once a clock, all later technologies twice.
         let memory_hz = if memory.technology == Technology::Sdram { transfers } else { transfers / 2 };
         let ps = |cycles: Option<Cycles>, otherwise: u64| {
             cycles.map_or(otherwise, |c| Frequency::new(memory_hz).ps_of_cycles(c.count()).min(MAX_PS))
@@ -127,7 +131,8 @@ impl Timing {
         let peak = (transfers.saturating_mul(width) / 8).max(1);
         let channels = memory.channels.max(1);
         let stated = memory.bandwidth.map(|b| b.bytes_per_second(Frequency::new(memory_hz)));
-        // A stated or measured bandwidth below the peak is what the channels really carry. Without a known rate it is all there is.
+        // A stated or measured bandwidth below the peak limits the channels. If the transfer rate is unknown, the
+        // bandwidth alone determines the rate.
         let stated = stated.map(|b| (b / u64::from(channels)).max(1));
         let rate = match (stated, memory.rate) {
             (Some(stated), Some(_)) => stated.min(peak),
@@ -162,5 +167,5 @@ impl Timing {
     }
 }
 
-/// Longest time of a single step that is modelled: one microsecond, a hundred times what any standard has.
+/// Upper bound of a single timing parameter: one microsecond, a hundred times the largest value in any standard.
 const MAX_PS: u64 = 1_000_000;

@@ -1,27 +1,28 @@
-//! How a machine file's crossbars, ports and links become a graph of channels.
-//! Not the ways through it: see `route`.
-//! Source: the keys' meanings as in the book's page on machine files.
+//! Builds the graph of channels from a machine file's crossbars, ports and links.
+//!
+//! Source: the meaning of the keys is defined in the book's chapter on machine files.
 
 use super::channel::Channel;
-use super::graph::{CROSSING, Edge, Graph, LINK, Places, Vertex};
+use super::graph::{CROSSING, Edge, Endpoints, Graph, LINK, Vertex};
 use super::route::{Hop, Routes};
-use super::{Interconnect, Place};
+use super::{Endpoint, Interconnect};
 use crate::build_error::{BuildError, host_of};
 use longma_topology::parts::{Chip, Crossbar, CrossbarKind, Distances, Link, Port};
 use longma_topology::units::{Bandwidth, Frequency, Latency, TransferRate, Width};
 use longma_topology::{HostInstance, Machine};
 
-/// Cycles of a crossbar's clock to cross it where the file does not say: two register stages.
+/// Default crossing time of a crossbar, in cycles of its clock: two register stages.
 const CROSSING_CYCLES: u64 = 2;
 
-/// Width of a crossbar's port where the file does not say, bits: that of Zen's data fabric and Intel's rings.
+/// Default width of a crossbar port, bits: that of AMD's Infinity Fabric in Zen and of Intel's rings.
 const PORT_BITS: u64 = 256;
 
-/// Bytes a second of a link where the file does not say: two QPI or one UPI link of a server, 20 GB/s.
+/// Default rate of a link, bytes a second: two QPI links or one UPI link of a server, 20 GB/s.
 const LINK_BYTES_PER_SECOND: u64 = 20_000_000_000;
 
-/// One way over a link where neither it nor the distances between nodes say, picoseconds. An estimate: half of what a neighbour's
-/// memory takes longer than a node's own on servers of QPI (52 ns) and of Zen's first generation (55 ns).
+/// Default one-way latency of a link, picoseconds, if neither the link nor the distances between nodes state one. An
+/// estimate: half of the difference between remote and local memory latency on servers with QPI (52 ns) and with the
+/// first generation of Zen (55 ns).
 const LINK_PS: u64 = 27_000;
 
 pub(super) fn interconnect(machine: &Machine, host: usize) -> Result<Interconnect, BuildError> {
@@ -32,37 +33,37 @@ pub(super) fn interconnect(machine: &Machine, host: usize) -> Result<Interconnec
     let mut build = Build::new(machine, instance);
     build.add_crossbars();
     build.join_private_parts();
-    build.join_the_rest();
+    build.join_unconnected();
     build.add_links();
     build.add_assumed_links();
     build.finish()
 }
 
-/// A crossbar as it is built once, or once a node.
-struct Built<'a> {
+/// One instance of a crossbar: one per chip, or one per node.
+struct CrossbarInstance<'a> {
     part: &'a Crossbar,
     chip: usize,
-    /// The nodes it belongs to.
+    /// Nodes attached to it.
     nodes: Vec<usize>,
     vertex: Vertex,
     name: String,
     clock: Frequency,
-    /// The only channel of a bus.
+    /// The single channel of a bus; `None` for other kinds.
     bus: Option<u32>,
 }
 
 struct Build<'a> {
     machine: &'a Machine,
     host: &'a HostInstance,
-    places: Places,
+    endpoints: Endpoints,
     graph: Graph,
     channels: Vec<Channel>,
-    /// Each node's gate: where links begin.
+    /// Each node's gate: the vertex at which links end.
     gates: Vec<Vertex>,
-    crossbars: Vec<Built<'a>>,
+    crossbars: Vec<CrossbarInstance<'a>>,
     /// The node of each controller.
     controller_nodes: Vec<usize>,
-    /// Crossbars that each place is joined to.
+    /// For each endpoint, the crossbars it is attached to.
     attached: Vec<Vec<Vertex>>,
 }
 
@@ -78,17 +79,17 @@ impl<'a> Build<'a> {
             first += names.len();
             ports.push((first - names.len(), names));
         }
-        let places = Places {
+        let endpoints = Endpoints {
             cores: host.cores.len(),
             caches: host.caches.len(),
             controllers: controller_nodes.len(),
             ports,
         };
-        let mut graph = Graph::with_vertices(places.count());
+        let mut graph = Graph::with_vertices(endpoints.count());
         let gates = host.nodes.iter().map(|_| graph.add_vertex()).collect();
-        let attached = vec![Vec::new(); places.count()];
+        let attached = vec![Vec::new(); endpoints.count()];
         let (channels, crossbars) = (Vec::new(), Vec::new());
-        Self { machine, host, places, graph, channels, gates, crossbars, controller_nodes, attached }
+        Self { machine, host, endpoints, graph, channels, gates, crossbars, controller_nodes, attached }
     }
 
     fn chip(&self, chip: usize) -> Option<&'a Chip> {
@@ -99,7 +100,7 @@ impl<'a> Build<'a> {
         (0..self.host.nodes.len()).filter(|n| self.host.nodes[*n].chip == chip).collect()
     }
 
-    /// The clock of a chip's crossbars: its own, else its first core's.
+    /// The clock of a chip's crossbars: the chip's uncore clock, or else that of its first core.
     fn clock(&self, chip: usize) -> Frequency {
         let own = self.chip(chip).and_then(|c| c.uncore_clock);
         let core = self.host.cores.iter().find(|c| c.chip == chip).or(self.host.cores.first());
@@ -116,7 +117,7 @@ impl<'a> Build<'a> {
         &self.machine.hosts[self.host.of].links
     }
 
-    /// A chip whose nodes are joined by links has its crossbars once a node; any other has them once.
+    /// Instantiates the crossbars: once per node for a chip whose nodes are joined by links, otherwise once per chip.
     fn add_crossbars(&mut self) {
         for chip in 0..self.host.chips.len() {
             let Some(part) = self.chip(chip) else { continue };
@@ -151,16 +152,16 @@ impl<'a> Build<'a> {
             .then(|| self.channel(format!("{name}.bus"), port_rate(part, clock)).channel);
         let latency_ps = crossing_ps(part, clock);
         for node in &nodes {
-            // From a link into the crossbar and out of it: the link's own channel is the narrow place.
+            // Between a link and the crossbar only the link's own channel limits the rate.
             let gate = self.gates[*node];
             let hops = [bus.map(|channel| Hop { channel }), None];
             self.graph.add(gate, Edge { to: vertex, weight: CROSSING, hops, latency_ps });
             self.graph.add(vertex, Edge { to: gate, weight: CROSSING, hops: [None, None], latency_ps: 0 });
         }
-        self.crossbars.push(Built { part, chip, nodes, vertex, name, clock, bus });
+        self.crossbars.push(CrossbarInstance { part, chip, nodes, vertex, name, clock, bus });
     }
 
-    /// Joins everything that crossbar `index` names; other crossbars of the same scope begin at `from`.
+    /// Attaches everything that crossbar `index` names. Other crossbars of the same scope begin at index `from`.
     fn attach_all(&mut self, index: usize, from: usize) {
         let part = self.crossbars[index].part;
         let mut names: Vec<&str> = Vec::new();
@@ -170,15 +171,15 @@ impl<'a> Build<'a> {
             }
         }
         for name in names {
-            for (place, label, ports) in self.named(index, name) {
-                self.attach(index, place, &label, ports);
+            for (endpoint, label, ports) in self.named(index, name) {
+                self.attach(index, endpoint, &label, ports);
             }
             let other = self.crossbars[from..].iter().position(|x| x.part.name == name);
             if let Some(other) = other.map(|o| o + from) {
                 let (vertex, label) = (self.crossbars[other].vertex, word(&part.name));
                 let (clock, part) = (self.crossbars[other].clock, self.crossbars[other].part);
                 self.attach(index, vertex, &word(name), 1);
-                // What comes from the other crossbar has crossed it already; what goes there crosses it then.
+                // Data from the other crossbar has already been charged for crossing it; data to it is charged here.
                 let edges = &mut self.graph.edges[self.crossbars[index].vertex];
                 if let Some(edge) = edges.iter_mut().find(|e| e.to == vertex) {
                     edge.latency_ps = crossing_ps(part, clock);
@@ -188,9 +189,9 @@ impl<'a> Build<'a> {
         }
     }
 
-    /// What `name` means at a crossbar: places, their labels, and how many ports each has.
+    /// Resolves `name` at a crossbar: vertices, their labels, and the number of ports of each.
     fn named(&self, index: usize, name: &str) -> Vec<(Vertex, String, u64)> {
-        let Built { chip, ref nodes, .. } = self.crossbars[index];
+        let CrossbarInstance { chip, ref nodes, .. } = self.crossbars[index];
         let mut found = Vec::new();
         let here = |core: &usize| {
             let core = &self.host.cores[*core];
@@ -198,36 +199,36 @@ impl<'a> Build<'a> {
         };
         if name == "cores" {
             let cores = (0..self.host.cores.len()).filter(here);
-            found.extend(cores.map(|c| (self.places.index(Place::Core(c)), format!("core{c}"), 1)));
+            found.extend(cores.map(|c| (self.endpoints.index(Endpoint::Core(c)), format!("core{c}"), 1)));
         }
         if name == "memory" {
             let mine = self.controller_nodes.iter().enumerate().filter(|c| nodes.contains(c.1));
             found.extend(
-                mine.map(|(c, _)| (self.places.index(Place::Controller(c)), format!("memory{c}"), 1)),
+                mine.map(|(c, _)| (self.endpoints.index(Endpoint::Controller(c)), format!("memory{c}"), 1)),
             );
         }
         for (number, cache) in self.host.caches.iter().enumerate() {
             if cache.cache == name && cache.cores.iter().any(here) {
                 let banks = self.machine.caches.get(name).map_or(1, |c| c.banks.max(1));
-                let place = self.places.index(Place::Cache(number));
-                found.push((place, format!("{}{number}", word(name)), banks.into()));
+                let endpoint = self.endpoints.index(Endpoint::Cache(number));
+                found.push((endpoint, format!("{}{number}", word(name)), banks.into()));
             }
         }
         let first_node = self.nodes_of_chip(chip).first() == nodes.first();
         let ports = self.chip(chip).map_or(&[][..], |c| &c.ports);
         if let Some(port) = ports.iter().find(|p| p.name == name).filter(|_| first_node) {
             for copy in copies(port) {
-                if let Some(place) = self.places.port(&format!("chip{chip}.{copy}")) {
-                    found.push((self.places.index(place), word(&copy), 1));
+                if let Some(endpoint) = self.endpoints.port(&format!("chip{chip}.{copy}")) {
+                    found.push((self.endpoints.index(endpoint), word(&copy), 1));
                 }
             }
         }
         found
     }
 
-    /// Joins a place to a crossbar by `ports` ports, whose channels work as one.
-    fn attach(&mut self, index: usize, place: Vertex, label: &str, ports: u64) {
-        let Built { part, vertex, ref name, clock, bus, chip, .. } = self.crossbars[index];
+    /// Attaches an endpoint to a crossbar by `ports` ports, which are modelled as one channel with their total rate.
+    fn attach(&mut self, index: usize, endpoint: Vertex, label: &str, ports: u64) {
+        let CrossbarInstance { part, vertex, ref name, clock, bus, chip, .. } = self.crossbars[index];
         let name = format!("{name}.{label}");
         let rate = port_rate(part, clock).saturating_mul(ports);
         let (into, out) = match bus {
@@ -241,35 +242,37 @@ impl<'a> Build<'a> {
                 (Some(both), Some(both))
             }
         };
-        let ([wire_in, wire_out], wire_ps) = self.wires(place, chip);
+        let ([wire_in, wire_out], wire_ps) = self.wires(endpoint, chip);
         let latency_ps = wire_ps + self.through_ps(index);
         let inward = Edge { to: vertex, weight: CROSSING, hops: [wire_in, into], latency_ps };
-        self.graph.add(place, inward);
-        let outward = Edge { to: place, weight: CROSSING, hops: [out, wire_out], latency_ps: wire_ps };
+        self.graph.add(endpoint, inward);
+        let outward = Edge { to: endpoint, weight: CROSSING, hops: [out, wire_out], latency_ps: wire_ps };
         self.graph.add(vertex, outward);
-        if let Some(attached) = self.attached.get_mut(place) {
+        if let Some(attached) = self.attached.get_mut(endpoint) {
             attached.push(vertex);
         }
     }
 
-    /// One way through a crossbar. On a ring that is a quarter of its stops, the mean distance both ways round.
+    /// Time to cross a crossbar. For a ring it is a quarter of its stops: the mean distance when data takes the shorter
+    /// direction.
     fn through_ps(&self, index: usize) -> u64 {
-        let Built { part, clock, .. } = self.crossbars[index];
+        let CrossbarInstance { part, clock, .. } = self.crossbars[index];
         let one = crossing_ps(part, clock);
         if part.kind != CrossbarKind::Ring {
             return one;
         }
         let names = part.masters.iter().chain(part.slaves.iter().filter(|s| !part.masters.contains(s)));
-        // A cache's slices sit at the cores' stops.
+        // Slices of a cache share the ring stops of the cores.
         let stops = names.filter(|n| !self.machine.caches.contains_key(&***n));
         let stops: usize = stops.map(|n| self.named(index, n).len()).sum();
         one * (stops as u64 / 4).max(1)
     }
 
-    /// The wires of a port beyond its crossbar, if it says what they carry: in, out, latency.
-    fn wires(&mut self, place: Vertex, chip: usize) -> ([Option<Hop>; 2], u64) {
-        let (first, ref names) = self.places.ports[chip];
-        let Some(copy) = place.checked_sub(first).and_then(|i| names.get(i)).cloned() else {
+    /// The wires of a port outside its crossbar, if the machine file states their rate: channels in and out, and
+    /// latency.
+    fn wires(&mut self, endpoint: Vertex, chip: usize) -> ([Option<Hop>; 2], u64) {
+        let (first, ref names) = self.endpoints.ports[chip];
+        let Some(copy) = endpoint.checked_sub(first).and_then(|i| names.get(i)).cloned() else {
             return ([None, None], 0);
         };
         let ports = self.chip(chip).map_or(&[][..], |c| &c.ports);
@@ -285,12 +288,12 @@ impl<'a> Build<'a> {
         (hops, latency_ps)
     }
 
-    /// A core and a cache it can reach are one place unless a crossbar lies between them.
+    /// Merges each core with the caches it reaches directly, without a crossbar in between.
     fn join_private_parts(&mut self) {
         for (number, core) in self.host.cores.iter().enumerate() {
-            let here = self.places.index(Place::Core(number));
+            let here = self.endpoints.index(Endpoint::Core(number));
             for cache in &core.caches {
-                let cache = self.places.index(Place::Cache(*cache));
+                let cache = self.endpoints.index(Endpoint::Cache(*cache));
                 if !self.attached[here].iter().any(|x| self.attached[cache].contains(x)) {
                     self.graph.join(here, cache);
                 }
@@ -298,41 +301,45 @@ impl<'a> Build<'a> {
         }
     }
 
-    /// What no crossbar joins is at its node's gate: memory, caches before memory, ports, cores without caches.
-    fn join_the_rest(&mut self) {
+    /// Attaches everything that is on no crossbar to its node's gate: memory controllers, memory-side caches, ports,
+    /// and cores without caches.
+    fn join_unconnected(&mut self) {
         for (controller, node) in self.controller_nodes.clone().into_iter().enumerate() {
-            self.join_if_alone(Place::Controller(controller), node);
+            self.join_if_alone(Endpoint::Controller(controller), node);
         }
         for (number, cache) in self.host.caches.iter().enumerate() {
             let before_memory = self.machine.caches.get(&cache.cache).is_some_and(|c| &*c.next == "memory");
             let core = cache.cores.first().map(|c| &self.host.cores[*c]);
-            let core_attached =
-                cache.cores.iter().any(|c| !self.attached[self.places.index(Place::Core(*c))].is_empty());
+            let core_attached = cache
+                .cores
+                .iter()
+                .any(|c| !self.attached[self.endpoints.index(Endpoint::Core(*c))].is_empty());
             if let Some(core) = core.filter(|_| before_memory && !core_attached) {
-                self.join_if_alone(Place::Cache(number), core.node);
+                self.join_if_alone(Endpoint::Cache(number), core.node);
             }
         }
         for (number, core) in self.host.cores.iter().enumerate() {
             if core.caches.is_empty() {
-                self.join_if_alone(Place::Core(number), core.node);
+                self.join_if_alone(Endpoint::Core(number), core.node);
             }
         }
-        for chip in 0..self.places.ports.len() {
+        for chip in 0..self.endpoints.ports.len() {
             let node = self.nodes_of_chip(chip).first().copied().unwrap_or(0);
-            for index in 0..self.places.ports[chip].1.len() {
-                self.join_if_alone(Place::Port { chip, index }, node);
+            for index in 0..self.endpoints.ports[chip].1.len() {
+                self.join_if_alone(Endpoint::Port { chip, index }, node);
             }
         }
     }
 
-    fn join_if_alone(&mut self, place: Place, node: usize) {
-        let place = self.places.index(place);
-        if self.attached[place].is_empty() {
-            self.graph.join(place, self.gates[node]);
+    fn join_if_alone(&mut self, endpoint: Endpoint, node: usize) {
+        let endpoint = self.endpoints.index(endpoint);
+        if self.attached[endpoint].is_empty() {
+            self.graph.join(endpoint, self.gates[node]);
         }
     }
 
-    /// Links between nodes; a link between chips ends at the chips' first nodes. Links between the same ends are one channel each way.
+    /// Adds the links between nodes. A link between chips ends at their first nodes. Parallel links between the same
+    /// nodes become lanes of one channel in each direction.
     fn add_links(&mut self) {
         let distances = self.distances().is_some_and(|d| d.latency.is_some());
         let mut joined: Vec<([usize; 2], [u32; 2])> = Vec::new();
@@ -345,13 +352,13 @@ impl<'a> Build<'a> {
                 channels.iter().for_each(|c| self.channels[*c as usize].add_lane(rate));
                 continue;
             }
-            // Where distances are stated, they say what the way takes, whatever links it uses.
+            // Stated distances already contain the latency of the links.
             let latency_ps = if distances { 0 } else { link.latency.map_or(LINK_PS, |l| l.ps(clock)) };
             joined.push((ends, self.add_link(ends, &word(&link.name), [rate, rate], latency_ps)));
         }
     }
 
-    /// The nodes at the ends of a link, lower first.
+    /// The nodes that a link joins, lower number first.
     fn ends(&self, link: &Link) -> Option<[usize; 2]> {
         let node = |end: &str| {
             let number = |prefix: &str| end.strip_prefix(prefix).and_then(|n| n.parse::<usize>().ok());
@@ -376,12 +383,13 @@ impl<'a> Build<'a> {
         [up.channel, down.channel]
     }
 
-    /// Nodes that no link and no crossbar joins, as on a host that was discovered, are joined directly.
+    /// Joins nodes directly if neither a link nor a crossbar connects them, as on a discovered host.
     fn add_assumed_links(&mut self) {
         let distances = self.distances();
         let latency_ps = if distances.is_some_and(|d| d.latency.is_some()) { 0 } else { LINK_PS };
         let rate = |from: usize, to: usize| {
-            // Measured as read by `to`'s cores from `from`'s memory: that is the way of the data.
+            // The bandwidth is measured as reads by the cores of `to` from the memory of `from`, so data flows from
+            // `from` to `to`.
             let stated = distances.and_then(|d| d.bandwidth.as_ref()).and_then(|b| b.rows.get(to)?.get(from));
             stated.map_or(LINK_BYTES_PER_SECOND, |rate| (rate.bits_per_second() / 8).max(1))
         };
@@ -401,7 +409,7 @@ impl<'a> Build<'a> {
     }
 
     fn finish(self) -> Result<Interconnect, BuildError> {
-        let count = self.places.count();
+        let count = self.endpoints.count();
         let reached = self.graph.reachable(self.gates[0]);
         if let Some(lost) = (0..count).find(|v| !reached[*v]) {
             return Err(BuildError::Impossible {
@@ -409,10 +417,10 @@ impl<'a> Build<'a> {
                 help: "name it among the masters or slaves of one of the chip's crossbars".into(),
             });
         }
-        let passes = (0..self.graph.edges.len()).map(|v| self.places.passes(v)).collect();
+        let passes = (0..self.graph.edges.len()).map(|v| self.endpoints.passes(v)).collect();
         let node = (0..count).map(|v| self.node_of(v) as u32).collect();
         let routes = Routes::new(self.graph, count, passes, node, self.host.nodes.len());
-        let mut interconnect = Interconnect { places: self.places, channels: self.channels, routes };
+        let mut interconnect = Interconnect { endpoints: self.endpoints, channels: self.channels, routes };
         let distances = self.machine.hosts[self.host.of].distances.as_ref();
         let line = self.machine.line_bytes() as u32;
         let ends = NodeEnds { host: self.host, controller_nodes: &self.controller_nodes, line };
@@ -421,7 +429,7 @@ impl<'a> Build<'a> {
     }
 
     fn node_of(&self, vertex: Vertex) -> usize {
-        let Places { cores, caches, controllers, .. } = self.places;
+        let Endpoints { cores, caches, controllers, .. } = self.endpoints;
         if vertex < cores {
             self.host.cores[vertex].node
         } else if vertex < cores + caches {
@@ -430,13 +438,13 @@ impl<'a> Build<'a> {
         } else if vertex < cores + caches + controllers {
             self.controller_nodes[vertex - cores - caches]
         } else {
-            let chip = self.places.ports.iter().rposition(|p| p.0 <= vertex && !p.1.is_empty());
+            let chip = self.endpoints.ports.iter().rposition(|p| p.0 <= vertex && !p.1.is_empty());
             chip.and_then(|c| self.nodes_of_chip(c).first().copied()).unwrap_or(0)
         }
     }
 
     fn name_of(&self, vertex: Vertex) -> String {
-        let Places { cores, caches, controllers, ref ports } = self.places;
+        let Endpoints { cores, caches, controllers, ref ports } = self.endpoints;
         if vertex < cores {
             return format!("core {vertex}");
         }
@@ -453,7 +461,7 @@ impl<'a> Build<'a> {
     }
 }
 
-/// What stated distances between nodes need to know.
+/// The host data that `set_distances` needs.
 struct NodeEnds<'a> {
     host: &'a HostInstance,
     controller_nodes: &'a [usize],
@@ -461,9 +469,10 @@ struct NodeEnds<'a> {
 }
 
 impl NodeEnds<'_> {
-    /// Makes the way between two nodes as long as their stated distance: memory of another node takes so much longer than that
-    /// node's own does for its own cores. Half of the difference, less what the way's channels add to a line anyway, goes each
-    /// way. If the two directions are stated differently, their mean is taken, for a way does not know who asked.
+    /// Sets the latency between nodes to the stated distance: a remote read takes longer than a local read of the same
+    /// memory by the stated difference. Each direction gets half of that difference, minus what the channels on the
+    /// route already add for a line. If the two directions are stated differently, both get the mean, because a route
+    /// does not depend on which end issued the request.
     fn set_distances(&self, distances: Option<&Distances>, interconnect: &mut Interconnect) {
         let Some(rows) = distances.and_then(|d| d.latency.as_ref()).map(|l| &l.rows) else { return };
         let stated = |from: usize, to: usize| rows.get(from).and_then(|r| r.get(to)).map(|t| t.ps());
@@ -481,10 +490,10 @@ impl NodeEnds<'_> {
         interconnect.routes.forget();
     }
 
-    /// What channels add to a load from another node's memory, over one from that node's own.
+    /// Time that the channels add to a load from another node's memory, compared with a load by a core of that node.
     fn channels_ps(&self, from: usize, to: usize, interconnect: &mut Interconnect) -> u64 {
-        let core = |node: usize| self.host.nodes[node].cores.first().map(|c| Place::Core(*c));
-        let memory = self.controller_nodes.iter().position(|n| *n == to).map(Place::Controller);
+        let core = |node: usize| self.host.nodes[node].cores.first().map(|c| Endpoint::Core(*c));
+        let memory = self.controller_nodes.iter().position(|n| *n == to).map(Endpoint::Controller);
         let (Some(memory), Some(here), Some(there)) = (memory, core(from), core(to)) else { return 0 };
         let mut both_ways =
             |core| interconnect.idle_ps(core, memory, 0) + interconnect.idle_ps(memory, core, self.line);
@@ -492,7 +501,7 @@ impl NodeEnds<'_> {
     }
 }
 
-/// A word as names of statistics have it.
+/// Converts a name into a valid component of a statistic's name.
 fn word(name: &str) -> String {
     let letter = |c: char| match c.to_ascii_lowercase() {
         c if c.is_ascii_alphanumeric() || c == '-' || c == '_' => c,
@@ -501,11 +510,11 @@ fn word(name: &str) -> String {
     name.chars().map(letter).collect()
 }
 
-/// Names of a port's copies, as devices of machine files name them.
+/// Names of a port's copies, as devices in machine files refer to them.
 fn copies(port: &Port) -> Vec<String> {
     match port.count {
         1 => vec![port.name.clone()],
-        // As many as devices can be placed on.
+        // At most as many as can have a device.
         n => (0..n.min(256)).map(|copy| format!("{}{copy}", port.name)).collect(),
     }
 }
@@ -519,13 +528,13 @@ fn crossing_ps(part: &Crossbar, clock: Frequency) -> u64 {
     part.latency.unwrap_or(otherwise).ps(clock)
 }
 
-/// Bytes a second of one channel of a crossbar's port: its width, once a clock.
+/// Rate of one port of a crossbar, bytes a second: its width, once a clock.
 fn port_rate(part: &Crossbar, clock: Frequency) -> u64 {
     let bits = part.width.map_or(PORT_BITS, Width::bits);
     (bits.saturating_mul(clock.hz()) / 8).max(1)
 }
 
-/// Bytes a second of wires, if it is stated or follows.
+/// Rate of wires, bytes a second, if it is stated or follows from width and transfer rate.
 fn wire_rate(
     bandwidth: Option<Bandwidth>,
     width: Option<Width>,

@@ -1,14 +1,13 @@
-//! One direction of a crossbar's port, of a link, or a whole bus.
-//! Not a route: see `route`.
+//! A channel of the interconnect: one direction of a crossbar port or of a link, or a whole bus.
 
 use super::BUCKET;
 use longma_sim::{Duration, Resource, Served, Statistics, StatisticsError, Time};
 
-/// What data passes through in one direction: one set of wires, or several in parallel.
+/// A resource that data crosses in one direction: one set of wires, or several in parallel.
 #[derive(Clone, Debug)]
 pub struct Channel {
     name: String,
-    /// Parallel links between the same ends take turns.
+    /// Parallel links between the same ends, used round robin.
     lanes: Vec<Resource>,
     turn: usize,
 }
@@ -30,27 +29,27 @@ impl Channel {
         self.lanes[lane].serve(at, bytes, Duration::ZERO)
     }
 
-    /// Picoseconds that `bytes` take on the slowest of the parallel links.
+    /// Time to transfer `bytes` on the slowest of the parallel links, picoseconds.
     pub(super) fn service_ps(&self, bytes: u32) -> u64 {
         self.lanes.iter().map(|lane| lane.service(bytes).ps()).max().unwrap_or(0)
     }
 
-    /// Its name, such as `chip0.x1.core0.in`: `in` is into the crossbar, `out` out of it.
+    /// The name, such as `chip0.x1.core0.in`: `in` is into the crossbar, `out` out of it.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its rate, bytes a second, all parallel links together.
+    /// The total rate of all parallel links, bytes a second.
     pub fn bytes_per_second(&self) -> u64 {
         self.lanes.iter().map(Resource::bytes_per_second).sum()
     }
 
-    /// Bytes that went through.
+    /// Total bytes transferred.
     pub fn bytes(&self) -> u64 {
         self.lanes.iter().map(Resource::bytes).sum()
     }
 
-    /// How much of `elapsed` it was busy, 0 to 1 (a little more while transfers are still on their way).
+    /// Fraction of `elapsed` during which the channel was busy, 0 to 1 (slightly more while transfers are in progress).
     pub fn utilisation(&self, elapsed: Duration) -> f64 {
         let busy: u64 = self.lanes.iter().map(|lane| lane.busy().ps()).sum();
         busy as f64 / (elapsed.ps().max(1) as f64 * self.lanes.len() as f64)

@@ -1,75 +1,75 @@
-//! What is joined to what: places, crossbars and nodes' gates as a graph.
-//! Not the shortest ways through it: see `route`. Not how a machine file becomes one: see `build`.
+//! The interconnect graph: endpoints, crossbars and node gates. `build` creates it from a machine file, and `route` finds
+//! the shortest paths.
 
-use super::Place;
+use super::Endpoint;
 use super::route::Hop;
 
-/// A vertex of the graph: first all places, then crossbars and gates.
+/// A vertex number: endpoints come first, then crossbars and gates.
 pub(super) type Vertex = usize;
 
-/// How places are numbered: cores, caches, controllers, ports.
+/// Numbering of the endpoints: cores, caches, controllers, ports.
 #[derive(Clone, Debug)]
-pub(super) struct Places {
+pub(super) struct Endpoints {
     pub(super) cores: usize,
     pub(super) caches: usize,
     pub(super) controllers: usize,
-    /// For each chip, the number of its first port and its ports' names, copies counted out.
+    /// For each chip, the number of its first port and the names of its ports, one per copy.
     pub(super) ports: Vec<(usize, Vec<String>)>,
 }
 
-impl Places {
-    /// The number of a place.
+impl Endpoints {
+    /// The vertex of an endpoint.
     ///
     /// # Panics
-    /// If there is no such place.
+    /// If there is no such endpoint.
     #[inline]
-    pub(super) fn index(&self, place: Place) -> Vertex {
-        let (index, count, first) = match place {
-            Place::Core(core) => (core, self.cores, 0),
-            Place::Cache(cache) => (cache, self.caches, self.cores),
-            Place::Controller(controller) => (controller, self.controllers, self.cores + self.caches),
-            Place::Port { chip, index } => (index, self.ports[chip].1.len(), self.ports[chip].0),
+    pub(super) fn index(&self, endpoint: Endpoint) -> Vertex {
+        let (index, count, first) = match endpoint {
+            Endpoint::Core(core) => (core, self.cores, 0),
+            Endpoint::Cache(cache) => (cache, self.caches, self.cores),
+            Endpoint::Controller(controller) => (controller, self.controllers, self.cores + self.caches),
+            Endpoint::Port { chip, index } => (index, self.ports[chip].1.len(), self.ports[chip].0),
         };
-        assert!(index < count, "the host has no {place:?}");
+        assert!(index < count, "the host has no {endpoint:?}");
         first + index
     }
 
-    /// How many there are.
+    /// Number of endpoints.
     pub(super) fn count(&self) -> usize {
         let ports = self.ports.iter().map(|p| p.1.len()).sum::<usize>();
         self.cores + self.caches + self.controllers + ports
     }
 
-    pub(super) fn port(&self, name: &str) -> Option<Place> {
+    pub(super) fn port(&self, name: &str) -> Option<Endpoint> {
         let (chip, port) = name.split_once('.')?;
         let chip: usize = chip.strip_prefix("chip")?.parse().ok()?;
         let index = self.ports.get(chip)?.1.iter().position(|p| p == port)?;
-        Some(Place::Port { chip, index })
+        Some(Endpoint::Port { chip, index })
     }
 
-    /// Whether ways may lead through a place: caches and cores pass on, controllers and ports are ends.
+    /// Returns whether a route may pass through a vertex. Controllers and ports are always endpoints.
     pub(super) fn passes(&self, vertex: Vertex) -> bool {
         vertex < self.cores + self.caches || vertex >= self.count()
     }
 }
 
-/// A step from one vertex to a neighbour.
+/// An edge from one vertex to a neighbour.
 #[derive(Clone, Debug)]
 pub(super) struct Edge {
     pub(super) to: Vertex,
-    /// What ways are compared by: links first, then crossings.
+    /// Weight for the shortest-path search: links count first, then crossings.
     pub(super) weight: u32,
-    /// Channels on the step, at most two.
+    /// Channels on the edge, at most two.
     pub(super) hops: [Option<Hop>; 2],
     pub(super) latency_ps: u64,
 }
 
-/// Weight of a link between nodes: one link is longer than any way inside a chip.
+/// Weight of a link between nodes, larger than that of any path inside a chip.
 pub(super) const LINK: u32 = 1_000;
-/// Weight of a step into or out of a crossbar.
+/// Weight of an edge into or out of a crossbar.
 pub(super) const CROSSING: u32 = 1;
 
-/// The graph.
+/// Adjacency lists of the graph.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Graph {
     pub(super) edges: Vec<Vec<Edge>>,
@@ -85,7 +85,7 @@ impl Graph {
         self.edges.len() - 1
     }
 
-    /// Joins two vertices that are one place as far as data is concerned.
+    /// Joins two vertices by edges without cost.
     pub(super) fn join(&mut self, one: Vertex, other: Vertex) {
         for (from, to) in [(one, other), (other, one)] {
             self.add(from, Edge { to, weight: 0, hops: [None, None], latency_ps: 0 });
@@ -96,7 +96,7 @@ impl Graph {
         self.edges[from].push(edge);
     }
 
-    /// Which vertices can be reached from `start`.
+    /// Returns for each vertex whether it is reachable from `start`.
     pub(super) fn reachable(&self, start: Vertex) -> Vec<bool> {
         let mut seen = vec![false; self.edges.len()];
         let mut next = vec![start];

@@ -1,5 +1,5 @@
-//! The ways between cores, caches, memory controllers and ports of a host: crossbars, rings, buses, links between nodes.
-//! Not what is at their ends. Not which way coherence messages go: whoever sends them asks for each.
+//! The interconnect of a host: crossbars, rings, buses and links between cores, caches, memory controllers and ports.
+//!
 //! Source: parameters from machine files; structure after the Loongson 3A5000 manual (crossbars X1 and X2).
 
 mod build;
@@ -10,70 +10,70 @@ mod route;
 pub use channel::Channel;
 
 use crate::build_error::BuildError;
-use graph::Places;
+use graph::Endpoints;
 use longma_sim::{Duration, Statistics, StatisticsError, Time};
 use longma_topology::Machine;
 use route::Routes;
 
-/// How wide the buckets of channels are: some tens of lines. See `Calendar`.
+/// Bucket width of a channel's calendar: the time of some tens of lines. See `Calendar`.
 pub(crate) const BUCKET: Duration = Duration::from_ps(1 << 16);
 
-/// How far apart the times of requests may be without being served later than they came: cores of one host may be simulated
-/// this much out of step. About 8 us.
-pub const OUT_OF_STEP: Duration = Duration::from_ps(127 << 16);
+/// Maximum difference between the times of requests: cores of one host may be simulated this far out of step without
+/// distorting the order of service. About 8 us.
+pub const MAX_SKEW: Duration = Duration::from_ps(127 << 16);
 
-/// An end of a way.
+/// An endpoint of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Place {
-    /// A core, by its number in the host's layout.
+pub enum Endpoint {
+    /// A core, by its index in the host's layout.
     Core(usize),
-    /// A cache, by its number in the host's layout.
+    /// A cache, by its index in the host's layout.
     Cache(usize),
-    /// A memory controller, numbered through the nodes in order.
+    /// A memory controller, numbered node by node.
     Controller(usize),
-    /// A port of a chip, copies counted out: the number that [`Interconnect::port`] finds.
+    /// A port of a chip, counting each copy; [`Interconnect::port`] finds its index.
     Port {
-        /// The chip's number in the host.
+        /// Index of the chip in the host.
         chip: usize,
-        /// The port's number in the chip.
+        /// Index of the port in the chip.
         index: usize,
     },
 }
 
 /// The interconnect of one host.
 ///
-/// A transfer goes through the channels of its route head first: each channel takes the bytes as soon as their head is there,
-/// and the slowest one sets the pace. The bytes that count are those of data; requests and acknowledgements have channels of their own
-/// that are never full, so they are asked for with 0 bytes and cost the latency alone.
+/// Transfers are cut-through: each channel starts as soon as the head of the transfer reaches it, and the slowest
+/// channel determines the rate. Only data bytes count. Requests and acknowledgements have channels of their own that
+/// never fill up; they are sent with 0 bytes and only take the latency.
 #[derive(Clone, Debug)]
 pub struct Interconnect {
-    places: Places,
+    endpoints: Endpoints,
     channels: Vec<Channel>,
     routes: Routes,
 }
 
 impl Interconnect {
-    /// The interconnect of host number `host` of `machine`.
+    /// Builds the interconnect of host number `host` of `machine`.
     ///
     /// # Errors
-    /// If there is no such host, if it has no memory, or if some of its parts cannot be reached.
+    /// If there is no such host, if it has no memory, or if a component is unreachable.
     pub fn new(machine: &Machine, host: usize) -> Result<Self, BuildError> {
         build::interconnect(machine, host)
     }
 
-    /// Sends `bytes` at `at`; the time the last of them arrives.
+    /// Sends `bytes` at `at` and returns when the last byte arrives.
     ///
     /// # Panics
-    /// If the host has no such places.
+    /// If the host has no such endpoints.
     #[inline]
-    pub fn cross(&mut self, from: Place, to: Place, bytes: u32, at: Time) -> Time {
-        let (from, to) = (self.places.index(from), self.places.index(to));
+    pub fn cross(&mut self, from: Endpoint, to: Endpoint, bytes: u32, at: Time) -> Time {
+        let (from, to) = (self.endpoints.index(from), self.endpoints.index(to));
         let (hops, latency_ps) = self.routes.find(from, to);
         let at = at.ps();
         if bytes == 0 {
             return Time::from_ps(at + latency_ps);
         }
-        // The latency is added at the end: channels of one route see the head a little early, all of them alike.
+        // The latency is added at the end: all channels of a route see the head equally early.
         let (mut head, mut tail) = (at, at);
         for hop in hops {
             let channel = &mut self.channels[hop.channel as usize];
@@ -84,52 +84,52 @@ impl Interconnect {
         Time::from_ps(tail + latency_ps)
     }
 
-    /// How long [`Interconnect::cross`] takes when nobody else is there, picoseconds.
+    /// Time that [`Interconnect::cross`] takes without contention, picoseconds.
     ///
     /// # Panics
-    /// If the host has no such places.
-    pub fn idle_ps(&mut self, from: Place, to: Place, bytes: u32) -> u64 {
-        let (from, to) = (self.places.index(from), self.places.index(to));
+    /// If the host has no such endpoints.
+    pub fn idle_ps(&mut self, from: Endpoint, to: Endpoint, bytes: u32) -> u64 {
+        let (from, to) = (self.endpoints.index(from), self.endpoints.index(to));
         let (hops, latency_ps) = self.routes.find(from, to);
         let service = |hop: &route::Hop| self.channels[hop.channel as usize].service_ps(bytes);
         let slowest = hops.iter().map(service).max().unwrap_or(0);
         latency_ps + slowest
     }
 
-    /// The channels a transfer passes, by name, in order: for reports and pictures.
+    /// The names of the channels on a route, in order, for reports and drawings.
     ///
     /// # Panics
-    /// If the host has no such places.
-    pub fn way(&mut self, from: Place, to: Place) -> Vec<&str> {
-        let (from, to) = (self.places.index(from), self.places.index(to));
+    /// If the host has no such endpoints.
+    pub fn route(&mut self, from: Endpoint, to: Endpoint) -> Vec<&str> {
+        let (from, to) = (self.endpoints.index(from), self.endpoints.index(to));
         let (hops, _) = self.routes.find(from, to);
         hops.iter().map(|hop| self.channels[hop.channel as usize].name()).collect()
     }
 
-    /// The port called `chipN.NAME`, such as `chip0.mac1`, as devices and buses of machine files name it; `None` if there is none.
-    pub fn port(&self, name: &str) -> Option<Place> {
-        self.places.port(name)
+    /// Finds the port called `chipN.NAME`, such as `chip0.mac1`, the form that devices and buses in machine files use.
+    pub fn port(&self, name: &str) -> Option<Endpoint> {
+        self.endpoints.port(name)
     }
 
-    /// Every channel, in a fixed order: what went through it and how busy it was.
+    /// All channels, in a fixed order, for their traffic and utilisation.
     pub fn channels(&self) -> &[Channel] {
         &self.channels
     }
 
-    /// As [`channels`](Self::channels), for whoever watches what moves over them.
+    /// Like [`channels`](Self::channels), with mutable access for traffic recorders.
     pub(crate) fn channels_mut(&mut self) -> &mut [Channel] {
         &mut self.channels
     }
 
-    /// Forgets the statistics, not the transfers in progress.
+    /// Resets the statistics but not the transfers in progress.
     pub fn clear_statistics(&mut self) {
         self.channels.iter_mut().for_each(Channel::clear_statistics);
     }
 
-    /// Adds the statistics of every channel below `name`.
+    /// Adds the statistics of every channel under `name`.
     ///
     /// # Errors
-    /// If a name is malformed or taken.
+    /// If a name is malformed or already in use.
     pub fn report(
         &self,
         statistics: &mut Statistics,

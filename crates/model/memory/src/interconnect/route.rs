@@ -1,66 +1,72 @@
-//! The ways between places, worked out once for each place that something starts from.
-//! Not what is joined to what: see `graph`.
-//! Source: Dijkstra's algorithm; of equal ways the one over lower numbers, so that it is the same on every run.
+//! Shortest paths between endpoints, computed once per source on first use.
+//!
+//! Source: Dijkstra's algorithm. Ties go to the lower vertex numbers, so that routes are reproducible.
 
 use super::graph::{Graph, Vertex};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// A channel on a way.
+/// A channel on a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Hop {
     pub(super) channel: u32,
 }
 
-/// The way to one place: its hops in the arena, and the latency of all of it.
+/// The route to one endpoint: a range of hops in the arena, and the total latency.
 #[derive(Clone, Copy, Debug, Default)]
-struct Way {
+struct Route {
     first: u32,
     hops: u32,
     latency_ps: u64,
 }
 
-/// All ways that were asked for.
+/// Routes computed so far.
 #[derive(Clone, Debug)]
 pub(super) struct Routes {
     graph: Graph,
-    /// Vertices that are places come first.
-    places: usize,
-    /// Whether ways may lead through a vertex.
+    /// Number of vertices that are endpoints; they come first.
+    endpoints: usize,
+    /// Whether routes may pass through each vertex.
     passes: Vec<bool>,
-    /// The NUMA node of each place.
+    /// The NUMA node of each endpoint.
     node: Vec<u32>,
-    /// What a way from one node to another takes beside its hops, picoseconds: row = from.
+    /// Additional latency between two nodes, picoseconds: row = from, column = to.
     pub(super) between_nodes_ps: Vec<Vec<u64>>,
-    rows: Vec<Option<Box<[Way]>>>,
+    rows: Vec<Option<Box<[Route]>>>,
     hops: Vec<Hop>,
 }
 
 impl Routes {
-    pub(super) fn new(graph: Graph, places: usize, passes: Vec<bool>, node: Vec<u32>, nodes: usize) -> Self {
+    pub(super) fn new(
+        graph: Graph,
+        endpoints: usize,
+        passes: Vec<bool>,
+        node: Vec<u32>,
+        nodes: usize,
+    ) -> Self {
         Self {
             graph,
-            places,
+            endpoints,
             passes,
             node,
             between_nodes_ps: vec![vec![0; nodes]; nodes],
-            rows: vec![None; places],
+            rows: vec![None; endpoints],
             hops: Vec::new(),
         }
     }
 
-    /// The way from one place to another: its hops and its latency in picoseconds.
+    /// Returns the hops and the latency in picoseconds of the route between two endpoints.
     #[inline]
     pub(super) fn find(&mut self, from: Vertex, to: Vertex) -> (&[Hop], u64) {
         if self.rows[from].is_none() {
             self.work_out(from);
         }
-        let way = self.rows[from].as_ref().map_or(Way::default(), |row| row[to]);
-        let hops = &self.hops[way.first as usize..(way.first + way.hops) as usize];
-        (hops, way.latency_ps)
+        let route = self.rows[from].as_ref().map_or(Route::default(), |row| row[to]);
+        let hops = &self.hops[route.first as usize..(route.first + route.hops) as usize];
+        (hops, route.latency_ps)
     }
 
-    /// Forgets what was worked out, after latencies have changed.
+    /// Discards all routes after latencies have changed.
     pub(super) fn forget(&mut self) {
         self.rows.fill(None);
         self.hops.clear();
@@ -69,25 +75,25 @@ impl Routes {
     #[cold]
     fn work_out(&mut self, from: Vertex) {
         let before = self.shortest(from);
-        let mut row = vec![Way::default(); self.places];
-        for (to, way) in row.iter_mut().enumerate() {
+        let mut row = vec![Route::default(); self.endpoints];
+        for (to, route) in row.iter_mut().enumerate() {
             let first = self.hops.len();
-            // Steps are found from the end; each adds its hops in reverse.
+            // The path is followed from its end, so each edge adds its hops in reverse.
             let mut at = to;
             while let Some((vertex, step)) = before[at].filter(|_| at != from) {
                 let edge = &self.graph.edges[vertex][step];
-                way.latency_ps += edge.latency_ps;
+                route.latency_ps += edge.latency_ps;
                 self.hops.extend(edge.hops.iter().rev().flatten());
                 at = vertex;
             }
             self.hops[first..].reverse();
-            (way.first, way.hops) = (first as u32, (self.hops.len() - first) as u32);
-            way.latency_ps += self.between_nodes_ps[self.node[from] as usize][self.node[to] as usize];
+            (route.first, route.hops) = (first as u32, (self.hops.len() - first) as u32);
+            route.latency_ps += self.between_nodes_ps[self.node[from] as usize][self.node[to] as usize];
         }
         self.rows[from] = Some(row.into());
     }
 
-    /// For each vertex, the vertex before it on the shortest way from `from`, and which of its edges.
+    /// For each vertex, its predecessor on the shortest path from `from` and the index of the edge.
     fn shortest(&self, from: Vertex) -> Vec<Option<(Vertex, usize)>> {
         let mut before = vec![None; self.graph.edges.len()];
         let mut length = vec![u64::MAX; self.graph.edges.len()];

@@ -1,42 +1,44 @@
-//! The free frames of one node, and the order in which they are given out.
-//! Not which node a page goes to: see the policies.
-//! Source: Linux's buddy allocator gives neighbouring frames inside blocks (pageblocks) that lie anywhere after a machine has run
-//! for a while (Gorman, Understanding the Linux Virtual Memory Manager, chapter 6).
+//! The free page frames of one node and the order of their allocation.
+//!
+//! Source: Linux's buddy allocator hands out adjacent frames within blocks (pageblocks), but after some uptime the
+//! blocks are scattered (Gorman, Understanding the Linux Virtual Memory Manager, chapter 6).
 
-/// In which order a node's frames are given out.
+/// The order in which a node's frames are allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameOrder {
-    /// One after another from the lowest: as just after booting. Conflicts in physically indexed caches are rarer than in use.
+    /// Sequential from the lowest address, as directly after boot. Conflicts in physically indexed caches are rarer
+    /// than on a machine in use.
     Sequential,
-    /// One after another inside blocks of 2 MiB, the blocks in an order that the seed shuffles: as on a machine in use.
+    /// Sequential within blocks of 2 MiB, and the blocks in an order determined by the seed, as on a machine in use.
     Shuffled {
-        /// The seed; the same seed gives the same frames.
+        /// The seed. Equal seeds give equal allocations.
         seed: u64,
     },
 }
 
-/// Frames of a block that are given out together: 2 MiB, a pageblock of x86-64 and within one of LoongArch (32 MiB).
+/// Size of a block: 2 MiB, a pageblock of x86-64. LoongArch's is 32 MiB.
 const BLOCK_BYTES_LOG2: u32 = 21;
 
 /// The frames of one node.
 #[derive(Clone, Debug)]
 pub(super) struct Frames {
     base: u64,
-    /// Frames the node has.
+    /// Number of frames of the node.
     frames: u64,
-    /// Frames that have addresses in the node.
+    /// Number of frames in the node's address range.
     addressable: u64,
-    /// Frames given out for the first time so far.
+    /// Frames allocated from the untouched part so far.
     given: u64,
     returned: Vec<u64>,
-    /// Frames of a block, or 0 for no blocks.
+    /// Frames per block; 0 for sequential allocation.
     block: u64,
     blocks: Shuffle,
     current: u64,
 }
 
 impl Frames {
-    /// `frames` frames from `base` on, of which there could be `addressable`; a frame has `1 << page_shift` bytes.
+    /// Creates `frames` frames from `base` on. The node's address range covers `addressable` frames. A frame has `1 <<
+    /// page_shift` bytes.
     pub(super) fn new(base: u64, frames: u64, addressable: u64, page_shift: u32, order: FrameOrder) -> Self {
         let block = 1u64 << BLOCK_BYTES_LOG2.saturating_sub(page_shift);
         let (block, seed) = match order {
@@ -47,7 +49,7 @@ impl Frames {
         Self { base, frames, addressable, given: 0, returned: Vec::new(), block, blocks, current: 0 }
     }
 
-    /// A free frame; the one given back last first, as Linux's lists are stacks.
+    /// Allocates a frame. The most recently freed frame comes first, as in Linux's free lists.
     pub(super) fn take(&mut self) -> Option<u64> {
         if let Some(frame) = self.returned.pop() {
             return Some(frame);
@@ -57,7 +59,7 @@ impl Frames {
         }
         let index = self.given;
         self.given += 1;
-        // Frames behind the last whole block keep their order.
+        // Frames after the last whole block keep their order.
         if self.block == 0 || index / self.block >= self.blocks.count {
             return Some(self.base + index);
         }
@@ -67,7 +69,7 @@ impl Frames {
         Some(self.base + self.current + index % self.block)
     }
 
-    /// A frame that the node does not have, at an address of the node.
+    /// Allocates a frame beyond the node's memory but in its address range.
     pub(super) fn take_beyond(&mut self) -> u64 {
         let index = self.given;
         self.given += 1;
@@ -83,7 +85,7 @@ impl Frames {
     }
 }
 
-/// A permutation of 0 to count - 1 that needs no table.
+/// A permutation of 0 to `count - 1` that is computed without a table.
 #[derive(Clone, Copy, Debug)]
 struct Shuffle {
     count: u64,
@@ -107,8 +109,8 @@ impl Shuffle {
         Self { count, bits, multipliers, offsets: [next(), next(), next()] }
     }
 
-    /// Where `index` goes. Every step is one-to-one on `bits` bits; what falls outside goes round again, so all together is a
-    /// permutation.
+    /// Returns the image of `index`. Each round is a bijection on `bits` bits, and values outside the range are mapped
+    /// again, so the whole is a permutation.
     fn place(&self, index: u64) -> u64 {
         let mask = (1u64 << self.bits) - 1;
         let mut value = index;
@@ -132,7 +134,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_frame_is_given_out_exactly_once(frames in 1u64..3000, seed in any::<u64>(), shuffled in any::<bool>()) {
+        fn every_frame_is_allocated_exactly_once(frames in 1u64..3000, seed in any::<u64>(), shuffled in any::<bool>()) {
             let order = if shuffled { FrameOrder::Shuffled { seed } } else { FrameOrder::Sequential };
             let mut node = Frames::new(1000, frames, 1 << 20, 14, order);
             let given: BTreeSet<u64> = std::iter::from_fn(|| node.take()).collect();
@@ -151,14 +153,14 @@ mod tests {
     }
 
     #[test]
-    fn another_seed_gives_other_frames() {
+    fn different_seeds_give_different_frames() {
         let first = |seed| Frames::new(0, 1 << 20, 1 << 20, 14, FrameOrder::Shuffled { seed }).take();
         assert!((1..9).any(|seed| first(seed) != first(0)));
         assert_eq!(first(5), first(5));
     }
 
     #[test]
-    fn a_frame_that_was_given_back_is_used_again() {
+    fn a_freed_frame_is_reused() {
         let mut node = Frames::new(0, 2, 2, 14, FrameOrder::Sequential);
         let (one, _) = (node.take().unwrap(), node.take().unwrap());
         assert_eq!(node.take(), None);

@@ -1,14 +1,16 @@
-//! Which physical page a virtual page is in, and which node and controller a physical address belongs to.
-//! Not how long looking it up takes: see `translation`. Not contents.
-//! Source: Linux's memory policies (set_mempolicy(2)) and page allocator; physical addresses after the Loongson 3A5000 manual.
+//! Page placement: page tables, NUMA memory policies, and the mapping of physical addresses to nodes and controllers.
+//! `translation` models the cost of lookups.
+//!
+//! Source: Linux's memory policies (set_mempolicy(2)) and page allocator; physical addresses after the Loongson 3A5000
+//! manual.
 
+mod divider;
 mod frames;
 mod physical;
-mod split;
 
+pub(crate) use divider::Divider;
 pub use frames::FrameOrder;
 pub use physical::PhysicalMap;
-pub(crate) use split::Split;
 
 use crate::build_error::{BuildError, host_of};
 use frames::Frames;
@@ -16,7 +18,7 @@ use longma_sim::{Statistics, StatisticsError};
 use longma_topology::Machine;
 use longma_topology::parts::Distances;
 
-/// An address space: the threads of one process.
+/// Identifier of an address space, which the threads of one process share.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SpaceId(pub u16);
 
@@ -24,85 +26,88 @@ pub struct SpaceId(pub u16);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PhysicalPage(pub u64);
 
-/// Where the pages of a process go when they are first touched. A node that is full passes them on to the nearest that is not.
+/// Where the pages of a process are allocated on first touch. If a node is full, the nearest node with free memory is
+/// used.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Policy {
-    /// The node of the core that touches the page (Linux: MPOL_DEFAULT).
+    /// The node of the core that first touches the page (Linux: MPOL_DEFAULT).
     #[default]
     FirstTouch,
-    /// The nearest of these nodes (MPOL_BIND). Linux ends a process whose nodes are full; here its pages go elsewhere, counted.
+    /// The nearest of these nodes (MPOL_BIND). If they are full, Linux kills the process; the model allocates on
+    /// another node and counts it.
     Bind(Vec<usize>),
-    /// These nodes in turn, by virtual page (MPOL_INTERLEAVE).
+    /// These nodes in rotation, by virtual page number (MPOL_INTERLEAVE).
     Interleave(Vec<usize>),
     /// This node (MPOL_PREFERRED).
     Preferred(usize),
 }
 
-/// A policy that a host cannot follow.
+/// A policy that is invalid for the host.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyError {
-    /// It names no node.
+    /// The policy has an empty list of nodes.
     #[error("a memory policy names no node: name at least one")]
     NoNode,
-    /// It names a node without memory, or one that the host does not have.
+    /// The policy names a node without memory or one that does not exist.
     #[error("a memory policy names node {node}: nodes with memory are {with_memory:?}")]
     NotMemory {
         /// The node.
         node: usize,
-        /// Nodes that have memory.
+        /// Nodes with memory.
         with_memory: Vec<usize>,
     },
 }
 
-/// No page is there yet.
+/// Entry of a page that is not mapped.
 const ABSENT: u64 = u64::MAX;
 
 /// The page tables of all processes of a host, and the free memory of its nodes.
 ///
-/// A page table has the shape of a real one's last level: tables of one page, 8 bytes an entry, each in a frame of its own.
+/// Only the last level of a page table is modelled: tables of one page with 8 bytes per entry, each in its own frame.
 #[derive(Clone, Debug)]
 pub struct AddressSpaces {
     page_shift: u32,
     nodes: Vec<Frames>,
-    /// Nodes with memory, nearest first, for each node.
+    /// For each node, the nodes with memory, nearest first.
     nearest: Vec<Vec<usize>>,
     spaces: Vec<Space>,
     physical: PhysicalMap,
     counts: PlacementCounts,
-    /// Pages touched for the first time since somebody asked, if anybody does.
+    /// Virtual pages touched for the first time since the last call of `take_touched`; recorded only after its first
+    /// call.
     touched: Option<Vec<u64>>,
 }
 
-/// What became of pages.
+/// Counts of page allocations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PlacementCounts {
     /// Pages touched for the first time.
     pub touched: u64,
-    /// Of these, pages that did not go where the policy wanted them, because it was full.
+    /// Of these, pages not placed by their policy because the node was full.
     pub elsewhere: u64,
-    /// Of these, pages for which no node had room: the guest needs more memory than the machine has.
+    /// Of these, pages for which no node had free memory: the guest needs more memory than the machine has.
     pub beyond_capacity: u64,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Space {
     policy: Policy,
-    /// Which part of the address space each table maps, ascending.
+    /// Address range of each table, as the virtual page number divided by the number of entries; ascending.
     parts: Vec<u64>,
     tables: Vec<Table>,
-    /// The table that was used last.
+    /// Index of the most recently used table.
     recent: usize,
 }
 
-/// Entries that a table has room for from the beginning. A real table of large pages has millions, of which programs, whose
-/// addresses end somewhere, use the first.
+/// Initial capacity of a table, in entries. A table of large pages has millions of entries, of which programs use the
+/// first.
 const FIRST_ENTRIES: usize = 1 << 12;
 
 #[derive(Clone, Debug)]
 struct Table {
-    /// Where the table itself lies.
+    /// Frame of the table itself.
     frame: PhysicalPage,
-    /// As far as it has been used.
+    /// Entries up to the highest one used.
     pages: Vec<u64>,
 }
 
@@ -120,10 +125,11 @@ impl Table {
 }
 
 impl AddressSpaces {
-    /// Empty address spaces on host number `host` of `machine`, with pages of `page_bytes` (a power of two from 4 KiB to 1 GiB).
+    /// Creates empty address spaces on host number `host` of `machine`, with pages of `page_bytes` (a power of two from
+    /// 4 KiB to 1 GiB).
     ///
     /// # Errors
-    /// If there is no such host, if it has no memory, or if pages cannot have that size.
+    /// If there is no such host, if it has no memory, or if the page size is invalid.
     pub fn new(
         machine: &Machine,
         host: usize,
@@ -154,10 +160,10 @@ impl AddressSpaces {
         Ok(Self { page_shift, nodes, nearest, spaces: Vec::new(), physical, counts, touched: None })
     }
 
-    /// Sets where pages of `space` go from now on; pages that are in place stay.
+    /// Sets the placement policy of `space`. Mapped pages do not move.
     ///
     /// # Errors
-    /// If the policy names no node, or one that has no memory.
+    /// If the policy names no node, or one without memory.
     pub fn set_policy(&mut self, space: SpaceId, policy: Policy) -> Result<(), PolicyError> {
         let with_memory = &self.nearest[0];
         let named = match &policy {
@@ -177,7 +183,7 @@ impl AddressSpaces {
         Ok(())
     }
 
-    /// The physical page of a virtual page; a page that is touched for the first time, by a core of `touching_node`, gets one.
+    /// Translates a virtual page. The first touch, by a core of `touching_node`, allocates a frame.
     ///
     /// # Panics
     /// If the host has no node `touching_node`.
@@ -189,7 +195,7 @@ impl AddressSpaces {
         }
     }
 
-    /// The physical page of a virtual page, if it was touched.
+    /// Translates a virtual page if it is mapped.
     #[inline]
     pub fn lookup(&mut self, space: SpaceId, virtual_page: u64) -> Option<PhysicalPage> {
         let (part, index) = self.split(virtual_page);
@@ -197,8 +203,8 @@ impl AddressSpaces {
         table.pages.get(index).filter(|page| **page != ABSENT).map(|page| PhysicalPage(*page))
     }
 
-    /// The physical address of the page table's entry for a virtual page: what a page walk loads last. `None` before the page is
-    /// touched.
+    /// The physical address of the page table entry of a virtual page, which is the last load of a page walk. `None`
+    /// before the first touch of its table's range.
     pub fn entry_address(&mut self, space: SpaceId, virtual_page: u64) -> Option<u64> {
         let (part, index) = self.split(virtual_page);
         let shift = self.page_shift;
@@ -206,7 +212,7 @@ impl AddressSpaces {
         Some((table.frame.0 << shift) + index as u64 * 8)
     }
 
-    /// Gives the frames of `pages` virtual pages from `first` on back.
+    /// Unmaps `pages` virtual pages from `first` on and frees their frames.
     pub fn unmap(&mut self, space: SpaceId, first: u64, pages: u64) {
         let entries = self.entries() as u64;
         let end = first.saturating_add(pages);
@@ -226,18 +232,18 @@ impl AddressSpaces {
         }
     }
 
-    /// The virtual pages that were touched for the first time since this was asked last, in order; none before it is asked for the first
-    /// time.
+    /// Returns the virtual pages touched for the first time since the last call, in order. The first call returns
+    /// nothing and starts the recording.
     pub fn take_touched(&mut self) -> Vec<u64> {
         self.touched.replace(Vec::new()).unwrap_or_default()
     }
 
-    /// Bytes of a page.
+    /// Page size, bytes.
     pub const fn page_bytes(&self) -> u64 {
         1 << self.page_shift
     }
 
-    /// The node, controller and local address of a physical address.
+    /// The mapping of physical addresses to nodes, controllers and local addresses.
     pub const fn physical(&self) -> &PhysicalMap {
         &self.physical
     }
@@ -248,26 +254,26 @@ impl AddressSpaces {
         self.physical.node_of(physical)
     }
 
-    /// The controller of a physical address, and the address there.
+    /// The controller of a physical address and the address local to it.
     #[inline]
     pub fn controller_of(&self, physical: u64) -> (usize, u64) {
         self.physical.controller_of(physical)
     }
 
-    /// Frames in use of each node.
+    /// Number of frames in use on each node.
     pub fn used_frames(&self) -> impl Iterator<Item = u64> {
         self.nodes.iter().map(Frames::used)
     }
 
-    /// What became of pages.
+    /// Counts of page allocations.
     pub const fn counts(&self) -> PlacementCounts {
         self.counts
     }
 
-    /// Adds statistics below `name`.
+    /// Adds the statistics under `name`.
     ///
     /// # Errors
-    /// If a name is malformed or taken.
+    /// If a name is malformed or already in use.
     pub fn report(&self, statistics: &mut Statistics, name: &str) -> Result<(), StatisticsError> {
         let PlacementCounts { touched, elsewhere, beyond_capacity } = self.counts;
         statistics.count(&format!("{name}.pages_touched"), touched, "pages", "pages touched")?;
@@ -282,7 +288,7 @@ impl AddressSpaces {
         Ok(())
     }
 
-    /// Entries of a page table.
+    /// Number of entries of a page table.
     const fn entries(&self) -> usize {
         1 << (self.page_shift - 3)
     }
@@ -306,7 +312,7 @@ impl AddressSpaces {
         let (part, index) = self.split(virtual_page);
         let entries = self.entries();
         if self.space(space).table(part).is_none() {
-            // The kernel takes page tables from the node it runs on, whatever the process's policy.
+            // The kernel allocates page tables on the node on which it runs, regardless of the process's policy.
             let frame = self.allocate(&Policy::FirstTouch, virtual_page, touching_node);
             self.space(space).insert(part, Table::new(frame, entries));
         }
@@ -365,7 +371,7 @@ impl Space {
     }
 }
 
-/// Nodes with memory in the order in which `from` asks them: by stated distance, else those of its own chip first; then by
+/// Nodes with memory in the order in which `from` uses them: by stated distance, else its own chip first; then by
 /// number.
 fn nearest(from: usize, host: &longma_topology::HostInstance, distances: Option<&Distances>) -> Vec<usize> {
     let distance = |to: usize| -> u64 {

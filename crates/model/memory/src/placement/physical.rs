@@ -1,31 +1,33 @@
-//! Physical addresses: which node, which controller, which address there.
-//! Not which page is where: see `AddressSpaces`.
-//! Source: Loongson 3A5000 manual (48 bits, the chip in bits 47 to 44); elsewhere each node has addresses of its own.
+//! Maps physical addresses to nodes, controllers and controller-local addresses.
+//!
+//! Source: Loongson 3A5000 manual (48 bits, the chip in bits 47 to 44). On other machines each node has its own address
+//! range.
 
-use super::Split;
+use super::Divider;
 use crate::build_error::{BuildError, host_of};
 use longma_topology::{HostInstance, Machine};
 
-/// Bytes of neighbouring addresses at one controller before the next controller's turn. An estimate: with the channels' own, so
-/// that a stream uses all controllers of its node; firmware of Loongson and AMD boards interleaves at 256 bytes to 4 KiB.
+/// Consecutive bytes at one controller before the next controller follows. An estimate: equal to the channel
+/// interleave, so that a stream uses all controllers of its node. Firmware of Loongson and AMD boards interleaves at
+/// 256 bytes to 4 KiB.
 const CONTROLLER_INTERLEAVE_BYTES: u64 = 256;
 
-/// Where no machine file says which bits of an address are the chip's, a node has 2^40 addresses: more memory than any has.
+/// Address bits of a node if the machine file does not state the chip bits: 2^40 bytes are more than any node's memory.
 const NODE_BITS: u32 = 40;
 
-/// Most bits of addresses of a node.
+/// Maximum number of address bits of a node.
 const MAX_NODE_BITS: u32 = 47;
 
-/// Which node and controller a physical address belongs to.
+/// The mapping of physical addresses to nodes and controllers.
 #[derive(Clone, Debug)]
 pub struct PhysicalMap {
-    /// A node's addresses differ above this bit.
+    /// Lowest address bit that selects the node.
     node_shift: u32,
-    /// The node of each value of the bits above.
+    /// The node for each value of the upper bits.
     nodes: Vec<usize>,
-    /// The value of the bits above for each node.
+    /// The value of the upper bits for each node.
     slots: Vec<u64>,
-    interleave: Split,
+    interleave: Divider,
     controllers: Vec<NodeControllers>,
 }
 
@@ -33,11 +35,11 @@ pub struct PhysicalMap {
 #[derive(Clone, Copy, Debug)]
 struct NodeControllers {
     first: usize,
-    count: Split,
+    count: Divider,
 }
 
 impl PhysicalMap {
-    /// The addresses of host number `host` of `machine`.
+    /// Creates the address map of host number `host` of `machine`.
     ///
     /// # Errors
     /// If there is no such host, or if none of its nodes has memory.
@@ -47,7 +49,7 @@ impl PhysicalMap {
         let mut controllers = Vec::new();
         for node in &host.nodes {
             let count = node.memories.iter().filter(|m| machine.memories.contains_key(*m)).count();
-            controllers.push(NodeControllers { first, count: Split::by(count as u64) });
+            controllers.push(NodeControllers { first, count: Divider::by(count as u64) });
             first += count;
         }
         if first == 0 {
@@ -56,24 +58,24 @@ impl PhysicalMap {
         let (node_shift, slots) = windows(machine, host).unwrap_or_else(|| own_addresses(host));
         let mut nodes = vec![0; slots.iter().max().map_or(0, |s| *s as usize + 1)];
         slots.iter().enumerate().for_each(|(node, slot)| nodes[*slot as usize] = node);
-        let interleave = Split::by(CONTROLLER_INTERLEAVE_BYTES);
+        let interleave = Divider::by(CONTROLLER_INTERLEAVE_BYTES);
         Ok(Self { node_shift, nodes, slots, interleave, controllers })
     }
 
     /// The NUMA node of a physical address.
     ///
     /// # Panics
-    /// If no node has such addresses.
+    /// If the address is outside every node's range.
     #[inline]
     pub fn node_of(&self, physical: u64) -> usize {
         self.nodes[(physical >> self.node_shift) as usize]
     }
 
-    /// The controller of a physical address, numbered over the host, and the address there: neighbouring pieces of a node's memory
-    /// are in different controllers.
+    /// The controller of a physical address, numbered over the host, and the local address at the controller. A node's
+    /// memory is interleaved over its controllers.
     ///
     /// # Panics
-    /// If no node has such addresses.
+    /// If the address is outside every node's range.
     #[inline]
     pub fn controller_of(&self, physical: u64) -> (usize, u64) {
         let NodeControllers { first, count } = self.controllers[self.node_of(physical)];
@@ -87,14 +89,14 @@ impl PhysicalMap {
         self.slots[node] << self.node_shift
     }
 
-    /// Addresses of a node; its memory may be less.
+    /// Size of a node's address range; its memory may be smaller.
     pub const fn node_bytes(&self) -> u64 {
         1 << self.node_shift
     }
 }
 
-/// Bits of an address that count a node's bytes, and what is above them for each node, as the chips' address windows say it.
-/// `None` if the chips do not say it, or if the nodes do not fit.
+/// The number of address bits within a node, and the value of the upper bits for each node, from the chips' address
+/// windows. `None` if the machine file does not state them, or if the nodes do not fit.
 fn windows(machine: &Machine, host: &HostInstance) -> Option<(u32, Vec<u64>)> {
     let mut chip_bit = None;
     for name in &host.chips {
@@ -119,7 +121,7 @@ fn windows(machine: &Machine, host: &HostInstance) -> Option<(u32, Vec<u64>)> {
     Some((shift, slots))
 }
 
-/// As [`windows`], where no file says it: each node has addresses of its own.
+/// Like [`windows`], for machine files without address windows: each node has its own range.
 fn own_addresses(host: &HostInstance) -> (u32, Vec<u64>) {
     let most = host.nodes.iter().filter_map(|n| n.memory_bytes).max().unwrap_or(0);
     let bits = u64::BITS - most.saturating_sub(1).leading_zeros();

@@ -1,18 +1,19 @@
-//! Adjacent line: a miss brings the other line of its aligned pair.
-//! Not a stream: what comes with it is in the same pair, before or behind, and `degree` and `distance` do not matter.
-//! Source: Intel 64 and IA-32 Architectures Optimization Reference Manual (248966), section on data prefetching, the spatial prefetcher.
+//! Adjacent-line prefetcher: a miss fetches the other line of its aligned pair. `degree` and `distance` have no effect.
+//!
+//! Source: Intel 64 and IA-32 Architectures Optimization Reference Manual (248966), section on data prefetching, the
+//! spatial prefetcher.
 
-use super::{Predicts, Reach, Wanted};
+use super::{Limits, Prediction, Predicts};
 use crate::cache::Line;
 
 #[derive(Debug)]
 pub(super) struct AdjacentLine;
 
 impl Predicts for AdjacentLine {
-    fn observe(&mut self, line: Line, _instruction: u64, reach: Reach) -> Wanted {
-        let mut wanted = Wanted::default();
+    fn observe(&mut self, line: Line, _instruction: u64, limits: Limits) -> Prediction {
+        let mut prediction = Prediction::default();
         let step = if line.0.is_multiple_of(2) { 1 } else { -1 };
-        reach.want(&mut wanted, line, step);
-        wanted
+        limits.append(&mut prediction, line, step);
+        prediction
     }
 }

@@ -1,6 +1,4 @@
-//! Hardware prefetchers: which lines to bring before they are asked for.
-//! Not software prefetches, which are ordinary accesses nobody waits for.
-//! Source: each prefetcher's own file.
+//! Hardware prefetchers: they predict which lines a cache will need.
 
 mod adjacent_line;
 mod next_line;
@@ -10,65 +8,69 @@ mod stride;
 use crate::cache::Line;
 use longma_topology::parts::{Prefetcher as Parameters, PrefetcherKind};
 
-/// The prefetcher of one cache. It sees misses, and first uses of lines it brought, as hardware that watches fill buffers does.
+/// The prefetcher of one cache. Like hardware that observes the fill buffers, it sees misses and the first use of each
+/// prefetched line.
 #[derive(Debug)]
 pub(crate) struct Prefetcher {
     table: Box<dyn Predicts>,
-    reach: Reach,
+    limits: Limits,
 }
 
-/// A way to find out what will be asked for.
+/// A prefetch algorithm.
 trait Predicts: std::fmt::Debug + Send {
-    /// `line` was missed, or used for the first time since it was prefetched, by the instruction at `instruction`.
-    fn observe(&mut self, line: Line, instruction: u64, reach: Reach) -> Wanted;
+    /// Observes that the instruction at `instruction` missed on `line` or used it for the first time since its
+    /// prefetch. Returns the lines to fetch.
+    fn observe(&mut self, line: Line, instruction: u64, limits: Limits) -> Prediction;
 
-    /// Of what it wanted last, nothing was brought from `from` on, which is on a page that does not lie next in memory, or not yet.
-    fn left_out(&mut self, _from: Line) {}
+    /// Reports that the lines of the last prediction from `from` on were not fetched, because they are on a page that
+    /// is not adjacent in physical memory or not mapped yet.
+    fn truncated(&mut self, _from: Line) {}
 }
 
-/// How far a prefetcher looks.
+/// Limits of a prediction.
 #[derive(Clone, Copy, Debug)]
-struct Reach {
-    /// Lines brought at a time.
+struct Limits {
+    /// Maximum number of lines of one prediction.
     degree: i64,
-    /// How far ahead of the access, in lines or strides.
+    /// Distance ahead of the access, in lines or strides.
     distance: i64,
-    /// Lines of a page, a power of two: physical addresses beyond are another page's. 2^63 for a prefetcher that goes on there.
+    /// Lines of a page, a power of two: a physical address beyond belongs to an unrelated page. 2^63 for a prefetcher
+    /// that crosses pages.
     page_lines: u64,
 }
 
-/// Most lines of one answer.
+/// Maximum degree: the length of a prediction.
 pub(crate) const MAX_DEGREE: u32 = 16;
 
-/// Lines to bring, in this order.
+/// Lines to fetch, in this order.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Wanted {
+pub(crate) struct Prediction {
     lines: [Line; MAX_DEGREE as usize],
     count: usize,
 }
 
-impl Wanted {
-    /// The lines.
+impl Prediction {
+    /// The lines to fetch.
     pub fn lines(&self) -> &[Line] {
         &self.lines[..self.count]
     }
 }
 
-impl Reach {
-    /// Adds `line + offset` to `to` if it is on the page of `line`; false if it is not, or `to` is full.
-    fn want(&self, to: &mut Wanted, line: Line, offset: i64) -> bool {
+impl Limits {
+    /// Appends `line + offset` to `to`. Returns false if it is not on the page of `line` or `to` is full.
+    fn append(&self, to: &mut Prediction, line: Line, offset: i64) -> bool {
         let same_page = |other: &Line| (other.0 ^ line.0) & !(self.page_lines - 1) == 0;
-        let Some(wanted) = line.offset(offset).filter(same_page) else { return false };
+        let Some(prediction) = line.offset(offset).filter(same_page) else { return false };
         let Some(place) = to.lines.get_mut(to.count) else { return false };
-        *place = wanted;
+        *place = prediction;
         to.count += 1;
         true
     }
 }
 
 impl Prefetcher {
-    /// A prefetcher as the machine file describes it, for pages of `page_lines` lines (a power of two). Where it goes on beyond a page's end,
-    /// whoever asks must see which page lies there.
+    /// Creates the prefetcher that the machine file describes, for pages of `page_lines` lines (a power of two). If it
+    /// crosses pages, the caller must check that the next page is contiguous in physical memory.
     pub fn new(parameters: &Parameters, page_lines: u64) -> Self {
         let streams = parameters.streams.max(1) as usize;
         let table: Box<dyn Predicts> = match parameters.kind {
@@ -80,17 +82,19 @@ impl Prefetcher {
         let degree = i64::from(parameters.degree.clamp(1, MAX_DEGREE));
         let distance = i64::from(parameters.distance.max(1));
         let page_lines = if parameters.crosses_pages { 1 << 63 } else { page_lines };
-        Self { table, reach: Reach { degree, distance, page_lines } }
+        Self { table, limits: Limits { degree, distance, page_lines } }
     }
 
-    /// `line` was missed, or used for the first time since it was prefetched, by the instruction at `instruction`.
-    pub fn observe(&mut self, line: Line, instruction: u64) -> Wanted {
-        self.table.observe(line, instruction, self.reach)
+    /// Observes that the instruction at `instruction` missed on `line` or used it for the first time since its
+    /// prefetch. Returns the lines to fetch.
+    pub fn observe(&mut self, line: Line, instruction: u64) -> Prediction {
+        self.table.observe(line, instruction, self.limits)
     }
 
-    /// Of what it wanted last, nothing was brought from `from` on: that is on a page which does not lie next in memory, or not yet.
-    pub fn left_out(&mut self, from: Line) {
-        self.table.left_out(from);
+    /// Reports that the lines of the last prediction from `from` on were not fetched, because they are on a page that
+    /// is not adjacent in physical memory or not mapped yet.
+    pub fn truncated(&mut self, from: Line) {
+        self.table.truncated(from);
     }
 }
 
@@ -98,23 +102,23 @@ impl Prefetcher {
 mod tests {
     use super::*;
 
-    const REACH: Reach = Reach { degree: 2, distance: 4, page_lines: 256 };
+    const LIMITS: Limits = Limits { degree: 2, distance: 4, page_lines: 256 };
 
-    fn numbers(wanted: Wanted) -> Vec<u64> {
-        wanted.lines().iter().map(|line| line.0).collect()
+    fn numbers(prediction: Prediction) -> Vec<u64> {
+        prediction.lines().iter().map(|line| line.0).collect()
     }
 
     #[test]
     fn next_line_stops_at_the_end_of_the_page() {
-        let reach = Reach { distance: 1, ..REACH };
-        assert_eq!(numbers(next_line::NextLine.observe(Line(10), 0, reach)), [11, 12]);
-        assert_eq!(numbers(next_line::NextLine.observe(Line(254), 0, reach)), [255]);
+        let limits = Limits { distance: 1, ..LIMITS };
+        assert_eq!(numbers(next_line::NextLine.observe(Line(10), 0, limits)), [11, 12]);
+        assert_eq!(numbers(next_line::NextLine.observe(Line(254), 0, limits)), [255]);
     }
 
     #[test]
-    fn the_adjacent_line_is_the_other_of_the_pair() {
+    fn the_adjacent_line_is_the_other_line_of_the_pair() {
         for (line, other) in [(10, 11), (11, 10), (255, 254)] {
-            assert_eq!(numbers(adjacent_line::AdjacentLine.observe(Line(line), 0, REACH)), [other]);
+            assert_eq!(numbers(adjacent_line::AdjacentLine.observe(Line(line), 0, LIMITS)), [other]);
         }
     }
 
@@ -123,89 +127,90 @@ mod tests {
         for step in [1i64, -1] {
             let mut streams = stream::Streams::new(2);
             let at = |n: i64| Line((100 + n * step) as u64);
-            assert!(streams.observe(at(0), 0, REACH).lines().is_empty());
-            assert!(streams.observe(at(1), 0, REACH).lines().is_empty());
-            assert_eq!(numbers(streams.observe(at(2), 0, REACH)), [at(3).0, at(4).0]);
-            assert_eq!(numbers(streams.observe(at(3), 0, REACH)), [at(5).0, at(6).0]);
-            assert_eq!(numbers(streams.observe(at(4), 0, REACH)), [at(7).0, at(8).0]);
-            // Already four ahead: one more line a miss.
-            assert_eq!(numbers(streams.observe(at(5), 0, REACH)), [at(9).0]);
+            assert!(streams.observe(at(0), 0, LIMITS).lines().is_empty());
+            assert!(streams.observe(at(1), 0, LIMITS).lines().is_empty());
+            assert_eq!(numbers(streams.observe(at(2), 0, LIMITS)), [at(3).0, at(4).0]);
+            assert_eq!(numbers(streams.observe(at(3), 0, LIMITS)), [at(5).0, at(6).0]);
+            assert_eq!(numbers(streams.observe(at(4), 0, LIMITS)), [at(7).0, at(8).0]);
+            // Already four lines ahead: one more line per miss.
+            assert_eq!(numbers(streams.observe(at(5), 0, LIMITS)), [at(9).0]);
         }
     }
 
     #[test]
-    fn steps_of_several_lines_are_no_stream() {
+    fn steps_of_several_lines_do_not_form_a_stream() {
         for step in 3..=16 {
             let mut streams = stream::Streams::new(16);
             let lines = (0..100).map(|n| Line(5000 + n * step));
-            let wanted = lines.map(|line| streams.observe(line, 0, REACH).lines().len()).sum::<usize>();
-            assert_eq!(wanted, 0, "in steps of {step} lines");
+            let prediction = lines.map(|line| streams.observe(line, 0, LIMITS).lines().len()).sum::<usize>();
+            assert_eq!(prediction, 0, "in steps of {step} lines");
         }
     }
 
     #[test]
-    fn a_stream_goes_on_where_some_of_its_lines_are_left_out() {
+    fn a_stream_continues_although_some_of_its_lines_hit() {
         let mut streams = stream::Streams::new(4);
         for line in 100..103 {
-            streams.observe(Line(line), 0, REACH);
+            streams.observe(Line(line), 0, LIMITS);
         }
-        // Lines 103 and 104 are there, and the second of them is used first.
-        assert_eq!(numbers(streams.observe(Line(104), 0, REACH)), [105, 106]);
-        assert!(streams.observe(Line(103), 0, REACH).lines().is_empty());
-        assert_eq!(numbers(streams.observe(Line(105), 0, REACH)), [107, 108]);
+        // Lines 103 and 104 are in the cache, and 104 is used first.
+        assert_eq!(numbers(streams.observe(Line(104), 0, LIMITS)), [105, 106]);
+        assert!(streams.observe(Line(103), 0, LIMITS).lines().is_empty());
+        assert_eq!(numbers(streams.observe(Line(105), 0, LIMITS)), [107, 108]);
     }
 
     #[test]
-    fn a_stream_does_not_take_what_a_nearer_one_goes_on_with() {
+    fn a_stream_does_not_capture_accesses_of_a_nearer_one() {
         let mut streams = stream::Streams::new(4);
         for line in [100, 101, 102, 110, 111, 112] {
-            streams.observe(Line(line), 0, REACH);
+            streams.observe(Line(line), 0, LIMITS);
         }
         for line in 103..=108 {
-            streams.observe(Line(line), 0, REACH);
+            streams.observe(Line(line), 0, LIMITS);
         }
-        // The first stream has run as far as 113, too.
-        assert_eq!(numbers(streams.observe(Line(113), 0, REACH)), [115, 116]);
-        assert_eq!(numbers(streams.observe(Line(109), 0, REACH)), [113]);
+        // The first stream has also run ahead to 113.
+        assert_eq!(numbers(streams.observe(Line(113), 0, LIMITS)), [115, 116]);
+        assert_eq!(numbers(streams.observe(Line(109), 0, LIMITS)), [113]);
     }
 
     #[test]
-    fn a_stream_counts_no_line_beyond_a_page_as_brought() {
+    fn a_stream_does_not_count_lines_beyond_a_page_as_fetched() {
         for (step, begin) in [(1i64, 240u64), (-1, 271)] {
             let mut streams = stream::Streams::new(2);
             let at = |n: i64| Line(begin.wrapping_add_signed(n * step));
-            let wanted: Vec<u64> = (0..=17).flat_map(|n| numbers(streams.observe(at(n), 0, REACH))).collect();
-            // Lines 3 to 15 before the page's end; behind it, the stream begins anew to run ahead.
+            let prediction: Vec<u64> =
+                (0..=17).flat_map(|n| numbers(streams.observe(at(n), 0, LIMITS))).collect();
+            // Lines 3 to 15 precede the page boundary; beyond it, the stream starts again.
             let expected: Vec<u64> = (3..16).chain(17..=20).map(|n| at(n).0).collect();
-            assert_eq!(wanted, expected, "in steps of {step}");
+            assert_eq!(prediction, expected, "in steps of {step}");
         }
     }
 
     #[test]
-    fn a_stream_counts_no_line_as_brought_that_was_left_out() {
+    fn a_stream_does_not_count_truncated_lines_as_fetched() {
         let mut streams = stream::Streams::new(2);
         for line in 100..103 {
-            streams.observe(Line(line), 0, REACH);
+            streams.observe(Line(line), 0, LIMITS);
         }
-        streams.left_out(Line(104));
-        assert_eq!(numbers(streams.observe(Line(103), 0, REACH)), [104, 105]);
+        streams.truncated(Line(104));
+        assert_eq!(numbers(streams.observe(Line(103), 0, LIMITS)), [104, 105]);
     }
 
     #[test]
-    fn random_misses_start_no_stream() {
+    fn random_misses_do_not_start_a_stream() {
         let mut streams = stream::Streams::new(4);
         let misses = [5u64, 90, 33, 71, 12, 200, 150];
-        assert!(misses.iter().all(|line| streams.observe(Line(*line), 0, REACH).lines().is_empty()));
+        assert!(misses.iter().all(|line| streams.observe(Line(*line), 0, LIMITS).lines().is_empty()));
     }
 
     #[test]
-    fn a_stride_is_learnt_for_each_instruction_apart() {
+    fn strides_are_learnt_per_instruction() {
         let mut strides = stride::Strides::new(16);
         for n in 0..2 {
-            assert!(strides.observe(Line(n * 3), 0x100, REACH).lines().is_empty());
-            assert!(strides.observe(Line(100 + n), 0x104, REACH).lines().is_empty());
+            assert!(strides.observe(Line(n * 3), 0x100, LIMITS).lines().is_empty());
+            assert!(strides.observe(Line(100 + n), 0x104, LIMITS).lines().is_empty());
         }
-        assert_eq!(numbers(strides.observe(Line(6), 0x100, REACH)), [6 + 4 * 3, 6 + 5 * 3]);
-        assert_eq!(numbers(strides.observe(Line(102), 0x104, REACH)), [106, 107]);
+        assert_eq!(numbers(strides.observe(Line(6), 0x100, LIMITS)), [6 + 4 * 3, 6 + 5 * 3]);
+        assert_eq!(numbers(strides.observe(Line(102), 0x104, LIMITS)), [106, 107]);
     }
 }

@@ -1,19 +1,19 @@
-//! Next line: a miss brings the lines that follow.
-//! Not selective: it never learns that nobody asks.
+//! Next-line prefetcher: a miss fetches the lines that follow.
+//!
 //! Source: one-block lookahead, Smith, Cache memories, ACM Computing Surveys 14(3), 1982, section 2.1.
 
-use super::{Predicts, Reach, Wanted};
+use super::{Limits, Prediction, Predicts};
 use crate::cache::Line;
 
 #[derive(Debug)]
 pub(super) struct NextLine;
 
 impl Predicts for NextLine {
-    fn observe(&mut self, line: Line, _instruction: u64, reach: Reach) -> Wanted {
-        let mut wanted = Wanted::default();
-        for n in 0..reach.degree {
-            reach.want(&mut wanted, line, reach.distance + n);
+    fn observe(&mut self, line: Line, _instruction: u64, limits: Limits) -> Prediction {
+        let mut prediction = Prediction::default();
+        for n in 0..limits.degree {
+            limits.append(&mut prediction, line, limits.distance + n);
         }
-        wanted
+        prediction
     }
 }

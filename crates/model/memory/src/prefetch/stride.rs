@@ -1,9 +1,9 @@
-//! Stride: a load that advances by the same step twice will do so again.
-//! Not a predictor of values or of linked lists.
-//! Source: the reference prediction table of Chen and Baer, IEEE Transactions on Computers 44(5), 1995, section 3; strides are in
-//! lines here, as it sees misses only.
+//! Stride prefetcher: a load that advances twice by the same stride is expected to continue. Strides are in lines,
+//! because the prefetcher only sees misses.
+//!
+//! Source: the reference prediction table of Chen and Baer, IEEE Transactions on Computers 44(5), 1995, section 3.
 
-use super::{Predicts, Reach, Wanted};
+use super::{Limits, Prediction, Predicts};
 use crate::cache::Line;
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -13,7 +13,7 @@ struct Entry {
     stride: i64,
 }
 
-/// A direct-mapped table by the load's own address.
+/// A direct-mapped table, indexed by the address of the load instruction.
 #[derive(Debug)]
 pub(super) struct Strides {
     entries: Vec<Entry>,
@@ -26,24 +26,24 @@ impl Strides {
 }
 
 impl Predicts for Strides {
-    fn observe(&mut self, line: Line, instruction: u64, reach: Reach) -> Wanted {
+    fn observe(&mut self, line: Line, instruction: u64, limits: Limits) -> Prediction {
         // Instructions are four bytes long.
         let at = (instruction >> 2) as usize & (self.entries.len() - 1);
         let entry = &mut self.entries[at];
-        let mut wanted = Wanted::default();
+        let mut prediction = Prediction::default();
         if entry.instruction != instruction {
             *entry = Entry { instruction, last: line.0, stride: 0 };
-            return wanted;
+            return prediction;
         }
         let stride = line.0.wrapping_sub(entry.last) as i64;
         entry.last = line.0;
         let confirmed = stride != 0 && stride == entry.stride;
         entry.stride = stride;
         if confirmed {
-            for n in 0..reach.degree {
-                reach.want(&mut wanted, line, stride.saturating_mul(reach.distance + n));
+            for n in 0..limits.degree {
+                limits.append(&mut prediction, line, stride.saturating_mul(limits.distance + n));
             }
         }
-        wanted
+        prediction
     }
 }

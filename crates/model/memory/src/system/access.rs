@@ -1,5 +1,6 @@
-//! One access through a core's own caches: hits, misses, fills, and prefetches on their own account.
-//! Not beyond the last private cache: that is `request`.
+//! Accesses through a core's private caches: hits, misses, fills and prefetches. `request` continues beyond the last
+//! private cache.
+//!
 //! Source: Hennessy and Patterson, appendix B; victim and exclusive levels after Jouppi and Wilton, ISCA 1994.
 
 use super::MemorySystem;
@@ -11,33 +12,34 @@ use crate::port::Source;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Access {
     pub line: Line,
-    /// The line's number as the program addresses it; all ones for accesses by hardware.
+    /// The virtual line number; all ones for accesses by hardware.
     pub virtual_line: u64,
     pub kind: Kind,
-    /// The instruction's own address.
+    /// Address of the instruction.
     pub instruction: u64,
 }
 
-/// No program addresses this line.
+/// The virtual line of hardware accesses, such as prefetches.
 const BY_HARDWARE: u64 = u64::MAX;
 
-/// A line that a core got: when (its own cycles), from where, and with which rights.
+/// The result of fetching a line for a core: when it is available (core cycles), its source, and its state.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Got {
+pub(super) struct LineResult {
     pub ready: u64,
-    /// Until then it only waited for others, to whom it had been promised.
+    /// Until this cycle, the request only waited for a line or resource reserved by earlier requests.
     pub begun: u64,
     pub source: Source,
     pub flags: Flags,
 }
 
-impl Got {
-    /// A line of the first level, at `ready`.
+impl LineResult {
+    /// A line in the first-level cache, available at `ready`.
     fn here(ready: u64, at: u64) -> Self {
         Self { ready, begun: at, source: Source::Level1, flags: Flags::NONE }
     }
 
-    /// It had its register at `start`, and is `later` than without one.
+    /// Delays the line by `later` cycles because its miss register was not free for long enough. The register is held
+    /// from `start`.
     fn delay(&mut self, start: u64, later: u64) {
         self.ready += later;
         self.begun = self.begun.max(start) + later;
@@ -45,33 +47,34 @@ impl Got {
 }
 
 impl MemorySystem {
-    /// Accesses a line through the first level; says when it is there and where it came from.
-    pub(super) fn access(&mut self, core: usize, unit: Unit, access: Access, at: u64) -> Got {
+    /// Accesses a line through the first-level cache. Returns when it is available and its source.
+    pub(super) fn access(&mut self, core: usize, unit: Unit, access: Access, at: u64) -> LineResult {
         let l1 = self.cores[core].level1(unit);
         l1.counters.access(access.kind);
         match l1.tags.find(access.line) {
             Some(slot) => self.hit(core, unit, access, slot, at),
             None => match self.waits_with_others(core, unit, access, at) {
-                Some(ready) => Got::here(ready, at),
+                Some(ready) => LineResult::here(ready, at),
                 None => self.miss(core, unit, access, at),
             },
         }
     }
 
-    /// When a store is done whose line is on its way to the core for older stores, though others have been promised it since.
+    /// Handles a store to a line that is in flight for older stores of the core but already promised to another core.
+    /// Returns when the store completes, together with those stores.
     fn waits_with_others(&mut self, core: usize, unit: Unit, access: Access, at: u64) -> Option<u64> {
         let stores = unit == Unit::Data && access.kind.writes() && self.path.timing;
-        if stores { self.cores[core].done_before_giving(access.line, at) } else { None }
+        if stores { self.cores[core].store_before_transfer(access.line, at) } else { None }
     }
 
-    fn hit(&mut self, core: usize, unit: Unit, access: Access, slot: Slot, at: u64) -> Got {
+    fn hit(&mut self, core: usize, unit: Unit, access: Access, slot: Slot, at: u64) -> LineResult {
         let Access { line, kind, .. } = access;
         let l1 = self.cores[core].level1(unit);
         l1.tags.touch(slot);
         if !l1.tags.flags(slot).has(Flags::WRITABLE)
             && let Some(ready) = self.waits_with_others(core, unit, access, at)
         {
-            return Got::here(ready, at);
+            return LineResult::here(ready, at);
         }
         let l1 = self.cores[core].level1(unit);
         let arrives = l1.ready[l1.tags.number(slot)];
@@ -90,7 +93,8 @@ impl MemorySystem {
             let got = self.request(core, line, kind, hit);
             (ready, source) = (ready.max(got.ready), got.source);
             self.allow_writing(core, line);
-            // Others get it from here only when the right to write has come; the core's own loads read what is there.
+            // Another core can get the line from here only after the write permission has arrived. The core's own loads
+            // read the present copy without waiting.
             let l1 = self.cores[core].level1(unit);
             let number = l1.tags.number(slot);
             l1.writable_at[number] = ready;
@@ -103,20 +107,21 @@ impl MemorySystem {
         l1.tags.set_flags(slot, flags);
         let number = l1.tags.number(slot);
         if access.virtual_line == BY_HARDWARE {
-            l1.filter.forget_set(slot.set());
+            l1.filter.invalidate_set(slot.set());
         } else {
             let is_writable = flags.has(Flags::DIRTY) && l1.writable_at[number] <= at;
-            l1.filter.note(access.virtual_line, slot.set(), number, arrives, is_writable);
+            l1.filter.record(access.virtual_line, slot.set(), number, arrives, is_writable);
         }
         if first_use {
             self.prefetch_level1(core, unit, access, at);
         }
-        // Whose line comes later than it would from here has waited for nothing but that.
+        // If the line arrives later than the hit latency, all the time until then was waiting.
         let begun = if ready > hit { ready } else { at };
-        Got { ready, begun, source, flags }
+        LineResult { ready, begun, source, flags }
     }
 
-    /// The flags of a line in the first level after an access of `kind`; a write-through cache passes the store on.
+    /// Returns the flags of a first-level line after an access of `kind`. A write-through cache passes the store to the
+    /// level below.
     fn after_write(&mut self, core: usize, line: Line, kind: Kind, flags: Flags) -> Flags {
         if !kind.writes() {
             return flags;
@@ -129,7 +134,7 @@ impl MemorySystem {
         flags.with(Flags::WRITABLE).with(Flags::DIRTY.when(!passed))
     }
 
-    /// A line becomes dirty on the data side: what the instruction side has of it is old.
+    /// Invalidates the line in the instruction cache because a store makes it dirty on the data side.
     fn drop_instructions(&mut self, core: usize, line: Line) {
         if let Some(fetch) = &mut self.cores[core].fetch
             && let Some(slot) = fetch.tags.find(line)
@@ -139,7 +144,7 @@ impl MemorySystem {
         }
     }
 
-    /// Passes a store on to the level below the first; false if that does not hold the line.
+    /// Writes a store through to the level below the first. Returns false if that level does not hold the line.
     fn write_below(&mut self, core: usize, line: Line) -> bool {
         let dirty = Flags::WRITABLE.with(Flags::DIRTY);
         if let Some(l2) = &mut self.cores[core].second {
@@ -155,7 +160,8 @@ impl MemorySystem {
         slot.is_some()
     }
 
-    /// The core has the right to write `line` now: its second level must know, for when it has the line alone.
+    /// Records in the second-level cache that the core has write permission for `line`, for when the first-level copy
+    /// is evicted.
     fn allow_writing(&mut self, core: usize, line: Line) {
         if let Some(l2) = &mut self.cores[core].second
             && let Some(slot) = l2.tags.find(line)
@@ -164,12 +170,12 @@ impl MemorySystem {
         }
     }
 
-    fn miss(&mut self, core: usize, unit: Unit, access: Access, at: u64) -> Got {
+    fn miss(&mut self, core: usize, unit: Unit, access: Access, at: u64) -> LineResult {
         let Access { line, kind, .. } = access;
         let private = &self.cores[core];
-        // Both sets are read in a moment; the host fetches them side by side while the first level is dealt with.
-        self.domains[private.domain].shared.iter().for_each(|shared| shared.tags.expect(line));
-        private.second.iter().for_each(|l2| l2.tags.expect(line));
+        // Both sets are needed shortly. The host fetches them while the first level is processed.
+        self.domains[private.domain].shared.iter().for_each(|shared| shared.tags.prefetch_host(line));
+        private.second.iter().for_each(|l2| l2.tags.prefetch_host(line));
         let l1 = self.cores[core].level1(unit);
         l1.counters.miss(kind);
         let start = if self.path.timing { l1.registers.start(at) } else { at };
@@ -189,7 +195,7 @@ impl MemorySystem {
         got
     }
 
-    /// Puts a line into the first level. Instructions are never writable.
+    /// Inserts a line into a first-level cache. A separate instruction cache never holds writable lines.
     fn fill(&mut self, core: usize, unit: Unit, access: Access, flags: Flags, ready: u64) {
         let separate = unit == Unit::Fetch && self.cores[core].fetch.is_some();
         let flags = if separate { flags.without(Flags::WRITABLE.with(Flags::DIRTY)) } else { flags };
@@ -201,19 +207,19 @@ impl MemorySystem {
         let number = l1.tags.number(slot);
         (l1.ready[number], l1.writable_at[number]) = (ready, ready);
         if access.virtual_line == BY_HARDWARE {
-            l1.filter.forget_set(slot.set());
+            l1.filter.invalidate_set(slot.set());
         } else {
-            l1.filter.note(access.virtual_line, slot.set(), number, ready, flags.has(Flags::DIRTY));
+            l1.filter.record(access.virtual_line, slot.set(), number, ready, flags.has(Flags::DIRTY));
         }
         if let Some(evicted) = evicted {
             l1.counters.evictions += 1;
             l1.counters.useless_prefetches += u64::from(evicted.flags.has(Flags::PREFETCHED));
-            self.left_level1(core, evicted.line, evicted.flags.state(), ready);
+            self.evicted_from_level1(core, evicted.line, evicted.flags.state(), ready);
         }
     }
 
-    /// Gets a line for the first level from the second, or from beyond.
-    fn second_level(&mut self, core: usize, unit: Unit, access: Access, at: u64) -> Got {
+    /// Fetches a line for the first-level cache from the second level or beyond.
+    fn second_level(&mut self, core: usize, unit: Unit, access: Access, at: u64) -> LineResult {
         let Access { line, kind, .. } = access;
         if unit == Unit::Fetch {
             self.flush_data(core, line, at);
@@ -236,15 +242,16 @@ impl MemorySystem {
         let mut flags = got.flags;
         if !l2.takes_victims() {
             self.fill_level2(core, line, flags, at, got.ready);
-            // The second level keeps what is to be written back; the first only the right to write.
+            // The second level remains responsible for the write-back; the first level only gets the write permission.
             flags = flags.without(Flags::DIRTY);
         }
-        // The first level's prefetches are requests like others: streams must not end where it takes them over (Intel 248966, streamer).
+        // Prefetches of the first level train the second-level prefetcher too, so that a stream does not end when the
+        // first level takes it over (Intel 248966, streamer).
         self.prefetch_level2(core, unit, access, at);
-        Got { flags, ..got }
+        LineResult { flags, ..got }
     }
 
-    fn hit_level2(&mut self, core: usize, unit: Unit, access: Access, slot: Slot, at: u64) -> Got {
+    fn hit_level2(&mut self, core: usize, unit: Unit, access: Access, slot: Slot, at: u64) -> LineResult {
         let Access { line, kind, .. } = access;
         let Some(l2) = &mut self.cores[core].second else { return self.request(core, line, kind, at) };
         l2.tags.touch(slot);
@@ -273,7 +280,9 @@ impl MemorySystem {
             (ready, source) = (ready.max(got.ready), got.source);
             flags = flags.with(Flags::WRITABLE);
         }
-        let Some(l2) = &mut self.cores[core].second else { return Got { ready, begun, source, flags } };
+        let Some(l2) = &mut self.cores[core].second else {
+            return LineResult { ready, begun, source, flags };
+        };
         let mut given = flags.state();
         if moves {
             l2.tags.remove(slot);
@@ -284,10 +293,10 @@ impl MemorySystem {
         if first_use {
             self.prefetch_level2(core, unit, access, at);
         }
-        Got { ready, begun, source, flags: given }
+        LineResult { ready, begun, source, flags: given }
     }
 
-    /// Puts a line that was asked for at `at` into a second level that holds what the first does.
+    /// Inserts a line requested at `at` into a second-level cache that also holds the lines of the first level.
     fn fill_level2(&mut self, core: usize, line: Line, flags: Flags, at: u64, ready: u64) {
         let Some(l2) = &mut self.cores[core].second else { return };
         if let Some(slot) = l2.tags.find(line) {
@@ -295,38 +304,38 @@ impl MemorySystem {
             return;
         }
         if l2.prefetcher.is_some() {
-            l2.in_flight.note(line, at, ready);
+            l2.in_flight.record(line, at, ready);
         }
         if let Some((_, Some(evicted))) = l2.tags.insert(line, flags, u64::MAX) {
             l2.counters.evictions += 1;
             l2.counters.useless_prefetches += u64::from(evicted.flags.has(Flags::PREFETCHED));
-            self.left_level2(core, evicted.line, evicted.flags.state(), ready);
+            self.evicted_from_level2(core, evicted.line, evicted.flags.state(), ready);
         }
     }
 
-    /// Instructions are about to be fetched from a line that the data side may have written: that copy moves down first.
+    /// Writes a dirty data-cache copy back before instructions are fetched from the line.
     fn flush_data(&mut self, core: usize, line: Line, at: u64) {
         let private = &mut self.cores[core];
         if private.fetch.is_some()
             && let Some(slot) = private.data.tags.find(line)
         {
             let flags = private.data.remove(slot).state();
-            self.left_level1(core, line, flags, at);
+            self.evicted_from_level1(core, line, flags, at);
         }
     }
 
     fn prefetch_level1(&mut self, core: usize, unit: Unit, access: Access, at: u64) {
         let l1 = self.cores[core].level1(unit);
         let Some(prefetcher) = &mut l1.prefetcher else { return };
-        let wanted = prefetcher.observe(access.line, access.instruction);
-        for line in wanted.lines() {
+        let prediction = prefetcher.observe(access.line, access.instruction);
+        for line in prediction.lines() {
             let next = self.is_next_in_memory(core, unit, access.line, *line);
             let l1 = self.cores[core].level1(unit);
             if !next {
-                l1.prefetcher.iter_mut().for_each(|prefetcher| prefetcher.left_out(*line));
+                l1.prefetcher.iter_mut().for_each(|prefetcher| prefetcher.truncated(*line));
                 break;
             }
-            // Demand comes first: without a free register the prefetch is dropped.
+            // Demand misses have priority: without a free register, drop the prefetch.
             let busy = self.path.timing && l1.registers.start(at) > at;
             if busy || l1.tags.find(*line).is_some() {
                 continue;
@@ -342,8 +351,8 @@ impl MemorySystem {
         }
     }
 
-    /// True if `line` is on the page of `from`, which `core` has just accessed, or on the page of the program before or behind it, where that
-    /// lies next to it in memory.
+    /// Returns whether `line` is on the page of `from`, which `core` has just accessed, or on the virtually adjacent
+    /// page, provided that page is also adjacent in physical memory.
     pub(super) fn is_next_in_memory(&mut self, core: usize, unit: Unit, from: Line, line: Line) -> bool {
         let private = &self.cores[core];
         let page_of = |line: Line| line.0 >> (private.page_bits - self.line_bits);
@@ -363,18 +372,18 @@ impl MemorySystem {
     fn prefetch_level2(&mut self, core: usize, unit: Unit, access: Access, at: u64) {
         let Some(l2) = &mut self.cores[core].second else { return };
         let Some(prefetcher) = &mut l2.prefetcher else { return };
-        let wanted = prefetcher.observe(access.line, access.instruction);
-        if let Some(last) = wanted.lines().last() {
+        let prediction = prefetcher.observe(access.line, access.instruction);
+        if let Some(last) = prediction.lines().last() {
             let direction = (last.0.wrapping_sub(access.line.0) as i64).signum();
-            self.expect_beyond_cores(self.cores[core].domain, *last, direction);
+            self.prefetch_host_beyond_cores(self.cores[core].domain, *last, direction);
         }
-        for line in wanted.lines() {
+        for line in prediction.lines() {
             let next = self.is_next_in_memory(core, unit, access.line, *line);
             let timing = self.path.timing;
             let has = self.cores[core].has(*line);
             let Some(l2) = &mut self.cores[core].second else { return };
             if !next {
-                l2.prefetcher.iter_mut().for_each(|prefetcher| prefetcher.left_out(*line));
+                l2.prefetcher.iter_mut().for_each(|prefetcher| prefetcher.truncated(*line));
                 break;
             }
             if has {

@@ -1,14 +1,13 @@
-//! Builds the memory of a host from its machine file.
-//! Not a check of the file: `longma_topology` did that.
-//! Source: defaults for what a file leaves out are the named constants below.
+//! Builds the memory system of a host from its machine file. The constants below are the defaults for parameters that
+//! the file omits.
 
 use super::MemorySystem;
 use super::contention::Contention;
 use super::core_port::LastPage;
 use super::domain::{Bank, Directory, Domain, Shared};
-use super::given::GivenAway;
-use super::path::{Detail, Legs, Path, REQUEST_BYTES};
+use super::path::{Detail, FixedLatencies, Path, REQUEST_BYTES};
 use super::private::{Level1, Level2, Private};
+use super::promised::PromisedLines;
 use super::report::Messages;
 use crate::build_error::{BuildError, host_of};
 use crate::cache::{
@@ -16,7 +15,7 @@ use crate::cache::{
 };
 use crate::coherence::{LineTable, MAX_HOLDERS};
 use crate::dram::{Controllers, overhead};
-use crate::interconnect::{BUCKET, Interconnect, OUT_OF_STEP, Place};
+use crate::interconnect::{BUCKET, Endpoint, Interconnect, MAX_SKEW};
 use crate::placement::{AddressSpaces, FrameOrder, SpaceId};
 use crate::prefetch::Prefetcher;
 use crate::translation::Tlbs;
@@ -27,23 +26,24 @@ use longma_topology::parts::{
 use longma_topology::units::{Frequency, Latency};
 use longma_topology::{CoreInstance, HostInstance, Machine};
 
-/// Load to use of a core's second level: 12 on Sandy Bridge (the same manual), 14 on Zen and Loongson's cores.
+/// Load-to-use latency of a private second level: 12 on Sandy Bridge (the same manual), 14 on Zen and Loongson cores.
 const LEVEL2_CYCLES: u64 = 14;
-/// Load to use of a shared last level: an estimate between Sandy Bridge's 30 and the 50 to 70 of today's many-core servers.
+/// Load-to-use latency of a shared last level: an estimate between Sandy Bridge's 30 and the 50 to 70 of current
+/// many-core servers.
 const SHARED_CYCLES: u64 = 40;
 /// Outstanding misses of a first-level cache: Sandy Bridge's ten line fill buffers (the same manual, section 2.3.5.1).
 const LEVEL1_REGISTERS: usize = 10;
-/// Outstanding misses of a second-level cache: an estimate, as Sandy Bridge's superqueue of 16.
+/// Outstanding misses of a second-level cache: an estimate, Sandy Bridge's superqueue of 16.
 const LEVEL2_REGISTERS: usize = 16;
-/// What a bank of a shared cache moves a cycle: half of a usual line (Sandy Bridge's ring stop; the Loongson 3A5000's bank).
+/// Bytes per cycle of a shared cache bank: half a typical line (Sandy Bridge's ring stop; the Loongson 3A5000's bank).
 const BANK_BYTES_PER_CYCLE: u64 = 32;
-/// Pages where neither the core nor the system says: LoongArch Linux's default.
+/// Page size if neither the core nor the system states one: the default of LoongArch Linux.
 const PAGE_BYTES: u64 = 16 << 10;
-/// A bank's calendar has buckets of this many lines' service at least, and never shorter ones than the channels in front of it: what is
-/// in step there is in step here.
+/// Minimum bucket width of a bank's calendar, in service times of a line. The width is also at least that of the
+/// channels in front of it, so that the bank covers the same time range.
 const BUCKET_LINES: u64 = 8;
 
-/// A host under construction.
+/// The inputs for building one host.
 struct Plan<'a> {
     machine: &'a Machine,
     host: &'a HostInstance,
@@ -53,7 +53,7 @@ struct Plan<'a> {
     page_bytes: u64,
 }
 
-/// The caches of one core, sorted out: instance numbers in the host's layout.
+/// The caches of one core by role, as indices in the host's layout.
 #[derive(Clone, Copy, Debug, Default)]
 struct Stack {
     fetch: Option<usize>,
@@ -67,10 +67,11 @@ fn impossible(what: String, help: &str) -> BuildError {
 }
 
 impl MemorySystem {
-    /// The memory of host number `host` of `machine`. `seed` decides random replacement and the order of page frames.
+    /// Creates the memory system of host number `host` of `machine`. `seed` determines random replacement and the order
+    /// of page frames.
     ///
     /// # Errors
-    /// If there is no such host, it has no memory, or its caches are put together in a way that is not modelled.
+    /// If there is no such host, if it has no memory, or if the structure of its caches is not supported.
     pub fn new(machine: &Machine, host: usize, detail: Detail, seed: u64) -> Result<Self, BuildError> {
         let instance = host_of(machine, host)?;
         let plan = Plan::new(machine, instance, detail, seed)?;
@@ -83,14 +84,15 @@ impl MemorySystem {
             interconnect: Interconnect::new(machine, host)?,
             controllers: Controllers::new(machine, host)?,
             spaces: AddressSpaces::new(machine, host, plan.page_bytes, order)?,
-            legs: Vec::new(),
+            fixed_latencies: Vec::new(),
             memory_ps: Vec::new(),
             hop_ps: Vec::new(),
             newest_ps: 0,
         };
         let cores =
             (0..stacks.len()).map(|c| plan.core(c, &stacks, &domains)).collect::<Result<Vec<_>, _>>()?;
-        path.legs = (0..stacks.len()).map(|core| plan.legs(core, &stacks[core], &mut path)).collect();
+        path.fixed_latencies =
+            (0..stacks.len()).map(|core| plan.fixed_latencies(core, &stacks[core], &mut path)).collect();
         plan.distances(&stacks, &mut path, &domains)?;
         for domain in &mut domains {
             domain.look_ps = domain.cores.iter().map(|core| cores[*core].probe_ps).max().unwrap_or(0);
@@ -134,7 +136,8 @@ impl<'a> Plan<'a> {
         self.machine.cores[&self.host.cores[core].core].clock
     }
 
-    /// Sorts the caches that a core reaches: first level, one more of its own, and one that is shared or the last.
+    /// Assigns the caches that a core reaches to their roles: first level, one more private level, and one level that
+    /// is shared or last.
     fn stack(&self, core: &CoreInstance) -> Result<Stack, BuildError> {
         let mut stack = Stack::default();
         let mut below = Vec::new();
@@ -170,7 +173,7 @@ impl<'a> Plan<'a> {
         }
         if stack.data.is_none() {
             let what = format!("core type `{}` has no first-level cache for data", core.core);
-            return Err(impossible(what, "give it one"));
+            return Err(impossible(what, "give it a cache of kind `data` or `unified` at level 1"));
         }
         Ok(stack)
     }
@@ -182,7 +185,7 @@ impl<'a> Plan<'a> {
             let what = format!("cache `{}` has {ways} ways", self.host.caches[instance].cache);
             return Err(impossible(what, "1 to 64 ways are modelled: give `ways`"));
         }
-        // A different sequence for each cache.
+        // A different random sequence for each cache.
         let seed = self.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(instance as u64);
         Ok(Tags::new(
             Index::new(cache, bank_bit),
@@ -198,7 +201,7 @@ impl<'a> Plan<'a> {
         cache.prefetcher.as_ref().map(|p| Prefetcher::new(p, page_lines))
     }
 
-    /// A latency of `cache` in cycles of `core`; 0 if times are not wanted.
+    /// The latency of `cache` in cycles of `core`; 0 without timing.
     fn cycles(&self, cache: &Cache, core: usize, otherwise: u64) -> u64 {
         match cache.latency {
             _ if !self.timing => 0,
@@ -207,9 +210,9 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// How far apart the times of accesses may be, cycles of `core`.
+    /// Maximum time difference between accesses, in cycles of `core`.
     fn out_of_step_cycles(&self, core: usize) -> u64 {
-        self.clock(core).cycles_in_ps(OUT_OF_STEP.ps())
+        self.clock(core).cycles_in_ps(MAX_SKEW.ps())
     }
 
     fn level1(&self, instance: usize, core: usize) -> Result<Level1, BuildError> {
@@ -247,11 +250,11 @@ impl<'a> Plan<'a> {
         let instance = &self.host.cores[core];
         let kind = &self.machine.cores[&instance.core];
         let hz = self.clock(core).hz();
-        let clock =
-            Clock::new(hz).map_err(|error| impossible(format!("core {core}: {error}"), "mend its clock"))?;
+        let clock = Clock::new(hz)
+            .map_err(|error| impossible(format!("core {core}: {error}"), "correct its clock"))?;
         let part = domains.iter().position(|d| d.cores.contains(&core)).unwrap_or(0);
         let bit = domains[part].cores.iter().position(|c| *c == core).unwrap_or(0);
-        // `stack` refuses cores without a data cache.
+        // `stack` rejects cores without a data cache.
         let data = self.level1(stack.data.unwrap_or(0), core)?;
         let mut fetch = stack.fetch.map(|i| self.level1(i, core)).transpose()?;
         fetch.iter_mut().for_each(|fetch| fetch.slower = fetch.latency as i64 - data.latency as i64);
@@ -260,7 +263,7 @@ impl<'a> Plan<'a> {
             fetch,
             data,
             second: stack.second.map(|i| self.level2(i, core)).transpose()?,
-            given_away: GivenAway::new(),
+            promised: PromisedLines::new(),
             domain: part,
             bit,
             node: instance.node,
@@ -276,7 +279,7 @@ impl<'a> Plan<'a> {
         })
     }
 
-    /// Groups cores by their shared cache; those without one by chip.
+    /// Groups cores into domains by their shared cache, or by chip if they have none.
     fn domains(&self, stacks: &[Stack]) -> Result<Vec<Domain>, BuildError> {
         let key = |core: usize| match stacks[core].shared {
             Some(shared) => (Some(shared), 0),
@@ -303,7 +306,7 @@ impl<'a> Plan<'a> {
     fn domain(&self, shared: Option<usize>, cores: Vec<usize>) -> Result<Domain, BuildError> {
         let first = &self.host.cores[cores[0]];
         let inclusive = shared.is_some_and(|i| self.cache(i).inclusion == Inclusion::Inclusive);
-        let directory = if inclusive { Directory::InTags } else { Directory::Beside(LineTable::default()) };
+        let directory = if inclusive { Directory::InTags } else { Directory::Separate(LineTable::default()) };
         let coherence = |i: &usize| self.cache(*i).coherence;
         let snoops = first.caches.iter().any(|i| coherence(i) == Coherence::Snoop);
         let sharers = if inclusive { cores.len() } else { 0 };
@@ -331,7 +334,7 @@ impl<'a> Plan<'a> {
             inclusion: cache.inclusion,
             instance,
             level: cache.level,
-            in_flight: InFlight::new(OUT_OF_STEP.ps()),
+            in_flight: InFlight::new(MAX_SKEW.ps()),
             prefetcher: self.prefetcher(cache),
             partition: Partition::new(self.host.cores.len()),
             lock: cache.lock.as_ref().map(|l| LineLock::new(l.windows, l.min_unlocked_ways)),
@@ -339,7 +342,7 @@ impl<'a> Plan<'a> {
         })
     }
 
-    /// Load to use of the last private cache of `core`.
+    /// Load-to-use latency of the last private cache of `core`.
     fn private_ps(&self, core: usize, stack: &Stack) -> u64 {
         let (instance, otherwise) = match (stack.second, stack.data) {
             (Some(second), _) => (Some(second), LEVEL2_CYCLES),
@@ -355,19 +358,19 @@ impl<'a> Plan<'a> {
         latency.unwrap_or(otherwise).ps(self.clock(core))
     }
 
-    /// Splits the stated latency of the shared cache into what the interconnect and the bank take, and fixed parts before and
-    /// after them.
-    fn legs(&self, core: usize, stack: &Stack, path: &mut Path) -> Legs {
+    /// Splits the stated latency of the shared cache: the part that is not modelled in the interconnect and the bank
+    /// becomes a fixed time before and after them.
+    fn fixed_latencies(&self, core: usize, stack: &Stack, path: &mut Path) -> FixedLatencies {
         let before_ps = self.private_ps(core, stack);
-        let Some(shared) = stack.shared else { return Legs { before_ps, after_ps: 0 } };
+        let Some(shared) = stack.shared else { return FixedLatencies { before_ps, after_ps: 0 } };
         let rest = self.shared_ps(core, shared).saturating_sub(self.modelled_ps(core, shared, path));
         let before_ps = before_ps.min(rest);
-        Legs { before_ps, after_ps: rest - before_ps }
+        FixedLatencies { before_ps, after_ps: rest - before_ps }
     }
 
-    /// What interconnect and bank take of a hit in `shared` on an idle machine.
+    /// Time that the interconnect and the bank take for a hit in `shared` on an idle machine.
     fn modelled_ps(&self, core: usize, shared: usize, path: &mut Path) -> u64 {
-        let (here, there) = (Place::Core(core), Place::Cache(shared));
+        let (here, there) = (Endpoint::Core(core), Endpoint::Cache(shared));
         let line = 1 << self.line_bits;
         let cache = self.cache(shared);
         let clock = self.clock(self.host.caches[shared].cores[0]);
@@ -378,8 +381,8 @@ impl<'a> Plan<'a> {
         interconnect.idle_ps(here, there, REQUEST_BYTES) + interconnect.idle_ps(there, here, line) + bank
     }
 
-    /// Works out the fixed part of every way to memory, so that an idle machine shows the stated latencies. A node whose way is not stated
-    /// takes longer than the memory's own by what the interconnect adds.
+    /// Computes the fixed part of every read from memory, so that an idle machine shows the stated latencies. If no
+    /// distance is stated, a remote read takes longer than a local one by the latency of the interconnect.
     fn distances(&self, stacks: &[Stack], path: &mut Path, domains: &[Domain]) -> Result<(), BuildError> {
         let host = &self.machine.hosts[self.host.of];
         let stated = host.distances.as_ref().and_then(|d| d.latency.as_ref());
@@ -388,18 +391,18 @@ impl<'a> Plan<'a> {
             let row = (0..path.controllers.len()).map(|controller| {
                 let to = path.controllers.node_of(controller);
                 let stated = stated.and_then(|m| m.rows.get(node)?.get(to)).map(|time| time.ps());
-                // Its own latency is that from its own node.
+                // A memory's own latency is stated for reads from its own node.
                 let from = if stated.is_some() { node } else { to };
-                let Some(way) = self.way(from, controller, stacks, path, domains) else { return Ok(0) };
+                let Some(latency) = self.read_latency(from, controller, stacks, path, domains) else { return Ok(0) };
                 let stated = stated.or(path.controllers.stated_ps(controller));
-                way.fixed_ps(stated).map_err(|(own, total)| {
+                latency.fixed_ps(stated).map_err(|(own, total)| {
                     let (own, total) = (own as f64 / 1000.0, total as f64 / 1000.0);
                     let host = &self.host.name;
                     let what = format!(
                         "host `{host}`: a read of node {to}'s memory by node {node} takes {own:.1} ns in caches and in the memory itself (CL, tRCD, \
                          tRP, refreshes), and its latency is {total:.1} ns in all"
                     );
-                    impossible(what, "mend the latency of the memory or of the host's distances, or what is a part of it")
+                    impossible(what, "correct the latency of the memory or of the host's distances, or the latencies that are part of it")
                 })
             });
             rows.push(row.collect::<Result<Vec<_>, _>>()?);
@@ -409,23 +412,24 @@ impl<'a> Plan<'a> {
         Ok(())
     }
 
-    /// What a read of a controller's memory by the first core of `node` takes on an idle machine; `None` if it has no core.
-    fn way(
+    /// Time that a read of a controller's memory by the first core of `node` takes on an idle machine; `None` if the
+    /// node has no core.
+    fn read_latency(
         &self,
         node: usize,
         controller: usize,
         stacks: &[Stack],
         path: &mut Path,
         domains: &[Domain],
-    ) -> Option<Way> {
+    ) -> Option<ReadLatency> {
         let core = self.host.nodes[node].cores.first().copied()?;
-        let own = domains.iter().find(|d| d.cores.contains(&core)).map(|d| d.place_for(core));
-        let (here, there) = (own.unwrap_or(Place::Core(core)), Place::Controller(controller));
+        let own = domains.iter().find(|d| d.cores.contains(&core)).map(|d| d.endpoint_for(core));
+        let (here, there) = (own.unwrap_or(Endpoint::Core(core)), Endpoint::Controller(controller));
         let line = 1 << self.line_bits;
-        let Legs { before_ps, after_ps } = path.legs[core];
+        let FixedLatencies { before_ps, after_ps } = path.fixed_latencies[core];
         let shared_ps = stacks[core].shared.map_or(0, |shared| self.modelled_ps(core, shared, path));
         let interconnect = &mut path.interconnect;
-        Some(Way {
+        Some(ReadLatency {
             caches_ps: before_ps + shared_ps + after_ps,
             interconnect_ps: interconnect.idle_ps(here, there, REQUEST_BYTES)
                 + interconnect.idle_ps(there, here, line),
@@ -435,19 +439,21 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// What a read takes on its way to memory and back, picoseconds.
-struct Way {
+/// Components of the latency of a memory read, picoseconds.
+struct ReadLatency {
     caches_ps: u64,
     interconnect_ps: u64,
-    /// In the controller, the burst included.
+    /// In the controller, including the burst.
     memory_ps: u64,
-    /// A line on the channel's bus: it may overlap with the way back, as the interconnect may with itself.
+    /// Burst time of a line on the memory bus. It may overlap with the transfer back, and transfers over the
+    /// interconnect may overlap with each other.
     burst_ps: u64,
 }
 
-impl Way {
-    /// What of a latency is not modelled, picoseconds; of the default one where none is stated, and then nothing if the model takes longer.
-    /// Else both times, if what cannot overlap is longer than the whole.
+impl ReadLatency {
+    /// Returns the part of the stated latency that is not modelled, picoseconds. Without a stated latency, uses the
+    /// default, or 0 if the model takes longer than that. Fails if the components that cannot overlap exceed the stated
+    /// latency; the error holds their sum and the stated latency.
     fn fixed_ps(&self, stated_ps: Option<u64>) -> Result<i64, (u64, u64)> {
         let path_ps = self.caches_ps + self.interconnect_ps;
         let least = self.caches_ps + self.memory_ps.saturating_sub(self.burst_ps);
@@ -459,7 +465,8 @@ impl Way {
     }
 }
 
-/// The fixed part of one crossing between nodes: half of what a remote read costs more than a local one, beside the interconnect.
+/// The fixed part of one crossing between nodes: half of the additional latency of a remote read that the interconnect
+/// does not model.
 fn hops(memory_ps: &[Vec<i64>], controllers: &Controllers, nodes: usize) -> Vec<Vec<u64>> {
     let of = |node: usize| (0..controllers.len()).find(|c| controllers.node_of(*c) == node);
     let hop = |from: usize, to: usize| {

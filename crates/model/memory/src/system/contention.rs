@@ -1,70 +1,70 @@
-//! Lines that cores take from each other, and how short a core's turns have to be because of it.
-//! Not what a hand-over costs: the way of its probe says that.
-//! Cores run one after another, each for a turn; a line that several of them want is handed over once a turn and no
-//! oftener, so turns must be as short as the time between two hand-overs. And a core sees what others store no earlier than it begins a
-//! turn: it may be late by a part of the time since it last had to do with them, and no more.
+//! Detects lines that several cores contend for, and limits how long cores may run before others get a turn.
+//!
+//! Cores are simulated one after another, one turn each. A contended line moves at most once a turn, so turns must be
+//! as short as the time between two transfers. In addition, a core sees stores of other cores no earlier than the start
+//! of its next turn; turns are therefore limited to a fraction of the time since the core last exchanged a line.
 
 use super::MemorySystem;
 use crate::cache::Line;
 use longma_sim::{Duration, Time};
 
-/// Lines whose last hand-over is remembered. One that is forgotten is noticed a hand-over later.
+/// Size of the table of recent line transfers. After a collision, contention is detected one transfer later.
 const LINES: usize = 256;
 
-/// How long a core is in contention after a hand-over, ps: several hand-overs between sockets, and no more than what it takes until a
-/// thread that waits for a lock would rather sleep. About a microsecond.
-const LASTS_PS: u64 = 1 << 20;
+/// How long a core counts as contending after a transfer, ps: several transfers between sockets, but no longer than a
+/// thread spins on a lock before it sleeps. About a microsecond.
+const CONTENTION_PS: u64 = 1 << 20;
 
-/// The shortest turn of a core that does not contend, ps: about what some thousand instructions take whose accesses hit.
+/// Shortest turn of a core that does not contend, ps: some thousand instructions that hit in the caches.
 const SHORT_TURN_PS: u64 = 1 << 19;
 
-/// A turn lasts this part of the time since the core last had to do with another one, as its base-two logarithm: a sixteenth.
+/// A turn may last a sixteenth of the time since the core last exchanged a line: the base-2 logarithm of that ratio.
 const TURN_SHIFT: u32 = 4;
 
-/// The last time that a line changed hands.
+/// The most recent transfer of a line between cores.
 #[derive(Clone, Copy, Debug)]
-struct HandOver {
+struct Transfer {
     line: Line,
     to: usize,
-    /// The turn in which that core got it.
+    /// The turn in which `to` got the line.
     turn: u64,
 }
 
-/// Where a core stands.
+/// Contention state of a core.
 #[derive(Clone, Copy, Debug, Default)]
 struct Contender {
-    /// Turns that it has had.
+    /// Number of turns so far.
     turns: u64,
-    /// Until when it is in contention, ps.
+    /// End of its contention, ps.
     until_ps: u64,
-    /// When its last turn was over, ps.
+    /// End of its last turn, ps.
     ended_ps: u64,
-    /// When its turn began, ps.
+    /// Start of its current turn, ps.
     began_ps: u64,
-    /// When it last took a line from another core, or gave one, ps; none if it never has.
+    /// Time of its last exchange of a line with another core, ps; `None` if there was none.
     met_ps: Option<u64>,
-    /// It took a line from another core since somebody asked.
+    /// Whether it took a line from another core in this turn.
     took: bool,
-    /// A line that it contends for has changed hands since its turn began.
+    /// Whether a line that it contends for has moved in this turn.
     is_new: bool,
 }
 
-/// Who contends for lines.
+/// Contention state of all cores.
 #[derive(Debug)]
 pub(super) struct Contention {
-    last: Box<[HandOver; LINES]>,
+    last: Box<[Transfer; LINES]>,
     cores: Vec<Contender>,
 }
 
 impl Contention {
     pub fn new(cores: usize) -> Self {
-        let none = HandOver { line: Line(u64::MAX), to: usize::MAX, turn: 0 };
+        let none = Transfer { line: Line(u64::MAX), to: usize::MAX, turn: 0 };
         Self { last: Box::new([none; LINES]), cores: vec![Contender::default(); cores] }
     }
 
-    /// Core `to` takes something from core `from` at `at_ps`, a line or the right to write it.
+    /// Records that core `to` takes a line, or its write permission, from core `from` at `at_ps`.
     pub fn meet(&mut self, from: usize, to: usize, at_ps: u64) {
-        // What the giver does next, it does where it is, which may be far ahead.
+        // The giver may already be simulated far ahead; its next access is no earlier than the end of its turn.
         let ended_ps = self.cores[from].ended_ps;
         for (core, at_ps) in [(from, at_ps.max(ended_ps)), (to, at_ps)] {
             let met_ps = &mut self.cores[core].met_ps;
@@ -72,16 +72,16 @@ impl Contention {
         }
     }
 
-    /// `line` goes from one core to another, which asked for it at `at_ps`. If the one got it in its last turn, or if one of them
-    /// contends already, both contend.
-    pub fn note(&mut self, line: Line, from: usize, to: usize, at_ps: u64) {
+    /// Records that `line` moves from one core to another, which requested it at `at_ps`. Both contend if the giver got
+    /// the line in this turn or the one before, or if either contends already.
+    pub fn record(&mut self, line: Line, from: usize, to: usize, at_ps: u64) {
         let last = &mut self.last[(line.hash() >> 32) as usize % LINES];
         let in_last_turn =
             last.line == line && last.to == from && self.cores[from].turns.saturating_sub(last.turn) <= 1;
-        *last = HandOver { line, to, turn: self.cores[to].turns };
+        *last = Transfer { line, to, turn: self.cores[to].turns };
         if in_last_turn || [from, to].iter().any(|core| at_ps < self.cores[*core].until_ps) {
-            // The line comes back no sooner than its giver goes on, who may be far ahead.
-            let ends_ps = at_ps.max(self.cores[from].ended_ps).saturating_add(LASTS_PS);
+            // The giver may be far ahead; it can take the line back no earlier than it continues.
+            let ends_ps = at_ps.max(self.cores[from].ended_ps).saturating_add(CONTENTION_PS);
             for core in [from, to] {
                 let contender = &mut self.cores[core];
                 contender.until_ps = contender.until_ps.max(ends_ps);
@@ -93,8 +93,9 @@ impl Contention {
 }
 
 impl MemorySystem {
-    /// A turn of `core` begins, at `at`: cores run one after another, each until it has been ahead for a while. True if it contends with
-    /// others for lines: its turn should then be over when it [takes](Self::took_line) one, or after very few cycles.
+    /// Begins a turn of `core` at `at`. Cores are simulated one after another, each until it is ahead of the others by
+    /// a quantum. Returns whether the core contends for lines: its turn should then end when it
+    /// [takes](Self::took_line) a line, or after very few cycles.
     ///
     /// # Panics
     /// If the host has no such core.
@@ -104,14 +105,15 @@ impl MemorySystem {
         contender.turns += 1;
         contender.began_ps = at_ps;
         contender.took = false;
-        // A turn may last longer than contention does, above all of a slow core: the next one must not be as long.
+        // A turn may last longer than the contention, especially on a slow core. The next turn must be short
+        // nevertheless.
         if std::mem::take(&mut contender.is_new) {
-            contender.until_ps = contender.until_ps.max(at_ps.saturating_add(LASTS_PS));
+            contender.until_ps = contender.until_ps.max(at_ps.saturating_add(CONTENTION_PS));
         }
         at_ps < contender.until_ps
     }
 
-    /// The turn of `core` is over, at `at`.
+    /// Ends the turn of `core` at `at`.
     ///
     /// # Panics
     /// If the host has no such core.
@@ -119,18 +121,18 @@ impl MemorySystem {
         self.contention.cores[core].ended_ps = self.by_cores(at);
     }
 
-    /// How long the present turn of `core` may last if it does not contend; `None` if it has never had to do with another core. The end may
-    /// come nearer in the turn.
+    /// Maximum duration of the current turn of `core` if it does not contend; `None` if it has never exchanged a line
+    /// with another core. The limit may shrink during the turn.
     ///
     /// # Panics
     /// If the host has no such core.
-    pub fn turn_lasts(&self, core: usize) -> Option<Duration> {
+    pub fn max_turn(&self, core: usize) -> Option<Duration> {
         let Contender { began_ps, met_ps, .. } = self.contention.cores[core];
         let apart_ps = began_ps.saturating_sub(met_ps?);
         Some(Duration::from_ps(SHORT_TURN_PS.max(apart_ps >> TURN_SHIFT)))
     }
 
-    /// Whether `core` has begun to contend for lines, or goes on to, since its turn began.
+    /// Whether a line that `core` contends for has moved since its turn began.
     ///
     /// # Panics
     /// If the host has no such core.
@@ -138,7 +140,7 @@ impl MemorySystem {
         self.contention.cores[core].is_new
     }
 
-    /// Whether `core` has taken a line from another one since its turn began.
+    /// Whether `core` has taken a line from another core since its turn began.
     ///
     /// # Panics
     /// If the host has no such core.
@@ -158,7 +160,7 @@ mod tests {
     use crate::system::Detail;
 
     #[test]
-    fn cores_whose_turns_are_long_contend_in_the_next_one() {
+    fn cores_with_long_turns_contend_in_the_next_turn() {
         let machine = Machine::open("godson3").unwrap();
         let mut system = MemorySystem::new(&machine, 0, Detail::Timing, 1).unwrap();
         let clock = system.cores[0].clock;
@@ -169,7 +171,7 @@ mod tests {
             contends.push(system.begin_turn(core, clock.start_of(at).unwrap()));
             let mut port = system.port(core);
             port.set_space(SpaceId(0));
-            // Early in its turn, which goes on for microseconds.
+            // Early in its turn, which lasts for microseconds.
             port.store(0x10_0000, 8, 0x1000, Cycle(at));
         }
         assert_eq!(
@@ -180,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_a_core_that_is_far_ahead_contends_until_that_goes_on() {
+    fn a_core_that_waits_for_one_far_ahead_contends_until_that_one_continues() {
         let machine = Machine::open("godson3").unwrap();
         let mut system = MemorySystem::new(&machine, 0, Detail::Timing, 1).unwrap();
         let clock = system.cores[0].clock;
@@ -195,15 +197,15 @@ mod tests {
         for nth in 0..4 {
             take(&mut system, nth % 2, 1000 + 100 * nth as u64);
         }
-        // Core 1 has had a long turn; core 0 takes the line, and waits for it to come back.
+        // Core 1 has had a long turn. Core 0 takes the line and waits for core 1 to take it back.
         system.end_turn(1, time(10_000));
         take(&mut system, 0, 1500);
-        // The turn behind a hand-over is close whatever came of it; the ones that follow are not.
+        // The turn after a transfer always contends; later turns need not.
         assert!(system.begin_turn(0, time(1600)));
         assert!(
             system.begin_turn(0, time(9_000)),
-            "longer than a contention lasts, but core 1 has not gone on yet"
+            "core 1 has not continued yet, although the contention time is over"
         );
-        assert!(!system.begin_turn(0, time(12_000)), "core 1 has gone on, and does not want it");
+        assert!(!system.begin_turn(0, time(12_000)), "core 1 has continued without taking the line");
     }
 }

@@ -1,8 +1,7 @@
-//! One core's way into the modelled memory: the fast answer to repeated hits, and translation.
-//! Not the caches: see `access`.
+//! One core's port into the memory system: the fast path for repeated hits, and address translation.
 
 use super::MemorySystem;
-use super::access::{Access, Got};
+use super::access::{Access, LineResult};
 use super::private::{Private, Unit};
 use crate::cache::{Flags, Kind, Line};
 use crate::placement::SpaceId;
@@ -10,22 +9,22 @@ use crate::port::{Answer, MemoryPort, Source};
 use crate::translation::{Arrival, Found, Side, Translation};
 use longma_sim::Cycle;
 
-/// One core's way into a [`MemorySystem`].
+/// One core's port into a [`MemorySystem`].
 #[derive(Debug)]
 pub struct CorePort<'a> {
     system: &'a mut MemorySystem,
     core: usize,
 }
 
-/// The page a side translated last. Asking the TLB for the same page again would find it where it is and change nothing (but the
-/// order of use in a TLB that both sides share, where a run of uses by one side counts as one).
+/// The page that one side translated last. Another TLB lookup of the same page would hit and change nothing, except for
+/// the order of use in a TLB shared by both sides, where a run of uses by one side counts as one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LastPage {
-    /// Its virtual number; all ones if there is none.
+    /// Virtual page number; all ones if there is none.
     pub number: u64,
-    /// Its physical address.
+    /// Physical address of the page.
     pub physical: u64,
-    /// When the first-level TLB got it.
+    /// When the first-level TLB got the translation.
     pub arrival: Arrival,
 }
 
@@ -34,12 +33,25 @@ impl LastPage {
         Self { number: u64::MAX, physical: 0, arrival: Arrival { asked_at: 0, there_at: 0 } };
 }
 
+/// An access as the core model issues it.
+#[derive(Clone, Copy, Debug)]
+struct Issued {
+    unit: Unit,
+    kind: Kind,
+    /// Virtual address of the first byte.
+    address: u64,
+    bytes: u32,
+    /// Address of the instruction.
+    instruction: u64,
+    at: Cycle,
+}
+
 impl<'a> CorePort<'a> {
     pub(super) fn new(system: &'a mut MemorySystem, core: usize) -> Self {
         Self { system, core }
     }
 
-    /// Addresses belong to `space` from now on. The TLBs keep both spaces' entries apart.
+    /// Switches the core to the address space `space`. The TLBs keep the entries of both address spaces.
     pub fn set_space(&mut self, space: SpaceId) {
         let core = &mut self.system.cores[self.core];
         if core.space != space {
@@ -48,17 +60,19 @@ impl<'a> CorePort<'a> {
         }
     }
 
-    /// When the data of a hit on the line that was used last in its set can be used, if its page is in the first-level TLB.
-    // Always inline, and no more than a word: an answer that is returned through the host's memory costs it as much as the rest.
+    /// Answers a hit on the most recently used line of a set, if the filter holds it. Returns when the data can be
+    /// used.
+    // Always inlined, and the result is one word: returning an `Answer` through memory would cost the host as much as
+    // the rest.
     #[inline(always)]
-    fn again(&mut self, unit: Unit, address: u64, bytes: u32, kind: Kind, at: Cycle) -> Option<Cycle> {
+    fn filter_hit(&mut self, unit: Unit, address: u64, bytes: u32, kind: Kind, at: Cycle) -> Option<Cycle> {
         let core = &mut self.system.cores[self.core];
         let (line, page) = (address >> core.line_bits, address >> core.page_bits);
         let l1 = match unit {
             Unit::Fetch => core.fetch.as_mut()?,
             Unit::Data => &mut core.data,
         };
-        let entry = l1.filter.look(line)?;
+        let entry = l1.filter.lookup(line)?;
         let inside = (address & ((1 << core.line_bits) - 1)) + u64::from(bytes) <= 1 << core.line_bits;
         let writable = kind != Kind::Store || entry.writable;
         if entry.key != line || !inside || !writable {
@@ -66,7 +80,7 @@ impl<'a> CorePort<'a> {
         }
         if core.last_page[unit as usize].number != page {
             let side = if unit == Unit::Fetch { Side::Instruction } else { Side::Data };
-            let (found, arrival) = core.tlbs.again(side, core.space, page)?;
+            let (found, arrival) = core.tlbs.lookup_fast(side, core.space, page)?;
             core.last_page[unit as usize] =
                 LastPage { number: page, physical: found.0 << core.page_bits, arrival };
         }
@@ -78,18 +92,10 @@ impl<'a> CorePort<'a> {
         Some(Cycle(ready))
     }
 
-    /// The answer to another hit in the first level that changes nothing but the order of use, on a page that the first-level TLB
-    /// has; and to everything else.
+    /// Answers an access that missed in the filter: first tries a plain hit, then takes the general path.
     #[inline(never)]
-    fn hit(
-        &mut self,
-        unit: Unit,
-        kind: Kind,
-        address: u64,
-        bytes: u32,
-        instruction: u64,
-        at: Cycle,
-    ) -> Answer {
+    fn hit(&mut self, access: Issued) -> Answer {
+        let Issued { unit, kind, address, bytes, at, .. } = access;
         if !self.system.stores.is_empty()
             && unit == Unit::Data
             && let Some(answer) = self.in_store(address, at)
@@ -98,11 +104,11 @@ impl<'a> CorePort<'a> {
         }
         match self.system.cores[self.core].plain_hit(unit, kind, address, bytes, at) {
             Some(answer) => answer,
-            None => self.reach(unit, kind, address, bytes, instruction, at),
+            None => self.access_lines(access),
         }
     }
 
-    /// What the exceptions cost that refill the TLBs for an access whose page was not the last one of its side.
+    /// Returns the cost of the TLB refill exceptions for an access that is not on the last page of its side.
     #[inline(never)]
     fn refill_pages(&mut self, side: Side, address: u64, bytes: u32) -> u32 {
         if side == Side::Data && self.in_store(address, Cycle(0)).is_some() {
@@ -114,24 +120,18 @@ impl<'a> CorePort<'a> {
         pages.map(|page| self.system.refill_by_exception(self.core, side, page)).fold(0, u32::saturating_add)
     }
 
-    /// The answer to an access to an in-core store.
+    /// Answers an access to an in-core store.
     fn in_store(&self, address: u64, at: Cycle) -> Option<Answer> {
         let found = self.system.stores.iter().find(|store| store.range.contains(&address))?;
         let latency = found.latency_cycles.get(self.core).copied().unwrap_or_default();
         Some(Answer { ready: at + latency, source: Source::Level1, translation_cycles: 0 })
     }
 
-    /// Any access, one line after another: the next one a cycle later, as long as the first-level cache is looked into.
+    /// The general path for any access. Lines of a longer access follow one another, one lookup of the first-level
+    /// cache per cycle.
     #[inline(never)]
-    fn reach(
-        &mut self,
-        unit: Unit,
-        kind: Kind,
-        address: u64,
-        bytes: u32,
-        instruction: u64,
-        at: Cycle,
-    ) -> Answer {
+    fn access_lines(&mut self, access: Issued) -> Answer {
+        let Issued { unit, kind, address, bytes, instruction, at } = access;
         let line_bits = self.system.line_bits;
         let last = address.saturating_add(u64::from(bytes.max(1)) - 1);
         let mut answer = self.one_line(unit, kind, address, instruction, at);
@@ -150,7 +150,7 @@ impl<'a> CorePort<'a> {
         let (line, virtual_line) = (Line(physical >> line_bits), address >> line_bits);
         let access = Access { line, virtual_line, kind, instruction };
         let start = at.0 + u64::from(translation_cycles);
-        let Got { ready, source, .. } = self.system.access(self.core, unit, access, start);
+        let LineResult { ready, source, .. } = self.system.access(self.core, unit, access, start);
         Answer { ready: Cycle(ready), source, translation_cycles }
     }
 }
@@ -158,25 +158,32 @@ impl<'a> CorePort<'a> {
 impl MemoryPort for CorePort<'_> {
     #[inline]
     fn fetch(&mut self, address: u64, at: Cycle) -> Answer {
-        match self.again(Unit::Fetch, address, 1, Kind::Fetch, at) {
+        match self.filter_hit(Unit::Fetch, address, 1, Kind::Fetch, at) {
             Some(ready) => Answer { ready, source: Source::Level1, translation_cycles: 0 },
-            None => self.hit(Unit::Fetch, Kind::Fetch, address, 1, address, at),
+            None => self.hit(Issued {
+                unit: Unit::Fetch,
+                kind: Kind::Fetch,
+                address,
+                bytes: 1,
+                instruction: address,
+                at,
+            }),
         }
     }
 
     #[inline]
     fn load(&mut self, address: u64, bytes: u32, instruction: u64, at: Cycle) -> Answer {
-        match self.again(Unit::Data, address, bytes, Kind::Load, at) {
+        match self.filter_hit(Unit::Data, address, bytes, Kind::Load, at) {
             Some(ready) => Answer { ready, source: Source::Level1, translation_cycles: 0 },
-            None => self.hit(Unit::Data, Kind::Load, address, bytes, instruction, at),
+            None => self.hit(Issued { unit: Unit::Data, kind: Kind::Load, address, bytes, instruction, at }),
         }
     }
 
     #[inline]
     fn store(&mut self, address: u64, bytes: u32, instruction: u64, at: Cycle) -> Answer {
-        match self.again(Unit::Data, address, bytes, Kind::Store, at) {
+        match self.filter_hit(Unit::Data, address, bytes, Kind::Store, at) {
             Some(ready) => Answer { ready, source: Source::Level1, translation_cycles: 0 },
-            None => self.hit(Unit::Data, Kind::Store, address, bytes, instruction, at),
+            None => self.hit(Issued { unit: Unit::Data, kind: Kind::Store, address, bytes, instruction, at }),
         }
     }
 
@@ -192,8 +199,7 @@ impl MemoryPort for CorePort<'_> {
         }
         let last = address.saturating_add(u64::from(bytes.max(1)) - 1);
         let (page, known) = (address >> core.page_bits, core.last_page[side as usize].number);
-        if page == last >> core.page_bits && (page == known || core.tlbs.has_at_hand(side, core.space, page))
-        {
+        if page == last >> core.page_bits && (page == known || core.tlbs.filter_has(side, core.space, page)) {
             return 0;
         }
         self.refill_pages(side, address, bytes)
@@ -204,26 +210,34 @@ impl MemoryPort for CorePort<'_> {
             return;
         }
         let core = &self.system.cores[self.core];
-        // A prefetch raises no exception: without a translation it does nothing (LoongArch Reference Manual, volume 1, PRELD).
+        // A prefetch raises no exception: without a translation, it has no effect (LoongArch Reference Manual, volume
+        // 1, PRELD).
         if core.refills_by_exception && !core.tlbs.has(Side::Data, core.space, address >> core.page_bits) {
             return;
         }
-        self.reach(Unit::Data, Kind::Prefetch, address, 1, instruction, at);
+        self.access_lines(Issued {
+            unit: Unit::Data,
+            kind: Kind::Prefetch,
+            address,
+            bytes: 1,
+            instruction,
+            at,
+        });
     }
 
-    fn wants_notice(&mut self) -> bool {
+    fn wants_announcements(&mut self) -> bool {
         self.system.cores[self.core].misses_often()
     }
 
     #[inline]
-    fn notice(&mut self, address: u64) {
-        self.system.notice(self.core, address);
+    fn announce(&mut self, address: u64) {
+        self.system.announce(self.core, address);
     }
 }
 
 impl Private {
-    /// A hit as `MemorySystem::access` finds it, if it changes no state of the line. `None` says nothing, and nothing but the
-    /// translation has happened.
+    /// Answers a first-level hit that does not change the line's state. `None` means that the general path must handle
+    /// the access; only the translation has been done.
     fn plain_hit(&mut self, unit: Unit, kind: Kind, address: u64, bytes: u32, at: Cycle) -> Option<Answer> {
         let inside = (address & ((1 << self.line_bits) - 1)) + u64::from(bytes) <= 1 << self.line_bits;
         let number = address >> self.page_bits;
@@ -232,7 +246,7 @@ impl Private {
         }
         if self.last_page[unit as usize].number != number {
             let side = if unit == Unit::Fetch { Side::Instruction } else { Side::Data };
-            let (found, arrival) = self.tlbs.again(side, self.space, number)?;
+            let (found, arrival) = self.tlbs.lookup_fast(side, self.space, number)?;
             self.last_page[unit as usize] = LastPage { number, physical: found.0 << self.page_bits, arrival };
         }
         if at.0 < self.last_page[unit as usize].arrival.there_at {
@@ -254,18 +268,18 @@ impl Private {
         l1.counters.merged += u64::from(arrives > hit);
         let writable_at = l1.writable_at[slot_number];
         let awaited = if kind == Kind::Store { arrives.max(writable_at) } else { arrives };
-        // Not when this access is done: another one may use the line before it.
+        // `at` rather than the end of this access: another access may use the line in between.
         let is_writable = flags.has(Flags::DIRTY) && writable_at <= at.0;
-        l1.filter.note(virtual_line, slot.set(), slot_number, arrives, is_writable);
+        l1.filter.record(virtual_line, slot.set(), slot_number, arrives, is_writable);
         Some(Answer { ready: Cycle(hit.max(awaited)), source: Source::Level1, translation_cycles: 0 })
     }
 
-    /// True if more than one of 32 loads and stores since the last question went beyond the core's own caches.
+    /// Returns whether more than one in 32 loads and stores since the last call missed in the private caches.
     fn misses_often(&mut self) -> bool {
         let sum = |counts: &[u64; 5]| counts[Kind::Load as usize] + counts[Kind::Store as usize];
         let last = self.second.as_ref().map_or(&self.data.counters, |l2| &l2.counters);
         let now = [sum(&self.data.counters.accesses), sum(&last.misses)];
-        // After a region of interest began, counts are lower than before.
+        // The counters are lower than before if a region of interest has begun.
         let [accesses, misses] = std::array::from_fn(|i| now[i].saturating_sub(self.counted[i]));
         self.counted = now;
         misses * 32 > accesses
@@ -273,22 +287,22 @@ impl Private {
 }
 
 impl MemorySystem {
-    /// Has the host bring nearer what an access to `address` by `core` will look into beyond the core's own caches.
+    /// Prefetches the host data that an access to `address` by `core` will need beyond the private caches.
     #[inline]
-    fn notice(&mut self, core: usize, address: u64) {
+    fn announce(&mut self, core: usize, address: u64) {
         let private = &self.cores[core];
         let virtual_line = address >> private.line_bits;
-        if private.data.filter.look(virtual_line).is_some_and(|entry| entry.key == virtual_line) {
+        if private.data.filter.lookup(virtual_line).is_some_and(|entry| entry.key == virtual_line) {
             return;
         }
         let page_bits = private.page_bits;
         let Some(page) = self.path.spaces.lookup(private.space, address >> page_bits) else { return };
         let physical = page.0 << page_bits | address & ((1 << page_bits) - 1);
         let line = Line(physical >> private.line_bits);
-        self.domains[private.domain].shared.iter().for_each(|shared| shared.tags.expect(line));
+        self.domains[private.domain].shared.iter().for_each(|shared| shared.tags.prefetch_host(line));
     }
 
-    /// The physical address of a virtual one, and how many cycles finding it takes beyond a first-level hit.
+    /// Translates a virtual address. Returns the physical address and the cycles beyond a first-level TLB hit.
     fn translate(&mut self, core: usize, unit: Unit, address: u64, at: u64) -> (u64, u32) {
         let private = &mut self.cores[core];
         let number = address >> private.page_bits;
@@ -311,7 +325,7 @@ impl MemorySystem {
                 _ => at + u64::from(translation.extra_cycles),
             };
             arrival = Arrival { asked_at: at, there_at };
-            self.cores[core].tlbs.arrives(side, space, number, arrival);
+            self.cores[core].tlbs.set_arrival(side, space, number, arrival);
         } else if translation.found == Found::Walk {
             self.walk(core, space, number, at);
         }
@@ -320,8 +334,8 @@ impl MemorySystem {
         (physical | offset, wait(arrival).max(first_level))
     }
 
-    /// Fetches the translation of a page that no TLB has, for an access at `at`: when it is there. No more pages at a
-    /// time than the core has walkers.
+    /// Refills a translation that no TLB holds, for an access at `at`, and returns when it is available. The number of
+    /// page walkers limits concurrent refills.
     fn refill(&mut self, core: usize, page: u64, at: u64, translation: &Translation) -> u64 {
         let private = &mut self.cores[core];
         let (space, start) = (private.space, private.walkers.start(at));
@@ -335,7 +349,8 @@ impl MemorySystem {
         end + self.cores[core].walkers.hold(start, begun, end)
     }
 
-    /// Brings an entry that no TLB of `core` has, as a handler does; what its exception adds to a lone access, cycles.
+    /// Inserts a translation that no TLB of `core` holds, as the exception handler does. Returns the cycles that the
+    /// exception adds to a lone access.
     fn refill_by_exception(&mut self, core: usize, side: Side, page: u64) -> u32 {
         let Private { space, node, .. } = self.cores[core];
         if self.cores[core].tlbs.has(side, space, page) {
@@ -346,8 +361,9 @@ impl MemorySystem {
         self.cores[core].tlbs.translate(side, space, page, resolve).extra_cycles
     }
 
-    /// Loads the page table's last entry through the data cache, as hardware walkers do; `None` if there is no page.
-    fn walk(&mut self, core: usize, space: SpaceId, page: u64, at: u64) -> Option<Got> {
+    /// Loads the last-level page table entry through the data cache, as a hardware walker does. `None` if the page is
+    /// not mapped.
+    fn walk(&mut self, core: usize, space: SpaceId, page: u64, at: u64) -> Option<LineResult> {
         let entry = self.path.spaces.entry_address(space, page)?;
         let line = Line(entry >> self.line_bits);
         let access = Access { line, virtual_line: u64::MAX, kind: Kind::Load, instruction: 0 };
@@ -356,7 +372,7 @@ impl MemorySystem {
 }
 
 impl Source {
-    /// The farther of two sources.
+    /// The more distant of two sources.
     fn max_distance(self, other: Self) -> Self {
         if self as u8 >= other as u8 { self } else { other }
     }

@@ -1,7 +1,7 @@
-//! Devices as masters: reads and writes of physical memory, kept coherent with the caches.
-//! Not the devices, nor the buses in front of the chip's port.
-//! Source: direct cache access after Huggahalli, Iyer and Tetrick, ISCA 2005, and Intel's Data Direct I/O brief (writes hit or
-//! allocate in a few ways, reads never allocate); writes to locked lines after the Loongson 3A5000 manual.
+//! Device accesses to physical memory (DMA), kept coherent with the caches.
+//!
+//! Source: direct cache access after Huggahalli, Iyer and Tetrick, ISCA 2005, and Intel's Data Direct I/O brief (writes
+//! hit or allocate in a few ways, reads never allocate); writes to locked lines after the Loongson 3A5000 manual.
 
 use super::MemorySystem;
 use super::domain::Directory;
@@ -9,37 +9,38 @@ use super::path::REQUEST_BYTES;
 use super::probe::{Probe, bits};
 use crate::cache::{Flags, Kind, Line, Requester, Slot};
 use crate::coherence::Holders;
-use crate::interconnect::Place;
+use crate::interconnect::Endpoint;
 use longma_sim::Time;
 
-/// Where a device's write goes.
+/// Destination of a device's write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Allocate {
-    /// To memory; cached copies are invalidated. A locked line stays and is updated as well.
+    /// To memory. Cached copies are invalidated, except that a locked line is updated as well.
     No,
-    /// Into the shared cache: where the line is, or into one of the first `ways` ways that devices may fill.
+    /// To the shared cache: to the line if it is present, else into one of the first `ways` ways that devices may fill.
     Shared {
-        /// Ways of a set that lines not yet there may go into.
+        /// Number of ways of a set in which new lines may be allocated.
         ways: u32,
     },
-    /// Into the shared cache if it hits a locked line, else to memory.
+    /// To the shared cache if it hits a locked line, otherwise to memory.
     LockedOnly,
 }
 
-/// A device's access to one line or a part of it.
+/// The part of a device's access that is in one line.
 #[derive(Clone, Copy, Debug)]
-struct Piece {
+struct LinePart {
     line: Line,
     bytes: u32,
-    /// All of the line.
+    /// Whether it covers the whole line.
     whole: bool,
 }
 
 impl MemorySystem {
-    /// A device behind `from` writes `bytes` from physical `address` on; says when the last of them is visible to cores.
+    /// Writes `bytes` from physical `address` on for a device behind `from`. Returns when the last byte is visible to
+    /// cores.
     pub fn device_write(
         &mut self,
-        from: Place,
+        from: Endpoint,
         address: u64,
         bytes: u64,
         allocate: Allocate,
@@ -47,42 +48,42 @@ impl MemorySystem {
     ) -> Time {
         let at_ps = self.by_cores(at);
         let mut end = at_ps;
-        for piece in pieces(self.line_bits, address, bytes) {
-            end = end.max(self.device_write_piece(from, piece, allocate, at_ps));
+        for part in line_parts(self.line_bits, address, bytes) {
+            end = end.max(self.device_write_part(from, part, allocate, at_ps));
         }
         self.for_others(end)
     }
 
-    /// A device behind `to` reads `bytes` from physical `address` on; says when the last of them is there. Reads leave lines where
-    /// they are.
-    pub fn device_read(&mut self, to: Place, address: u64, bytes: u64, at: Time) -> Time {
+    /// Reads `bytes` from physical `address` on for a device behind `to`. Returns when the last byte arrives. A read
+    /// does not move or allocate lines.
+    pub fn device_read(&mut self, to: Endpoint, address: u64, bytes: u64, at: Time) -> Time {
         let at_ps = self.by_cores(at);
         let mut end = at_ps;
-        for piece in pieces(self.line_bits, address, bytes) {
-            end = end.max(self.device_read_piece(to, piece, at_ps));
+        for part in line_parts(self.line_bits, address, bytes) {
+            end = end.max(self.device_read_part(to, part, at_ps));
         }
         self.for_others(end)
     }
 
-    /// The domain whose shared cache a device's accesses pass.
-    fn domain_of(&self, place: Place) -> usize {
-        let found = match place {
-            Place::Core(core) => self.cores.get(core).map(|c| c.domain),
-            Place::Cache(cache) => {
+    /// The domain whose shared cache a device's accesses go through.
+    fn domain_of(&self, endpoint: Endpoint) -> usize {
+        let found = match endpoint {
+            Endpoint::Core(core) => self.cores.get(core).map(|c| c.domain),
+            Endpoint::Cache(cache) => {
                 let is = |d: &super::Domain| d.shared.as_ref().is_some_and(|s| s.instance == cache);
                 self.domains.iter().position(is)
             }
-            Place::Port { chip, .. } => self.domains.iter().position(|d| d.chip == chip),
-            Place::Controller(_) => None,
+            Endpoint::Port { chip, .. } => self.domains.iter().position(|d| d.chip == chip),
+            Endpoint::Controller(_) => None,
         };
         found.unwrap_or(0)
     }
 
-    fn device_write_piece(&mut self, from: Place, piece: Piece, allocate: Allocate, at: u64) -> u64 {
+    fn device_write_part(&mut self, from: Endpoint, part: LinePart, allocate: Allocate, at: u64) -> u64 {
         let domain = self.domain_of(from);
-        let line = piece.line;
-        self.expect_beyond_cores(domain, line, 1);
-        let mut dirty = self.take_from_all_but(domain, line, at);
+        let line = part.line;
+        self.prefetch_host_beyond_cores(domain, line, 1);
+        let mut dirty = self.invalidate_all_except(domain, line, at);
         let slot = self.domains[domain].shared.as_ref().and_then(|s| s.tags.find(line));
         let sharers = self.domains[domain].sharers(line, slot);
         for bit in bits(sharers) {
@@ -90,7 +91,7 @@ impl MemorySystem {
             let found = self.probe_core(core, line, Probe::Invalidate);
             dirty |= found.is_some_and(|f| f.has(Flags::DIRTY));
         }
-        if let Directory::Beside(table) = &mut self.domains[domain].directory {
+        if let Directory::Separate(table) = &mut self.domains[domain].directory {
             table.set(line, Holders::default());
         }
         let (locked, old) = match (&mut self.domains[domain].shared, slot) {
@@ -109,23 +110,23 @@ impl MemorySystem {
             (None, _) => (false, None),
         };
         match (allocate, old) {
-            (Allocate::Shared { .. }, Some(slot)) => self.device_update(from, domain, slot, piece, at),
-            (Allocate::LockedOnly, Some(slot)) if locked => self.device_update(from, domain, slot, piece, at),
+            (Allocate::Shared { .. }, Some(slot)) => self.device_update(from, domain, slot, part, at),
+            (Allocate::LockedOnly, Some(slot)) if locked => self.device_update(from, domain, slot, part, at),
             (Allocate::Shared { ways }, None) => match self.device_ways(domain, line, ways) {
-                0 => self.device_to_memory(from, domain, piece, dirty, at),
-                ways => self.device_fill(from, domain, piece, dirty, ways, at),
+                0 => self.device_to_memory(from, domain, part, dirty, at),
+                ways => self.device_fill(from, domain, part, dirty, ways, at),
             },
             (_, slot) => {
                 if let Some(slot) = slot {
                     dirty |= self.device_drop(domain, slot, line, locked);
                 }
-                self.device_to_memory(from, domain, piece, dirty, at)
+                self.device_to_memory(from, domain, part, dirty, at)
             }
         }
     }
 
-    /// Takes a line away from every domain but one; true if somebody had it dirty.
-    fn take_from_all_but(&mut self, domain: usize, line: Line, at: u64) -> bool {
+    /// Invalidates a line in every domain but one. Returns true if a dirty copy would be lost.
+    fn invalidate_all_except(&mut self, domain: usize, line: Line, at: u64) -> bool {
         let Some(home) = &self.home else { return false };
         let holders = home.get(line);
         let mut dirty = false;
@@ -140,11 +141,11 @@ impl MemorySystem {
             let here = holders.mask() & 1 << domain;
             home.set(line, Holders::new(here, here != 0));
         }
-        // What was dirty elsewhere is in memory now, so nothing of it is left to keep.
+        // With a home directory, dirty copies have been written to memory above.
         dirty && self.home.is_none()
     }
 
-    /// The ways of the set of `line` that a device may fill: the first `limit` of its partition, without locked ones.
+    /// The ways of the set of `line` that a device may fill: the first `limit` of its partition, except locked ones.
     fn device_ways(&self, domain: usize, line: Line, limit: u32) -> u64 {
         let Some(shared) = &self.domains[domain].shared else { return 0 };
         let allowed = shared.partition.ways(Requester::Device) & shared.tags.all_ways();
@@ -152,32 +153,32 @@ impl MemorySystem {
         first & !shared.tags.locked_ways(line)
     }
 
-    /// A device's write into a line of the shared cache.
-    fn device_update(&mut self, from: Place, domain: usize, slot: Slot, piece: Piece, at: u64) -> u64 {
+    /// Writes to a line of the shared cache.
+    fn device_update(&mut self, from: Endpoint, domain: usize, slot: Slot, part: LinePart, at: u64) -> u64 {
         if let Some(home) = &mut self.home {
-            home.set(piece.line, Holders::new(1 << domain, true));
+            home.set(part.line, Holders::new(1 << domain, true));
         }
         let Some(shared) = &mut self.domains[domain].shared else { return at };
         shared.tags.touch(slot);
         shared.tags.add_flags(slot, Flags::WRITABLE.with(Flags::DIRTY).with(Flags::DEVICE));
-        self.path.device_to_shared(from, shared, piece.line, piece.bytes, at)
+        self.path.device_to_shared(from, shared, part.line, part.bytes, at)
     }
 
-    /// A device's write makes a new line of the shared cache. What the device does not write comes from memory; the write does not
-    /// wait for it.
+    /// Allocates a line of the shared cache for a device's write. The bytes that the device does not write are read
+    /// from memory; the write does not wait for them.
     fn device_fill(
         &mut self,
-        from: Place,
+        from: Endpoint,
         domain: usize,
-        piece: Piece,
+        part: LinePart,
         dirty: bool,
         ways: u64,
         at: u64,
     ) -> u64 {
-        let Piece { line, bytes, whole } = piece;
+        let LinePart { line, bytes, whole } = part;
         if !whole && !dirty {
             self.messages.memory_reads += 1;
-            let to = self.domains[domain].place();
+            let to = self.domains[domain].endpoint();
             let line_bytes = 1 << self.line_bits;
             let node = self.domains[domain].node;
             self.path.device_read_memory(to, node, line, line_bytes, at);
@@ -192,8 +193,8 @@ impl MemorySystem {
         self.path.device_to_shared(from, shared, line, bytes, at)
     }
 
-    /// A line of the shared cache that a device writes in memory: locked lines stay and are updated, others go. True if it was dirty
-    /// and went.
+    /// Removes a line of the shared cache that a device writes in memory, unless it is locked. Returns true if a dirty
+    /// line was removed.
     fn device_drop(&mut self, domain: usize, slot: Slot, line: Line, locked: bool) -> bool {
         let Some(shared) = &mut self.domains[domain].shared else { return false };
         shared.counters.invalidations += u64::from(!locked);
@@ -201,26 +202,33 @@ impl MemorySystem {
             return false;
         }
         let dirty = shared.tags.remove(slot).has(Flags::DIRTY);
-        self.left_domain(domain, line);
+        self.evicted_from_domain(domain, line);
         dirty
     }
 
-    fn device_to_memory(&mut self, from: Place, domain: usize, piece: Piece, dirty: bool, at: u64) -> u64 {
-        let Piece { line, bytes, whole } = piece;
+    fn device_to_memory(
+        &mut self,
+        from: Endpoint,
+        domain: usize,
+        part: LinePart,
+        dirty: bool,
+        at: u64,
+    ) -> u64 {
+        let LinePart { line, bytes, whole } = part;
         if dirty && !whole {
-            // What the device does not write must not be lost.
+            // Keep the bytes that the device does not write.
             self.write_to_memory(domain, line, at);
         }
         let held = self.domains[domain].shared.as_ref().is_some_and(|s| s.tags.find(line).is_some());
         if !held {
-            self.left_domain(domain, line);
+            self.evicted_from_domain(domain, line);
         }
         self.messages.write(line, true);
         self.path.write_memory_bytes(from, line, bytes, at)
     }
 
-    fn device_read_piece(&mut self, to: Place, piece: Piece, at: u64) -> u64 {
-        let Piece { line, bytes, .. } = piece;
+    fn device_read_part(&mut self, to: Endpoint, part: LinePart, at: u64) -> u64 {
+        let LinePart { line, bytes, .. } = part;
         let domain = self.domain_of(to);
         let owner = self.home.as_ref().and_then(|home| home.get(line).owner());
         let elsewhere = owner.filter(|owner| *owner != domain);
@@ -235,7 +243,7 @@ impl MemorySystem {
         }
         self.clean_cores(domain, line, at);
         let (node, look_ps) =
-            (self.domains[domain].node, self.path.legs[self.domains[domain].cores[0]].after_ps);
+            (self.domains[domain].node, self.path.fixed_latencies[self.domains[domain].cores[0]].after_ps);
         let Some(shared) = &mut self.domains[domain].shared else {
             self.messages.memory_reads += 1;
             return self.path.device_read_memory(to, node, line, bytes, at);
@@ -249,15 +257,15 @@ impl MemorySystem {
         shared.tags.touch(slot);
         let instance = shared.instance;
         let at = self.path.device_to_shared(to, shared, line, REQUEST_BYTES, at);
-        self.path.send(Place::Cache(instance), to, bytes, at) + look_ps
+        self.path.send(Endpoint::Cache(instance), to, bytes, at) + look_ps
     }
 
-    /// What a core of `domain` has dirty goes to the shared cache or to memory; it keeps a clean copy.
+    /// Writes a dirty copy of a core in `domain` back to the shared cache or to memory. The core keeps a clean copy.
     fn clean_cores(&mut self, domain: usize, line: Line, at: u64) {
         let slot = self.domains[domain].shared.as_ref().and_then(|s| s.tags.find(line));
         let sharers = self.domains[domain].sharers(line, slot);
         let owner = match (&self.domains[domain].directory, &self.domains[domain].shared, slot) {
-            (Directory::Beside(table), ..) => table.get(line).owner(),
+            (Directory::Separate(table), ..) => table.get(line).owner(),
             (Directory::InTags, Some(shared), Some(slot)) => shared.holders(slot).1,
             _ => None,
         };
@@ -266,7 +274,7 @@ impl MemorySystem {
         let found = self.probe_core(core, line, Probe::Share);
         let dirty = found.is_some_and(|f| f.has(Flags::DIRTY));
         let part = &mut self.domains[domain];
-        if let Directory::Beside(table) = &mut part.directory {
+        if let Directory::Separate(table) = &mut part.directory {
             table.set(line, Holders::new(sharers, false));
         }
         match (&mut part.shared, slot) {
@@ -280,8 +288,8 @@ impl MemorySystem {
     }
 }
 
-/// The lines, or parts of lines, that `bytes` from `address` on lie in.
-fn pieces(line_bits: u32, address: u64, bytes: u64) -> impl Iterator<Item = Piece> {
+/// Splits the range of `bytes` from `address` on at line boundaries.
+fn line_parts(line_bits: u32, address: u64, bytes: u64) -> impl Iterator<Item = LinePart> {
     let length = 1u64 << line_bits;
     let end = address.saturating_add(bytes);
     let mut next = address;
@@ -291,8 +299,8 @@ fn pieces(line_bits: u32, address: u64, bytes: u64) -> impl Iterator<Item = Piec
         }
         let until = ((next / length + 1).saturating_mul(length)).min(end);
         let here = until - next;
-        let piece = Piece { line: Line(next >> line_bits), bytes: here as u32, whole: here == length };
+        let part = LinePart { line: Line(next >> line_bits), bytes: here as u32, whole: here == length };
         next = until;
-        Some(piece)
+        Some(part)
     })
 }

@@ -1,6 +1,7 @@
-//! Cores that share a last-level cache, with that cache and the directory of what the cores hold.
-//! Not the protocol: `request` and `home` move lines.
-//! Source: AMD's core complex (CCX) and Arm's cluster are such groups; in most other chips it is the whole chip or NUMA node.
+//! A coherence domain: cores that share a last-level cache, the cache, and the directory of the cores' lines.
+//!
+//! Source: AMD's core complex (CCX) and Arm's cluster are such groups; in most other chips the domain is the whole chip
+//! or NUMA node.
 
 use crate::cache::{Counters, Flags, InFlight, Line, LineLock, MissRegisters, Partition, Slot, Tags};
 use crate::coherence::LineTable;
@@ -13,9 +14,9 @@ use longma_topology::parts::Inclusion;
 pub(crate) struct Shared {
     pub tags: Tags,
     pub inclusion: Inclusion,
-    /// Its number in the host's layout.
+    /// Index in the host's layout.
     pub instance: usize,
-    /// 2 or 3.
+    /// Cache level, 2 or 3.
     pub level: u32,
     pub banks: Vec<Bank>,
     pub in_flight: InFlight,
@@ -28,41 +29,42 @@ pub(crate) struct Shared {
 /// A bank of a shared cache.
 #[derive(Debug)]
 pub(crate) struct Bank {
-    /// What it moves a second.
+    /// Bandwidth of the bank.
     pub port: Resource,
     pub registers: Option<MissRegisters>,
 }
 
-/// Where the directory of a domain is.
+/// The directory of a domain.
 #[derive(Debug)]
 pub(crate) enum Directory {
-    /// Beside the tags of an inclusive last-level cache. It may name cores that gave up a clean line silently.
+    /// In the tags of an inclusive last-level cache. It may name cores that evicted a clean line silently.
     InTags,
-    /// On its own, exact: for caches that do not hold all that is above them, and for cores that watch a bus.
-    Beside(LineTable),
+    /// Separate from the tags, and exact: for caches that are not inclusive, and for cores that snoop a bus.
+    Separate(LineTable),
 }
 
 /// A coherence domain.
 #[derive(Debug)]
 pub(crate) struct Domain {
-    /// Its cores, numbered over the host.
+    /// Its cores, by index in the host.
     pub cores: Vec<usize>,
-    /// Its NUMA node: that of its first core.
+    /// NUMA node of its first core.
     pub node: usize,
     pub chip: usize,
-    /// How long a probe from outside looks, picoseconds.
+    /// Time that a probe from outside takes to look up a line, picoseconds.
     pub look_ps: u64,
     pub shared: Option<Shared>,
     pub directory: Directory,
-    /// Whether a miss is shown to every core's caches (a bus) rather than to those the directory names.
+    /// Whether a miss is broadcast to every core's caches (a bus) instead of only to those in the directory.
     pub snoops: bool,
 }
 
 impl Domain {
-    /// The cores, as bits of the domain, that may have `line`, which is in `slot` of the shared cache if it is there.
+    /// Returns a mask of the cores of the domain that may hold `line`. `slot` is its position in the shared cache, if
+    /// present.
     pub fn sharers(&self, line: Line, slot: Option<Slot>) -> u64 {
         match (&self.directory, &self.shared, slot) {
-            (Directory::Beside(table), ..) => table.get(line).mask(),
+            (Directory::Separate(table), ..) => table.get(line).mask(),
             (Directory::InTags, Some(shared), Some(slot)) => shared.tags.sharers(slot),
             (Directory::InTags, ..) => 0,
         }
@@ -70,13 +72,13 @@ impl Domain {
 }
 
 impl Shared {
-    /// True if lines come only from the private caches above.
+    /// Returns whether only lines evicted from the private caches are inserted.
     #[inline]
     pub fn takes_victims(&self) -> bool {
         matches!(self.inclusion, Inclusion::Victim | Inclusion::Exclusive)
     }
 
-    /// The directory's word on the line in `slot`: sharers, and which of them may have written it.
+    /// Returns the sharers of the line in `slot` according to the directory, and the sharer that may have modified it.
     #[inline]
     pub fn holders(&self, slot: Slot) -> (u64, Option<usize>) {
         let sharers = self.tags.sharers(slot);

@@ -1,5 +1,5 @@
-//! Lines that leave a cache: where they go, and who has to know.
-//! Not why they leave.
+//! Evictions: where an evicted line goes, and which directories are updated.
+//!
 //! Source: Hennessy and Patterson, appendix B; inclusion after Baer and Wang, ISCA 1988.
 
 use super::MemorySystem;
@@ -8,8 +8,8 @@ use crate::cache::{Evicted, Flags, Line, Requester};
 use longma_topology::parts::Inclusion;
 
 impl MemorySystem {
-    /// A line left a first-level cache of `core` at `at` (its cycles).
-    pub(super) fn left_level1(&mut self, core: usize, line: Line, flags: Flags, at: u64) {
+    /// Handles the eviction of a line from a first-level cache of `core` at `at` (core cycles).
+    pub(super) fn evicted_from_level1(&mut self, core: usize, line: Line, flags: Flags, at: u64) {
         let dirty = flags.has(Flags::DIRTY);
         let private = &mut self.cores[core];
         if dirty {
@@ -17,26 +17,27 @@ impl MemorySystem {
         }
         let fetch = private.fetch.as_ref().is_some_and(|l1| l1.tags.find(line).is_some());
         if !dirty && (fetch || private.data.tags.find(line).is_some()) {
-            // The other first-level cache has it still.
+            // The other first-level cache still holds it.
             return;
         }
-        let Some(l2) = &mut private.second else { return self.left_core(core, line, flags, at) };
+        let Some(l2) = &mut private.second else { return self.evicted_from_core(core, line, flags, at) };
         if let Some(slot) = l2.tags.find(line) {
             l2.tags.add_flags(slot, flags.state());
             return;
         }
-        // An inclusive second level has every line of the first; any other takes what it must or may.
+        // An inclusive second level was handled above. Other kinds take dirty lines, and clean ones if they are victim
+        // caches.
         if !dirty && !l2.takes_victims() {
-            return self.left_core(core, line, flags, at);
+            return self.evicted_from_core(core, line, flags, at);
         }
         let Some((_, Some(evicted))) = l2.tags.insert(line, flags.state(), u64::MAX) else { return };
         l2.counters.evictions += 1;
         l2.counters.useless_prefetches += u64::from(evicted.flags.has(Flags::PREFETCHED));
-        self.left_level2(core, evicted.line, evicted.flags.state(), at);
+        self.evicted_from_level2(core, evicted.line, evicted.flags.state(), at);
     }
 
-    /// A line left the second-level cache of `core`.
-    pub(super) fn left_level2(&mut self, core: usize, line: Line, mut flags: Flags, at: u64) {
+    /// Handles the eviction of a line from the second-level cache of `core`.
+    pub(super) fn evicted_from_level2(&mut self, core: usize, line: Line, mut flags: Flags, at: u64) {
         let private = &mut self.cores[core];
         let Some(l2) = &mut private.second else { return };
         if l2.inclusion == Inclusion::Inclusive {
@@ -49,21 +50,22 @@ impl MemorySystem {
         }
         let Some(l2) = &mut private.second else { return };
         l2.counters.write_backs += u64::from(flags.has(Flags::DIRTY));
-        self.left_core(core, line, flags, at);
+        self.evicted_from_core(core, line, flags, at);
     }
 
-    /// A line left a cache of `core` towards the shared level: dirty, or perhaps the core's last copy.
-    fn left_core(&mut self, core: usize, line: Line, flags: Flags, at: u64) {
+    /// Handles a line that leaves a private cache of `core` for the shared level: dirty, or possibly the core's last
+    /// copy.
+    fn evicted_from_core(&mut self, core: usize, line: Line, flags: Flags, at: u64) {
         let (domain, bit) = (self.cores[core].domain, self.cores[core].bit);
         let dirty = flags.has(Flags::DIRTY);
-        // The directory beside the tags may go on naming the core: clean lines leave silently.
+        // A directory in the tags may keep naming the core: clean lines are evicted silently.
         if !dirty && matches!(self.domains[domain].directory, Directory::InTags) {
             return;
         }
         let at = self.path.time(self.cores[core].clock, at);
         match &mut self.domains[domain].directory {
             Directory::InTags => self.write_back_to_shared(core, line, at),
-            Directory::Beside(table) => {
+            Directory::Separate(table) => {
                 let holders = table.get(line);
                 let held = self.cores[core].has(line);
                 let remaining = if held { holders } else { holders.without(bit) };
@@ -73,7 +75,7 @@ impl MemorySystem {
         }
     }
 
-    /// A dirty line returns to an inclusive shared cache, which has it.
+    /// Writes a dirty line back to an inclusive shared cache, which holds the line.
     fn write_back_to_shared(&mut self, core: usize, line: Line, at: u64) {
         let (domain, bit) = (self.cores[core].domain, self.cores[core].bit);
         let held = self.cores[core].has(line);
@@ -88,8 +90,8 @@ impl MemorySystem {
         self.path.write_to_shared(shared, core, line, at);
     }
 
-    /// A line that left a core goes into a shared cache that does not hold everything, to memory, or nowhere. `last` if no other
-    /// core of the domain has it.
+    /// Moves a line evicted by a core into a shared cache that is not inclusive, or to memory, or drops it. `last`
+    /// means that no other core of the domain holds it.
     fn give_to_shared(&mut self, core: usize, line: Line, flags: Flags, last: bool, at: u64) {
         let domain = self.cores[core].domain;
         let dirty = flags.has(Flags::DIRTY);
@@ -98,7 +100,7 @@ impl MemorySystem {
                 self.write_to_memory(domain, line, at);
             }
             if last {
-                self.left_domain(domain, line);
+                self.evicted_from_domain(domain, line);
             }
             return;
         };
@@ -112,23 +114,23 @@ impl MemorySystem {
             self.path.write_to_shared(shared, core, line, at);
             self.insert_shared(domain, line, flags.state(), ways, at);
         } else if last {
-            self.left_domain(domain, line);
+            self.evicted_from_domain(domain, line);
         }
     }
 
-    /// Puts a line into the shared cache of `domain`, which has one, and deals with what had to go.
+    /// Inserts a line into the shared cache of `domain`, which must have one, and handles the line evicted for it.
     pub(super) fn insert_shared(&mut self, domain: usize, line: Line, flags: Flags, ways: u64, at: u64) {
         let line_bits = self.line_bits;
         let Some(shared) = &mut self.domains[domain].shared else { return };
         let Some((slot, evicted)) = shared.tags.insert(line, flags, ways) else { return };
         shared.lock_if_inside(slot, line, line_bits);
         if let Some(evicted) = evicted {
-            self.left_shared(domain, evicted, at);
+            self.evicted_from_shared(domain, evicted, at);
         }
     }
 
-    /// A line left the shared cache of `domain` for another.
-    fn left_shared(&mut self, domain: usize, evicted: Evicted, at: u64) {
+    /// Handles the eviction of a line from the shared cache of `domain`.
+    fn evicted_from_shared(&mut self, domain: usize, evicted: Evicted, at: u64) {
         let Evicted { line, mut flags, sharers } = evicted;
         let Some(shared) = &mut self.domains[domain].shared else { return };
         shared.counters.evictions += 1;
@@ -142,7 +144,7 @@ impl MemorySystem {
                 }
                 true
             }
-            Directory::Beside(table) => table.get(line).mask() == 0,
+            Directory::Separate(table) => table.get(line).mask() == 0,
         };
         if flags.has(Flags::DIRTY) {
             if let Some(shared) = &mut self.domains[domain].shared {
@@ -151,29 +153,29 @@ impl MemorySystem {
             self.write_to_memory(domain, line, at);
         }
         if last {
-            self.left_domain(domain, line);
+            self.evicted_from_domain(domain, line);
         }
     }
 
-    /// No cache of `domain` has the line any more.
-    pub(super) fn left_domain(&mut self, domain: usize, line: Line) {
+    /// Updates the home directory: no cache of `domain` holds the line any more.
+    pub(super) fn evicted_from_domain(&mut self, domain: usize, line: Line) {
         if let Some(home) = &mut self.home {
             let holders = home.get(line).without(domain);
             home.set(line, holders);
         }
     }
 
-    /// Writes a line back to memory; nobody waits for it.
+    /// Writes a line back to memory. The requester does not wait.
     pub(super) fn write_to_memory(&mut self, domain: usize, line: Line, at: u64) {
         self.messages.write(line, false);
-        let from = self.domains[domain].place();
+        let from = self.domains[domain].endpoint();
         self.path.write_memory(from, line, at);
     }
 }
 
 impl Shared {
-    /// The ways that `requester` may fill in the set of `line`: its partition without the locked ways; if that leaves none, all
-    /// that are not locked.
+    /// The ways that `requester` may fill in the set of `line`: the unlocked ways of its partition, or all unlocked
+    /// ways if there are none.
     pub(super) fn allowed_ways(&self, requester: Requester, line: Line) -> u64 {
         let locks = self.lock.as_ref().is_some_and(|lock| lock.in_use());
         let unlocked = if locks { !self.tags.locked_ways(line) } else { u64::MAX };

@@ -1,18 +1,19 @@
-//! Beyond a domain: the home directory that knows which domains have a line, and memory.
-//! Not inside a domain.
-//! Source: AMD's probe filter (Conway et al., Cache hierarchy and memory subsystem of the AMD Opteron processor, IEEE Micro 30(2),
-//! 2010) keeps such a directory at the memory's home node; so does the Loongson 3A5000's between chips.
+//! Coherence between domains: the home directory of the lines that each domain holds, and reads from memory.
+//!
+//! Source: AMD's probe filter (Conway et al., Cache hierarchy and memory subsystem of the AMD Opteron processor, IEEE
+//! Micro 30(2), 2010) is such a directory at the memory's home node; the Loongson 3A5000 has one between chips.
 
 use super::MemorySystem;
 use super::probe::{Probe, bits};
-use super::request::{Request, Standing};
+use super::request::{Progress, Request};
 use crate::cache::Flags;
 use crate::coherence::Holders;
 use crate::port::Source;
 
 impl MemorySystem {
-    /// Gets a line that the domain of the request does not have. The domain may write it if it got it alone.
-    pub(super) fn ask_for_line(&mut self, request: Request, at: u64) -> Standing {
+    /// Fetches a line that the domain of the request does not hold. The domain gets write permission if no other domain
+    /// keeps a copy.
+    pub(super) fn fetch_line(&mut self, request: Request, at: u64) -> Progress {
         let Request { domain, line, kind, .. } = request;
         let Some(home) = &self.home else { return self.read_line(request, at, Flags::WRITABLE) };
         self.messages.home_lookups += 1;
@@ -25,7 +26,7 @@ impl MemorySystem {
         let mut supplied = None;
         let (mut acknowledged, mut waited) = (at, 0);
         for other in bits(if kind.writes() { others } else { owner.map_or(0, |o| 1 << o) }) {
-            let held_ps = self.hand_over_domain(other, request, probe, at);
+            let held_ps = self.prepare_transfers(other, request, probe, at);
             let found = self.probe_domain(other, line, probe);
             let dirty = found.is_some_and(|f| f.has(Flags::DIRTY));
             let (end, until) = self.probe_from_home(request, other, (dirty, held_ps), at);
@@ -46,18 +47,18 @@ impl MemorySystem {
                 }
                 let near = self.domains[owner].node == self.domains[domain].node;
                 let source = if near { Source::Peer } else { Source::Remote };
-                Standing { at: acknowledged, waited, source, flags: rights }
+                Progress { at: acknowledged, waited, source, flags: rights }
             }
             _ => {
-                let standing = self.read_line(request, at, rights);
-                Standing { at: standing.at.max(acknowledged), waited, ..standing }
+                let progress = self.read_line(request, at, rights);
+                Progress { at: progress.at.max(acknowledged), waited, ..progress }
             }
         }
     }
 
-    /// Invalidates a line in every domain but the request's, whose cores have it already; says when all have answered, and until when that
-    /// only waited.
-    pub(super) fn take_from_other_domains(&mut self, request: Request, at: u64) -> (u64, u64) {
+    /// Invalidates a line in every domain except the requester's, which already holds it. Returns when all have
+    /// acknowledged, and until when the request only waited.
+    pub(super) fn invalidate_other_domains(&mut self, request: Request, at: u64) -> (u64, u64) {
         let Request { domain, line, .. } = request;
         let Some(home) = &self.home else { return (at, 0) };
         let holders = home.get(line);
@@ -67,7 +68,7 @@ impl MemorySystem {
         self.messages.home_lookups += 1;
         let (mut end, mut waited) = (self.path.ask_home(&self.domains[domain], request.core, line, at), 0);
         for other in bits(holders.mask() & !(1 << domain)) {
-            let held_ps = self.hand_over_domain(other, request, Probe::Invalidate, at);
+            let held_ps = self.prepare_transfers(other, request, Probe::Invalidate, at);
             self.probe_domain(other, line, Probe::Invalidate);
             let (answered, until) = self.probe_from_home(request, other, (false, held_ps), at);
             (end, waited) = (end.max(answered), waited.max(until));
@@ -78,8 +79,9 @@ impl MemorySystem {
         (end, waited)
     }
 
-    /// The way of a probe from the requester by the home node to another domain, which has the line and when, and back: until when, and until
-    /// when it only waited.
+    /// Sends a probe from the requester through the home node to another domain and back. `data` tells whether the
+    /// answer carries the line, and `held_ps` when the other domain has it. Returns when the answer arrives, and until
+    /// when the probe only waited.
     fn probe_from_home(
         &mut self,
         request: Request,
@@ -91,25 +93,25 @@ impl MemorySystem {
         self.path.probe_remote((from, to), request.core, request.line, (data, held_ps), at)
     }
 
-    /// As [`hand_over`](Self::hand_over), of every core of `domain` that may have the line.
-    fn hand_over_domain(&mut self, domain: usize, request: Request, probe: Probe, at: u64) -> u64 {
+    /// Like [`prepare_transfer`](Self::prepare_transfer), for every core of `domain` that may hold the line.
+    fn prepare_transfers(&mut self, domain: usize, request: Request, probe: Probe, at: u64) -> u64 {
         let slot = self.domains[domain].shared.as_ref().and_then(|s| s.tags.find(request.line));
         let sharers = self.domains[domain].sharers(request.line, slot);
         let mut held_ps = 0;
         for bit in bits(sharers) {
             let core = self.domains[domain].cores[bit];
-            held_ps = held_ps.max(self.hand_over(core, request, probe, at));
+            held_ps = held_ps.max(self.prepare_transfer(core, request, probe, at));
         }
         held_ps
     }
 
-    fn read_line(&mut self, request: Request, at: u64, flags: Flags) -> Standing {
+    fn read_line(&mut self, request: Request, at: u64, flags: Flags) -> Progress {
         let Request { core, domain, line, .. } = request;
         self.messages.memory_reads += 1;
         let node = self.cores[core].node;
-        let from = self.domains[domain].place_for(core);
+        let from = self.domains[domain].endpoint_for(core);
         let (at, memory_node) = self.path.read_memory(from, node, line, at);
         let source = if memory_node == node { Source::LocalMemory } else { Source::Remote };
-        Standing { at, waited: 0, source, flags }
+        Progress { at, waited: 0, source, flags }
     }
 }

@@ -1,6 +1,5 @@
-//! Checks the whole system against its invariants.
-//! Not fast: it goes through every line; for tests and for hunting errors.
-//! Source: see `coherence::Violation`.
+//! Checks the coherence invariants over every line of the system. Slow; for tests and debugging. `coherence::Violation`
+//! lists the invariants.
 
 use super::MemorySystem;
 use super::domain::{Directory, Domain};
@@ -10,7 +9,7 @@ use crate::coherence::Violation;
 use longma_topology::parts::Inclusion;
 use std::collections::BTreeMap;
 
-/// What one core has of a line, all its caches together.
+/// The state of each line in all caches of one core together.
 type Copies = BTreeMap<Line, Flags>;
 
 fn add(copies: &mut Copies, tags: &Tags) {
@@ -31,7 +30,7 @@ impl Private {
 }
 
 impl MemorySystem {
-    /// Checks that every invariant of coherence holds.
+    /// Checks that every coherence invariant holds.
     ///
     /// # Errors
     /// The first violation found.
@@ -108,7 +107,7 @@ impl MemorySystem {
         Ok(())
     }
 
-    /// Checks the directory and the shared cache of a domain; returns what the domain has as a whole.
+    /// Checks the directory and the shared cache of a domain. Returns the state of each line in the domain as a whole.
     fn check_domain(&self, domain: &Domain, copies: &[Copies]) -> Result<Copies, Violation> {
         let name = format!("domain of core {}", domain.cores[0]);
         let mut held: BTreeMap<Line, (u64, Flags)> = BTreeMap::new();
@@ -122,14 +121,14 @@ impl MemorySystem {
             let slot = domain.shared.as_ref().and_then(|s| s.tags.find(*line));
             let address = self.address(*line);
             let (says, owner) = match (&domain.directory, &domain.shared, slot) {
-                (Directory::Beside(table), ..) => (table.get(*line).mask(), table.get(*line).owner()),
+                (Directory::Separate(table), ..) => (table.get(*line).mask(), table.get(*line).owner()),
                 (Directory::InTags, Some(shared), Some(slot)) => shared.holders(slot),
                 _ => {
                     let (above, below) = (name.clone(), "its inclusive shared cache".into());
                     return Err(Violation::Inclusion { line: address, above, below, has: "lacks" });
                 }
             };
-            let exact = matches!(domain.directory, Directory::Beside(_));
+            let exact = matches!(domain.directory, Directory::Separate(_));
             if holders & !says != 0 || (exact && says != *holders) {
                 return Err(Violation::Directory { line: address, directory: name, says, holders: *holders });
             }
@@ -138,7 +137,7 @@ impl MemorySystem {
                 return Err(Violation::Owner { line: address, holder, directory: name });
             }
         }
-        if let Directory::Beside(table) = &domain.directory
+        if let Directory::Separate(table) = &domain.directory
             && let Some((line, holders)) =
                 table.iter().filter(|(line, _)| !held.contains_key(line)).min_by_key(|e| e.0)
         {
@@ -159,8 +158,8 @@ impl MemorySystem {
             let locked = shared.tags.locked_ways(line);
             let own =
                 if shared.tags.flags(slot).has(Flags::LOCKED) { locked & locked.wrapping_sub(1) } else { 0 };
-            // Without one of its own locked lines, the set would have room for it.
-            if shared.tags.flags(slot).has(Flags::LOCKED) && !lock.room(shared.tags.all_ways(), own) {
+            // Without this locked line, the set must have had room for it.
+            if shared.tags.flags(slot).has(Flags::LOCKED) && !lock.can_lock(shared.tags.all_ways(), own) {
                 let (line, cache) = (self.address(line), format!("cache {}", shared.instance));
                 return Err(Violation::Locked { line, cache, locked: locked.count_ones() });
             }

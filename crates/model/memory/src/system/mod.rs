@@ -1,21 +1,20 @@
-//! The memory of one host put together: private caches, shared caches, coherence, and the way to memory.
-//! Not what programs do with it: cores and devices ask, through ports.
-//! Source: each part's own file.
+//! The memory system of one host: private caches, shared caches, coherence, interconnect and memory. Cores and devices
+//! access it through ports.
 
 mod access;
-mod ahead;
 mod build;
 mod contention;
 mod core_port;
 mod device;
 mod domain;
 mod evict;
-mod given;
 mod home;
+mod host_prefetch;
 mod invariants;
 mod path;
 mod private;
 mod probe;
+mod promised;
 mod report;
 mod request;
 #[cfg(test)]
@@ -28,7 +27,7 @@ pub use report::Traffic;
 
 use crate::cache::{LockWindow, Requester};
 use crate::coherence::LineTable;
-use crate::interconnect::{Interconnect, Place};
+use crate::interconnect::{Endpoint, Interconnect};
 use crate::placement::{AddressSpaces, PhysicalPage, SpaceId};
 use contention::Contention;
 use domain::Domain;
@@ -38,67 +37,68 @@ use private::Private;
 use report::Messages;
 use std::ops::Range;
 
-/// The memory of one host.
+/// The memory system of one host.
 ///
-/// An access runs through caches, interconnect and memory at once and leaves them as they are after it; its time is added up on
-/// the way from the parts' calendars, so that accesses of cores that run one after another still contend.
+/// Each access is processed as a whole: it updates caches, interconnect and memory at once. Its duration is the sum of
+/// the delays on its path. Each resource keeps a calendar of reservations, so accesses contend even though cores are
+/// simulated one after another.
 #[derive(Debug)]
 pub struct MemorySystem {
-    /// Base-two logarithm of a line's length.
+    /// Base-2 logarithm of the line length.
     line_bits: u32,
     cores: Vec<Private>,
     domains: Vec<Domain>,
-    /// Which domains have a line; only where there are several.
+    /// The domains that hold each line; only if there are several domains.
     home: Option<LineTable>,
     path: Path,
     messages: Messages,
     contention: Contention,
-    /// How far cores' cycles are ahead of the times that others give, ps.
+    /// How far the cores' clocks are ahead of the times that other components use, ps.
     lead_ps: u64,
-    /// Where programs see in-core stores.
+    /// Virtual address ranges of in-core stores.
     stores: Vec<StoreWindow>,
 }
 
-/// Virtual addresses at which programs see an in-core store.
+/// A range of virtual addresses that maps to an in-core store (scratchpad).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreWindow {
-    /// The addresses.
+    /// The address range.
     pub range: Range<u64>,
-    /// Load to use, cycles of each core's own clock.
+    /// Load-to-use latency for each core, in cycles of its own clock.
     pub latency_cycles: Vec<u64>,
 }
 
 /// A lock window that cannot be set.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LockError {
-    /// The shared cache of that core has no line lock.
+    /// The core's shared cache has no line lock.
     #[error("the shared cache of core {core} has no line lock: give it a `lock` in the machine file")]
     NoLock {
         /// The core.
         core: usize,
     },
-    /// There is no such window.
+    /// The window number is out of range.
     #[error("there is no lock window {window}: the cache has {windows}, numbered from 0")]
     NoWindow {
-        /// The window asked for.
+        /// The requested window.
         window: usize,
-        /// Windows there are.
+        /// Number of windows.
         windows: usize,
     },
 }
 
 impl MemorySystem {
-    /// Cores of the host.
+    /// Number of cores of the host.
     pub fn cores(&self) -> usize {
         self.cores.len()
     }
 
-    /// Length of a line, bytes.
+    /// Line length, bytes.
     pub fn line_bytes(&self) -> u64 {
         1 << self.line_bits
     }
 
-    /// The way into memory of `core`.
+    /// The memory port of `core`.
     ///
     /// # Panics
     /// If the host has no such core.
@@ -108,18 +108,18 @@ impl MemorySystem {
         CorePort::new(self, core)
     }
 
-    /// The address spaces: page tables and placement policies. Unmapping pages is [`MemorySystem::unmap`]'s.
+    /// The address spaces: page tables and placement policies. To unmap pages, call [`MemorySystem::unmap`] instead.
     pub fn spaces(&mut self) -> &mut AddressSpaces {
         &mut self.path.spaces
     }
 
-    /// The interconnect: where devices' ports are.
+    /// The interconnect, to look up the ports of devices.
     pub fn interconnect(&self) -> &Interconnect {
         &self.path.interconnect
     }
 
-    /// Gives back the frames of `pages` virtual pages of `space` from `first` on; every core forgets their translations. Lines stay
-    /// in the caches until something else needs their place.
+    /// Frees the frames of `pages` virtual pages of `space` from `first` on and invalidates their translations on every
+    /// core. Their lines stay in the caches until they are evicted.
     pub fn unmap(&mut self, space: SpaceId, first: u64, pages: u64) {
         self.path.spaces.unmap(space, first, pages);
         for core in &mut self.cores {
@@ -128,8 +128,8 @@ impl MemorySystem {
         }
     }
 
-    /// Opens (or closes, with `None`) a lock window of the last-level cache that `core` uses. Lines of an open window are locked as
-    /// they are accessed; closing a window unlocks its lines.
+    /// Opens a lock window of the last-level cache that `core` uses, or closes it with `None`. Lines in an open window
+    /// are locked when they are accessed; closing a window unlocks its lines.
     ///
     /// # Errors
     /// If that cache has no line lock, or no such window.
@@ -142,8 +142,9 @@ impl MemorySystem {
         self.set_lock_pieces(core, window, to.into_iter().collect())
     }
 
-    /// As [`MemorySystem::set_lock_window`], of a window that is in several pieces, as a window of virtual addresses is in physical ones;
-    /// without any it is closed. The kernel of a real machine would give the program memory in one piece.
+    /// Like [`MemorySystem::set_lock_window`], for a window that consists of several physical ranges, as a virtually
+    /// contiguous range does; no range closes the window. On a real machine, the kernel would give the program
+    /// contiguous memory.
     ///
     /// # Errors
     /// If that cache has no line lock, or no such window.
@@ -165,42 +166,42 @@ impl MemorySystem {
         Ok(())
     }
 
-    /// Sends `bytes` from one place to another at `at`, past caches and memory: what devices and in-core stores say to each other. Gives
-    /// the time the last of them arrives.
+    /// Sends `bytes` from one endpoint to another at `at`, bypassing caches and memory: traffic between devices and
+    /// in-core stores. Returns when the last byte arrives.
     ///
     /// # Panics
-    /// If the host has no such places.
-    pub fn cross(&mut self, from: Place, to: Place, bytes: u32, at: Time) -> Time {
+    /// If the host has no such endpoints.
+    pub fn cross(&mut self, from: Endpoint, to: Endpoint, bytes: u32, at: Time) -> Time {
         let at = Time::from_ps(self.by_cores(at));
         let end = self.path.interconnect.cross(from, to, bytes, at);
         self.for_others(end.ps())
     }
 
-    /// Cores' cycles are so far ahead of all [`Time`]s that are given here and come from here, from now on: what cores did was gone through
-    /// once more, for as long as that takes, while for everybody else no time passed.
+    /// Sets how far the cores' clocks are ahead of every [`Time`] that this interface takes and returns. The lead grows
+    /// when cores replay instructions while no time passes for the other components.
     pub fn set_lead(&mut self, lead: Duration) {
         self.lead_ps = lead.ps();
     }
 
-    /// What time it is by the cores' cycles, ps.
+    /// Converts a time of the interface to the cores' time, ps.
     fn by_cores(&self, at: Time) -> u64 {
         at.ps().saturating_add(self.lead_ps)
     }
 
-    /// What time it is for everybody else.
+    /// Converts the cores' time to a time of the interface.
     fn for_others(&self, ps: u64) -> Time {
         Time::from_ps(ps.saturating_sub(self.lead_ps))
     }
 
-    /// How long [`MemorySystem::cross`] takes when nobody else is there, picoseconds.
+    /// Time that [`MemorySystem::cross`] takes without contention, picoseconds.
     ///
     /// # Panics
-    /// If the host has no such places.
-    pub fn idle_ps(&mut self, from: Place, to: Place, bytes: u32) -> u64 {
+    /// If the host has no such endpoints.
+    pub fn idle_ps(&mut self, from: Endpoint, to: Endpoint, bytes: u32) -> u64 {
         self.path.interconnect.idle_ps(from, to, bytes)
     }
 
-    /// How many cycles of core `core` something takes.
+    /// Converts a duration to cycles of `core`.
     ///
     /// # Panics
     /// If the host has no such core.
@@ -208,7 +209,7 @@ impl MemorySystem {
         path::cycles_in(self.cores[core].clock, duration.ps())
     }
 
-    /// The physical page of a virtual one, for a device near NUMA node `node`; a page that is touched for the first time gets one.
+    /// Translates a virtual page for a device near NUMA node `node`. The first touch of a page allocates a frame.
     ///
     /// # Panics
     /// If the host has no such node.
@@ -216,14 +217,14 @@ impl MemorySystem {
         self.path.spaces.translate(space, page, node)
     }
 
-    /// Says where programs see in-core stores, in place of what was said before. Accesses there are answered by the store: no TLB, no
-    /// cache.
+    /// Replaces the address ranges of in-core stores. Accesses in them bypass TLBs and caches.
     pub fn set_stores(&mut self, stores: Vec<StoreWindow>) {
         self.stores = stores;
         self.cores.iter_mut().for_each(Private::forget_translations);
     }
 
-    /// Says which ways of every shared cache `requester` may fill: bit n is way n. A mask that leaves no way of a cache means all.
+    /// Sets the ways of every shared cache that `requester` may fill: bit n is way n. A mask without any way of a cache
+    /// means all its ways.
     pub fn set_ways(&mut self, requester: Requester, ways: u64) {
         for shared in self.domains.iter_mut().filter_map(|d| d.shared.as_mut()) {
             let mask = if ways & shared.tags.all_ways() == 0 { u64::MAX } else { ways };

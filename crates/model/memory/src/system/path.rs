@@ -1,45 +1,45 @@
-//! The way between caches and to memory, and how long it takes.
-//! Not what is on the way: the interconnect and the memory controllers are parts of their own.
-//! Source: latencies of machine files are load to use on an idle machine, all levels included (Hennessy and Patterson, section 2.2);
-//! what the modelled parts do not account for is a fixed remainder.
+//! The timing of messages between caches and to memory.
+//!
+//! Source: latencies in machine files are load-to-use latencies on an idle machine, all levels included (Hennessy and
+//! Patterson, section 2.2). A fixed remainder covers what the modelled components do not account for.
 
 use super::domain::{Domain, Shared};
 use crate::cache::Line;
 use crate::dram::Controllers;
-use crate::interconnect::{Interconnect, Place};
+use crate::interconnect::{Endpoint, Interconnect};
 use crate::placement::AddressSpaces;
 use longma_sim::{Clock, Time};
 use longma_topology::units::Frequency;
 
-/// How much of memory is modelled.
+/// Level of detail of the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Detail {
-    /// Hits and misses only: the same caches and coherence, no times.
+    /// Hits and misses only: caches and coherence without times.
     Counts,
     /// Times as well.
     Timing,
 }
 
-/// Bytes of a request, a probe or an answer without data: a HyperTransport command packet with its address (HyperTransport I/O Link
-/// Specification 3.10, section 3.2).
+/// Bytes of a request, a probe or an answer without data: a HyperTransport command packet with address (HyperTransport
+/// I/O Link Specification 3.10, section 3.2).
 pub(super) const REQUEST_BYTES: u32 = 8;
 
-/// Fixed parts of one core's way to its shared cache, picoseconds.
+/// Fixed times between one core and its shared cache, picoseconds.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Legs {
-    /// Before the request leaves: looking into the private caches.
+pub(super) struct FixedLatencies {
+    /// Before the request leaves the core: lookups in the private caches.
     pub before_ps: u64,
-    /// After the line came back.
+    /// After the line has returned.
     pub after_ps: u64,
 }
 
-/// Cycles that a core with `clock` takes for what takes `ps` picoseconds.
+/// Converts a duration of `ps` picoseconds to cycles of `clock`.
 #[inline]
 pub(super) fn cycles_in(clock: Clock, ps: u64) -> u64 {
     Frequency::new(clock.hz()).cycles_in_ps(ps)
 }
 
-/// Until when something waits that comes at `at` for what is there at `there`; 0 if it need not.
+/// Returns `there` if a request at `at` has to wait until then, otherwise 0.
 #[inline]
 pub(super) fn waited(at: u64, there: u64) -> u64 {
     if there > at { there } else { 0 }
@@ -53,14 +53,14 @@ pub(super) struct Path {
     pub interconnect: Interconnect,
     pub controllers: Controllers,
     pub spaces: AddressSpaces,
-    /// By core.
-    pub legs: Vec<Legs>,
-    /// The fixed part of a read of memory by a core of a node: row = node, column = controller. Picoseconds; negative where the
-    /// modelled parts overlap more in truth.
+    /// One entry per core.
+    pub fixed_latencies: Vec<FixedLatencies>,
+    /// Fixed part of a memory read by a core of a node: row = node, column = controller. Picoseconds; negative if the
+    /// modelled components overlap on real hardware.
     pub memory_ps: Vec<Vec<i64>>,
-    /// The fixed part of one crossing between two nodes, beside the interconnect's. Picoseconds.
+    /// Fixed part of one crossing between two nodes, in addition to the interconnect. Picoseconds.
     pub hop_ps: Vec<Vec<u64>>,
-    /// When the latest request of a core is over, ps.
+    /// Latest end of any core's request, ps.
     pub newest_ps: u64,
 }
 
@@ -69,7 +69,7 @@ impl Path {
         1 << self.line_bits
     }
 
-    /// When `cycle` of `clock` is, ps; 0 if times are not wanted.
+    /// The start of `cycle` of `clock`, ps; 0 without timing.
     #[inline]
     pub fn time(&self, clock: Clock, cycle: u64) -> u64 {
         if !self.timing {
@@ -78,7 +78,7 @@ impl Path {
         clock.start_of(cycle).map_or(u64::MAX / 2, Time::ps)
     }
 
-    /// The cycle at which something is over that began at cycle `at`, which is `start`, and ended at `end`.
+    /// The cycle at which a request ends that began at cycle `at` (time `start`) and ends at time `end`.
     #[inline]
     pub fn cycles_after(&self, clock: Clock, at: u64, start: u64, end: u64) -> u64 {
         if !self.timing {
@@ -88,31 +88,31 @@ impl Path {
     }
 
     #[inline]
-    fn cross(&mut self, from: Place, to: Place, bytes: u32, at: u64) -> u64 {
+    fn cross(&mut self, from: Endpoint, to: Endpoint, bytes: u32, at: u64) -> u64 {
         self.interconnect.cross(from, to, bytes, Time::from_ps(at)).ps()
     }
 
-    /// The time for which `bytes` alone take a bank's port.
+    /// Transfers `bytes` through a bank and returns the end. `acquire` charges only the time of these bytes.
     #[inline]
     fn through_bank(shared: &mut Shared, line: Line, bytes: u32, at: u64) -> u64 {
         let bank = shared.tags.index().bank(line);
         shared.banks[bank].port.acquire(Time::from_ps(at), bytes).ps()
     }
 
-    /// A request of `core` reaches its shared level: when its bank has looked the line up.
+    /// Sends a request of `core` to its shared level. Returns when the bank has looked up the line.
     #[inline]
     pub fn reach_shared(&mut self, domain: &mut Domain, core: usize, line: Line, at: u64) -> u64 {
         if !self.timing {
             return 0;
         }
-        let at = at + self.legs[core].before_ps;
+        let at = at + self.fixed_latencies[core].before_ps;
         let Some(shared) = &mut domain.shared else { return at };
-        let at = self.cross(Place::Core(core), Place::Cache(shared.instance), REQUEST_BYTES, at);
+        let at = self.cross(Endpoint::Core(core), Endpoint::Cache(shared.instance), REQUEST_BYTES, at);
         let bytes = self.line_bytes();
         Self::through_bank(shared, line, bytes, at)
     }
 
-    /// A line at the shared level of `core` returns to it.
+    /// Returns a line from the shared level to `core`.
     #[inline]
     pub fn return_line(&mut self, domain: &Domain, core: usize, at: u64) -> u64 {
         if !self.timing {
@@ -121,58 +121,60 @@ impl Path {
         let at = match &domain.shared {
             Some(shared) => {
                 let bytes = self.line_bytes();
-                self.cross(Place::Cache(shared.instance), Place::Core(core), bytes, at)
+                self.cross(Endpoint::Cache(shared.instance), Endpoint::Core(core), bytes, at)
             }
             None => at,
         };
-        at + self.legs[core].after_ps
+        at + self.fixed_latencies[core].after_ps
     }
 
-    /// A core writes a line back to its shared cache; nobody waits.
+    /// Writes a line of a core back to its shared cache. The core does not wait.
     pub fn write_to_shared(&mut self, shared: &mut Shared, core: usize, line: Line, at: u64) {
         if self.timing {
             let bytes = self.line_bytes();
-            let at = self.cross(Place::Core(core), Place::Cache(shared.instance), bytes, at);
+            let at = self.cross(Endpoint::Core(core), Endpoint::Cache(shared.instance), bytes, at);
             Self::through_bank(shared, line, bytes, at);
         }
     }
 
-    /// A line is written to memory; nobody waits.
-    pub fn write_memory(&mut self, from: Place, line: Line, at: u64) {
+    /// Writes a line to memory. The requester does not wait.
+    pub fn write_memory(&mut self, from: Endpoint, line: Line, at: u64) {
         if self.timing {
             let bytes = self.line_bytes();
             self.write_memory_bytes(from, line, bytes, at);
         }
     }
 
-    /// Writes `bytes` of a line to memory: when they are in the controller's queue.
-    pub fn write_memory_bytes(&mut self, from: Place, line: Line, bytes: u32, at: u64) -> u64 {
+    /// Writes `bytes` of a line to memory. Returns when they are in the controller's queue.
+    pub fn write_memory_bytes(&mut self, from: Endpoint, line: Line, bytes: u32, at: u64) -> u64 {
         if !self.timing {
             return 0;
         }
         let (controller, address) = self.spaces.controller_of(line.0 << self.line_bits);
-        let at = self.cross(from, Place::Controller(controller), bytes, at);
+        let at = self.cross(from, Endpoint::Controller(controller), bytes, at);
         self.controllers.access(controller, address, bytes, true, Time::from_ps(at)).ps()
     }
 
-    /// Reads a line from memory for a core of `node`: when it is back at `from`, and whose memory it was.
-    pub fn read_memory(&mut self, from: Place, node: usize, line: Line, at: u64) -> (u64, usize) {
+    /// Reads a line from memory for a core of `node`. Returns when it is back at `from`, and the NUMA node of the
+    /// memory.
+    pub fn read_memory(&mut self, from: Endpoint, node: usize, line: Line, at: u64) -> (u64, usize) {
         let physical = line.0 << self.line_bits;
         if !self.timing {
             return (0, self.spaces.node_of(physical));
         }
         let (controller, address) = self.spaces.controller_of(physical);
         let bytes = self.line_bytes();
-        let start = self.cross(from, Place::Controller(controller), REQUEST_BYTES, at);
+        let start = self.cross(from, Endpoint::Controller(controller), REQUEST_BYTES, at);
         let back = self.read_controller((controller, address), (node, from), bytes, start);
         (back, self.controllers.node_of(controller))
     }
 
-    /// A probe of `core` and its answer, seen from `place`; the look takes `look_ps` and does not begin before `held_ps`, when the core
-    /// itself has the line; the answer brings the line if `data`. Gives when the answer is there, and until when the probe waited.
+    /// Sends a probe from `endpoint` to `core` and its answer back. The lookup takes `look_ps` and begins no earlier than
+    /// `held_ps`, when the core itself has received the line. The answer carries the line if `data`. Returns when the
+    /// answer arrives, and until when the probe waited.
     pub fn probe(
         &mut self,
-        place: Place,
+        endpoint: Endpoint,
         core: usize,
         (look_ps, held_ps): (u64, u64),
         data: bool,
@@ -181,14 +183,14 @@ impl Path {
         if !self.timing {
             return (0, 0);
         }
-        let there = self.cross(place, Place::Core(core), REQUEST_BYTES, at);
+        let there = self.cross(endpoint, Endpoint::Core(core), REQUEST_BYTES, at);
         let bytes = if data { self.line_bytes() } else { REQUEST_BYTES };
-        let end = self.cross(Place::Core(core), place, bytes, there.max(held_ps) + look_ps);
+        let end = self.cross(Endpoint::Core(core), endpoint, bytes, there.max(held_ps) + look_ps);
         (end, waited(there, held_ps))
     }
 
-    /// A probe from one domain, by the line's home, to another, and its answer. The look there does not begin before `held_ps`. Gives when the
-    /// answer is there, and until when the probe waited.
+    /// Sends a probe from one domain through the line's home node to another domain, and its answer back. The lookup
+    /// begins no earlier than `held_ps`. Returns when the answer arrives, and until when the probe waited.
     pub fn probe_remote(
         &mut self,
         (from, to): (&Domain, &Domain),
@@ -202,32 +204,32 @@ impl Path {
         }
         let (controller, _) = self.spaces.controller_of(line.0 << self.line_bits);
         let home = self.controllers.node_of(controller);
-        let (here, there) = (from.place_for(core), to.place());
+        let (here, there) = (from.endpoint_for(core), to.endpoint());
         let hops =
             self.hop_ps[from.node][home] + self.hop_ps[home][to.node] + self.hop_ps[to.node][from.node];
-        let at = self.cross(here, Place::Controller(controller), REQUEST_BYTES, at);
-        let at = self.cross(Place::Controller(controller), there, REQUEST_BYTES, at);
+        let at = self.cross(here, Endpoint::Controller(controller), REQUEST_BYTES, at);
+        let at = self.cross(Endpoint::Controller(controller), there, REQUEST_BYTES, at);
         let bytes = if data { self.line_bytes() } else { REQUEST_BYTES };
         (self.cross(there, here, bytes, at.max(held_ps) + to.look_ps) + hops, waited(at, held_ps))
     }
 
-    /// A question to the line's home node and its answer.
+    /// Sends a request to the line's home node and its answer back.
     pub fn ask_home(&mut self, from: &Domain, core: usize, line: Line, at: u64) -> u64 {
         if !self.timing {
             return 0;
         }
         let (controller, _) = self.spaces.controller_of(line.0 << self.line_bits);
         let home = self.controllers.node_of(controller);
-        let place = from.place_for(core);
-        let at = self.cross(place, Place::Controller(controller), REQUEST_BYTES, at);
-        let at = self.cross(Place::Controller(controller), place, REQUEST_BYTES, at);
+        let endpoint = from.endpoint_for(core);
+        let at = self.cross(endpoint, Endpoint::Controller(controller), REQUEST_BYTES, at);
+        let at = self.cross(Endpoint::Controller(controller), endpoint, REQUEST_BYTES, at);
         at + self.hop_ps[from.node][home] + self.hop_ps[home][from.node]
     }
 
-    /// A device at `from` reaches a shared cache with `bytes` and is through its bank.
+    /// Sends `bytes` from a device at `from` to a shared cache and through its bank.
     pub fn device_to_shared(
         &mut self,
-        from: Place,
+        from: Endpoint,
         shared: &mut Shared,
         line: Line,
         bytes: u32,
@@ -236,53 +238,54 @@ impl Path {
         if !self.timing {
             return 0;
         }
-        let at = self.cross(from, Place::Cache(shared.instance), bytes, at);
+        let at = self.cross(from, Endpoint::Cache(shared.instance), bytes, at);
         Self::through_bank(shared, line, bytes, at)
     }
 
-    /// `bytes` go from one place to another.
-    pub fn send(&mut self, from: Place, to: Place, bytes: u32, at: u64) -> u64 {
+    /// Sends `bytes` from one endpoint to another.
+    pub fn send(&mut self, from: Endpoint, to: Endpoint, bytes: u32, at: u64) -> u64 {
         if !self.timing {
             return 0;
         }
         self.cross(from, to, bytes, at)
     }
 
-    /// A device at `to` reads `bytes` of a line from memory, by way of `node`: what is fixed of a core's read there is the memory's, and so
-    /// a device's, too.
-    pub fn device_read_memory(&mut self, to: Place, node: usize, line: Line, bytes: u32, at: u64) -> u64 {
+    /// Reads `bytes` of a line from memory for a device at `to`, through `node`. The fixed part of a core's read from
+    /// that node belongs to the memory, so it applies to devices too.
+    pub fn device_read_memory(&mut self, to: Endpoint, node: usize, line: Line, bytes: u32, at: u64) -> u64 {
         if !self.timing {
             return 0;
         }
         let (controller, address) = self.spaces.controller_of(line.0 << self.line_bits);
-        let start = self.cross(to, Place::Controller(controller), REQUEST_BYTES, at);
+        let start = self.cross(to, Endpoint::Controller(controller), REQUEST_BYTES, at);
         self.read_controller((controller, address), (node, to), bytes, start)
     }
 
-    /// A read of a controller that a request reached at `start`: when its bytes are at `to`.
+    /// Performs a read that reaches the controller at `start`. Returns when the bytes arrive at `to`.
     fn read_controller(
         &mut self,
         (controller, address): (usize, u64),
-        (node, to): (usize, Place),
+        (node, to): (usize, Endpoint),
         bytes: u32,
         start: u64,
     ) -> u64 {
         let read = self.controllers.access(controller, address, bytes, false, Time::from_ps(start)).ps();
         let fixed = self.memory_ps[node][controller];
-        // The way back may begin before the last word is read; what is fixed comes at its end.
+        // A negative fixed part means that the transfer back begins before the last word is read. A positive one is
+        // added at the end.
         let begin = read.saturating_add_signed(fixed.min(0)).max(start);
-        self.cross(Place::Controller(controller), to, bytes, begin) + fixed.max(0) as u64
+        self.cross(Endpoint::Controller(controller), to, bytes, begin) + fixed.max(0) as u64
     }
 }
 
 impl Domain {
-    /// Where the domain as a whole is reached: at its shared cache, or at its first core.
-    pub fn place(&self) -> Place {
-        self.place_for(self.cores[0])
+    /// The domain's endpoint in the interconnect: its shared cache, or its first core.
+    pub fn endpoint(&self) -> Endpoint {
+        self.endpoint_for(self.cores[0])
     }
 
-    /// Where requests of `core` leave the domain.
-    pub fn place_for(&self, core: usize) -> Place {
-        self.shared.as_ref().map_or(Place::Core(core), |shared| Place::Cache(shared.instance))
+    /// The endpoint at which requests of `core` leave the domain.
+    pub fn endpoint_for(&self, core: usize) -> Endpoint {
+        self.shared.as_ref().map_or(Endpoint::Core(core), |shared| Endpoint::Cache(shared.instance))
     }
 }

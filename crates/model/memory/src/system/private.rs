@@ -1,8 +1,7 @@
-//! The caches of one core: first level for instructions and data, and a second level if it has one of its own.
-//! Not what happens on a miss: `access` follows a line through them.
+//! The private state of one core: first-level caches, an optional second level, TLBs and page walkers.
 
 use super::core_port::LastPage;
-use super::given::GivenAway;
+use super::promised::PromisedLines;
 use crate::cache::{Counters, Filter, InFlight, Line, MissRegisters, Slot, Tags};
 use crate::placement::SpaceId;
 use crate::prefetch::Prefetcher;
@@ -15,21 +14,22 @@ use longma_topology::parts::Inclusion;
 pub(crate) struct Level1 {
     pub tags: Tags,
     pub filter: Filter,
-    /// When the line of each slot can be used first, cycles.
+    /// For each slot, the first cycle at which the line can be used.
     pub ready: Vec<u64>,
-    /// When the right to write the line of each slot has come, cycles; of lines with that right alone.
+    /// For each slot of a writable line, the cycle at which the write permission arrives.
     pub writable_at: Vec<u64>,
     pub registers: MissRegisters,
     pub prefetcher: Option<Prefetcher>,
     pub counters: Counters,
-    /// Load to use, cycles; 0 if times are not wanted.
+    /// Load-to-use latency, cycles; 0 without timing.
     pub latency: u64,
-    /// How much longer its own look takes than that of the cache for data, whose loads the latencies of further levels are stated for, cycles.
+    /// Additional cycles of this cache compared with the data cache. Latencies of further levels are stated for loads,
+    /// that is, through the data cache.
     pub slower: i64,
     pub write_through: bool,
 }
 
-/// A second-level cache of one core's own.
+/// A private second-level cache.
 #[derive(Debug)]
 pub(crate) struct Level2 {
     pub tags: Tags,
@@ -37,45 +37,45 @@ pub(crate) struct Level2 {
     pub registers: MissRegisters,
     pub prefetcher: Option<Prefetcher>,
     pub counters: Counters,
-    /// Load to use, cycles; 0 if times are not wanted.
+    /// Load-to-use latency, cycles; 0 without timing.
     pub latency: u64,
     pub inclusion: Inclusion,
 }
 
-/// Everything one core has to itself.
+/// The caches and TLBs of one core.
 #[derive(Debug)]
 pub(crate) struct Private {
     pub clock: Clock,
-    /// For instructions; without it, they come through `data`.
+    /// Instruction cache. Without one, instructions are fetched through `data`.
     pub fetch: Option<Level1>,
     pub data: Level1,
     pub second: Option<Level2>,
-    /// What of `data` others get when it has come.
-    pub given_away: GivenAway,
-    /// The domain of cores that share a last-level cache.
+    /// Lines in flight to `data` that are promised to another core.
+    pub promised: PromisedLines,
+    /// Index of the core's domain.
     pub domain: usize,
-    /// Its number inside the domain.
+    /// Index of the core in the domain.
     pub bit: usize,
-    /// Its NUMA node.
+    /// NUMA node of the core.
     pub node: usize,
-    /// How long a look into all of these caches takes, for another core's probe, ps.
+    /// Time that a probe of another core takes to look up all of these caches, ps.
     pub probe_ps: u64,
     pub line_bits: u32,
     pub page_bits: u32,
     pub tlbs: Tlbs,
-    /// What fetches translations that no TLB has.
+    /// Page walkers: each refill of a translation holds one.
     pub walkers: MissRegisters,
-    /// The core's refill exception does so, if times are wanted.
+    /// Whether TLBs are refilled by an exception handler; only with timing.
     pub refills_by_exception: bool,
-    /// The address space of the running program.
+    /// Address space of the running program.
     pub space: SpaceId,
-    /// By side.
+    /// Last translated page of each side, indexed by `Unit`.
     pub last_page: [LastPage; 2],
-    /// Loads and stores, and those that went beyond these caches, when `misses_often` was asked last.
+    /// Loads and stores, and those that missed in the private caches, at the last call of `misses_often`.
     pub counted: [u64; 2],
 }
 
-/// Which of the first-level caches.
+/// Selects a first-level cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unit {
     Fetch,
@@ -83,7 +83,7 @@ pub(crate) enum Unit {
 }
 
 impl Level2 {
-    /// True if a line is either here or in the first level.
+    /// Returns whether a line is in only one of the first and the second level.
     #[inline]
     pub fn takes_victims(&self) -> bool {
         matches!(self.inclusion, Inclusion::Victim | Inclusion::Exclusive)
@@ -91,15 +91,15 @@ impl Level2 {
 }
 
 impl Level1 {
-    /// When a line is here that loads would have at `ready`.
+    /// Converts the time `ready` at which loads would get a line to the time at which this cache gets it.
     #[inline]
     pub fn arrives(&self, ready: u64) -> u64 {
         ready.saturating_add_signed(self.slower)
     }
 
-    /// Takes a line out and returns its flags.
+    /// Removes a line and returns its flags.
     pub fn remove(&mut self, slot: Slot) -> crate::cache::Flags {
-        self.filter.forget_set(slot.set());
+        self.filter.invalidate_set(slot.set());
         self.tags.remove(slot)
     }
 }
@@ -114,14 +114,14 @@ impl Private {
         }
     }
 
-    /// Virtual addresses mean something else from now on, as far as is remembered outside of the TLBs.
+    /// Invalidates the translations cached outside the TLBs.
     pub fn forget_translations(&mut self) {
         self.last_page = [LastPage::NONE; 2];
         self.data.filter.clear();
         self.fetch.iter_mut().for_each(|l1| l1.filter.clear());
     }
 
-    /// True if any of the caches has `line`.
+    /// Returns whether any of the caches holds `line`.
     pub fn has(&self, line: Line) -> bool {
         self.data.tags.find(line).is_some()
             || self.fetch.as_ref().is_some_and(|l1| l1.tags.find(line).is_some())

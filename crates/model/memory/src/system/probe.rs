@@ -1,5 +1,5 @@
-//! Taking lines away from cores, or the right to write them.
-//! Not deciding whom to ask: directories do.
+//! Probes: they invalidate or downgrade lines in other cores' caches. The directories determine which cores to probe.
+//!
 //! Source: MESI, Papamarcos and Patel, ISCA 1984.
 
 use super::MemorySystem;
@@ -9,21 +9,21 @@ use super::request::Request;
 use crate::cache::{Counters, Flags, Line};
 use crate::coherence::Holders;
 
-/// Why a line is taken away.
+/// The kind of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Probe {
-    /// Another core or a device reads it: it stays, clean and shared.
+    /// Another core or a device reads the line: the copy becomes clean and shared.
     Share,
-    /// Another core or a device writes it.
+    /// Another core or a device writes the line: the copy is invalidated.
     Invalidate,
-    /// An inclusive cache below gave it up.
+    /// An inclusive cache below evicted the line.
     BackInvalidate,
 }
 
-/// What a probe found: nothing, or the line's state before.
+/// The state of the line before the probe, if it was present.
 pub(super) type Found = Option<Flags>;
 
-/// The numbers of the set bits, lowest first.
+/// Iterates over the indices of the set bits, lowest first.
 pub(super) fn bits(mut mask: u64) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
         let bit = mask.trailing_zeros() as usize;
@@ -48,7 +48,7 @@ fn probe_level1(l1: &mut Level1, line: Line, probe: Probe) -> Found {
     let flags = l1.tags.flags(slot);
     count(&mut l1.counters, flags, probe);
     if probe == Probe::Share {
-        l1.filter.forget_set(slot.set());
+        l1.filter.invalidate_set(slot.set());
         l1.tags.set_flags(slot, flags.without(Flags::WRITABLE.with(Flags::DIRTY)));
     } else {
         l1.remove(slot);
@@ -85,14 +85,15 @@ impl Private {
 }
 
 impl MemorySystem {
-    /// `core` is about to be probed for another one's request that came at `at`: notes it if the line changes hands, and says when the
-    /// core has the line itself, ps. A core that waits for a line to write it gives it away no earlier than it came.
-    pub(super) fn hand_over(&mut self, core: usize, request: Request, probe: Probe, at: u64) -> u64 {
+    /// Prepares the probe of `core` for another core's request that arrived at `at`. Records the transfer if the line
+    /// moves, and returns when `core` itself has received the line, ps: a core that waits to write a line does not give
+    /// it up before it arrives.
+    pub(super) fn prepare_transfer(&mut self, core: usize, request: Request, probe: Probe, at: u64) -> u64 {
         if !self.path.timing {
             return 0;
         }
         let private = &mut self.cores[core];
-        // Who only reads what nobody has written since takes nothing away.
+        // A read of a line that has not been modified does not move it.
         let takes = probe != Probe::Share;
         let in_second =
             private.second.as_ref().and_then(|l2| Some(l2.tags.flags(l2.tags.find(request.line)?)));
@@ -104,14 +105,14 @@ impl MemorySystem {
         let ready = private.data.writable_at[private.data.tags.number(slot)];
         if takes || flags.has(Flags::DIRTY) {
             self.contention.meet(core, request.core, at);
-            self.contention.note(request.line, core, request.core, at);
+            self.contention.record(request.line, core, request.core, at);
         }
         if !flags.has(Flags::WRITABLE) {
             return 0;
         }
         let held_ps = self.path.time(private.clock, ready);
         if held_ps > at {
-            private.given_away.note(request.line, ready);
+            private.promised.record(request.line, ready);
         }
         held_ps
     }
@@ -123,14 +124,15 @@ impl MemorySystem {
         self.cores[core].probe(line, probe)
     }
 
-    /// Takes a line away from `core` because the inclusive cache below gave it up; returns whether it was dirty, as flags.
+    /// Invalidates a line in `core` because the inclusive cache below evicted it. Returns its flags, dirty if it must
+    /// be written back.
     pub(super) fn back_invalidate(&mut self, core: usize, line: Line) -> Flags {
         self.messages.back_invalidations += 1;
         self.cores[core].probe(line, Probe::BackInvalidate).unwrap_or(Flags::NONE)
     }
 
-    /// Probes every core of `domain` that may have the line, and its shared cache. Afterwards the domain has the line clean and
-    /// shared, or not at all.
+    /// Probes every core of `domain` that may hold the line, and its shared cache. Afterwards the domain holds the line
+    /// clean and shared, or not at all.
     pub(super) fn probe_domain(&mut self, domain: usize, line: Line, probe: Probe) -> Found {
         let slot = self.domains[domain].shared.as_ref().and_then(|s| s.tags.find(line));
         let sharers = self.domains[domain].sharers(line, slot);
@@ -142,7 +144,7 @@ impl MemorySystem {
             }
         }
         let part = &mut self.domains[domain];
-        if let Directory::Beside(table) = &mut part.directory {
+        if let Directory::Separate(table) = &mut part.directory {
             let kept = if probe == Probe::Share { sharers } else { 0 };
             table.set(line, Holders::new(kept, false));
         }

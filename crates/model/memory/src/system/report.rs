@@ -1,47 +1,46 @@
-//! What the memory of a host counted, by name.
-//! Not printed here.
+//! Statistics and traffic measurement of a memory system.
 
 use super::{MemorySystem, path::Detail};
 use crate::cache::Line;
 use longma_sim::{Duration, Resource, Statistics, StatisticsError, Time};
 
-/// Messages between caches, directories and memory.
+/// Counts of messages between caches, directories and memory.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Messages {
-    /// Looks into a core's caches for another's sake.
+    /// Probes of a core's caches for another core or a device.
     pub probes: u64,
-    /// Of these, because somebody writes the line.
+    /// Probes that invalidate because of a write.
     pub invalidations: u64,
-    /// Looks because an inclusive cache gave a line up.
+    /// Probes because an inclusive cache evicted the line.
     pub back_invalidations: u64,
-    /// Looks that a bus shows to every core.
+    /// Probes broadcast to every core on a bus.
     pub snoops: u64,
-    /// Lines supplied by another cache because it had them newer.
+    /// Lines supplied by another cache that held them modified.
     pub transfers: u64,
-    /// Questions to a home node's directory.
+    /// Lookups in a home node's directory.
     pub home_lookups: u64,
     /// Lines read from memory.
     pub memory_reads: u64,
     /// Lines written to memory.
     pub memory_writes: u64,
-    /// Which lines those were, and whether a device wrote them: a test compares them with what should be in memory.
+    /// The lines written and whether a device wrote them, for comparison with a reference in tests.
     #[cfg(test)]
     pub written: Vec<(crate::cache::Line, bool)>,
 }
 
-/// What went over one part of the memory system.
+/// Traffic through one component of the memory system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Traffic {
-    /// The part's name in statistics.
+    /// The component's name in statistics.
     pub name: String,
-    /// Bytes since counting began.
+    /// Bytes since the statistics were reset.
     pub bytes: u64,
-    /// What it can carry at most.
+    /// Maximum bandwidth.
     pub peak_bytes_per_second: u64,
 }
 
 impl MemorySystem {
-    /// What went over every memory controller, then over every crossbar port and link that carried something.
+    /// The traffic through every memory controller, then through every crossbar port and link that carried any.
     pub fn traffic(&self) -> Vec<Traffic> {
         let controllers = &self.path.controllers;
         let memory = (0..controllers.len()).map(|number| Traffic {
@@ -61,15 +60,16 @@ impl MemorySystem {
         memory.chain(links).collect()
     }
 
-    /// Notes from now on what moves over the parts that [`traffic`](Self::traffic) names in each window of `length` from `origin` on, and
-    /// forgets what was noted before.
+    /// Starts to record the traffic through the components of [`traffic`](Self::traffic) in windows of `length` from
+    /// `origin` on. Discards earlier records.
     pub fn watch_traffic(&mut self, origin: Time, length: Duration) {
         let origin = Time::from_ps(self.by_cores(origin));
         self.watched().flat_map(|part| part.1).for_each(|part| part.watch(origin, length));
     }
 
-    /// What moved over each watched part in the windows that are over at `now` and were not taken before, of the parts that ever moved
-    /// anything: when each window began and its bytes. Whoever comes with an access of an earlier time is too late for it.
+    /// Takes the recorded windows that are complete at `now` and were not taken before, of all components with any
+    /// traffic: the start of each window and its bytes. Later accesses with times in these windows are no longer
+    /// counted.
     pub fn take_windows(&mut self, now: Time) -> Vec<(String, Vec<(Time, f64)>)> {
         let (now, lead_ps) = (Time::from_ps(self.by_cores(now)), self.lead_ps);
         let windows = self.watched().map(|(name, parts)| {
@@ -88,7 +88,7 @@ impl MemorySystem {
         windows.collect()
     }
 
-    /// The parts of [`traffic`](Self::traffic) that move bytes, whether they did or not.
+    /// The components of [`traffic`](Self::traffic) and their resources, with or without traffic.
     fn watched(&mut self) -> impl Iterator<Item = (String, Vec<&mut Resource>)> {
         let buses = self.path.controllers.buses().enumerate();
         let memory = buses.map(|(number, buses)| (format!("memory.controller{number}"), buses));
@@ -96,11 +96,11 @@ impl MemorySystem {
         memory.chain(links.map(|it| (it.name().to_owned(), it.lanes().iter_mut().collect())))
     }
 
-    /// Adds everything that was counted: `core0.l1d...`, `l3...`, `coherence...`, and the parts of interconnect and memory below
-    /// `interconnect` and `memory`. `elapsed` is the simulated time that utilisation is a part of.
+    /// Adds all statistics: `core0.l1d...`, `l3...`, `coherence...`, and those of interconnect and memory under
+    /// `interconnect` and `memory`. `elapsed` is the simulated time to which utilisation refers.
     ///
     /// # Errors
-    /// If a name is taken.
+    /// If a name is already in use.
     pub fn report(&self, statistics: &mut Statistics, elapsed: Duration) -> Result<(), StatisticsError> {
         for (number, core) in self.cores.iter().enumerate() {
             let unit = if core.fetch.is_some() { "l1d" } else { "l1" };
@@ -135,12 +135,12 @@ impl MemorySystem {
         Ok(())
     }
 
-    /// How much is modelled from now on, no more than at first: what only warms the caches needs no times.
+    /// Changes the level of detail, up to the one the system was built with. Cache warm-up needs no times.
     pub fn set_detail(&mut self, detail: Detail) {
         self.path.timing = detail == Detail::Timing;
     }
 
-    /// Forgets what was counted, not what is cached: for the start of a region of interest.
+    /// Resets the statistics but not the cache contents, for the start of a region of interest.
     pub fn clear_statistics(&mut self) {
         for core in &mut self.cores {
             core.data.counters = Default::default();
@@ -159,7 +159,7 @@ impl MemorySystem {
 }
 
 impl Messages {
-    /// Counts a line written to memory, by a device or from a cache.
+    /// Counts a line written to memory by a device or from a cache.
     pub fn write(&mut self, _line: Line, _by_device: bool) {
         self.memory_writes += 1;
         #[cfg(test)]
@@ -168,19 +168,34 @@ impl Messages {
 
     fn report(&self, to: &mut Statistics) -> Result<(), StatisticsError> {
         let counts = [
-            ("coherence.probes", self.probes, "messages", "looks into a core's caches for another's sake"),
-            ("coherence.invalidations", self.invalidations, "messages", "of these, because somebody writes"),
+            (
+                "coherence.probes",
+                self.probes,
+                "messages",
+                "probes of a core's caches for another core or a device",
+            ),
+            (
+                "coherence.invalidations",
+                self.invalidations,
+                "messages",
+                "probes that invalidate because of a write",
+            ),
             (
                 "coherence.back_invalidations",
                 self.back_invalidations,
                 "messages",
-                "for an inclusive cache's eviction",
+                "probes because an inclusive cache evicted the line",
             ),
-            ("coherence.snoops", self.snoops, "messages", "looks that a bus shows to every core"),
-            ("coherence.transfers", self.transfers, "lines", "supplied by another cache that had them newer"),
-            ("coherence.home_lookups", self.home_lookups, "messages", "questions to a home node's directory"),
-            ("memory.line_reads", self.memory_reads, "lines", "read from memory"),
-            ("memory.line_writes", self.memory_writes, "lines", "written to memory"),
+            ("coherence.snoops", self.snoops, "messages", "probes broadcast to every core on a bus"),
+            (
+                "coherence.transfers",
+                self.transfers,
+                "lines",
+                "lines supplied by another cache that held them modified",
+            ),
+            ("coherence.home_lookups", self.home_lookups, "messages", "lookups in a home node's directory"),
+            ("memory.line_reads", self.memory_reads, "lines", "lines read from memory"),
+            ("memory.line_writes", self.memory_writes, "lines", "lines written to memory"),
         ];
         counts.iter().try_for_each(|(name, n, unit, what)| to.count(name, *n, unit, what))
     }

@@ -1,20 +1,21 @@
-//! A core's request beyond its own caches: the shared level, the directory there, and other cores of the domain.
-//! Not other domains or memory: that is `home`.
-//! Source: a directory protocol with the states M, E, S and I as in Nagarajan et al., A Primer on Memory Consistency and Cache
-//! Coherence, 2nd edition, section 8.2; a transaction is atomic here, so that it needs no transient states.
+//! A core's request beyond its private caches: the shared level, its directory, and the other cores of the domain.
+//! `home` continues to other domains and memory.
+//!
+//! Source: a directory protocol with the states M, E, S and I as in Nagarajan et al., A Primer on Memory Consistency
+//! and Cache Coherence, 2nd edition, section 8.2. Transactions are atomic, so there are no transient states.
 
 use super::MemorySystem;
-use super::access::Got;
+use super::access::LineResult;
 use super::domain::{Directory, Shared};
 use super::path::waited;
 use super::private::Unit;
 use super::probe::{Probe, bits};
 use crate::cache::{Flags, Kind, Line, Requester, Slot};
 use crate::coherence::Holders;
-use crate::interconnect::OUT_OF_STEP;
+use crate::interconnect::MAX_SKEW;
 use crate::port::Source;
 
-/// A request under way.
+/// A request in progress.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Request {
     pub core: usize,
@@ -23,10 +24,11 @@ pub(super) struct Request {
     pub kind: Kind,
 }
 
-/// Where a request stands: the time at the shared level in picoseconds, until when it only waited for others (to whom what it needs had been
-/// promised; 0 if it did not), what supplied the data, and the rights so far.
+/// Progress of a request: the current time at the shared level in picoseconds; the time until which it only waited for
+/// lines or resources promised to earlier requests (0 if it did not wait); the source of the data; and the permissions
+/// granted so far.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Standing {
+pub(super) struct Progress {
     pub at: u64,
     pub waited: u64,
     pub source: Source,
@@ -34,73 +36,74 @@ pub(super) struct Standing {
 }
 
 impl Request {
-    /// True if a core may get the right to write without asking for it, because nobody else has the line.
+    /// Returns whether the requester may get write permission without asking for it when no other cache holds the line.
     fn may_own(self) -> bool {
         self.kind != Kind::Fetch
     }
 }
 
 impl MemorySystem {
-    /// Gets a line, or the right to write one that `core` has, from beyond its own caches.
-    pub(super) fn request(&mut self, core: usize, line: Line, kind: Kind, at: u64) -> Got {
+    /// Fetches a line, or write permission for a line that `core` holds, from beyond its private caches.
+    pub(super) fn request(&mut self, core: usize, line: Line, kind: Kind, at: u64) -> LineResult {
         let domain = self.cores[core].domain;
         let request = Request { core, domain, line, kind };
         let clock = self.cores[core].clock;
         let start = self.path.time(clock, at);
         let slot = self.domains[domain].shared.as_ref().and_then(|shared| shared.tags.find(line));
-        let teaches = self.teaches_prefetcher(request, slot);
+        let trains = self.trains_prefetcher(request, slot);
         let arrived = self.path.reach_shared(&mut self.domains[domain], core, line, start);
-        let standing = match self.domains[domain].directory {
+        let progress = match self.domains[domain].directory {
             Directory::InTags => self.request_inclusive(request, slot, arrived),
-            Directory::Beside(_) => self.request_beside(request, slot, arrived),
+            Directory::Separate(_) => self.request_separate(request, slot, arrived),
         };
-        let end = self.path.return_line(&self.domains[domain], core, standing.at);
-        if teaches {
+        let end = self.path.return_line(&self.domains[domain], core, progress.at);
+        if trains {
             self.prefetch_shared(request, arrived);
         }
         let ready = self.path.cycles_after(clock, at, start, end);
-        // Calendars serve what comes later than they remember as if it came as early as they do: until then it only waits.
-        let remembered = self.path.newest_ps.saturating_sub(OUT_OF_STEP.ps());
+        // A calendar moves a request older than its window to the start of the window; until then, the request only
+        // waits.
+        let remembered = self.path.newest_ps.saturating_sub(MAX_SKEW.ps());
         self.path.newest_ps = self.path.newest_ps.max(end);
-        let until = standing.waited.max(waited(start, remembered)).min(end);
+        let until = progress.waited.max(waited(start, remembered)).min(end);
         let begun = self.path.cycles_after(clock, at, start, until);
-        Got { ready, begun, source: standing.source, flags: standing.flags }
+        LineResult { ready, begun, source: progress.source, flags: progress.flags }
     }
 
-    fn request_inclusive(&mut self, request: Request, slot: Option<Slot>, at: u64) -> Standing {
+    fn request_inclusive(&mut self, request: Request, slot: Option<Slot>, at: u64) -> Progress {
         let Request { core, domain, line, kind } = request;
         let line_bits = self.line_bits;
-        // Only domains with an inclusive shared cache have their directory in its tags.
-        let Some(shared) = &mut self.domains[domain].shared else { return self.ask_for_line(request, at) };
+        // Only domains with an inclusive shared cache keep their directory in its tags.
+        let Some(shared) = &mut self.domains[domain].shared else { return self.fetch_line(request, at) };
         shared.counters.access(kind);
         if let Some(slot) = slot {
             let there = shared.used(slot, line, at, line_bits);
-            let standing = self.hit_inclusive(request, slot, there);
-            return Standing { waited: standing.waited.max(waited(at, there)), ..standing };
+            let progress = self.hit_inclusive(request, slot, there);
+            return Progress { waited: progress.waited.max(waited(at, there)), ..progress };
         }
         shared.counters.miss(kind);
         let start = shared.wait_for_register(line, at, self.path.timing);
-        let mut standing = self.ask_for_line(request, start);
-        let owned = Flags::OWNED.when(standing.flags.has(Flags::WRITABLE) && request.may_own());
-        let fill_flags = standing.flags.state().with(owned);
-        let Some(shared) = &mut self.domains[domain].shared else { return standing };
-        shared.hold_register(line, at, start, &mut standing, self.path.timing);
+        let mut progress = self.fetch_line(request, start);
+        let owned = Flags::OWNED.when(progress.flags.has(Flags::WRITABLE) && request.may_own());
+        let fill_flags = progress.flags.state().with(owned);
+        let Some(shared) = &mut self.domains[domain].shared else { return progress };
+        shared.hold_register(line, at, start, &mut progress, self.path.timing);
         let ways = shared.allowed_ways(Requester::Core(core), line);
-        self.insert_shared(domain, line, fill_flags, ways, standing.at);
+        self.insert_shared(domain, line, fill_flags, ways, progress.at);
         let bit = self.cores[core].bit;
         if let Some(shared) = &mut self.domains[domain].shared {
-            shared.in_flight.note(line, at, standing.at);
+            shared.in_flight.record(line, at, progress.at);
             if let Some(slot) = shared.tags.find(line) {
                 shared.tags.set_sharers(slot, 1 << bit);
             }
         }
-        // What is dirty stays so in the shared level: the core gets the right to write, not the duty to write back.
-        Standing { flags: Flags::WRITABLE.when(owned != Flags::NONE), ..standing }
+        // The shared level stays responsible for the write-back of dirty data; the core only gets write permission.
+        Progress { flags: Flags::WRITABLE.when(owned != Flags::NONE), ..progress }
     }
 
-    fn hit_inclusive(&mut self, request: Request, slot: Slot, at: u64) -> Standing {
+    fn hit_inclusive(&mut self, request: Request, slot: Slot, at: u64) -> Progress {
         let Request { core, domain, line, kind } = request;
-        let Some(shared) = &self.domains[domain].shared else { return self.ask_for_line(request, at) };
+        let Some(shared) = &self.domains[domain].shared else { return self.fetch_line(request, at) };
         let own = 1u64 << self.cores[core].bit;
         let mut source = level_source(shared);
         let (mut sharers, owner) = shared.holders(slot);
@@ -118,24 +121,25 @@ impl MemorySystem {
             sharers = sharers & own | kept;
         }
         if kind.writes() && !flags.has(Flags::WRITABLE) {
-            let (answered, until) = self.take_from_other_domains(request, at);
+            let (answered, until) = self.invalidate_other_domains(request, at);
             (at, waited) = (answered, waited.max(until));
             flags = flags.with(Flags::WRITABLE);
         }
         let alone = sharers & !own == 0 && flags.has(Flags::WRITABLE) && request.may_own();
-        // A core that fetches instructions from its own data's line loses nothing: its data copy has moved down already.
+        // No data is lost if a core fetches instructions from a line that it has modified: the dirty copy has already
+        // been written back.
         let rights = Flags::WRITABLE.when(alone);
         let Some(shared) = &mut self.domains[domain].shared else {
-            return Standing { at, waited, source, flags };
+            return Progress { at, waited, source, flags };
         };
         shared.tags.set_flags(slot, flags.with(Flags::OWNED.when(alone)));
         shared.tags.set_sharers(slot, sharers | own);
         debug_assert_eq!(shared.tags.find(line), Some(slot), "a probe moves no line of the shared cache");
-        Standing { at, waited, source, flags: rights }
+        Progress { at, waited, source, flags: rights }
     }
 
-    /// Probes the cores in `mask` of a request's domain: when the last has answered and until when that only waited, whether one had the line
-    /// dirty, and who kept it.
+    /// Probes the cores in `mask` of a request's domain. Returns when the last has answered and until when the request
+    /// only waited, whether one held the line dirty, and the mask of cores that keep a copy.
     fn probe_others(
         &mut self,
         request: Request,
@@ -147,25 +151,25 @@ impl MemorySystem {
         let (mut end, mut waited, mut dirty, mut kept) = (at, 0, false, 0);
         for bit in bits(mask) {
             let core = self.domains[domain].cores[bit];
-            let held_ps = self.hand_over(core, request, probe, at);
+            let held_ps = self.prepare_transfer(core, request, probe, at);
             let found = self.probe_core(core, line, probe);
             let was_dirty = found.is_some_and(|f| f.has(Flags::DIRTY));
             dirty |= was_dirty;
             kept |= u64::from(found.is_some() && probe == Probe::Share) << bit;
             self.messages.transfers += u64::from(was_dirty);
-            let place = self.domains[domain].place_for(request.core);
+            let endpoint = self.domains[domain].endpoint_for(request.core);
             let look = (self.cores[core].probe_ps, held_ps);
-            let (answered, until) = self.path.probe(place, core, look, was_dirty, at);
+            let (answered, until) = self.path.probe(endpoint, core, look, was_dirty, at);
             (end, waited) = (end.max(answered), waited.max(until));
         }
         ((end, waited), dirty, kept)
     }
 
-    fn request_beside(&mut self, request: Request, slot: Option<Slot>, at: u64) -> Standing {
+    fn request_separate(&mut self, request: Request, slot: Option<Slot>, at: u64) -> Progress {
         let Request { core, domain, line, kind } = request;
         let own = 1u64 << self.cores[core].bit;
-        let Directory::Beside(table) = &self.domains[domain].directory else {
-            return self.ask_for_line(request, at);
+        let Directory::Separate(table) = &self.domains[domain].directory else {
+            return self.fetch_line(request, at);
         };
         let holders = table.get(line);
         let asked_at = at;
@@ -181,37 +185,44 @@ impl MemorySystem {
                 None => shared.counters.miss(kind),
             }
         }
-        let standing = if holders.mask() & !own != 0 {
-            self.among_cores(request, holders, slot, at)
+        let progress = if holders.mask() & !own != 0 {
+            self.request_from_peers(request, holders, slot, at)
         } else if let Some(slot) = slot {
-            self.hit_beside(request, slot, at)
+            self.hit_separate(request, slot, at)
         } else if holders.mask() == own {
-            // Its other first-level cache has the line: only the rights are asked for.
+            // The core's other first-level cache holds the line: only permissions are requested.
             let alone = holders.owner().is_some() && request.may_own();
             let source = self.domains[domain].shared.as_ref().map_or(Source::Level2, level_source);
-            Standing { at, waited: 0, source, flags: Flags::WRITABLE.when(alone) }
+            Progress { at, waited: 0, source, flags: Flags::WRITABLE.when(alone) }
         } else {
-            self.miss_beside(request, at)
+            self.miss_separate(request, at)
         };
-        let standing = Standing { waited: standing.waited.max(waited(asked_at, at)), ..standing };
-        let standing = self.rights_beside(request, standing);
+        let progress = Progress { waited: progress.waited.max(waited(asked_at, at)), ..progress };
+        let progress = self.rights_separate(request, progress);
         let others = holders.mask() & !own;
         let kept = if kind.writes() { 0 } else { others };
-        let alone = standing.flags.has(Flags::WRITABLE);
-        if let Directory::Beside(table) = &mut self.domains[domain].directory {
+        let alone = progress.flags.has(Flags::WRITABLE);
+        if let Directory::Separate(table) = &mut self.domains[domain].directory {
             table.set(line, Holders::new(kept | own, alone));
         }
-        standing
+        progress
     }
 
-    /// Other cores of the domain have the line.
-    fn among_cores(&mut self, request: Request, holders: Holders, slot: Option<Slot>, at: u64) -> Standing {
+    /// Handles a line that other cores of the domain hold.
+    fn request_from_peers(
+        &mut self,
+        request: Request,
+        holders: Holders,
+        slot: Option<Slot>,
+        at: u64,
+    ) -> Progress {
         let Request { core, domain, kind, .. } = request;
         let others = holders.mask() & !(1u64 << self.cores[core].bit);
         let asked = match (kind.writes(), holders.owner()) {
             (true, _) => others,
             (false, Some(owner)) => 1 << owner,
-            // A clean line that several have: the nearest in number supplies it if the shared cache has none.
+            // Several cores hold the line clean: if the shared cache does not have it, the lowest-numbered core
+            // supplies it.
             (false, None) if slot.is_none() => others & others.wrapping_neg(),
             (false, None) => 0,
         };
@@ -223,19 +234,20 @@ impl MemorySystem {
         };
         if kind.writes() {
             if let (Some(slot), Some(shared)) = (slot, &mut self.domains[domain].shared) {
-                // The writer's copy is newer than this one from now on.
+                // The writer's copy supersedes this one.
                 dirty |= shared.tags.remove(slot).has(Flags::DIRTY);
             }
             let flags = Flags::DIRTY.when(dirty);
-            return Standing { at, waited, source, flags };
+            return Progress { at, waited, source, flags };
         }
         if dirty {
             self.keep_dirty(request, slot, at);
         }
-        Standing { at, waited, source, flags: Flags::NONE }
+        Progress { at, waited, source, flags: Flags::NONE }
     }
 
-    /// A core's dirty line became shared: the shared cache keeps what is to be written back, or memory gets it now.
+    /// Handles the downgrade of a core's dirty line: the shared cache takes over the write-back, or the line is written
+    /// to memory.
     fn keep_dirty(&mut self, request: Request, slot: Option<Slot>, at: u64) {
         let Request { core, domain, line, .. } = request;
         let dirty = Flags::WRITABLE.with(Flags::DIRTY);
@@ -249,10 +261,10 @@ impl MemorySystem {
         }
     }
 
-    /// Only the shared cache has the line, or it and the requester.
-    fn hit_beside(&mut self, request: Request, slot: Slot, at: u64) -> Standing {
+    /// Handles a line that only the shared cache holds, or only it and the requester.
+    fn hit_separate(&mut self, request: Request, slot: Slot, at: u64) -> Progress {
         let Request { domain, kind, .. } = request;
-        let Some(shared) = &mut self.domains[domain].shared else { return self.ask_for_line(request, at) };
+        let Some(shared) = &mut self.domains[domain].shared else { return self.fetch_line(request, at) };
         let source = level_source(shared);
         let mut flags = shared.tags.flags(slot).state();
         let moves = shared.takes_victims() && kind != Kind::Fetch;
@@ -264,47 +276,48 @@ impl MemorySystem {
         if !request.may_own() {
             flags = Flags::NONE;
         }
-        Standing { at, waited: 0, source, flags }
+        Progress { at, waited: 0, source, flags }
     }
 
-    fn miss_beside(&mut self, request: Request, at: u64) -> Standing {
+    fn miss_separate(&mut self, request: Request, at: u64) -> Progress {
         let Request { core, domain, line, .. } = request;
         let timing = self.path.timing;
         let start = match &self.domains[domain].shared {
             Some(shared) => shared.wait_for_register(line, at, timing),
             None => at,
         };
-        let mut standing = self.ask_for_line(request, start);
+        let mut progress = self.fetch_line(request, start);
         if !request.may_own() {
-            standing.flags = Flags::NONE;
+            progress.flags = Flags::NONE;
         }
-        let Some(shared) = &mut self.domains[domain].shared else { return standing };
-        shared.hold_register(line, at, start, &mut standing, timing);
+        let Some(shared) = &mut self.domains[domain].shared else { return progress };
+        shared.hold_register(line, at, start, &mut progress, timing);
         if !shared.takes_victims() {
             let ways = shared.allowed_ways(Requester::Core(core), line);
-            shared.in_flight.note(line, at, standing.at);
-            self.insert_shared(domain, line, standing.flags.state(), ways, standing.at);
+            shared.in_flight.record(line, at, progress.at);
+            self.insert_shared(domain, line, progress.flags.state(), ways, progress.at);
         }
-        standing
+        progress
     }
 
-    /// A writer needs the domain to be alone with the line.
-    fn rights_beside(&mut self, request: Request, standing: Standing) -> Standing {
+    /// For a write, invalidates the line in all other domains.
+    fn rights_separate(&mut self, request: Request, progress: Progress) -> Progress {
         if !request.kind.writes() {
-            return standing;
+            return progress;
         }
-        let (at, until) = self.take_from_other_domains(request, standing.at);
-        Standing {
+        let (at, until) = self.invalidate_other_domains(request, progress.at);
+        Progress {
             at,
-            waited: standing.waited.max(until),
-            flags: standing.flags.with(Flags::WRITABLE),
-            ..standing
+            waited: progress.waited.max(until),
+            flags: progress.flags.with(Flags::WRITABLE),
+            ..progress
         }
     }
 
-    /// True if the prefetcher of the shared cache must see a request: a miss, or the first use of a line it brought. Prefetches of the cores'
-    /// own caches are requests like others: streams must not end where these take them over.
-    fn teaches_prefetcher(&self, request: Request, slot: Option<Slot>) -> bool {
+    /// Returns whether the prefetcher of the shared cache observes a request: a miss, or the first use of a line that
+    /// it prefetched. Prefetches by the private caches train it too, so that streams do not end when those take them
+    /// over.
+    fn trains_prefetcher(&self, request: Request, slot: Option<Slot>) -> bool {
         match &self.domains[request.domain].shared {
             Some(shared) if shared.prefetcher.is_some() => {
                 slot.is_none_or(|slot| shared.tags.flags(slot).has(Flags::PREFETCHED))
@@ -317,40 +330,40 @@ impl MemorySystem {
         let Request { core, domain, line, .. } = request;
         let Some(shared) = &mut self.domains[domain].shared else { return };
         let Some(prefetcher) = &mut shared.prefetcher else { return };
-        let wanted = prefetcher.observe(line, 0);
+        let prediction = prefetcher.observe(line, 0);
         let unit = if request.kind == Kind::Fetch { Unit::Fetch } else { Unit::Data };
-        for line in wanted.lines() {
+        for line in prediction.lines() {
             let next = self.is_next_in_memory(core, unit, request.line, *line);
             let part = &mut self.domains[domain];
             let Some(shared) = &mut part.shared else { return };
             if !next {
-                shared.prefetcher.iter_mut().for_each(|prefetcher| prefetcher.left_out(*line));
+                shared.prefetcher.iter_mut().for_each(|prefetcher| prefetcher.truncated(*line));
                 break;
             }
             let here = shared.tags.find(*line).is_some();
-            let above = matches!(&part.directory, Directory::Beside(t) if t.get(*line).mask() != 0);
+            let above = matches!(&part.directory, Directory::Separate(t) if t.get(*line).mask() != 0);
             if here || above || shared.wait_for_register(*line, at, self.path.timing) > at {
                 continue;
             }
-            let wanted = Request { line: *line, kind: Kind::Prefetch, ..request };
-            let mut got = self.ask_for_line(wanted, at);
+            let prefetch = Request { line: *line, kind: Kind::Prefetch, ..request };
+            let mut got = self.fetch_line(prefetch, at);
             let Some(shared) = &mut self.domains[domain].shared else { return };
             shared.hold_register(*line, at, at, &mut got, self.path.timing);
             shared.counters.prefetched += 1;
-            shared.in_flight.note(*line, at, got.at);
+            shared.in_flight.record(*line, at, got.at);
             let ways = shared.allowed_ways(Requester::Core(core), *line);
             self.insert_shared(domain, *line, got.flags.state().with(Flags::PREFETCHED), ways, got.at);
         }
     }
 }
 
-/// What a shared cache is called as a source.
+/// The source that corresponds to the level of a shared cache.
 fn level_source(shared: &Shared) -> Source {
     if shared.level == 2 { Source::Level2 } else { Source::Level3 }
 }
 
 impl Shared {
-    /// Notes a use of the line in `slot` by a core; says from when on its data is there.
+    /// Records a use of the line in `slot` by a core. Returns when its data is available.
     fn used(&mut self, slot: Slot, line: Line, at: u64, line_bits: u32) -> u64 {
         self.tags.touch(slot);
         self.lock_if_inside(slot, line, line_bits);
@@ -370,23 +383,24 @@ impl Shared {
         }
     }
 
-    /// A miss that came at `at` holds a register of its line's bank from `start` on, if that has any, and is later if it has none for so long.
-    fn hold_register(&mut self, line: Line, at: u64, start: u64, standing: &mut Standing, timing: bool) {
+    /// Holds a miss register of the line's bank from `start` on for a miss that arrived at `at`. Delays the request if
+    /// no register is free for the whole time.
+    fn hold_register(&mut self, line: Line, at: u64, start: u64, progress: &mut Progress, timing: bool) {
         let bank = self.tags.index().bank(line);
         let Some(registers) = self.banks[bank].registers.as_mut().filter(|_| timing) else { return };
-        let begun = standing.waited.max(start);
-        let later = registers.hold(start, begun, standing.at);
-        standing.at += later;
-        standing.waited = waited(at, begun + later);
+        let begun = progress.waited.max(start);
+        let later = registers.hold(start, begun, progress.at);
+        progress.at += later;
+        progress.waited = waited(at, begun + later);
     }
 
-    /// Locks the line in `slot` if it is inside an open lock window and its set has room.
+    /// Locks the line in `slot` if it is in an open lock window and its set has enough unlocked ways.
     pub(super) fn lock_if_inside(&mut self, slot: Slot, line: Line, line_bits: u32) {
         let Some(lock) = &self.lock else { return };
         if !lock.in_use() || !lock.contains(line.0 << line_bits) || self.tags.flags(slot).has(Flags::LOCKED) {
             return;
         }
-        if lock.room(self.tags.all_ways(), self.tags.locked_ways(line)) {
+        if lock.can_lock(self.tags.all_ways(), self.tags.locked_ways(line)) {
             self.tags.add_flags(slot, Flags::LOCKED);
             self.counters.locked += 1;
         } else {

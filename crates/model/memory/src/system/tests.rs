@@ -1,10 +1,11 @@
-//! Random programs on small caches of every machine: invariants hold, and every access finds the newest data where it is.
-//! Not latencies: see `tests/latency.rs`.
-//! Source: a flat memory with a version number a line, as in the random testers of gem5 (Ruby random tester).
+//! Random programs on small caches of every machine: the invariants hold, and every access gets the newest data from
+//! its actual location.
+//!
+//! Source: a flat memory with a version number per line, as in gem5's Ruby random tester.
 
 use super::*;
 use crate::cache::{Flags, Line};
-use crate::interconnect::Place;
+use crate::interconnect::Endpoint;
 use crate::port::{MemoryPort, Source};
 use longma_sim::{Cycle, Time};
 use longma_topology::{BUILTIN, Machine};
@@ -13,7 +14,7 @@ use std::collections::BTreeMap;
 
 const SPACE: SpaceId = SpaceId(0);
 
-/// The text of a built-in machine with every cache's size divided by 64, so that lines fight for room.
+/// The text of a built-in machine with all cache sizes divided by 64, so that evictions are frequent.
 fn small(name: &str) -> String {
     let (_, text) = Machine::text(name).unwrap();
     let mut in_cache = false;
@@ -35,7 +36,7 @@ fn machine(text: &str) -> Machine {
     Machine::parse("small.toml", text).unwrap_or_else(|report| panic!("{report}"))
 }
 
-/// What a random program does next.
+/// One step of a random program.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Load,
@@ -60,17 +61,17 @@ fn step() -> impl Strategy<Value = (Step, usize, u64)> {
         1 => (allocate, 1u64..=64).prop_map(|(allocate, bytes)| Step::DeviceWrite(allocate, bytes)),
         1 => Just(Step::DeviceRead),
     ];
-    // A few lines that everybody wants, and many that fill the caches; some lie in one set.
+    // A few lines that all cores access, many that fill the caches, and some that map to one set.
     let line = prop_oneof![3 => 0u64..12, 2 => 0u64..3000, 1 => (0u64..64).prop_map(|n| n * 256)];
     (kind, any::<usize>(), line)
 }
 
-/// A memory that holds version numbers, and what should be where.
+/// A reference memory of version numbers.
 struct Flat {
     system: MemorySystem,
     /// Stores to each line so far.
     newest: BTreeMap<Line, u64>,
-    /// What memory has.
+    /// The version of each line in memory.
     memory: BTreeMap<Line, u64>,
     now: u64,
 }
@@ -109,18 +110,21 @@ impl Flat {
         self.system.domains.iter().position(shared).map_or(Newest::Memory, Newest::Shared)
     }
 
-    /// Runs one step and checks that its data came from where the newest were.
+    /// Runs one step and checks that the data came from the location of the newest version.
     fn run(&mut self, step: Step, core: usize, virtual_line: u64) {
         let core = core % self.system.cores();
         let line = self.line_of(virtual_line, core);
         let (before, transfers) = (self.where_is(line), self.system.messages.transfers);
         let version = self.newest.get(&line).copied().unwrap_or(0);
         let in_memory = self.memory.get(&line).copied().unwrap_or(0);
-        assert!(before != Newest::Memory || in_memory == version, "{line:?}: nobody has version {version}");
+        assert!(
+            before != Newest::Memory || in_memory == version,
+            "{line:?}: no cache or memory has version {version}"
+        );
         let (address, physical) = (virtual_line << self.system.line_bits, line.0 << self.system.line_bits);
         let at = Time::from_ps(self.now * 1000);
-        let port = Place::Cache(self.system.domains[0].shared.as_ref().map_or(0, |s| s.instance));
-        let port = if self.system.domains[0].shared.is_some() { port } else { Place::Core(0) };
+        let port = Endpoint::Cache(self.system.domains[0].shared.as_ref().map_or(0, |s| s.instance));
+        let port = if self.system.domains[0].shared.is_some() { port } else { Endpoint::Core(0) };
         let mut access = None;
         match step {
             Step::Load => access = Some(self.system.port(core).load(address, 8, 0x40, Cycle(self.now))),
@@ -133,7 +137,8 @@ impl Flat {
             }
             Step::DeviceRead => assert!(self.system.device_read(port, physical, 8, at) >= at),
         }
-        // A store that is done with older ones, before somebody else gets their line, is none of the newest version.
+        // A store that completes together with older ones, before the line moves to another core, does not create the
+        // newest version.
         let with_others = matches!(step, Step::Store) && self.gives_away(core, line);
         if let Some(answer) = access {
             assert!(answer.ready.0 >= self.now);
@@ -148,7 +153,7 @@ impl Flat {
         }
         for (written, by_device) in std::mem::take(&mut self.system.messages.written) {
             let newest = self.newest.get(&written).copied().unwrap_or(0);
-            // A cache's copy was made before this step's store.
+            // A cache's copy was written back before this step's store.
             let own = stored && written == line && !by_device;
             self.memory.insert(written, if own { version } else { newest });
         }
@@ -160,7 +165,7 @@ impl Flat {
         self.now += 7;
     }
 
-    /// True if a line that `core` may not write comes to it yet, before somebody else gets it.
+    /// Returns whether a line that `core` may not write is still in flight to it and promised to another core.
     fn gives_away(&self, core: usize, line: Line) -> bool {
         let private = &self.system.cores[core];
         let writes = private
@@ -168,7 +173,7 @@ impl Flat {
             .tags
             .find(line)
             .is_some_and(|slot| private.data.tags.flags(slot).has(Flags::WRITABLE));
-        !writes && private.given_away.comes(line, self.now).is_some()
+        !writes && private.promised.arrival(line, self.now).is_some()
     }
 
     fn supplied(&self, core: usize, line: Line, newest: Newest, source: Source, transfers: u64) {
@@ -201,7 +206,7 @@ fn run_all(machine: &Machine, detail: Detail, steps: &[(Step, usize, u64)]) -> R
     Ok(())
 }
 
-/// How many random programs: more where time does not matter.
+/// Number of random programs; the environment variable allows longer runs.
 fn cases() -> u32 {
     std::env::var("LONGMA_COHERENCE_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(6)
 }
@@ -217,14 +222,14 @@ proptest! {
     }
 
     #[test]
-    fn times_change_nothing_of_it(steps in prop::collection::vec(step(), 600)) {
+    fn the_rules_also_hold_with_timing(steps in prop::collection::vec(step(), 600)) {
         for name in ["loongson-3a5000", "hygon-8node", "piii-myrinet"] {
             run_all(&machine(&small(name)), Detail::Timing, &steps)?;
         }
     }
 
     #[test]
-    fn other_inclusions_and_write_through_keep_the_rules_too(steps in prop::collection::vec(step(), 1500)) {
+    fn the_rules_also_hold_for_other_inclusions_and_write_through(steps in prop::collection::vec(step(), 1500)) {
         let text = small("sandybridge-2x6");
         let l3 = "inclusion = \"inclusive\"\ncoherence";
         assert!(text.contains(l3));

@@ -1,78 +1,77 @@
-//! One TLB: which entries it holds, and which goes next.
-//! Not what the entries map to: the page table knows that.
-//! Source: exact LRU by order of use; makers seldom say what they do.
+//! One TLB: its entries and their replacement, which is exact LRU. Vendors rarely publish their policy.
 
-/// No entry.
+/// Marks the end of a chain.
 const NONE: u32 = u32::MAX;
 const EMPTY: u64 = u64::MAX;
 
-/// Sets of more ways than this are searched by a hash instead of way by way.
-const MOST_SCANNED_WAYS: usize = 16;
+/// Sets with more ways than this use a hash table instead of a scan.
+const MAX_SCANNED_WAYS: usize = 16;
 
-/// One TLB. An entry stands for a group of neighbouring pages.
+/// One TLB. An entry covers a group of adjacent pages.
 #[derive(Clone, Debug)]
 pub(super) struct Buffer {
     group_shift: u32,
     entries: Entries,
 }
 
-/// How entries are found and aged.
+/// The data structure for lookups and ages.
 #[derive(Clone, Debug)]
 enum Entries {
     Scanned(Scanned),
-    Listed(Listed),
+    Hashed(Hashed),
 }
 
 impl Buffer {
-    /// A TLB of `entries` entries in sets of `ways` (all in one if `None`), each for `pages` pages, rounded up to a power of two.
+    /// Creates a TLB of `entries` entries in sets of `ways` (fully associative if `None`). Each entry covers `pages`
+    /// pages, rounded up to a power of two.
     pub(super) fn new(entries: u32, ways: Option<u32>, pages: u32) -> Self {
         let entries = entries.max(1) as usize;
         let ways = ways.map_or(entries, |w| (w as usize).clamp(1, entries));
         let group_shift = pages.max(1).next_power_of_two().trailing_zeros();
         let entries = match ways {
-            ..=MOST_SCANNED_WAYS => Entries::Scanned(Scanned::new(entries / ways, ways)),
-            _ => Entries::Listed(Listed::new(entries / ways, ways)),
+            ..=MAX_SCANNED_WAYS => Entries::Scanned(Scanned::new(entries / ways, ways)),
+            _ => Entries::Hashed(Hashed::new(entries / ways, ways)),
         };
         Self { group_shift, entries }
     }
 
-    /// Notes that the entry in `slot` is used.
+    /// Records a use of the entry in `slot`.
     #[inline]
     pub(super) fn use_again(&mut self, slot: u32) {
         match &mut self.entries {
             Entries::Scanned(entries) => entries.use_again(slot),
-            Entries::Listed(entries) => entries.use_again(slot),
+            Entries::Hashed(entries) => entries.use_again(slot),
         }
     }
 
-    /// The slot of the entry for `key`, which counts as used by that.
+    /// Looks up `key` and records the use. Returns its slot.
     pub(super) fn find(&mut self, key: u64) -> Option<u32> {
         let slot = self.slot(key)?;
         self.use_again(slot);
         Some(slot)
     }
 
-    /// True if there is an entry for `key`.
+    /// Returns whether there is an entry for `key`.
     pub(super) fn has(&self, key: u64) -> bool {
         self.slot(key).is_some()
     }
 
-    /// Puts in an entry that is not there: its slot, and the group that had to go for it, if any.
+    /// Inserts an entry that is not present. Returns its slot, and the group that was evicted, if any.
     pub(super) fn insert(&mut self, key: u64) -> (u32, Option<u64>) {
         let group = key >> self.group_shift;
         let (slot, evicted) = match &mut self.entries {
             Entries::Scanned(entries) => entries.insert(group),
-            Entries::Listed(entries) => entries.insert(group),
+            Entries::Hashed(entries) => entries.insert(group),
         };
         (slot, (evicted != EMPTY).then_some(evicted))
     }
 
-    /// Takes the entry for `key` out; its group.
+    /// Removes the entry for `key` and returns its group.
     pub(super) fn remove(&mut self, key: u64) -> Option<u64> {
         let slot = self.slot(key)?;
         match &mut self.entries {
             Entries::Scanned(entries) => entries.remove(slot),
-            Entries::Listed(entries) => entries.remove(slot),
+            Entries::Hashed(entries) => entries.remove(slot),
         }
         Some(key >> self.group_shift)
     }
@@ -80,11 +79,11 @@ impl Buffer {
     pub(super) fn clear(&mut self) {
         match &mut self.entries {
             Entries::Scanned(entries) => *entries = Scanned::new(entries.sets as usize, entries.ways),
-            Entries::Listed(entries) => *entries = Listed::new(entries.sets.len(), entries.ways),
+            Entries::Hashed(entries) => *entries = Hashed::new(entries.sets.len(), entries.ways),
         }
     }
 
-    /// The keys of a group.
+    /// The pages of a group.
     pub(super) fn pages_of(&self, group: u64) -> std::ops::Range<u64> {
         let first = group << self.group_shift;
         first..first + (1 << self.group_shift)
@@ -94,17 +93,17 @@ impl Buffer {
         let group = key >> self.group_shift;
         match &self.entries {
             Entries::Scanned(entries) => entries.slot(group),
-            Entries::Listed(entries) => entries.slot(group),
+            Entries::Hashed(entries) => entries.slot(group),
         }
     }
 }
 
-/// Sets of few ways: searched one by one, the oldest found by the time of use.
+/// Sets with few ways: lookup and victim selection scan the set.
 #[derive(Clone, Debug)]
 struct Scanned {
-    /// The group of each entry, set after set.
+    /// The group of each entry, set by set.
     groups: Vec<u64>,
-    /// When each was used last; 0 for an empty one.
+    /// Time of the last use of each entry; 0 for an empty one.
     used: Vec<u64>,
     ways: usize,
     sets: u64,
@@ -146,12 +145,13 @@ impl Scanned {
     }
 }
 
-/// Sets of many ways: found by a hash, aged by the time of use. A set's entries are put into the order of their times now and then: until
-/// then, whichever was used since comes behind all that were not, so the oldest is the next of the order that was not used.
+/// Sets with many ways: lookup by hash table, victim by time of last use. Each set keeps its entries sorted by the time
+/// of last use as of `ordered_at`. Entries used since then are younger than all others, so the LRU entry is the next in
+/// this order that has not been used since. When the order is exhausted, it is sorted again.
 #[derive(Clone, Debug)]
-struct Listed {
+struct Hashed {
     entries: Vec<ListedEntry>,
-    /// The first entry of each hash value's chain.
+    /// First entry of each hash chain.
     chains: Vec<u32>,
     sets: Vec<ListedSet>,
     ways: usize,
@@ -161,23 +161,23 @@ struct Listed {
 #[derive(Clone, Copy, Debug)]
 struct ListedEntry {
     group: u64,
-    /// The next entry with this hash value.
+    /// Next entry of the hash chain.
     chain: u32,
-    /// When it was used last.
+    /// Time of the last use.
     used: u64,
 }
 
 #[derive(Clone, Debug)]
 struct ListedSet {
-    /// Entries that hold nothing; the last is the next to be filled.
+    /// Empty entries; the last one is filled next.
     empty: Vec<u32>,
-    /// The others in the order of their times as they were at `ordered_at`, those still to be looked at from `next` on.
+    /// The other entries, sorted by last use as of `ordered_at`. Entries before `next` have been examined.
     order: Vec<u32>,
     next: usize,
     ordered_at: u64,
 }
 
-impl Listed {
+impl Hashed {
     fn new(sets: usize, ways: usize) -> Self {
         let slots = |set: usize| (set * ways) as u32..((set + 1) * ways) as u32;
         let set = |set| ListedSet {
@@ -215,7 +215,7 @@ impl Listed {
         self.entries[slot as usize].used = self.now;
     }
 
-    /// An empty entry of the set numbered `number`, or the one that was used longest ago. It is no longer in the order.
+    /// Returns an empty entry of set `number`, or its LRU entry, removed from the order.
     fn oldest(&mut self, number: usize) -> u32 {
         let Self { entries, sets, ways, now, .. } = self;
         let set = &mut sets[number];
@@ -255,7 +255,7 @@ impl Listed {
         (slot, evicted)
     }
 
-    /// Empties an entry, which is the next to be filled then.
+    /// Removes an entry; it is the next to be filled.
     fn remove(&mut self, slot: u32) {
         self.unchain(slot);
         self.entries[slot as usize].group = EMPTY;

@@ -1,7 +1,7 @@
-//! The CAM table of a core: software writes entries and searches them by key.
-//! Not a TLB: nothing fills it but software, and software says which entry it replaces.
+//! The CAM table of a core: a content-addressable memory that software writes by index and searches by key.
+//!
 //! Source: Su et al., Optimization of memory and network subsystems in multi-core processors for cloud computing, 2012;
-//! LoongISA's look-up instructions search and write by index in the same way.
+//! LoongISA's lookup instructions search and write by index in the same way.
 
 use longma_topology::parts::Cam as CamPart;
 use longma_topology::units::{Frequency, Latency};
@@ -9,49 +9,49 @@ use longma_topology::units::{Frequency, Latency};
 /// An entry of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CamEntry {
-    /// What a search is compared with.
+    /// The key that a search is compared with.
     pub key: u64,
-    /// Ones where the key's bits count.
+    /// Key bits that are compared.
     pub mask: u64,
-    /// What a search brings.
+    /// The value that a search returns.
     pub value: u64,
-    /// The address space that the entry belongs to.
+    /// Address space of the entry.
     pub tag: u32,
 }
 
-/// What a search found.
+/// The result of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CamHit {
-    /// The entry's number; the lowest if several match.
+    /// Index of the entry; the lowest if several match.
     pub index: u32,
-    /// Its value.
+    /// Value of the entry.
     pub value: u64,
 }
 
-/// A wrong entry or number.
+/// An invalid entry or index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CamError {
-    /// There is no such entry.
+    /// The index is out of range.
     #[error("the CAM has no entry {index}: it has entries 0 to {last}")]
     NoEntry {
-        /// The number asked for.
+        /// The requested index.
         index: u32,
-        /// The last entry's number.
+        /// Index of the last entry.
         last: u32,
     },
-    /// A field is wider than the table.
+    /// A value does not fit into its field.
     #[error("{field} {given:#x} does not fit into the CAM's {bits} bits")]
     TooWide {
-        /// Which field.
+        /// Name of the field.
         field: &'static str,
-        /// What was given.
+        /// The value.
         given: u64,
-        /// The field's width.
+        /// Width of the field.
         bits: u32,
     },
 }
 
-/// One core's table.
+/// The CAM table of one core.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cam {
     entries: Vec<Option<CamEntry>>,
@@ -63,7 +63,8 @@ pub struct Cam {
 }
 
 impl Cam {
-    /// An empty table as `part` says, in a core of `clock`. Keys and values have at most 64 bits, tags 32.
+    /// Creates an empty table described by `part`, in a core with `clock`. Keys and values have at most 64 bits, tags
+    /// 32.
     pub fn new(part: &CamPart, clock: Frequency) -> Self {
         let bits = |width: longma_topology::units::Width, most: u32| width.bits().min(most.into()) as u32;
         let ps = |latency: Latency| latency.ps(clock);
@@ -77,7 +78,7 @@ impl Cam {
         }
     }
 
-    /// Writes entry `index`, over whatever is there.
+    /// Writes entry `index`.
     ///
     /// # Errors
     /// If there is no such entry, or if a field is too wide.
@@ -96,7 +97,7 @@ impl Cam {
         Ok(())
     }
 
-    /// Empties entry `index`.
+    /// Clears entry `index`.
     ///
     /// # Errors
     /// If there is no such entry.
@@ -105,7 +106,7 @@ impl Cam {
         Ok(())
     }
 
-    /// The first entry of address space `tag` whose key is `key` wherever its mask has ones.
+    /// Finds the first entry of address space `tag` that matches `key` in all bits of its mask.
     pub fn search(&self, key: u64, tag: u32) -> Option<CamHit> {
         let hit = |e: &CamEntry| e.tag == tag && (e.key ^ key) & e.mask == 0;
         let index = self.entries.iter().position(|e| e.as_ref().is_some_and(hit))?;
@@ -113,17 +114,17 @@ impl Cam {
         Some(CamHit { index: index as u32, value })
     }
 
-    /// Every entry, as when a process moves to another core.
+    /// All entries, to save and restore them when a process moves to another core.
     pub fn entries(&self) -> &[Option<CamEntry>] {
         &self.entries
     }
 
-    /// How long a search takes, picoseconds; one can begin each cycle.
+    /// Latency of a search, picoseconds. One search can begin each cycle.
     pub const fn search_ps(&self) -> u64 {
         self.search_ps
     }
 
-    /// How long writing an entry takes, picoseconds.
+    /// Latency of a write, picoseconds.
     pub const fn write_ps(&self) -> u64 {
         self.write_ps
     }

@@ -1,7 +1,7 @@
-//! A core's translation look-aside buffers, and its CAM table.
-//! Not page tables: see `placement`. Not memory that a page walk loads from: whoever asks does the load.
-//! Source: shapes and latencies from machine files; LoongArch Reference Manual volume 1, section 5.4, for pairs of pages in an
-//! entry.
+//! A core's TLBs and CAM table. Page tables are in `placement`; a caller that must walk one performs the load itself.
+//!
+//! Source: structure and latencies from machine files; LoongArch Reference Manual volume 1, section 5.4, for entries
+//! that hold a pair of pages.
 
 mod buffer;
 mod cam;
@@ -13,119 +13,121 @@ use buffer::Buffer;
 use longma_sim::{Statistics, StatisticsError};
 use longma_topology::parts::{Core, Tlb, TlbKind};
 
-/// What a hit in a second or further level costs where the file does not say, cycles: Sandy Bridge's (Intel 64 and IA-32
-/// Optimization Reference Manual, 2.3.5.1: 7 cycles).
+/// Default cost of a hit in a second or further level, cycles: Sandy Bridge's (Intel 64 and IA-32 Optimization
+/// Reference Manual, 2.3.5.1: 7 cycles).
 const FURTHER_LEVEL_CYCLES: u32 = 7;
 
-/// What a page walk costs beside loading the last level's entry, cycles. An estimate: the upper levels hit in the walker's own
-/// cache (Barr, Cox and Rixner, Translation Caching, ISCA 2010), which leaves starting the walk and refilling the TLB.
+/// Cost of a page walk in addition to the load of the last-level entry, cycles. An estimate: the upper levels hit in
+/// the walker's own cache (Barr, Cox and Rixner, Translation Caching, ISCA 2010), so what remains is the start of the
+/// walk and the TLB refill.
 const WALK_CYCLES: u32 = 10;
 
-/// What is translated.
+/// The kind of address that is translated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// Addresses of instructions.
+    /// Instruction addresses.
     Instruction,
     /// Addresses of loads and stores.
     Data,
 }
 
-/// Where a translation was found.
+/// Where a lookup found a translation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// In the first level, which costs nothing extra (or the core has no TLB).
+    /// In the first level, at no additional cost, or the core has no TLB.
     FirstLevel,
     /// In a further level.
     FurtherLevel,
-    /// Nowhere, and what that costs is stated and counted.
+    /// In no level; the machine file states the cost of a miss, which is included.
     Missed,
-    /// Nowhere, and a page walk loads the entry from memory (`AddressSpaces::entry_address`): whoever asked does that, in
-    /// addition to the cycles counted.
+    /// In no level; the caller must load the page table entry from memory (`AddressSpaces::entry_address`) in addition
+    /// to the cycles included.
     Walk,
 }
 
-/// A translation.
+/// The result of a translation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Translation {
     /// The physical page.
     pub page: PhysicalPage,
-    /// Where it was found.
+    /// Where the translation was found.
     pub found: Found,
-    /// How much later the access is because of it, cycles of the core's clock.
+    /// Cycles of the core's clock by which the translation delays the access.
     pub extra_cycles: u32,
-    /// When the first level got the entry, as [`Tlbs::arrives`] was told.
+    /// When the first level got the entry, as set by [`Tlbs::set_arrival`].
     pub arrival: Arrival,
 }
 
-/// When an entry came into a TLB, cycles; 0 if nobody said.
+/// When an entry was inserted into a TLB, cycles; 0 if unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Arrival {
-    /// When an access first needed it.
+    /// When an access first requested it.
     pub asked_at: u64,
-    /// When it was there.
+    /// When it became available.
     pub there_at: u64,
 }
 
 impl Arrival {
-    /// How long an access at `at` waits for the entry, cycles. One that comes before whoever asked, as a core that executes out of order
-    /// makes them, would have had to ask itself.
+    /// Returns how long an access at `at` waits for the entry, cycles. An access with an earlier time than the request,
+    /// as an out-of-order core may issue, would have had to make the request itself, so it waits for the full duration.
     pub fn wait(self, at: u64) -> u64 {
         self.there_at.saturating_sub(at.max(self.asked_at))
     }
 }
 
-/// Translations that are known to be in the first level, by page: 64 for each side.
+/// Entries of each side's filter of translations known to be in the first level.
 const FILTER: usize = 64;
 
-/// A page whose entry is in the first level.
+/// A translation that is in the first-level TLB.
 #[derive(Clone, Copy, Debug)]
-struct Known {
+struct FilterEntry {
     key: u64,
     page: u64,
-    /// Which entry of the first level.
+    /// Slot of the entry in the first level.
     slot: u32,
     arrival: Arrival,
 }
 
-const NOBODY: Known =
-    Known { key: u64::MAX, page: 0, slot: 0, arrival: Arrival { asked_at: 0, there_at: 0 } };
+const EMPTY: FilterEntry =
+    FilterEntry { key: u64::MAX, page: 0, slot: 0, arrival: Arrival { asked_at: 0, there_at: 0 } };
 
-/// The TLBs of one core, each with exact LRU replacement. In front of the first level is a filter that answers most hits; it
-/// holds only pages whose entry is there, and notes each use, so it changes nothing but the host's time.
+/// The TLBs of one core, with exact LRU replacement. A filter in front of the first level answers most hits. It holds
+/// only pages whose entry is in the first level and records every use, so it does not affect results.
 #[derive(Clone, Debug)]
 pub struct Tlbs {
     buffers: Vec<Buffer>,
-    /// When each entry of each came.
+    /// For each TLB, when each entry was inserted.
     arrivals: Vec<Vec<Arrival>>,
     sides: [SideLevels; 2],
 }
 
-/// The TLBs that one side looks into.
+/// The TLBs that one side uses.
 #[derive(Clone, Debug)]
 struct SideLevels {
-    filter: Box<[Known; FILTER]>,
-    /// Index of each level's TLB, the first level first.
+    filter: Box<[FilterEntry; FILTER]>,
+    /// Index of the TLB of each level, first level first.
     levels: Vec<usize>,
-    /// What a hit in each level costs, cycles.
+    /// Cost of a hit in each level, cycles.
     hit_cycles: Vec<u32>,
-    /// What it costs to miss all, cycles; `None`: a page walk.
+    /// Cost of a miss in all levels, cycles; `None` for a page walk.
     miss_cycles: Option<u32>,
     counts: TlbCounts,
 }
 
-/// What one side's TLBs did.
+/// Event counts of one side's TLBs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TlbCounts {
-    /// Translations asked for.
+    /// Translations requested.
     pub lookups: u64,
-    /// Of these, not in the first level.
+    /// Of these, misses in the first level.
     pub first_level_misses: u64,
-    /// Of these, in no level.
+    /// Of these, misses in all levels.
     pub misses: u64,
 }
 
 impl Tlbs {
-    /// The TLBs of a core of type `core`, for pages of `page_bytes`. TLBs that do not hold such pages are left out.
+    /// Creates the TLBs of a core of type `core`, for pages of `page_bytes`. Omits TLBs that do not support that page
+    /// size.
     pub fn new(core: &Core, page_bytes: u64) -> Self {
         let holds = |tlb: &&Tlb| {
             tlb.page_sizes.is_empty() || tlb.page_sizes.iter().any(|size| size.bytes() == page_bytes)
@@ -138,7 +140,7 @@ impl Tlbs {
         Self { buffers, arrivals, sides: [side(TlbKind::Instruction), side(TlbKind::Data)] }
     }
 
-    /// Translates `virtual_page` of `space`; `resolve` looks the page up in the page table, where it must be.
+    /// Translates `virtual_page` of `space`. `resolve` looks the page up in the page table, which must contain it.
     #[inline]
     pub fn translate(
         &mut self,
@@ -147,15 +149,16 @@ impl Tlbs {
         virtual_page: u64,
         resolve: impl FnOnce() -> PhysicalPage,
     ) -> Translation {
-        if let Some((page, arrival)) = self.again(side, space, virtual_page) {
+        if let Some((page, arrival)) = self.lookup_fast(side, space, virtual_page) {
             return Translation { page, found: Found::FirstLevel, extra_cycles: 0, arrival };
         }
         self.sides[side as usize].counts.lookups += 1;
         self.look_up(side as usize, key(space, virtual_page), resolve())
     }
 
-    /// Says when the entry of a page comes that was just [translated](Self::translate) and not found in the first level.
-    pub fn arrives(&mut self, side: Side, space: SpaceId, virtual_page: u64, arrival: Arrival) {
+    /// Sets the arrival time of the entry of a page that was just [translated](Self::translate) and missed in the first
+    /// level.
+    pub fn set_arrival(&mut self, side: Side, space: SpaceId, virtual_page: u64, arrival: Arrival) {
         let key = key(space, virtual_page);
         let levels = &mut self.sides[side as usize];
         let known = &mut levels.filter[slot_of(key)];
@@ -169,10 +172,10 @@ impl Tlbs {
         }
     }
 
-    /// The translation of a page that hits in the first level and was looked up not long ago, at little cost to the host, and when it
-    /// came; `None` says nothing, and nothing has happened.
+    /// Fast path: returns the translation of a recently used page that hits in the first level, and its arrival time.
+    /// `None` if the filter does not hold the page; nothing has changed then.
     #[inline]
-    pub fn again(
+    pub fn lookup_fast(
         &mut self,
         side: Side,
         space: SpaceId,
@@ -191,18 +194,18 @@ impl Tlbs {
         Some((PhysicalPage(known.page), known.arrival))
     }
 
-    /// True if some level is known to have the page's entry, without a search.
+    /// Returns whether the filter holds the page, which means that the first level does, without a search.
     #[inline(always)]
-    pub fn has_at_hand(&self, side: Side, space: SpaceId, virtual_page: u64) -> bool {
+    pub fn filter_has(&self, side: Side, space: SpaceId, virtual_page: u64) -> bool {
         let key = key(space, virtual_page);
         self.sides[side as usize].filter[slot_of(key)].key == key
     }
 
-    /// True if some level has the page's entry. Nothing is counted, and nothing used.
+    /// Returns whether some level holds the page's entry, without counting a lookup or a use.
     pub fn has(&self, side: Side, space: SpaceId, virtual_page: u64) -> bool {
         let key = key(space, virtual_page);
         let levels = &self.sides[side as usize];
-        self.has_at_hand(side, space, virtual_page)
+        self.filter_has(side, space, virtual_page)
             || levels.levels.is_empty()
             || levels.levels.iter().any(|level| self.buffers[*level].has(key))
     }
@@ -229,7 +232,7 @@ impl Tlbs {
         };
         counts.first_level_misses += u64::from(found != Found::FirstLevel);
         counts.misses += u64::from(matches!(found, Found::Missed | Found::Walk));
-        // The first level is filled last, so `slot` ends as the page's place there.
+        // The first level is filled last, so `slot` ends as the slot in that level.
         for level in (0..hit.unwrap_or(levels.len())).rev() {
             let buffer = self.sides[side].levels[level];
             let (filled, evicted) = self.buffers[buffer].insert(key);
@@ -245,14 +248,14 @@ impl Tlbs {
             }
             *arrival
         });
-        // A first level that costs something is asked each time.
+        // The filter is used only if a first-level hit costs nothing.
         if self.sides[side].hit_cycles.first().is_none_or(|cycles| *cycles == 0) {
-            self.sides[side].filter[slot_of(key)] = Known { key, page: page.0, slot, arrival };
+            self.sides[side].filter[slot_of(key)] = FilterEntry { key, page: page.0, slot, arrival };
         }
         Translation { page, found, extra_cycles, arrival }
     }
 
-    /// Takes the pages of an entry that left `buffer` out of the filters.
+    /// Removes the pages of an entry evicted from `buffer` from the filters.
     fn forget(&mut self, buffer: usize, group: u64) {
         let pages = self.buffers[buffer].pages_of(group);
         for side in &mut self.sides {
@@ -262,7 +265,7 @@ impl Tlbs {
         }
     }
 
-    /// Forgets a page, as when it is unmapped; pages that share its entry go too.
+    /// Invalidates a page, for example when it is unmapped, together with the pages that share its entry.
     pub fn invalidate(&mut self, space: SpaceId, virtual_page: u64) {
         let key = key(space, virtual_page);
         for buffer in 0..self.buffers.len() {
@@ -270,30 +273,30 @@ impl Tlbs {
                 self.forget(buffer, group);
             }
         }
-        // Without any TLB the filter alone knows the page.
+        // Without any TLB, only the filter holds the page.
         self.sides.iter_mut().for_each(|side| side.forget(key..key + 1));
     }
 
-    /// Forgets all pages of all spaces.
+    /// Invalidates all pages of all address spaces.
     pub fn flush(&mut self) {
         self.buffers.iter_mut().for_each(Buffer::clear);
-        self.sides.iter_mut().for_each(|side| side.filter.fill(NOBODY));
+        self.sides.iter_mut().for_each(|side| side.filter.fill(EMPTY));
     }
 
-    /// What one side's TLBs did.
+    /// Event counts of one side's TLBs.
     pub const fn counts(&self, side: Side) -> TlbCounts {
         self.sides[side as usize].counts
     }
 
-    /// Forgets the statistics, not the entries.
+    /// Resets the statistics but not the entries.
     pub fn clear_statistics(&mut self) {
         self.sides.iter_mut().for_each(|side| side.counts = TlbCounts::default());
     }
 
-    /// Adds statistics below `name`.
+    /// Adds the statistics under `name`.
     ///
     /// # Errors
-    /// If a name is malformed or taken.
+    /// If a name is malformed or already in use.
     pub fn report(&self, statistics: &mut Statistics, name: &str) -> Result<(), StatisticsError> {
         for (side, levels) in ["itlb", "dtlb"].iter().zip(&self.sides) {
             let TlbCounts { lookups, first_level_misses, misses } = levels.counts;
@@ -302,7 +305,7 @@ impl Tlbs {
                 &format!("{name}.lookups"),
                 lookups,
                 "translations",
-                "translations asked for",
+                "translations requested",
             )?;
             let description = "translations not in the first level";
             let key = format!("{name}.first_level_misses");
@@ -319,7 +322,7 @@ impl Tlbs {
 }
 
 impl SideLevels {
-    /// One TLB a level: that of the kind alone if there is one, else the joint one.
+    /// Chooses one TLB per level: a separate one for this side if there is one, else the joint one.
     fn new(core: &Core, used: &[&Tlb], kind: TlbKind) -> Self {
         let mut levels: Vec<usize> = Vec::new();
         for (index, tlb) in used.iter().enumerate() {
@@ -344,25 +347,25 @@ impl SideLevels {
         let hit_cycles = levels.iter().enumerate().map(hit).collect();
         let miss_cycles = levels.last().and_then(|last| used[*last].miss).map(cycles);
         let counts = TlbCounts::default();
-        Self { filter: Box::new([NOBODY; FILTER]), levels, hit_cycles, miss_cycles, counts }
+        Self { filter: Box::new([EMPTY; FILTER]), levels, hit_cycles, miss_cycles, counts }
     }
 
     fn forget(&mut self, pages: std::ops::Range<u64>) {
-        // Entries hold a few pages; for one that holds very many, going through the filter is shorter.
+        // An entry usually covers few pages. For a large one, scanning the filter is faster.
         if pages.end - pages.start <= FILTER as u64 {
             for key in pages {
                 let known = &mut self.filter[slot_of(key)];
                 if known.key == key {
-                    *known = NOBODY;
+                    *known = EMPTY;
                 }
             }
         } else {
-            self.filter.iter_mut().filter(|k| pages.contains(&k.key)).for_each(|k| *k = NOBODY);
+            self.filter.iter_mut().filter(|k| pages.contains(&k.key)).for_each(|k| *k = EMPTY);
         }
     }
 }
 
-/// Page and address space in one word: a space has 2^48 pages at most.
+/// Combines page and address space into one word. An address space has at most 2^48 pages.
 #[inline]
 fn key(space: SpaceId, virtual_page: u64) -> u64 {
     u64::from(space.0) << 48 | (virtual_page & 0xffff_ffff_ffff)

@@ -1,5 +1,5 @@
-//! One two-bit counter a branch.
-//! Not a predictor of patterns: an alternating branch defeats it.
+//! Bimodal predictor: one two-bit counter per branch.
+//!
 //! Source: Smith, A Study of Branch Prediction Strategies (ISCA 1981).
 
 use super::{Counters, Outcome, Predict};
@@ -9,7 +9,7 @@ use super::{Counters, Outcome, Predict};
 pub(super) struct Bimodal(Counters);
 
 impl Bimodal {
-    /// With at most `entries` counters.
+    /// Creates a predictor with at most `entries` counters.
     pub fn new(entries: u32) -> Self {
         Self(Counters::new(entries))
     }

@@ -1,5 +1,5 @@
-//! Counters chosen by the branch's address and the history of all branches, joined by exclusive or.
-//! Not a chooser between predictors (see `tournament.rs`).
+//! Gshare predictor: counters indexed by the branch's address XOR the global history.
+//!
 //! Source: McFarling, Combining Branch Predictors (DEC WRL TN-36, 1993).
 
 use super::{Counters, Outcome, Predict, ones};
@@ -13,7 +13,8 @@ pub(super) struct Gshare {
 }
 
 impl Gshare {
-    /// With at most `entries` counters and `history_bits` branches of history, by default as many as index the table.
+    /// Creates a predictor with at most `entries` counters and `history_bits` branches of history. The default history
+    /// is as long as the table's index.
     pub fn new(entries: u32, history_bits: Option<u32>) -> Self {
         let counters = Counters::new(entries);
         let most = counters.len_bits();
@@ -23,7 +24,7 @@ impl Gshare {
 
 impl Predict for Gshare {
     fn resolve(&mut self, outcome: Outcome) -> bool {
-        // The history meets the high bits of the index, where neighbouring branches differ least.
+        // The history is XORed with the high bits of the index, in which adjacent branches differ least.
         let index = outcome.address >> 2 ^ self.history << (self.counters.len_bits() - self.history_bits);
         let predicted = self.counters.predicts_taken(index);
         self.counters.learn(index, outcome.taken);

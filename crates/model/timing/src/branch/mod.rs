@@ -1,6 +1,5 @@
-//! Branch prediction: a direction predictor of a named kind, a target buffer, a return-address stack, and targets of indirect branches.
-//! Not the cost of a misprediction (see `front_end.rs`).
-//! Source: named in each file.
+//! Branch prediction: direction predictors, the target buffer, the return-address stack, and targets of indirect
+//! branches. `front_end.rs` charges mispredictions.
 
 mod bimodal;
 mod gshare;
@@ -14,29 +13,29 @@ use crate::model_error::ModelError;
 use longma_topology::parts::Predictor;
 pub(crate) use targets::{IndirectTargets, ReturnStack, TargetBuffer};
 
-/// Entries of a direction predictor whose machine file does not say: 4096 counters, as in the Alpha 21264 (Kessler, 1999).
+/// Default size of a direction predictor: 4096 counters, as in the Alpha 21264 (Kessler, 1999).
 const DEFAULT_TABLE_ENTRIES: u32 = 4096;
-/// The largest table a machine file may ask for.
-const MOST_TABLE_ENTRIES: u32 = 1 << 24;
+/// Maximum table size in a machine file.
+const MAX_TABLE_ENTRIES: u32 = 1 << 24;
 
-/// A conditional branch whose outcome is known.
+/// A resolved conditional branch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Outcome {
     /// The branch's address.
     pub address: u64,
-    /// Where it goes if taken.
+    /// Target if taken.
     pub target: u64,
     /// Whether it was taken.
     pub taken: bool,
 }
 
-/// A direction predictor. It learns an outcome at once: the delay between prediction and update is not modelled.
+/// A direction predictor. It is updated immediately: the delay between prediction and update is not modelled.
 trait Predict {
-    /// The prediction that was made for the branch; then learns its outcome.
+    /// Returns the prediction for the branch and then trains with its outcome.
     fn resolve(&mut self, outcome: Outcome) -> bool;
 }
 
-/// Taken if it goes back, as loops do.
+/// Static prediction: backward branches are taken, as in loops.
 #[derive(Debug)]
 struct BackwardTaken;
 
@@ -46,7 +45,7 @@ impl Predict for BackwardTaken {
     }
 }
 
-/// A direction predictor of a named kind.
+/// A direction predictor of the kind in the machine file.
 #[derive(Debug)]
 pub(crate) struct Direction(Kind);
 
@@ -62,16 +61,17 @@ enum Kind {
 }
 
 impl Direction {
-    /// A predictor of a kind, with `table_entries` counters and `history_bits` branches of history as far as the kind has them.
+    /// Creates a predictor with `table_entries` counters and `history_bits` branches of history, where the kind has
+    /// them.
     ///
     /// # Errors
-    /// The table is too large.
+    /// If the table is too large.
     pub fn new(
         kind: Predictor,
         table_entries: Option<u32>,
         history_bits: Option<u32>,
     ) -> Result<Self, ModelError> {
-        let most = if kind == Predictor::Tage { tage::MOST_ENTRIES } else { MOST_TABLE_ENTRIES };
+        let most = if kind == Predictor::Tage { tage::MAX_ENTRIES } else { MAX_TABLE_ENTRIES };
         let entries = table_entries.unwrap_or(DEFAULT_TABLE_ENTRIES);
         if entries == 0 || entries > most {
             let (value, most) = (entries.into(), most.into());
@@ -88,7 +88,7 @@ impl Direction {
         }))
     }
 
-    /// The prediction that was made for the branch; then learns its outcome.
+    /// Returns the prediction for the branch and then trains with its outcome.
     #[inline]
     pub fn resolve(&mut self, outcome: Outcome) -> bool {
         match &mut self.0 {
@@ -103,12 +103,12 @@ impl Direction {
     }
 }
 
-/// A table of two-bit counters; the sizes are powers of two.
+/// A table of two-bit counters. Its size is a power of two.
 #[derive(Debug)]
 struct Counters(Box<[u8]>);
 
 impl Counters {
-    /// At most `entries` counters, each weakly not taken.
+    /// Creates at most `entries` counters, each weakly not taken.
     fn new(entries: u32) -> Self {
         Self(vec![1; 1 << entries.max(1).ilog2()].into())
     }
@@ -125,7 +125,7 @@ impl Counters {
         self.learn_if(true, index, taken);
     }
 
-    /// Learns, or not, without a branch of the host's.
+    /// Trains only if `learns`, without a branch on the host.
     #[inline]
     fn learn_if(&mut self, learns: bool, index: u64, taken: bool) {
         let index = index as usize & (self.0.len() - 1);
@@ -136,7 +136,7 @@ impl Counters {
     }
 }
 
-/// A number with its lowest `bits` bits set, for up to 64.
+/// A mask of the lowest `bits` bits, up to 64.
 const fn ones(bits: u32) -> u64 {
     if bits >= 64 { u64::MAX } else { (1 << bits) - 1 }
 }

@@ -1,30 +1,31 @@
-//! A row of weights a branch, one a bit of global history; the sign of the weighted sum predicts.
-//! Not hashed, and without a path history.
+//! Perceptron predictor: a row of weights per branch, one for each bit of global history. The sign of the weighted sum
+//! is the prediction. Rows are not hashed, and there is no path history.
+//!
 //! Source: Jimenez and Lin, Dynamic Branch Prediction with Perceptrons (HPCA 2001).
 
 use super::{Outcome, Predict, ones};
 
-/// Branches of history if the machine file does not say: within the 12 to 62 of the paper's table 1.
+/// Default history length, branches: within the 12 to 62 of the paper's table 1.
 const DEFAULT_HISTORY_BITS: u32 = 28;
-/// The longest history a word holds.
-const MOST_HISTORY_BITS: u32 = 63;
+/// Maximum history length, the bits of a word less one.
+const MAX_HISTORY_BITS: u32 = 63;
 
 /// A perceptron predictor.
 #[derive(Debug)]
 pub(super) struct Perceptron {
-    /// Rows of a bias and one weight a bit of history.
+    /// Rows of a bias and one weight per bit of history.
     weights: Box<[i8]>,
     rows: usize,
     history: u64,
     history_bits: u32,
-    /// Learning goes on below this sum.
+    /// Training continues below this absolute sum.
     threshold: i32,
 }
 
 impl Perceptron {
-    /// With `entries` weights in all.
+    /// Creates a predictor with `entries` weights in total.
     pub fn new(entries: u32, history_bits: Option<u32>) -> Self {
-        let history_bits = history_bits.unwrap_or(DEFAULT_HISTORY_BITS).clamp(1, MOST_HISTORY_BITS);
+        let history_bits = history_bits.unwrap_or(DEFAULT_HISTORY_BITS).clamp(1, MAX_HISTORY_BITS);
         let width = history_bits + 1;
         let rows = (entries / width).max(1) as usize;
         Self {
@@ -43,7 +44,7 @@ impl Predict for Perceptron {
         let width = self.history_bits as usize + 1;
         let row = (outcome.address >> 2) as usize % self.rows;
         let weights = &mut self.weights[row * width..][..width];
-        // Bit 0 is always set: it meets the bias.
+        // Bit 0 is always set, for the bias.
         let inputs = self.history << 1 | 1;
         let signed = |set: bool, weight: i8| if set { i32::from(weight) } else { -i32::from(weight) };
         let sum: i32 = weights.iter().enumerate().map(|(bit, w)| signed(inputs >> bit & 1 != 0, *w)).sum();

@@ -1,41 +1,43 @@
-//! Tables with tags, indexed by ever longer histories; the longest that knows the branch predicts.
-//! Not TAGE-SC-L: no statistical corrector and no loop predictor.
+//! TAGE predictor: tagged tables indexed by histories of increasing length. The matching entry with the longest history
+//! provides the prediction. There is no statistical corrector and no loop predictor, as in TAGE-SC-L.
+//!
 //! Source: Seznec and Michaud, A Case for (Partially) Tagged Geometric History Length Branch Prediction (JILP 8, 2006).
 
 use std::hint::select_unpredictable;
 
 use super::{Counters, Outcome, Predict};
 
-/// Tagged tables.
+/// Number of tagged tables.
 const TABLES: usize = 6;
-/// The shortest history of a tagged table, branches (the paper's five to eight components start at 2 to 5).
+/// Shortest history of a tagged table, branches (the paper's five to eight components start at 2 to 5).
 const SHORTEST_HISTORY: f64 = 4.0;
-/// The longest history if the machine file does not say: the paper's for its eight-component predictor is 200; one word's here.
+/// Default length of the longest history. The paper uses 200 for its eight-component predictor; here it is limited to
+/// 128.
 const DEFAULT_HISTORY_BITS: u32 = 128;
-/// The longest history that is kept.
-const MOST_HISTORY_BITS: u32 = 128;
+/// Maximum history length.
+const MAX_HISTORY_BITS: u32 = 128;
 /// Bits of a tag (the paper's: 8 to 11).
 const TAG_BITS: u32 = 10;
-/// The most counters that it may have: an index into a table has to fit into a lane.
-pub(super) const MOST_ENTRIES: u32 = 8 << LANE_BITS;
-/// Bits of a lane.
+/// Maximum number of counters: an index into a table must fit into a lane.
+pub(super) const MAX_ENTRIES: u32 = 8 << LANE_BITS;
+/// Usable bits of a lane.
 const LANE_BITS: u32 = u16::BITS - 1;
-/// Branches between two agings of the useful counters (the paper's 256 K).
+/// Branches between two agings of the useful counters (256 K in the paper).
 const AGING_PERIOD: u32 = 256 * 1024;
 
-/// An entry of a tagged table: the tag in bits 9:0; the counter in bits 12:10, three bits of which 4 to 7 mean taken; and the useful
-/// counter in bits 14:13, two bits. Small, so that the host's nearest cache holds every table.
+/// An entry of a tagged table: tag in bits 9:0, three-bit counter in bits 12:10 (4 to 7 mean taken), two-bit useful
+/// counter in bits 14:13. Small, so that all tables fit into the host's first-level cache.
 #[derive(Clone, Copy, Debug)]
 struct Entry(u16);
 
-/// What the paper counts from -4 to 3 is 0 to 7 here.
+/// Counters are 0 to 7 instead of the paper's -4 to 3.
 const WEAKLY_TAKEN: u32 = 4;
 const TAG_MASK: u32 = (1 << TAG_BITS) - 1;
 const COUNTER_SHIFT: u32 = TAG_BITS;
 const USEFUL_SHIFT: u32 = COUNTER_SHIFT + 3;
 
 impl Entry {
-    /// Of no branch: its counter is the paper's 0.
+    /// An unused entry; its counter is the paper's 0.
     const EMPTY: Self = Self::new(0, WEAKLY_TAKEN, 0);
 
     const fn new(tag: u32, counter: u32, useful: u32) -> Self {
@@ -58,7 +60,8 @@ impl Entry {
         u32::from(self.0) >> USEFUL_SHIFT
     }
 
-    /// As it is after its branch was `taken`. Where it and its alternative `differ`, it proves useful if it was `right`.
+    /// Returns the trained entry after its branch was `taken`. If it and its alternative `differ`, the useful counter
+    /// goes up if the entry was `right` and down otherwise.
     #[inline(always)]
     fn learnt(self, taken: bool, differ: bool, right: bool) -> Self {
         let state = usize::from(self.0 >> COUNTER_SHIFT);
@@ -66,14 +69,14 @@ impl Entry {
         Self(self.0 & TAG_MASK as u16 | LEARNT[(state << 3 | event) % LEARNT.len()])
     }
 
-    /// New and not yet sure.
+    /// Returns whether the entry is new and not yet confident.
     #[inline(always)]
     fn is_weak(self) -> bool {
         self.useful() == 0 && matches!(self.counter(), 3 | 4)
     }
 }
 
-/// A counter of `most` at most one step on.
+/// Moves a counter with maximum `most` by one step, saturating.
 const fn step(counter: u32, most: u32, up: bool) -> u32 {
     match up {
         true if counter < most => counter + 1,
@@ -82,8 +85,8 @@ const fn step(counter: u32, most: u32, up: bool) -> u32 {
     }
 }
 
-/// An entry's counters after each of their states and each event of [`Entry::learnt`]: a table, because the host's own branches and
-/// comparisons would take longer.
+/// The trained counters for each state and each event of [`Entry::learnt`], as a table, because branches and
+/// comparisons would take the host longer.
 static LEARNT: [u16; 32 << 3] = {
     let mut table = [0; 32 << 3];
     let mut at = 0;
@@ -97,16 +100,16 @@ static LEARNT: [u16; 32 << 3] = {
     table
 };
 
-/// Lanes of the arrays that hold a value for each tagged table: a power of two, so that all are computed at once.
+/// Lanes of the arrays with one value per tagged table: a power of two, for vectorization.
 const LANES: usize = 8;
 type Lanes = [u16; LANES];
 
-/// The histories of all tables, each folded to a few bits by exclusive or and kept up to date branch by branch.
+/// The histories of all tables, each folded to a few bits by XOR and updated incrementally with every branch.
 #[derive(Clone, Copy, Debug)]
 struct Folded {
     values: Lanes,
     bits: u32,
-    /// The bit where the outcome that leaves each history comes out.
+    /// For each history, the bit at which its oldest outcome leaves.
     out: Lanes,
 }
 
@@ -117,13 +120,13 @@ impl Folded {
         Self { values: [0; LANES], bits, out }
     }
 
-    /// `leaving` has every bit set where the outcome that leaves a history was taken.
+    /// Adds an outcome. `leaving` is all ones for each history whose leaving outcome was taken.
     #[inline(always)]
     fn push(&mut self, newest: u16, leaving: &Lanes) {
         let mask = ((1u32 << self.bits) - 1) as u16;
         let highest = self.bits - 1;
         for (lane, leaving) in leaving.iter().enumerate() {
-            // A shift to the left would lose the highest of sixteen bits: it comes in below instead.
+            // A left shift would lose the highest of 16 bits, so it is a rotation.
             let value = self.values[lane];
             let turned = (value << 1 | value >> highest) & mask;
             self.values[lane] = turned ^ newest ^ (self.out[lane] & leaving);
@@ -131,15 +134,15 @@ impl Folded {
     }
 }
 
-/// Outcomes of the last branches in a ring, all ones where one was taken. The ring is there twice, end to end, so that no look into the
-/// past goes over its end.
+/// A ring of the last outcomes, all ones for taken. The ring is stored twice, one copy after the other, so that reads
+/// need no wraparound.
 #[derive(Clone, Debug)]
 struct History {
     rings: [u16; 2 * RING],
     newest: usize,
 }
 
-const RING: usize = MOST_HISTORY_BITS as usize;
+const RING: usize = MAX_HISTORY_BITS as usize;
 
 impl History {
     const EMPTY: Self = Self { rings: [0; _], newest: 0 };
@@ -152,7 +155,7 @@ impl History {
         self.rings[self.newest + RING] = mask;
     }
 
-    /// All ones where the branch `ago` branches ago was taken, counted from 1.
+    /// For each lane, all ones if the branch `ago` branches ago (counted from 1) was taken.
     #[inline(always)]
     fn masks_of(&self, ago: &[u8; LANES]) -> Lanes {
         let mut masks = [0; LANES];
@@ -168,33 +171,34 @@ impl History {
 #[derive(Debug)]
 pub(super) struct Tage {
     base: Counters,
-    /// Every table, one after another; behind them one that no branch finds, which learns where no table knows the branch.
+    /// All tables one after another, followed by a dummy entry that no lookup matches. It is trained when no table
+    /// matches.
     entries: Box<[Entry]>,
     size: usize,
     history_bits: [u8; LANES],
     index: Folded,
     tag: [Folded; 2],
     history: History,
-    /// Not negative: a new entry's weak prediction is worse than the alternative's.
+    /// If not negative, the alternative prediction is better than that of a new, weak entry.
     use_alternative: i8,
     branches: u32,
     random: u32,
 }
 
-/// Where a branch is looked for: its position in each table, and the tag it has there.
-struct Wanted {
+/// The key of a lookup: the position in each table and the tag there.
+struct LookupKey {
     positions: Lanes,
     tags: Lanes,
 }
 
-/// An entry and its place, in one word so that the host selects both at once.
+/// An entry and its index in one word, so that the host selects both at once.
 #[derive(Clone, Copy, Debug)]
-struct Placed(u64);
+struct IndexedEntry(u64);
 
-impl Placed {
+impl IndexedEntry {
     #[inline(always)]
-    fn new(place: usize, entry: Entry) -> Self {
-        Self((place as u64) << 16 | u64::from(entry.0))
+    fn new(index: usize, entry: Entry) -> Self {
+        Self((index as u64) << 16 | u64::from(entry.0))
     }
 
     #[inline(always)]
@@ -203,26 +207,27 @@ impl Placed {
     }
 
     #[inline(always)]
-    fn place(self) -> usize {
+    fn index(self) -> usize {
         (self.0 >> 16) as usize
     }
 }
 
-/// What the tables say of a branch. Where none knows it, the base stands for both entries.
+/// The result of a lookup. If no table matches, both entries represent the base predictor.
 struct Lookup {
-    /// The entry of the longest history that knows the branch.
-    provider: Placed,
+    /// The matching entry with the longest history.
+    provider: IndexedEntry,
     provider_taken: bool,
-    /// What the next shorter history says that knows it.
+    /// Prediction of the matching entry with the next shorter history.
     alternative_taken: bool,
     weak: bool,
     predicted: bool,
 }
 
 impl Tage {
-    /// With `entries` counters in all, at most [`MOST_ENTRIES`]: a quarter without tags, the rest shared by the tagged tables.
+    /// Creates a predictor with `entries` counters in total, at most [`MAX_ENTRIES`]: a quarter in the base predictor,
+    /// the rest in the tagged tables.
     pub fn new(entries: u32, history_bits: Option<u32>) -> Self {
-        let longest = history_bits.unwrap_or(DEFAULT_HISTORY_BITS).clamp(8, MOST_HISTORY_BITS);
+        let longest = history_bits.unwrap_or(DEFAULT_HISTORY_BITS).clamp(8, MAX_HISTORY_BITS);
         let size = 1usize << (entries / 8).max(2).ilog2().min(LANE_BITS);
         let ratio = (f64::from(longest) / SHORTEST_HISTORY).powf(1.0 / (TABLES - 1) as f64);
         let history_bits: [u32; LANES] =
@@ -242,7 +247,7 @@ impl Tage {
     }
 
     #[inline(always)]
-    fn wanted(&self, address: u64) -> Wanted {
+    fn key(&self, address: u64) -> LookupKey {
         let address = (address >> 2) as u32;
         let hash = (address ^ address >> self.index.bits) as u16;
         let (mut positions, mut tags) = ([0; LANES], [0; LANES]);
@@ -252,29 +257,29 @@ impl Tage {
             let tag = address as u16 ^ self.tag[0].values[lane] ^ self.tag[1].values[lane] << 1;
             tags[lane] = tag & TAG_MASK as u16;
         }
-        Wanted { positions, tags }
+        LookupKey { positions, tags }
     }
 
     /// The index of a branch's entry in `table`.
     #[inline(always)]
-    fn place(&self, wanted: &Wanted, table: usize) -> usize {
-        table * self.size + usize::from(wanted.positions[table])
+    fn index(&self, key: &LookupKey, table: usize) -> usize {
+        table * self.size + usize::from(key.positions[table])
     }
 
     #[inline(always)]
-    fn look_up(&self, address: u64) -> Lookup {
-        let wanted = self.wanted(address);
+    fn lookup(&self, address: u64) -> Lookup {
+        let key = self.key(address);
         let counter = if self.base.predicts_taken(address >> 2) { WEAKLY_TAKEN } else { WEAKLY_TAKEN - 1 };
-        let base = Placed::new(self.entries.len() - 1, Entry::new(0, counter, 0));
+        let base = IndexedEntry::new(self.entries.len() - 1, Entry::new(0, counter, 0));
         let (mut provider, mut alternative) = (base, base);
-        // One selection after another and no branch: which tables know the branch, a host cannot predict either, and what is learnt
-        // next waits for nothing but these.
+        // A chain of conditional moves instead of branches: the host cannot predict which tables match, and the
+        // training depends only on their result.
         for table in 0..TABLES {
-            let place = self.place(&wanted, table);
-            let entry = self.entries[place];
-            let knows = entry.tag() == u32::from(wanted.tags[table]);
+            let index = self.index(&key, table);
+            let entry = self.entries[index];
+            let knows = entry.tag() == u32::from(key.tags[table]);
             alternative = select_unpredictable(knows, provider, alternative);
-            provider = select_unpredictable(knows, Placed::new(place, entry), provider);
+            provider = select_unpredictable(knows, IndexedEntry::new(index, entry), provider);
         }
         let provider_taken = provider.entry().taken();
         let alternative_taken = alternative.entry().taken();
@@ -290,15 +295,16 @@ impl Tage {
         let right = found.provider_taken == taken;
         let differ = found.provider_taken != found.alternative_taken;
         let learnt = found.provider.entry().learnt(taken, differ, right);
-        // Where no table knows the branch, it is the entry that no branch finds.
-        self.entries[found.provider.place()] = learnt;
+        // If no table matches, this is the dummy entry.
+        self.entries[found.provider.index()] = learnt;
         if differ && found.weak {
             self.use_alternative = (self.use_alternative + if right { -1 } else { 1 }).clamp(-8, 7);
         }
-        // An entry that has not proved useful may go: keep what would predict in its place up to date.
+        // An entry that has not proved useful may be replaced, so keep its replacement, the base prediction, up to
+        // date.
         self.base.learn_if(learnt.useful() == 0, outcome.address >> 2, taken);
         if found.predicted != taken && !(found.weak && right) {
-            self.allocate(found.provider.place(), outcome);
+            self.allocate(found.provider.index(), outcome);
         }
         self.branches += 1;
         if self.branches == AGING_PERIOD {
@@ -306,18 +312,18 @@ impl Tage {
         }
     }
 
-    /// Gives the branch an entry in one table of a longer history than that of the entry at `provider`.
+    /// Allocates an entry for the branch in one table with a longer history than that of the entry at `provider`.
     #[cold]
     fn allocate(&mut self, provider: usize, outcome: Outcome) {
-        let wanted = self.wanted(outcome.address);
-        let (size, nobody) = (self.size, self.entries.len() - 1);
-        let longer = |table: &usize| provider == nobody || *table > provider / size;
-        let useless = |table: &usize| self.entries[self.place(&wanted, *table)].useful() == 0;
+        let key = self.key(outcome.address);
+        let (size, none) = (self.size, self.entries.len() - 1);
+        let longer = |table: &usize| provider == none || *table > provider / size;
+        let useless = |table: &usize| self.entries[self.index(&key, *table)].useful() == 0;
         let mut free = (0..TABLES).filter(longer).filter(useless).fold(0u32, |free, table| free | 1 << table);
         if free == 0 {
             for table in (0..TABLES).filter(longer) {
-                let place = self.place(&wanted, table);
-                self.entries[place].0 -= 1 << USEFUL_SHIFT;
+                let index = self.index(&key, table);
+                self.entries[index].0 -= 1 << USEFUL_SHIFT;
             }
             return;
         }
@@ -327,8 +333,8 @@ impl Tage {
         }
         let table = free.trailing_zeros() as usize;
         let counter = if outcome.taken { WEAKLY_TAKEN } else { WEAKLY_TAKEN - 1 };
-        let place = self.place(&wanted, table);
-        self.entries[place] = Entry::new(wanted.tags[table].into(), counter, 0);
+        let index = self.index(&key, table);
+        self.entries[index] = Entry::new(key.tags[table].into(), counter, 0);
     }
 
     #[cold]
@@ -337,7 +343,7 @@ impl Tage {
         self.entries.iter_mut().for_each(|e| *e = Entry::new(e.tag(), e.counter(), e.useful() >> 1));
     }
 
-    /// Xorshift (Marsaglia, 2003), from a fixed seed: the same run predicts the same.
+    /// Xorshift (Marsaglia, 2003) from a fixed seed, for reproducible runs.
     fn next_random(&mut self) -> u32 {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 17;
@@ -357,7 +363,7 @@ impl Tage {
 
 impl Predict for Tage {
     fn resolve(&mut self, outcome: Outcome) -> bool {
-        let found = self.look_up(outcome.address);
+        let found = self.lookup(outcome.address);
         self.learn(&found, outcome);
         self.remember(outcome.taken);
         found.predicted

@@ -1,13 +1,14 @@
-//! Where branches go: the target buffer, the return-address stack, and targets of indirect branches by path.
-//! Not whether they go there.
-//! Source: Lee and Smith (IEEE Computer, 1984); Kaeli and Emma (ISCA 1991); Chang, Hao and Patt, Target Prediction (ISCA 1997).
+//! Branch targets: the target buffer, the return-address stack, and path-based prediction of indirect branches.
+//!
+//! Source: Lee and Smith (IEEE Computer, 1984); Kaeli and Emma (ISCA 1991); Chang, Hao and Patt, Target Prediction
+//! (ISCA 1997).
 
-/// Ways of the target buffer: four, as in most published ones.
+/// Ways of the target buffer: four, as in most published designs.
 const WAYS: usize = 4;
-/// Entries of the table of indirect targets; estimate, 512 as in Chang, Hao and Patt's target cache.
+/// Entries of the table of indirect targets. Estimate: 512, as in Chang, Hao and Patt's target cache.
 const INDIRECT_ENTRIES: usize = 512;
 
-/// Branches whose targets are known when they are fetched. An entry is the branch's address and its last target, in words.
+/// The target buffer. An entry holds a branch's address and its last target, in units of four bytes.
 #[derive(Debug)]
 pub(crate) struct TargetBuffer {
     sets: Box<[[(u32, u32); WAYS]]>,
@@ -18,21 +19,21 @@ fn word(address: u64) -> u32 {
 }
 
 impl TargetBuffer {
-    /// With at most `entries` branches.
+    /// Creates a buffer for at most `entries` branches.
     pub fn new(entries: u32) -> Self {
         let sets = 1usize << (entries as usize / WAYS).max(1).ilog2();
         Self { sets: vec![[(0, 0); WAYS]; sets].into() }
     }
 
-    /// True if the buffer would send fetch from `branch` to `target` and that is what it sent in this set last, so that there is
-    /// nothing to learn.
+    /// Returns whether `branch` with `target` is the most recent entry of its set. Then the prediction is right and
+    /// nothing changes.
     #[inline]
     pub fn knows(&self, branch: u64, target: u64) -> bool {
         let (branch, target) = (word(branch), word(target));
         self.sets[branch as usize & (self.sets.len() - 1)][0] == (branch, target)
     }
 
-    /// True if the buffer sent fetch from `branch` to `target`; then learns the target.
+    /// Returns whether the predicted target was `target` and then trains with it.
     #[inline]
     pub fn resolve(&mut self, branch: u64, target: u64) -> bool {
         let (branch, target) = (word(branch), word(target));
@@ -43,14 +44,14 @@ impl TargetBuffer {
         }
         let way = set.iter().position(|entry| entry.0 == branch);
         let known = way.is_some_and(|way| set[way].1 == target);
-        // Most recently used first.
+        // Entries are ordered by recency, most recent first.
         set[..=way.unwrap_or(WAYS - 1)].rotate_right(1);
         set[0] = (branch, target);
         known
     }
 }
 
-/// Return addresses of the calls under way. When it is full the oldest is lost.
+/// The return-address stack. A push to a full stack overwrites the oldest address.
 #[derive(Debug)]
 pub(crate) struct ReturnStack {
     addresses: Box<[u64]>,
@@ -58,18 +59,18 @@ pub(crate) struct ReturnStack {
 }
 
 impl ReturnStack {
-    /// With `entries` return addresses.
+    /// Creates a stack of `entries` return addresses.
     pub fn new(entries: u32) -> Self {
         Self { addresses: vec![0; entries.max(1) as usize].into(), top: 0 }
     }
 
-    /// A call that will return to `address`.
+    /// Pushes the return address of a call.
     pub fn push(&mut self, address: u64) {
         self.top = if self.top + 1 == self.addresses.len() { 0 } else { self.top + 1 };
         self.addresses[self.top] = address;
     }
 
-    /// True if the return went where it was predicted to.
+    /// Pops the predicted return address and returns whether it was `address`.
     pub fn pop(&mut self, address: u64) -> bool {
         let predicted = std::mem::replace(&mut self.addresses[self.top], 0);
         self.top = self.top.checked_sub(1).unwrap_or(self.addresses.len() - 1);
@@ -77,10 +78,11 @@ impl ReturnStack {
     }
 }
 
-/// Targets of indirect branches by the path of recent indirect targets; where the path is new, the branch's last target.
+/// Predicts targets of indirect branches by the path of recent indirect targets or, for an unknown path, by the
+/// branch's last target.
 #[derive(Debug)]
 pub(crate) struct IndirectTargets {
-    /// Branch and target by branch and path.
+    /// Tag of branch and path, and target.
     by_path: Box<[(u32, u32)]>,
     last: TargetBuffer,
     path: u32,
@@ -96,7 +98,7 @@ impl IndirectTargets {
         }
     }
 
-    /// True if the branch went where it was predicted to; then learns.
+    /// Returns whether the predicted target was `target` and then trains with it.
     pub fn resolve(&mut self, branch: u64, target: u64) -> bool {
         let (at, to) = (word(branch), word(target));
         let tag = at ^ self.path << 7;

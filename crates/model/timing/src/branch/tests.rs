@@ -1,8 +1,8 @@
-//! Predictors against sequences whose predictability is known.
+//! Predictors on sequences with known predictability.
 
 use super::*;
 
-/// The share of the last half of `outcomes` that is predicted; every outcome is of the branch `(address, taken)`.
+/// The fraction of correct predictions in the second half of `outcomes`, which are pairs of address and direction.
 fn accuracy(kind: Predictor, outcomes: impl Iterator<Item = (u64, bool)>) -> f64 {
     let mut direction = Direction::new(kind, Some(16384), None).unwrap();
     let right: Vec<bool> = outcomes
@@ -71,11 +71,11 @@ fn the_exit_of_a_short_loop_is_seen_by_history_of_its_length() {
         assert!(share > 0.999, "{name:?}: {share}");
     }
     let bimodal = accuracy(Predictor::Bimodal, loop_of(7));
-    assert!((bimodal - 6.0 / 7.0).abs() < 0.01, "a counter misses each exit: {bimodal}");
+    assert!((bimodal - 6.0 / 7.0).abs() < 0.01, "a counter mispredicts each loop exit: {bimodal}");
     let long = accuracy(Predictor::Tage, loop_of(40));
-    assert!(long > 0.99, "40 trips are within TAGE's histories: {long}");
+    assert!(long > 0.99, "40 iterations fit into the histories of TAGE: {long}");
     let gshare = accuracy(Predictor::Gshare, loop_of(40));
-    assert!(gshare < 0.98, "and beyond gshare's 14 branches: {gshare}");
+    assert!(gshare < 0.98, "40 iterations exceed the 14 branches of gshare: {gshare}");
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn nobody_predicts_chance() {
 }
 
 #[test]
-fn a_table_of_no_entries_or_too_many_is_refused() {
+fn a_table_of_zero_or_too_many_entries_is_an_error() {
     assert!(Direction::new(Predictor::Tage, Some(0), None).is_err());
     assert!(Direction::new(Predictor::Gshare, Some(u32::MAX), None).is_err());
 }
@@ -131,15 +131,15 @@ fn the_target_buffer_forgets_the_least_recently_used_of_a_set() {
     for branch in 1..=4 {
         assert!(!buffer.resolve(branch * 4, 0x100));
     }
-    assert!(buffer.resolve(4, 0x100), "the first is still there, and used now");
+    assert!(buffer.resolve(4, 0x100), "the first branch is still present and becomes the most recent");
     assert!(!buffer.resolve(20, 0x100));
-    assert!(!buffer.resolve(8, 0x100), "the second had to go");
+    assert!(!buffer.resolve(8, 0x100), "the second branch was evicted");
     assert!(buffer.resolve(4, 0x100));
-    assert!(!buffer.resolve(4, 0x200), "a target that changed was predicted wrong");
+    assert!(!buffer.resolve(4, 0x200), "a changed target is mispredicted");
 }
 
 #[test]
-fn an_indirect_branch_that_takes_turns_is_predicted_by_path() {
+fn an_alternating_indirect_branch_is_predicted_by_path() {
     let mut targets = IndirectTargets::new();
     let right: Vec<bool> = (0..300u64).map(|i| targets.resolve(0x1000, 0x2000 + 0x40 * (i % 3))).collect();
     assert!(right[100..].iter().all(|right| *right));

@@ -1,10 +1,11 @@
-//! A local and a global predictor, and a table that chooses between them.
-//! Not the Alpha 21264 bit for bit: tables have the machine file's sizes.
+//! Tournament predictor: a local and a global predictor, and a table that chooses between them. Modelled after the
+//! Alpha 21264, with table sizes from the machine file.
+//!
 //! Source: McFarling (DEC WRL TN-36, 1993); Kessler, The Alpha 21264 Microprocessor (IEEE Micro, 1999).
 
 use super::{Counters, Outcome, Predict, gshare::Gshare, two_level::TwoLevel};
 
-/// Outcomes of a branch the local predictor keeps: the 21264's ten.
+/// Local history length: ten outcomes, as in the 21264.
 const LOCAL_HISTORY_BITS: u32 = 10;
 
 /// A tournament predictor.
@@ -12,12 +13,12 @@ const LOCAL_HISTORY_BITS: u32 = 10;
 pub(super) struct Tournament {
     local: TwoLevel,
     global: Gshare,
-    /// High where the global predictor was better.
+    /// High counters choose the global predictor.
     choice: Counters,
 }
 
 impl Tournament {
-    /// With `entries` counters shared out: half global, a quarter local, a quarter to choose.
+    /// Creates a predictor with `entries` counters: half global, a quarter local, a quarter for the choice.
     pub fn new(entries: u32, history_bits: Option<u32>) -> Self {
         Self {
             local: TwoLevel::new(entries / 4, Some(LOCAL_HISTORY_BITS)),

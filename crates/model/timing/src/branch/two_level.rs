@@ -1,13 +1,14 @@
-//! Each branch's own last outcomes choose a counter.
-//! Not global history: branches do not learn from each other.
-//! Source: Yeh and Patt, Two-Level Adaptive Training Branch Prediction (MICRO 1991); the Pentium III's has four outcomes (Fog, 2023).
+//! Two-level predictor with local history: a branch's own last outcomes select the counter.
+//!
+//! Source: Yeh and Patt, Two-Level Adaptive Training Branch Prediction (MICRO 1991); the Pentium III's has four
+//! outcomes (Fog, 2023).
 
 use super::{Counters, Outcome, Predict, ones};
 
-/// Outcomes of a branch that are kept if the machine file does not say: the Pentium III's four.
+/// Default history length: four outcomes, as in the Pentium III.
 const DEFAULT_HISTORY_BITS: u32 = 4;
-/// The most outcomes: they must fit a history's 16 bits.
-const MOST_HISTORY_BITS: u32 = 16;
+/// Maximum history length, the 16 bits of an entry.
+const MAX_HISTORY_BITS: u32 = 16;
 
 /// A two-level predictor with local history.
 #[derive(Debug)]
@@ -18,10 +19,11 @@ pub(super) struct TwoLevel {
 }
 
 impl TwoLevel {
-    /// With at most `entries` counters, chosen by `history_bits` outcomes and the rest by the branch's address.
+    /// Creates a predictor with at most `entries` counters, indexed by `history_bits` outcomes and, in the remaining
+    /// bits, the branch's address.
     pub fn new(entries: u32, history_bits: Option<u32>) -> Self {
         let counters = Counters::new(entries);
-        let most = counters.len_bits().min(MOST_HISTORY_BITS);
+        let most = counters.len_bits().min(MAX_HISTORY_BITS);
         let history_bits = history_bits.unwrap_or(DEFAULT_HISTORY_BITS).min(most);
         let branches = 1 << (counters.len_bits() - history_bits);
         Self { histories: vec![0; branches].into(), counters, history_bits }

@@ -1,28 +1,29 @@
-//! Loads and stores of an in-order core, and the queues whose entries they hold.
-//! Not when an access issues, and not what it asks of memory (see `../accesses.rs`).
+//! Loads and stores of an in-order core and the queue entries they hold.
+//!
 //! Source: a store buffer as in Hennessy and Patterson, section 3.6.
 
 use longma_memory::MemoryPort;
 
 use super::DISPATCH_CYCLES;
 use crate::{
-    accesses::Accesses, front_end::Place, parameters::Parameters, program::BlockCounts, queues::Entries,
+    accesses::Accesses, front_end::AccessSite, parameters::Parameters, program::BlockCounts, queues::Entries,
     value::Value,
 };
 
-/// Loads and stores under way, each with an entry of its queue: a load until it and all that is older is complete, a store or an
-/// atomic operation until it is in the cache.
+/// Loads and stores in flight. A load holds its queue entry until it and all older instructions are complete, a store
+/// or an atomic operation until it is in the cache.
 #[derive(Debug)]
 pub(super) struct QueuedAccesses {
-    /// From when on an access can issue that takes the next entry.
+    /// For each load queue entry, when the next access can issue with it.
     pub loads: Entries,
-    /// `None` where stores share the entries of loads.
+    /// `None` if stores share the load queue.
     store_buffer: Option<Entries>,
     pub under_way: Accesses,
 }
 
 impl QueuedAccesses {
-    /// None under way, and queues as `parameters` say. `load_cycles` is what a load takes at least; lines have `line_bytes`.
+    /// Creates empty queues of the sizes in `parameters`. `load_cycles` is the minimum latency of a load; lines have
+    /// `line_bytes` bytes.
     pub fn new(parameters: &Parameters, load_cycles: u64, line_bytes: u64) -> Self {
         let stores = (!parameters.joint_load_store_queue).then(|| Entries::new(parameters.store_entries));
         Self {
@@ -32,45 +33,46 @@ impl QueuedAccesses {
         }
     }
 
-    /// The entries that stores hold.
+    /// The queue of stores.
     #[inline]
     pub fn stores(&mut self) -> &mut Entries {
         self.store_buffer.as_mut().unwrap_or(&mut self.loads)
     }
 
-    /// A load that issues at `at`, when all that is older is complete at `older`: its data.
+    /// Performs a load that issues at `at` and returns its result. Older instructions are complete at `older`.
     #[inline(always)]
     pub fn load(
         &mut self,
         (at, older): (u64, u64),
         bytes: u32,
-        place: Place,
+        site: AccessSite,
         counts: &mut BlockCounts,
         port: &mut impl MemoryPort,
     ) -> Value {
-        let value = self.under_way.load(at, bytes, place, counts, port);
+        let value = self.under_way.load(at, bytes, site, counts, port);
         self.loads.take_until(value.ready.max(older) + DISPATCH_CYCLES);
         value
     }
 
-    /// An atomic operation that is done at `ready`, behind all that is older.
+    /// Records an atomic operation that completes at `ready`, after all older instructions.
     pub fn atomic(&mut self, ready: u64, bytes: u32, address: u64) {
         self.under_way.last_access = self.under_way.last_access.max(ready);
         self.under_way.stores.push_atomic(address, bytes, ready);
         self.stores().take_until(ready + DISPATCH_CYCLES);
     }
 
-    /// A store whose data is there at `done`, when all that is older is complete at `older`: then it leaves for the cache.
+    /// Performs a store whose data is available at `done`. It leaves for the cache when older instructions are
+    /// complete, at `older`.
     #[inline]
     pub fn store(
         &mut self,
         (done, older): (u64, u64),
         bytes: u32,
-        place: Place,
+        site: AccessSite,
         counts: &mut BlockCounts,
         port: &mut impl MemoryPort,
     ) {
-        let drained = self.under_way.store((done, done.max(older)), bytes, place, counts, port);
+        let drained = self.under_way.store((done, done.max(older)), bytes, site, counts, port);
         self.stores().take_until(drained + DISPATCH_CYCLES);
     }
 }

@@ -1,6 +1,7 @@
-//! The in-order core: instructions issue in program order, as many a cycle as the core is wide, wait at issue for what they use, and are
-//! complete in program order.
-//! Not blocking: a load that misses stalls the first instruction that uses its data. No wrong path.
+//! The in-order core: instructions issue in program order, up to the core's width per cycle, wait at issue for operands
+//! and resources, and complete in program order. A load that misses stalls only the first instruction that uses its
+//! data.
+//!
 //! Source: a scoreboard as in Hennessy and Patterson, appendix C; completion as in `window.rs`.
 
 mod accesses;
@@ -15,7 +16,7 @@ use longma_topology::parts;
 use longma_trace::Record;
 
 use crate::{
-    front_end::{self, BackEnd, Entered, FetchOptions, FrontEnd, Place, TRAP_CYCLES},
+    front_end::{self, AccessSite, BackEnd, Entered, FetchOptions, FrontEnd, TRAP_CYCLES},
     model_error::ModelError,
     operations::{Kind, MicroOperation},
     parameters::Parameters,
@@ -28,11 +29,11 @@ use crate::{
     value::Value,
 };
 use accesses::QueuedAccesses;
-use replay::{Present, Recording, Script};
+use replay::{PerformedAccesses, PipelineState, Recording};
 use schedules::Schedules;
 use window::Window;
 
-/// From dispatch, where an instruction takes its entries of window and queues, to issue.
+/// Cycles from dispatch, at which an instruction allocates its window and queue entries, to issue.
 const DISPATCH_CYCLES: u64 = 1;
 
 /// An in-order core.
@@ -41,37 +42,38 @@ pub(crate) struct InOrder {
     parameters: Parameters,
     pub front: FrontEnd,
     pub program: Program,
-    /// Issue.
+    /// Slots of issue.
     pub issued: Timeline,
-    values: [Value; registers::PLACES],
+    values: [Value; registers::SLOTS],
     units: Units,
     accesses: QueuedAccesses,
     window: Window,
-    /// As many are complete in a cycle as issue in one: slots of that up to the last instruction's, from the beginning of time.
+    /// Completion slot of the last instruction, counted from time zero. As many instructions complete per cycle as
+    /// issue.
     completed: u64,
     width: u64,
-    /// No access issues before it: the last barrier's completion.
+    /// Completion of the last barrier: no later access issues before it.
     memory_floor: u64,
-    /// The last atomic operation: nothing issues beside it.
+    /// Result of the last atomic operation: no later instruction issues before it.
     alone: Value,
     last_result: u64,
-    /// When the last access needed an entry of its queue.
+    /// The cycle in which the last access needed its queue entry.
     queues: u64,
-    /// Blocks that do what they did before are not timed again.
+    /// Whether the timing of repeated blocks is memoized.
     pub repeats: bool,
     schedules: Schedules,
-    present: Present,
+    state: PipelineState,
     recording: Recording,
-    script: Script,
-    /// The first instructions' stages, if asked for.
+    performed: PerformedAccesses,
+    /// Log of the first instructions' stages.
     pub log: PipelineLog,
 }
 
 impl InOrder {
-    /// A core with nothing in flight and nothing learnt.
+    /// Creates a core with an empty pipeline and untrained predictors.
     ///
     /// # Errors
-    /// The machine file's parameters are no core's.
+    /// If the machine file's parameters are invalid.
     pub fn new(core: &parts::Core, options: FetchOptions) -> Result<Self, ModelError> {
         let parameters = Parameters::resolve(core)?;
         let width = parameters.dispatch_width.min(u64::from(parameters.issue_width));
@@ -92,31 +94,31 @@ impl InOrder {
             queues: 0,
             repeats: true,
             schedules: Schedules::default(),
-            present: Present { shape: None, is_own: true },
+            state: PipelineState { shape: None, is_materialized: true },
             recording: Recording::default(),
-            script: Script::default(),
+            performed: PerformedAccesses::default(),
             log: PipelineLog::default(),
             parameters,
         })
     }
 
-    /// Waits for the values an operation uses, one after another, so that each cycle has its cause.
+    /// Waits for the operands of an operation, one after another, so that each lost cycle is charged to its cause.
     #[inline]
     fn wait_for_values(&mut self, operation: &MicroOperation) {
-        let ready_of = |source: usize| self.values[registers::place(operation.sources[source])].ready;
+        let ready_of = |source: usize| self.values[registers::slot(operation.sources[source])].ready;
         let [a, b, c] = [ready_of(0), ready_of(1), ready_of(2)];
         if a.max(b).max(c) <= self.issued.cycle() {
             return;
         }
         for register in operation.sources {
-            let value = self.values[registers::place(register)];
+            let value = self.values[registers::slot(register)];
             if value.ready > self.issued.cycle() {
                 self.issued.wait_for_memory(value.ready, value.cause, value.translation_cycles);
             }
         }
     }
 
-    /// Waits for a free entry of the queue an operation needs, and for memory if it orders accesses.
+    /// Waits for a free entry of the queue that an operation needs, and, if it orders accesses, for memory.
     #[inline]
     fn wait_for_queues(&mut self, kind: Kind) {
         self.issued.wait(self.memory_floor, Cause::Synchronization);
@@ -140,7 +142,7 @@ impl InOrder {
         }
     }
 
-    /// Waits for room in the window.
+    /// Waits for a free window entry.
     #[inline]
     fn wait_for_window(&mut self) {
         let free = self.window.free_at();
@@ -150,10 +152,10 @@ impl InOrder {
         }
     }
 
-    /// Waits for an entry that is free at `cycle`, unless the access has it already.
+    /// Waits for a queue entry that is free at `cycle`, unless the access already has one.
     #[inline]
     fn wait_for_entry(&mut self, cycle: u64) {
-        if cycle > self.issued.cycle() && !self.script.knows_next() {
+        if cycle > self.issued.cycle() && !self.performed.knows_next() {
             self.recording.is_special = true;
             self.issued.wait(cycle, Cause::Structural);
         }
@@ -164,7 +166,7 @@ impl InOrder {
         &mut self,
         operation: &MicroOperation,
         at: u64,
-        place: Place,
+        site: AccessSite,
         counts: &mut BlockCounts,
         port: &mut impl MemoryPort,
     ) -> Value {
@@ -176,19 +178,19 @@ impl InOrder {
                 self.memory_floor = self.memory_floor.max(done);
                 Value::computed(done)
             }
-            Kind::Load => match self.script.take() {
+            Kind::Load => match self.performed.take() {
                 Some(value) => value,
-                None => self.accesses.load((at, self.completed / self.width), bytes, place, counts, port),
+                None => self.accesses.load((at, self.completed / self.width), bytes, site, counts, port),
             },
             Kind::Store => {
-                if self.script.take().is_none() {
-                    self.accesses.store((done, self.completed / self.width), bytes, place, counts, port);
+                if self.performed.take().is_none() {
+                    self.accesses.store((done, self.completed / self.width), bytes, site, counts, port);
                 }
                 Value::computed(done)
             }
-            Kind::Atomic | Kind::AtomicBarrier => self.access_atomically(operation, at, place, counts, port),
+            Kind::Atomic | Kind::AtomicBarrier => self.access_atomically(operation, at, site, counts, port),
             Kind::Prefetch => {
-                port.prefetch(place.address, place.pc, Cycle(at));
+                port.prefetch(site.address, site.pc, Cycle(at));
                 Value::computed(done)
             }
             Kind::Serialize => {
@@ -198,8 +200,8 @@ impl InOrder {
         }
     }
 
-    /// An access that issued at `at` found no translation. When everything older is done, an exception brings it, and the access is
-    /// fetched again: when it issues.
+    /// Handles an access that issued at `at` and missed in the TLB. When all older instructions are complete, an
+    /// exception refills the TLB and the access is fetched again. Returns the cycle of its second issue.
     #[cold]
     fn issue_again(&mut self, at: u64, (units, interval): (u32, u16), pc: u64, cycles: u32) -> u64 {
         let taken = (at + TRAP_CYCLES).max(self.emptied());
@@ -212,7 +214,7 @@ impl InOrder {
         &mut self,
         operation: &MicroOperation,
         at: u64,
-        Place { pc, address }: Place,
+        AccessSite { pc, address }: AccessSite,
         counts: &mut BlockCounts,
         port: &mut impl MemoryPort,
     ) -> Value {
@@ -227,18 +229,19 @@ impl InOrder {
         value
     }
 
-    /// When the next instruction can issue at the soonest. A core that waits for a line has not gone on without it: whoever wants the line
-    /// meanwhile asks before this one uses it again.
+    /// The earliest cycle in which the next instruction can issue. While the core waits for the line of an atomic
+    /// operation, this is the end of the wait, so that other cores that request the line in the meantime are simulated
+    /// first.
     pub fn now(&self) -> u64 {
         self.issued.now().max(self.alone.ready)
     }
 
-    /// Loads that took their data from a store under way.
+    /// Loads that got their data from a store in flight.
     pub fn forwarded(&self) -> u64 {
         self.accesses.under_way.forwarded
     }
 
-    /// Forgets what was counted; what was learnt stays, and time goes on.
+    /// Resets the counts. Predictors stay trained, and time continues.
     pub fn clear_counts(&mut self) {
         self.program.clear_counts();
         self.issued.clear_counts();
@@ -246,7 +249,7 @@ impl InOrder {
         self.accesses.under_way.forwarded = 0;
     }
 
-    /// Waits until everything that has issued is complete, and every store in the cache.
+    /// Waits until all issued instructions are complete and every store is in the cache.
     pub fn complete(&mut self) {
         self.materialize();
         for value in &self.values {
@@ -256,13 +259,13 @@ impl InOrder {
         self.front.advance_to(&mut self.issued, complete, Cause::Structural);
     }
 
-    /// Nothing of the program's runs before `cycle`, for `cause`.
+    /// Delays the program until `cycle`, for `cause`.
     pub fn advance_to(&mut self, cycle: u64, cause: Cause) {
         self.materialize();
         self.front.advance_to(&mut self.issued, cycle, cause);
     }
 
-    /// Nothing runs before `cycle`, and the time in between is not counted.
+    /// Delays the core until `cycle` without counting the time in between.
     pub fn pass_to(&mut self, cycle: u64) {
         self.materialize();
         self.front.pass_to(&mut self.issued, cycle);
@@ -304,12 +307,12 @@ impl BackEnd for InOrder {
         let cycle = self.issued.cycle();
         if may_repeat
             && self.memory_floor.max(self.alone.ready) <= cycle
-            && entry.repetition.pays()
+            && entry.lookup_credit.pays()
             && self.window.has_room(record.executed.into(), block.longest_cycles, cycle)
         {
-            self.run_known(entry, record, port);
+            self.run_memoized(entry, record, port);
         } else {
-            self.run_anew(entry, record, port);
+            self.run_stepwise(entry, record, port);
         }
         entered
     }
@@ -323,7 +326,7 @@ impl BackEnd for InOrder {
     fn step(
         &mut self,
         operation: &MicroOperation,
-        place: Place,
+        site: AccessSite,
         counts: &mut BlockCounts,
         port: &mut impl MemoryPort,
     ) -> u64 {
@@ -336,21 +339,21 @@ impl BackEnd for InOrder {
         if operation.kind != Kind::Plain {
             self.wait_for_queues(operation.kind);
         }
-        // The width bounds what a cycle issues already: it is never more than the units' together.
+        // The issue width needs no check here: it is no larger than the number of units.
         let mut interval = operation.interval_cycles;
         if operation.bytes > 0
             && operation.is_access()
-            && self.accesses.under_way.crosses(place.address, operation.bytes)
+            && self.accesses.under_way.crosses(site.address, operation.bytes)
         {
             interval = interval.saturating_add(1);
             self.recording.is_special = true;
         }
         let mut at = self.units.issue(self.issued.next(), operation.units, interval);
         self.issued.wait(at, Cause::Execution);
-        if operation.is_access() && !self.script.knows_next() {
-            let cycles = port.refill(Side::Data, place.address, operation.bytes.into());
+        if operation.is_access() && !self.performed.knows_next() {
+            let cycles = port.refill(Side::Data, site.address, operation.bytes.into());
             if cycles > 0 {
-                at = self.issue_again(at, (operation.units, interval), place.pc, cycles);
+                at = self.issue_again(at, (operation.units, interval), site.pc, cycles);
                 self.issued.wait(at, Cause::Execution);
             }
         }
@@ -358,13 +361,13 @@ impl BackEnd for InOrder {
         let value = if operation.kind == Kind::Plain {
             Value::computed(at + u64::from(operation.latency_cycles))
         } else {
-            let value = self.execute(operation, at, place, counts, port);
+            let value = self.execute(operation, at, site, counts, port);
             if self.recording.is_open {
                 self.recording.note(self.queues, at, value);
             }
             value
         };
-        self.values[registers::place(operation.destination)] = value;
+        self.values[registers::slot(operation.destination)] = value;
         self.last_result = self.last_result.max(value.ready);
         self.window.take(at, value.ready);
         let slot = value.ready * self.width;
@@ -395,7 +398,7 @@ mod tests {
     use longma_trace::{BlockNumber, Trace, TracedBlock};
 
     #[test]
-    fn a_loop_is_timed_once_for_each_shape_and_then_from_memory() {
+    fn a_loop_is_simulated_once_per_shape_and_then_replayed() {
         let machine = Machine::open("loongson-3a5000").unwrap();
         let core = machine.parts().cores.values().next().unwrap();
         let mut model = InOrder::new(core, FetchOptions::default()).unwrap();
@@ -409,7 +412,7 @@ mod tests {
             trace.push(&Record { block: BlockNumber(0), executed: 3, addresses: &[0x2_0008] });
         }
         front_end::drain(&mut model, &trace, &blocks, &mut FixedLatency { latency_cycles: 4 });
-        assert!(!model.present.is_own, "the last run was from memory");
+        assert!(!model.state.is_materialized, "the last run must be replayed");
         assert!(model.schedules.len() < 20, "{} schedules for a loop of one block", model.schedules.len());
     }
 }

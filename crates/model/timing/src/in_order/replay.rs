@@ -1,6 +1,10 @@
-//! Blocks that do what they did before: the same instructions through a pipeline of the same shape, with the same answers from memory.
-//! Not an approximation: memory, the branch predictor and the queues are asked everything that they would be asked, in the same order
-//! and for the same cycles; where an answer differs, the block is timed instruction by instruction from its beginning.
+//! Memoization of block timing: if a block starts in a pipeline state seen before and memory answers as before, its
+//! recorded schedule is replayed.
+//!
+//! The result is exact. Memory, branch predictor and queues get the same requests in the same order and with the same
+//! cycles as without memoization. At the first answer that differs, the block is timed again instruction by instruction
+//! from its start.
+//!
 //! Source: Schnarr and Larus, Fast Out-of-Order Processor Simulation Using Memoization (ASPLOS 1998).
 
 use longma_memory::{Answer, MemoryPort, Source, translation::Side};
@@ -9,45 +13,46 @@ use longma_trace::Record;
 
 use super::{
     InOrder, Value,
-    schedules::{Access, Belongs, Data, End, Event, Key, Schedule, ScheduleNumber},
+    schedules::{Access, Data, End, Event, Key, Schedule, ScheduleNumber, StoreAs},
     shapes::ShapeNumber,
 };
 use crate::{
-    front_end::{self, Place},
+    front_end::{self, AccessSite},
     operations::{DecodedBlock, Kind},
     program::Entry,
     stack::{Cause, CpiStack},
 };
 
-/// Where the pipeline's present state is.
+/// The representation of the current pipeline state.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Present {
-    /// Its shape, if it is known, and the schedule that led to it.
+pub(super) struct PipelineState {
+    /// Its shape, if known, and the schedule that led to it.
     pub shape: Option<(ShapeNumber, Option<ScheduleNumber>)>,
-    /// Registers and units have it themselves; otherwise only the shape says.
-    pub is_own: bool,
+    /// Whether registers and units hold the state. Otherwise only the shape does.
+    pub is_materialized: bool,
 }
 
-/// What is noted while a block is timed, so that its schedule can be kept.
+/// Data recorded while a block is timed, to build its schedule.
 #[derive(Debug, Default)]
 pub(super) struct Recording {
-    /// Off: nothing is noted.
+    /// Whether recording is on.
     pub is_open: bool,
-    /// An access waited for its queue, or lay in two lines: the schedule is good for this once only.
+    /// Whether something happened that is not part of a schedule, such as a wait for a queue or an access across two
+    /// lines. The schedule is then discarded.
     pub is_special: bool,
-    /// Slots of completion up to the block's last instruction, as if it had been behind none.
+    /// Completion slot of the block's last instruction, as if the block had started with an empty window.
     pub completed: u64,
-    /// Of each load and store, in program order.
-    accesses: Vec<Noted>,
+    /// Loads and stores in program order.
+    accesses: Vec<RecordedAccess>,
 }
 
-/// A load or a store: when it needed its queue, when it issued, its result, and what it completes behind.
+/// A recorded load or store: the cycles in which it needed its queue entry and issued, and its result.
 #[derive(Clone, Copy, Debug)]
-struct Noted {
+struct RecordedAccess {
     queues: u64,
     at: u64,
     value: Value,
-    /// Slots of completion up to what is older in the block.
+    /// Completion slot of the preceding instruction of the block.
     completed: u64,
 }
 
@@ -58,28 +63,28 @@ impl Recording {
         (self.is_open, self.is_special) = (true, false);
     }
 
-    /// An access that needed its queue in cycle `queues`, issued at `at`, and had this result.
+    /// Records an access that needed its queue entry in cycle `queues`, issued at `at` and had the result `value`.
     #[cold]
     pub fn note(&mut self, queues: u64, at: u64, value: Value) {
-        self.accesses.push(Noted { queues, at, value, completed: self.completed });
+        self.accesses.push(RecordedAccess { queues, at, value, completed: self.completed });
     }
 }
 
-/// What a block's accesses were answered before it turned out that it does not do what it did before.
+/// Results of the accesses already performed in a replay, for the case that the block must be timed again.
 #[derive(Debug, Default)]
-pub(super) struct Script {
+pub(super) struct PerformedAccesses {
     values: Vec<Value>,
     next: usize,
 }
 
-impl Script {
-    /// True if the next access was answered already.
+impl PerformedAccesses {
+    /// Returns whether the next access has already been performed.
     #[inline]
     pub fn knows_next(&self) -> bool {
         self.next < self.values.len()
     }
 
-    /// The next access's result if it was answered already.
+    /// Returns the result of the next access if it has already been performed.
     #[inline]
     pub fn take(&mut self) -> Option<Value> {
         let value = self.values.get(self.next).copied();
@@ -99,48 +104,59 @@ impl Script {
     }
 }
 
-/// Where and how a block left its schedule.
+/// Where and why a replay failed.
 #[derive(Clone, Copy, Debug)]
 struct Deviation {
     schedule: ScheduleNumber,
     event: usize,
-    why: Why,
-    /// Lines that were fetched in time before.
+    reason: Reason,
+    /// Number of lines that were fetched in time before that.
     fetched: usize,
-    /// What the window knew before the block.
+    /// State of the window before the block.
     mark: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Why {
-    /// A line came late.
+enum Reason {
+    /// A line arrived late.
     Late(Answer),
-    /// An access has to wait for its queue.
+    /// An access must wait for a queue entry.
     Queue,
-    /// An access lies in two lines.
+    /// An access spans two lines.
     Crossing,
-    /// A line or an access needs an exception that takes so many cycles.
+    /// A line or an access needs a TLB refill exception that takes this many cycles.
     Refill(u32),
-    /// A load has this result, if it can be written down.
+    /// A load has this result; `None` if it does not fit the representation.
     Load(Option<Data>),
 }
 
-/// Memory that has answered for some instruction lines already, and notes when it is asked for them.
-struct Noting<'a, P> {
+/// What a run that records a schedule starts from.
+#[derive(Clone, Copy, Debug)]
+struct RecordingRun {
+    /// The deviation that ended the replay, if there was one.
+    deviation: Option<Deviation>,
+    /// Where to store the schedule; `None` to discard it.
+    store_as: Option<StoreAs>,
+    /// Whether the block begins in a line that is already fetched.
+    in_line: bool,
+}
+
+/// A memory port that returns the answers of instruction lines already fetched, and records when lines are requested.
+struct ReplayPort<'a, P> {
     port: &'a mut P,
-    /// When each line was asked for.
+    /// The cycle of each line's request.
     asked: Vec<u64>,
-    /// A line came late, or an exception refilled the TLBs.
+    /// Whether a line arrived late or an exception refilled the TLB.
     is_special: bool,
-    /// The exception that was found last, which is not asked for again.
+    /// Cost of the exception that ended the replay. It has already occurred and is not requested again.
     refill: Option<u32>,
-    /// Lines that were fetched in time already, and the answer for the one behind them if it was late.
+    /// Number of lines that were fetched in time, and the answer for the next one if it was late.
     fetched: usize,
     late: Option<Answer>,
     hit_cycles: u64,
 }
 
-impl<P: MemoryPort> MemoryPort for Noting<'_, P> {
+impl<P: MemoryPort> MemoryPort for ReplayPort<'_, P> {
     fn fetch(&mut self, address: u64, at: Cycle) -> Answer {
         let nth = self.asked.len();
         self.asked.push(at.0);
@@ -180,72 +196,84 @@ impl<P: MemoryPort> MemoryPort for Noting<'_, P> {
     }
 }
 
-/// True if a line that was asked for at `at` delays nothing.
+/// Returns whether a line requested at `at` arrives without delay.
 #[inline]
 fn is_in_time(answer: &Answer, at: u64, hit_cycles: u64) -> bool {
     answer.source == Source::Level1 && answer.ready.0 <= at + hit_cycles
 }
 
 impl InOrder {
-    /// Runs a record whose block began and accesses memory by loads and stores alone: as it ran before, if it did.
+    /// Runs a record whose block has begun and only performs loads and stores: replays it if possible.
     #[inline]
-    pub(super) fn run_known(&mut self, entry: &mut Entry, record: &Record<'_>, port: &mut impl MemoryPort) {
+    pub(super) fn run_memoized(
+        &mut self,
+        entry: &mut Entry,
+        record: &Record<'_>,
+        port: &mut impl MemoryPort,
+    ) {
         let cycle = self.issued.cycle();
         let fetching = self.front.fetching(entry.block.start, cycle);
         let (Some(fetching), Some((shape, before))) = (fetching, self.shape()) else {
-            entry.repetition.failed();
-            return self.run_anew(entry, record, port);
+            entry.lookup_credit.failed();
+            return self.run_stepwise(entry, record, port);
         };
         let key = Key { shape, block: record.block, fetching };
         let Some(first) = self.schedules.find(before, key) else {
-            entry.repetition.failed();
-            return self.run_noting(
-                entry,
-                record,
-                port,
-                None,
-                Some(Belongs::Under(key)),
-                fetching.is_in_line(),
-            );
+            entry.lookup_credit.failed();
+            let recorded = RecordingRun {
+                deviation: None,
+                store_as: Some(StoreAs::Entry(key)),
+                in_line: fetching.is_in_line(),
+            };
+            return self.run_recording(entry, record, port, &recorded);
         };
         match self.repeat(first, entry, record, port) {
-            Ok(()) => entry.repetition.succeeded(),
+            Ok(()) => entry.lookup_credit.succeeded(),
             Err(deviation) => {
-                entry.repetition.failed();
-                let belongs = match deviation.why {
-                    Why::Load(Some(data)) => Some(Belongs::Beside(deviation.schedule, deviation.event, data)),
+                entry.lookup_credit.failed();
+                let store_as = match deviation.reason {
+                    Reason::Load(Some(data)) => {
+                        Some(StoreAs::Alternative(deviation.schedule, deviation.event, data))
+                    }
                     _ => None,
                 };
-                self.run_noting(entry, record, port, Some(&deviation), belongs, fetching.is_in_line());
+                let deviation = Some(deviation);
+                let recorded = RecordingRun { deviation, store_as, in_line: fetching.is_in_line() };
+                self.run_recording(entry, record, port, &recorded);
             }
         }
     }
 
-    /// Runs a record whose block began, instruction by instruction.
-    pub(super) fn run_anew(&mut self, entry: &mut Entry, record: &Record<'_>, port: &mut impl MemoryPort) {
+    /// Runs a record whose block has begun, instruction by instruction.
+    pub(super) fn run_stepwise(
+        &mut self,
+        entry: &mut Entry,
+        record: &Record<'_>,
+        port: &mut impl MemoryPort,
+    ) {
         self.materialize();
         front_end::execute(self, entry, record, port);
     }
 
-    /// Gives registers and units the state that the present shape stands for, which is then no longer known.
+    /// Restores registers and units from the current shape, which is then no longer known.
     pub(super) fn materialize(&mut self) {
-        if let Some((shape, _)) = self.present.shape.take()
-            && !self.present.is_own
+        if let Some((shape, _)) = self.state.shape.take()
+            && !self.state.is_materialized
         {
             let cycle = self.issued.cycle();
             self.schedules.shapes.restore(shape, cycle, &mut self.values, &mut self.units);
         }
-        self.present.is_own = true;
+        self.state.is_materialized = true;
     }
 
-    /// The pipeline's shape, and the schedule that led to it.
+    /// The current shape, and the schedule that led to it.
     #[inline]
     fn shape(&mut self) -> Option<(ShapeNumber, Option<ScheduleNumber>)> {
-        if self.present.shape.is_none() {
+        if self.state.shape.is_none() {
             self.schedules.make_room();
-            self.present.shape = self.number_shape().map(|shape| (shape, None));
+            self.state.shape = self.number_shape().map(|shape| (shape, None));
         }
-        self.present.shape
+        self.state.shape
     }
 
     fn number_shape(&mut self) -> Option<ShapeNumber> {
@@ -253,7 +281,8 @@ impl InOrder {
         self.schedules.shapes.number(now, self.last_result, &self.values, &mut self.units)
     }
 
-    /// Runs a record as the schedule called `first` says, or one of its alternatives, unless its accesses go another way.
+    /// Replays a record with the schedule `first` or one of its alternatives. Fails if memory or a queue behaves
+    /// differently.
     #[inline]
     fn repeat(
         &mut self,
@@ -272,75 +301,74 @@ impl InOrder {
         let hit_cycles = self.front.hit_cycles();
         let (mut number, mut schedule) = (first, self.schedules.get(first));
         let mut addresses = record.addresses.iter();
-        let mut place = |access: &Access| Place {
+        let mut site = |access: &Access| AccessSite {
             pc: start.wrapping_add(access.offset.into()),
             address: access.unit.begin(addresses.next().copied().unwrap_or(0)),
         };
         let (mut event, mut fetched) = (0, 0);
         while let Some(next) = schedule.events.get(event) {
-            let deviation = |why| Err(Deviation { schedule: number, event, why, fetched, mark });
+            let deviation = |reason| Err(Deviation { schedule: number, event, reason, fetched, mark });
             match next {
                 Event::Fetch { offset, at } => {
                     let at = base.wrapping_add_signed((*at).into());
                     let cycles = port.refill(Side::Instruction, start.wrapping_add((*offset).into()), 4);
                     if cycles > 0 {
-                        return deviation(Why::Refill(cycles));
+                        return deviation(Reason::Refill(cycles));
                     }
                     let answer = port.fetch(start.wrapping_add((*offset).into()), Cycle(at));
                     if !is_in_time(&answer, at, hit_cycles) {
-                        return deviation(Why::Late(answer));
+                        return deviation(Reason::Late(answer));
                     }
                     fetched += 1;
                 }
                 Event::Load { access, data } => {
                     if self.accesses.loads.free_at() > base + u64::from(access.queues) {
-                        return deviation(Why::Queue);
+                        return deviation(Reason::Queue);
                     }
                     let (at, bytes) = (base + u64::from(access.at), access.bytes.into());
-                    let place = place(access);
-                    if self.accesses.under_way.crosses(place.address, access.bytes) {
-                        return deviation(Why::Crossing);
+                    let site = site(access);
+                    if self.accesses.under_way.crosses(site.address, access.bytes) {
+                        return deviation(Reason::Crossing);
                     }
-                    let cycles = port.refill(Side::Data, place.address, bytes);
+                    let cycles = port.refill(Side::Data, site.address, bytes);
                     if cycles > 0 {
-                        return deviation(Why::Refill(cycles));
+                        return deviation(Reason::Refill(cycles));
                     }
-                    let value =
-                        self.accesses.load((at, older(access)), bytes, place, &mut entry.counts, port);
+                    let value = self.accesses.load((at, older(access)), bytes, site, &mut entry.counts, port);
                     self.window.note(u64::from(access.offset / 4), at, value.ready);
-                    self.script.push(value);
+                    self.performed.push(value);
                     let found = Data::of(&value, base);
                     if found != Some(*data) {
                         let other = found.and_then(|found| schedule.alternative(event, found));
-                        let Some(other) = other else { return deviation(Why::Load(found)) };
+                        let Some(other) = other else { return deviation(Reason::Load(found)) };
                         (number, schedule) = (other, self.schedules.get(other));
                     }
                 }
                 Event::Store { access } => {
                     if self.accesses.stores().free_at() > base + u64::from(access.queues) {
-                        return deviation(Why::Queue);
+                        return deviation(Reason::Queue);
                     }
                     let (done, bytes) = (base + u64::from(access.at), access.bytes.into());
-                    let place = place(access);
-                    if self.accesses.under_way.crosses(place.address, access.bytes) {
-                        return deviation(Why::Crossing);
+                    let site = site(access);
+                    if self.accesses.under_way.crosses(site.address, access.bytes) {
+                        return deviation(Reason::Crossing);
                     }
-                    let cycles = port.refill(Side::Data, place.address, bytes);
+                    let cycles = port.refill(Side::Data, site.address, bytes);
                     if cycles > 0 {
-                        return deviation(Why::Refill(cycles));
+                        return deviation(Reason::Refill(cycles));
                     }
-                    self.accesses.store((done, older(access)), bytes, place, &mut entry.counts, port);
-                    self.script.push(Value::computed(done));
+                    self.accesses.store((done, older(access)), bytes, site, &mut entry.counts, port);
+                    self.performed.push(Value::computed(done));
                 }
             }
             event += 1;
         }
-        self.script.clear();
+        self.performed.clear();
         self.arrive(number, base, entry, record);
         Ok(())
     }
 
-    /// A block that began at cycle `base` and did what the schedule called `number` says has ended.
+    /// Applies the end state of schedule `number` to a block that began at cycle `base`.
     #[inline]
     fn arrive(&mut self, number: ScheduleNumber, base: u64, entry: &mut Entry, record: &Record<'_>) {
         let (block, executed) = (&entry.block, record.executed);
@@ -363,58 +391,59 @@ impl InOrder {
         self.window.pass(executed.into());
         self.completed = (self.completed + u64::from(executed)).max(base * self.width + completed);
         entry.counts.slots += slots;
-        self.present = Present { shape: Some((shape, Some(number))), is_own: false };
+        self.state = PipelineState { shape: Some((shape, Some(number))), is_materialized: false };
     }
 
-    /// Runs a record instruction by instruction, but for what it did before it deviated, and keeps its schedule where it `belongs`.
+    /// Runs a record instruction by instruction and stores its schedule. Does not repeat the accesses that a failed
+    /// replay has already performed.
     #[cold]
-    fn run_noting(
+    fn run_recording(
         &mut self,
         entry: &mut Entry,
         record: &Record<'_>,
         port: &mut impl MemoryPort,
-        deviation: Option<&Deviation>,
-        belongs: Option<Belongs>,
-        in_line: bool,
+        recorded: &RecordingRun,
     ) {
+        let &RecordingRun { ref deviation, store_as, in_line } = recorded;
+        let deviation = deviation.as_ref();
         self.materialize();
         deviation.iter().for_each(|deviation| self.window.forget(deviation.mark));
         let (base, position) = (self.issued.cycle(), self.issued.position());
         let lost = self.issued.lost().clone();
         let last_result = std::mem::take(&mut self.last_result);
         self.recording.begin();
-        let mut noting = Noting {
+        let mut replay_port = ReplayPort {
             port,
             asked: Vec::new(),
             is_special: false,
-            refill: deviation.and_then(|deviation| match deviation.why {
-                Why::Refill(cycles) => Some(cycles),
+            refill: deviation.and_then(|deviation| match deviation.reason {
+                Reason::Refill(cycles) => Some(cycles),
                 _ => None,
             }),
             fetched: deviation.map_or(0, |deviation| deviation.fetched),
-            late: deviation.and_then(|deviation| match deviation.why {
-                Why::Late(answer) => Some(answer),
+            late: deviation.and_then(|deviation| match deviation.reason {
+                Reason::Late(answer) => Some(answer),
                 _ => None,
             }),
             hit_cycles: self.front.hit_cycles(),
         };
-        front_end::execute(self, entry, record, &mut noting);
-        let (asked, is_special) = (noting.asked, noting.is_special | self.recording.is_special);
+        front_end::execute(self, entry, record, &mut replay_port);
+        let (asked, is_special) = (replay_port.asked, replay_port.is_special | self.recording.is_special);
         self.recording.is_open = false;
-        self.script.clear();
+        self.performed.clear();
         let latest = self.last_result;
         self.last_result = latest.max(last_result);
-        let (Some(belongs), false) = (belongs, is_special) else { return };
+        let (Some(store_as), false) = (store_as, is_special) else { return };
         let Some(shape) = self.number_shape() else { return };
         let slots = self.issued.position() - position;
         let end = self.end(shape, (base, slots, latest), &lost);
         let Some(events) = self.events(&entry.block, base, &asked, in_line) else { return };
-        let kept = self.schedules.insert(Schedule::new(events, end), belongs);
-        self.present.shape = kept.map(|number| (shape, Some(number)));
+        let kept = self.schedules.insert(Schedule::new(events, end), store_as);
+        self.state.shape = kept.map(|number| (shape, Some(number)));
     }
 
-    /// What a block that began at cycle `base` and took so many slots leaves behind; `latest` is when its latest result is there, and
-    /// `lost` what was lost before it.
+    /// The end state of a block that began at cycle `base` and took `slots` slots. `latest` is when its latest result
+    /// is available, and `lost` the slots lost before the block.
     fn end(&self, shape: ShapeNumber, (base, slots, latest): (u64, u64, u64), lost: &CpiStack) -> End {
         let lost = Cause::ALL.map(|cause| (cause, self.issued.lost().slots(cause) - lost.slots(cause)));
         End {
@@ -431,7 +460,8 @@ impl InOrder {
         }
     }
 
-    /// What was noted of `block`, in the order in which memory was asked; `None` if something took too long to be written down.
+    /// Converts the recording of `block` to events, in the order of the memory requests. `None` if a time does not fit
+    /// the representation.
     fn events(&self, block: &DecodedBlock, base: u64, asked: &[u64], in_line: bool) -> Option<Box<[Event]>> {
         let mut asked = asked.iter();
         let mut accesses = block.accesses.iter().zip(&self.recording.accesses).peekable();

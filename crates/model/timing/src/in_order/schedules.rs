@@ -1,5 +1,6 @@
-//! What blocks did to an in-order pipeline, by the shape it had when they began: found again, it need not be worked out again.
-//! Not the work of running one (see `replay.rs`).
+//! The schedules of blocks in an in-order pipeline, indexed by the pipeline's shape at the start of the block.
+//! `replay.rs` replays them.
+//!
 //! Source: action chains of Schnarr and Larus, Fast Out-of-Order Processor Simulation Using Memoization (ASPLOS 1998).
 
 use rustc_hash::FxHashMap;
@@ -11,12 +12,12 @@ use super::{
 use crate::{front_end::Fetching, operations::AccessedUnit, stack::Cause};
 use longma_trace::BlockNumber;
 
-/// The most schedules that are kept: some ten megabytes.
-const MOST_SCHEDULES: usize = 1 << 15;
-/// The most continuations that one schedule has for accesses that take another time than in it.
-const MOST_ALTERNATIVES: usize = 8;
+/// Maximum number of schedules: some ten megabytes.
+const MAX_SCHEDULES: usize = 1 << 15;
+/// Maximum number of alternative continuations of a schedule, for loads with other latencies.
+const MAX_ALTERNATIVES: usize = 8;
 
-/// What decides how a block goes through the pipeline, but for what its accesses take.
+/// Everything that determines the timing of a block, except the results of its accesses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     pub shape: ShapeNumber,
@@ -28,10 +29,10 @@ pub(super) struct Key {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ScheduleNumber(u32);
 
-/// What a block asks of memory, in the order it asks. Cycles are counted from the block's beginning.
+/// A memory request of a block, in order. Cycles are relative to the start of the block.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Event {
-    /// An instruction line, so many bytes into the block, that is there in time.
+    /// Fetch of the instruction line at byte `offset` of the block, which arrives in time.
     Fetch { offset: u16, at: i32 },
     /// A load.
     Load { access: Access, data: Data },
@@ -42,19 +43,19 @@ pub(super) enum Event {
 /// A load or a store.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Access {
-    /// Its instruction, bytes into the block.
+    /// Byte offset of the instruction in the block.
     pub offset: u16,
     pub bytes: u8,
     pub unit: AccessedUnit,
-    /// When it needs an entry of its queue.
+    /// When it needs its queue entry.
     pub queues: u32,
-    /// When it issues; of a store, when its data is there.
+    /// When it issues; for a store, when its data is available.
     pub at: u32,
-    /// Slots of completion up to what is older in the block.
+    /// Completion slot of the preceding instruction of the block.
     pub completed: u32,
 }
 
-/// A load's data: a [`Value`] whose cycles are counted from the block's beginning.
+/// The result of a load: a [`Value`] with cycles relative to the start of the block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Data {
     pub ready: u32,
@@ -63,7 +64,7 @@ pub(super) struct Data {
 }
 
 impl Data {
-    /// `value` in a block that begins at cycle `base`; `None` if it takes longer than can be written down.
+    /// Converts `value` for a block that begins at cycle `base`; `None` if the cycles do not fit.
     #[inline]
     pub fn of(value: &Value, base: u64) -> Option<Self> {
         let &Value { ready, cause, translation_cycles } = value;
@@ -72,61 +73,61 @@ impl Data {
     }
 }
 
-/// What a block leaves behind. Cycles are counted from its beginning.
+/// The end state of a block. Cycles are relative to its start.
 #[derive(Clone, Debug)]
 pub(super) struct End {
     pub shape: ShapeNumber,
-    /// Of the last issue, and the slots used in it.
+    /// Cycle of the last issue, and the slots used in it.
     pub cycle: u64,
     pub used: u64,
-    /// Between the block's beginning and its end.
+    /// Slots between the start and the end of the block.
     pub slots: u64,
-    /// The cycle being fetched in, and what was fetched in it.
+    /// Current fetch cycle, and the number of instructions fetched in it.
     pub fetch_cycle: i64,
     pub fetched: u64,
-    /// When the last instruction's result is there, and when the latest one's.
+    /// When the results of the last instruction and of the latest one are available.
     pub resolved: u64,
     pub last_result: u64,
-    /// Slots of completion up to its last instruction's, if nothing before the block is complete later.
+    /// Completion slot of the last instruction, if nothing before the block completes later.
     pub completed: u64,
-    /// Slots that were lost, and to what.
+    /// Lost slots by cause.
     pub lost: Box<[(Cause, u64)]>,
 }
 
-/// How a block went once.
+/// A recorded execution of a block.
 #[derive(Clone, Debug)]
 pub(super) struct Schedule {
     pub events: Box<[Event]>,
     pub end: End,
-    /// What came behind it, most recent first: looked at before the table is.
+    /// Schedules that followed this one, most recent first: a cache in front of the table.
     behind: [Option<(BlockNumber, Fetching, ScheduleNumber)>; 2],
-    /// Where the load that is event so and so had another result, the schedule that goes on from there.
+    /// For an event that is a load, another result and the schedule that continues with it.
     alternatives: Vec<(u16, Data, ScheduleNumber)>,
 }
 
 impl Schedule {
-    /// One that nothing is known to follow.
+    /// Creates a schedule without known successors.
     pub fn new(events: Box<[Event]>, end: End) -> Self {
         Self { events, end, behind: [None; 2], alternatives: Vec::new() }
     }
 
-    /// The schedule that goes on where the result of the load that is event `event` is `data`.
+    /// The schedule that continues if event `event`, a load, has the result `data`.
     pub fn alternative(&self, event: usize, data: Data) -> Option<ScheduleNumber> {
         let found = self.alternatives.iter().find(|it| usize::from(it.0) == event && it.1 == data);
         found.map(|it| it.2)
     }
 }
 
-/// Where a new schedule belongs.
+/// Where a new schedule is stored.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Belongs {
-    /// Nothing like it is known.
-    Under(Key),
-    /// It is that schedule up to the load that is this event, which has that result.
-    Beside(ScheduleNumber, usize, Data),
+pub(super) enum StoreAs {
+    /// In the table.
+    Entry(Key),
+    /// As an alternative of a schedule: identical up to this event, a load that has this result.
+    Alternative(ScheduleNumber, usize, Data),
 }
 
-/// Schedules that were seen.
+/// All known schedules.
 #[derive(Debug, Default)]
 pub(super) struct Schedules {
     pub shapes: Shapes,
@@ -135,13 +136,13 @@ pub(super) struct Schedules {
 }
 
 impl Schedules {
-    /// The schedule called `number`.
+    /// The schedule `number`.
     #[inline]
     pub fn get(&self, number: ScheduleNumber) -> &Schedule {
         &self.schedules[number.0 as usize]
     }
 
-    /// The schedule under `key`, behind that called `before` if there is one.
+    /// Finds the schedule for `key`, which follows schedule `before` if there is one.
     #[inline]
     pub fn find(&mut self, before: Option<ScheduleNumber>, key: Key) -> Option<ScheduleNumber> {
         let Some(before) = before else { return self.by_key.get(&key).copied() };
@@ -156,20 +157,21 @@ impl Schedules {
         Some(found)
     }
 
-    /// Keeps a schedule; its number, unless there are too many already. Where all are, every one is forgotten, and every shape.
-    pub fn insert(&mut self, schedule: Schedule, belongs: Belongs) -> Option<ScheduleNumber> {
-        if self.schedules.len() == MOST_SCHEDULES {
+    /// Stores a schedule and returns its number. `None` if the schedule already has too many alternatives. If the table
+    /// is full, all schedules and shapes are discarded.
+    pub fn insert(&mut self, schedule: Schedule, store_as: StoreAs) -> Option<ScheduleNumber> {
+        if self.schedules.len() == MAX_SCHEDULES {
             self.clear();
             return None;
         }
         let number = ScheduleNumber(self.schedules.len() as u32);
-        match belongs {
-            Belongs::Under(key) => {
+        match store_as {
+            StoreAs::Entry(key) => {
                 self.by_key.insert(key, number);
             }
-            Belongs::Beside(first, event, data) => {
+            StoreAs::Alternative(first, event, data) => {
                 let alternatives = &mut self.schedules[first.0 as usize].alternatives;
-                if alternatives.len() == MOST_ALTERNATIVES {
+                if alternatives.len() == MAX_ALTERNATIVES {
                     return None;
                 }
                 alternatives.push((event as u16, data, number));
@@ -179,7 +181,8 @@ impl Schedules {
         Some(number)
     }
 
-    /// Forgets everything if no new shape could be numbered. Nobody may have the number of a shape or a schedule.
+    /// Discards everything if no new shape can be numbered. Numbers of shapes and schedules obtained before become
+    /// invalid.
     #[cold]
     pub fn make_room(&mut self) {
         if self.shapes.is_full() {
@@ -187,7 +190,7 @@ impl Schedules {
         }
     }
 
-    /// How many there are.
+    /// Number of schedules.
     #[cfg(test)]
     pub fn len(&self) -> usize {
         self.schedules.len()
@@ -219,12 +222,12 @@ mod tests {
     }
 
     #[test]
-    fn a_schedule_is_found_under_its_key_and_behind_the_one_before() {
+    fn a_schedule_is_found_by_key_and_by_predecessor() {
         let (mut schedules, key, schedule) = fixture();
-        let first = schedules.insert(schedule.clone(), Belongs::Under(key));
+        let first = schedules.insert(schedule.clone(), StoreAs::Entry(key));
         let next = Key { block: BlockNumber(1), ..key };
         assert_eq!(schedules.find(first, next), None);
-        let second = schedules.insert(schedule, Belongs::Under(next));
+        let second = schedules.insert(schedule, StoreAs::Entry(next));
         for _ in 0..2 {
             assert_eq!(schedules.find(first, next), second);
             assert_eq!(schedules.find(None, next), second);
@@ -233,22 +236,22 @@ mod tests {
     }
 
     #[test]
-    fn a_load_has_only_so_many_other_results() {
+    fn the_alternatives_of_a_load_are_limited() {
         let (mut schedules, key, schedule) = fixture();
-        let first = schedules.insert(schedule.clone(), Belongs::Under(key)).unwrap();
-        for ready in 0..2 * MOST_ALTERNATIVES as u32 {
+        let first = schedules.insert(schedule.clone(), StoreAs::Entry(key)).unwrap();
+        for ready in 0..2 * MAX_ALTERNATIVES as u32 {
             let data = Data { ready, translation_cycles: 0, cause: Cause::Level2 };
-            let kept = schedules.insert(schedule.clone(), Belongs::Beside(first, 3, data));
-            assert_eq!(kept.is_some(), (ready as usize) < MOST_ALTERNATIVES);
+            let kept = schedules.insert(schedule.clone(), StoreAs::Alternative(first, 3, data));
+            assert_eq!(kept.is_some(), (ready as usize) < MAX_ALTERNATIVES);
             assert_eq!(schedules.get(first).alternative(3, data), kept);
             assert_eq!(schedules.get(first).alternative(2, data), None);
         }
     }
 
     #[test]
-    fn where_there_are_too_many_shapes_all_are_forgotten() {
+    fn a_full_table_of_shapes_is_cleared() {
         let (mut schedules, key, schedule) = fixture();
-        schedules.insert(schedule, Belongs::Under(key));
+        schedules.insert(schedule, StoreAs::Entry(key));
         let (mut values, mut units) = ([Value::EARLY; _], Units::new());
         let mut number = |schedules: &mut Schedules, nth: u64| {
             let late = |ready| Value { ready, ..Value::EARLY };
@@ -263,14 +266,14 @@ mod tests {
     }
 
     #[test]
-    fn where_there_are_too_many_all_are_forgotten_and_learnt_again() {
+    fn full_tables_are_cleared_and_filled_again() {
         let (mut schedules, key, schedule) = fixture();
-        for block in 0..MOST_SCHEDULES as u32 {
+        for block in 0..MAX_SCHEDULES as u32 {
             let key = Key { block: BlockNumber(block), ..key };
-            assert!(schedules.insert(schedule.clone(), Belongs::Under(key)).is_some());
+            assert!(schedules.insert(schedule.clone(), StoreAs::Entry(key)).is_some());
         }
-        assert_eq!(schedules.insert(schedule.clone(), Belongs::Under(key)), None);
+        assert_eq!(schedules.insert(schedule.clone(), StoreAs::Entry(key)), None);
         assert_eq!(schedules.find(None, key), None);
-        assert!(schedules.insert(schedule, Belongs::Under(key)).is_some());
+        assert!(schedules.insert(schedule, StoreAs::Entry(key)).is_some());
     }
 }

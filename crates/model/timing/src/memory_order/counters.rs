@@ -1,24 +1,26 @@
-//! A counter for each load, by its address: saturated, the load passes stores whose addresses are not known.
-//! Not the watchdog that turns all of this off while it errs too often.
-//! Source: the saturation counters of Krimer et al., Counter-based memory disambiguation techniques for selectively predicting
-//! load/store conflicts (US patent 8,549,263). How high they count is an estimate.
+//! Memory-order prediction by a saturating counter per load: a load passes stores with unknown addresses only if its
+//! counter is saturated. The patent's watchdog, which disables prediction during phases of many errors, is not
+//! modelled.
+//!
+//! Source: the saturation counters of Krimer et al., Counter-based memory disambiguation techniques for selectively
+//! predicting load/store conflicts (US patent 8,549,263). The maximum count is an estimate.
 
 use super::{Order, index};
 
-/// What a counter goes up to. Estimate: four bits.
+/// Maximum count. Estimate: four bits.
 const SATURATED: u8 = 15;
 
 /// The counters.
 #[derive(Debug)]
 pub(crate) struct Counters {
-    /// How often a load has had no store to wait for, since it last had one.
+    /// How often a load has not depended on a pending store since it last did.
     harmless: Box<[u8]>,
     /// When the addresses of all stores are known.
     all_known: u64,
 }
 
 impl Counters {
-    /// Counters at zero: every load waits at first.
+    /// Creates counters at zero: initially every load waits.
     pub fn new(entries: u32) -> Self {
         Self { harmless: vec![0; entries as usize].into(), all_known: 0 }
     }
@@ -52,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_load_waits_for_all_stores_until_it_has_been_harmless_often_enough() {
+    fn a_load_waits_for_all_stores_until_its_counter_is_saturated() {
         let mut counters = Counters::new(64);
         counters.store(0x100, 70);
         counters.store(0x104, 50);
@@ -61,13 +63,13 @@ mod tests {
             counters.done(0x200, true);
         }
         assert_eq!(counters.wait(0x200), 0);
-        assert_eq!(counters.wait(0x204), 70, "another load has learnt nothing");
+        assert_eq!(counters.wait(0x204), 70, "another load is not trained");
         counters.collided(0x200, 0x100);
         assert_eq!(counters.wait(0x200), 70);
     }
 
     #[test]
-    fn a_load_that_would_have_collided_begins_anew() {
+    fn a_conflicting_load_issues_again() {
         let mut counters = Counters::new(64);
         counters.store(0x100, 70);
         (0..SATURATED).for_each(|_| counters.done(0x200, true));

@@ -1,6 +1,5 @@
-//! When a load may pass older stores whose addresses are not known yet, and what it learns from having been wrong.
-//! Not the search for a store that it should have waited for (see `stores.rs`), nor fetching it again (see `out_of_order.rs`).
-//! Source: named in each file.
+//! Memory-order prediction: whether a load may issue before older stores whose addresses are not known, and training
+//! after a wrong prediction.
 
 mod counters;
 mod store_sets;
@@ -9,51 +8,53 @@ use longma_topology::parts::{self, LoadOrder};
 
 use crate::model_error::ModelError;
 
-/// Entries of a table whose machine file does not say: as many as gem5's store sets have (BaseO3CPU.py, SSITSize).
+/// Default table size: that of gem5's store sets (BaseO3CPU.py, SSITSize).
 const DEFAULT_ENTRIES: u32 = 1024;
-/// The largest table a machine file may ask for.
-const MOST_ENTRIES: u32 = 1 << 20;
+/// Maximum table size in a machine file.
+const MAX_ENTRIES: u32 = 1 << 20;
 
-/// A predictor of loads that must wait for older stores. It learns at once: the delay between prediction and update is not modelled.
+/// A predictor of loads that must wait for older stores. It is updated immediately: the delay between prediction and
+/// update is not modelled.
 trait Order {
-    /// A store at `pc`, younger than all before, whose address is known in cycle `known`.
+    /// Records the store at `pc`, the youngest so far, whose address is known in cycle `known`.
     fn store(&mut self, pc: u64, known: u64);
 
-    /// The cycle before which the load at `pc` does not issue.
+    /// The cycle before which the load at `pc` must not issue.
     fn wait(&mut self, pc: u64) -> u64;
 
-    /// The load at `pc` passed the store at `store` and should not have.
+    /// Trains after the load at `pc` has wrongly passed the store at `store`.
     fn collided(&mut self, pc: u64, store: u64);
 
-    /// The load at `pc` is done. `passes`: no older store to its address was unknown when all else that it needs was there.
+    /// Trains after the load at `pc`. `passes` tells whether all older stores to its address were known when its
+    /// operands were ready.
     fn done(&mut self, pc: u64, passes: bool);
 }
 
 /// How loads pass stores.
 #[derive(Debug)]
 pub(crate) enum MemoryOrder {
-    /// They wait for just those that they depend on.
+    /// Loads wait only for the stores that they depend on.
     Ideal,
-    /// They wait until the addresses of all older ones are known, in the cycle that this is.
+    /// Loads wait until the addresses of all older stores are known, in this cycle.
     Conservative(u64),
-    /// They wait for none.
+    /// Loads never wait.
     Blind,
-    /// They wait for all, unless their counter is saturated.
+    /// Loads wait for all older stores unless their counter is saturated.
     Counters(counters::Counters),
-    /// They wait for the stores of their set.
+    /// Loads wait for the stores of their store set.
     StoreSets(store_sets::StoreSets),
 }
 
 impl MemoryOrder {
-    /// What `core` has; ideal where the machine file does not say.
+    /// The policy of `core`; ideal if the machine file states none.
     ///
     /// # Errors
-    /// The table is empty or too large.
+    /// If the table is empty or too large.
     pub fn new(core: &parts::Core) -> Result<Self, ModelError> {
         let Some(order) = &core.memory_order else { return Ok(Self::Ideal) };
         let entries = order.table_entries.unwrap_or(DEFAULT_ENTRIES);
-        if entries == 0 || entries > MOST_ENTRIES {
-            let (value, most) = (entries.into(), MOST_ENTRIES.into());
+        if entries == 0 || entries > MAX_ENTRIES {
+            let (value, most) = (entries.into(), MAX_ENTRIES.into());
             return Err(ModelError::OutOfRange { key: "table_entries", value, most });
         }
         Ok(match order.loads {
@@ -65,13 +66,13 @@ impl MemoryOrder {
         })
     }
 
-    /// True if loads are never wrong.
+    /// Returns whether loads are never wrong.
     #[inline]
     pub fn is_ideal(&self) -> bool {
         matches!(self, Self::Ideal)
     }
 
-    /// As [`Order::store`].
+    /// See [`Order::store`].
     pub fn store(&mut self, pc: u64, known: u64) {
         match self {
             Self::Ideal | Self::Blind => {}
@@ -81,7 +82,7 @@ impl MemoryOrder {
         }
     }
 
-    /// As [`Order::wait`].
+    /// See [`Order::wait`].
     pub fn wait(&mut self, pc: u64) -> u64 {
         match self {
             Self::Ideal | Self::Blind => 0,
@@ -91,7 +92,7 @@ impl MemoryOrder {
         }
     }
 
-    /// As [`Order::collided`].
+    /// See [`Order::collided`].
     pub fn collided(&mut self, pc: u64, store: u64) {
         match self {
             Self::Ideal | Self::Blind | Self::Conservative(_) => {}
@@ -100,7 +101,7 @@ impl MemoryOrder {
         }
     }
 
-    /// As [`Order::done`].
+    /// See [`Order::done`].
     pub fn done(&mut self, pc: u64, passes: bool) {
         match self {
             Self::Ideal | Self::Blind | Self::Conservative(_) => {}
@@ -110,7 +111,7 @@ impl MemoryOrder {
     }
 }
 
-/// The entry of an instruction in a table of so many.
+/// The index of an instruction in a table of `entries` entries.
 fn index(pc: u64, entries: usize) -> usize {
     ((pc >> 2) % entries as u64) as usize
 }

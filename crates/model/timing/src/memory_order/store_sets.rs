@@ -1,26 +1,27 @@
-//! Store sets: the stores that a load has collided with, by the addresses of both; it waits for the youngest of them.
-//! Not the order that stores of one set keep among themselves: a load waits for whichever of them is known last, which comes to the same.
+//! Store sets: a load waits for the stores that it has collided with before. Stores of one set need not be ordered,
+//! because a load waits until the addresses of all of them are known.
+//!
 //! Source: Chrysos and Emer, Memory Dependence Prediction using Store Sets (ISCA 1998), sections 3 and 4.
 
 use super::{Order, index};
 
-/// Loads and stores after which the sets are forgotten, so that what once collided is not held back for ever: gem5's number
+/// Loads and stores between two clearings of the sets, so that old collisions do not delay loads forever: gem5's value
 /// (BaseO3CPU.py, store_set_clear_period).
 const CLEAR_ACCESSES: u32 = 250_000;
 
-/// The sets. A set's name is the index of the load that it began with.
+/// The sets. A set is identified by the table index of the load that started it.
 #[derive(Debug)]
 pub(crate) struct StoreSets {
     /// The set of each load and store.
     set_of: Box<[Option<u32>]>,
-    /// When the addresses of a set's stores are known.
+    /// For each set, when the addresses of its stores are known.
     known: Box<[u64]>,
-    /// Loads and stores since the sets were forgotten.
+    /// Loads and stores since the last clearing.
     accesses: u32,
 }
 
 impl StoreSets {
-    /// No sets, of `entries` loads and stores.
+    /// Creates an empty table of `entries` loads and stores.
     pub fn new(entries: u32) -> Self {
         let entries = entries as usize;
         Self { set_of: vec![None; entries].into(), known: vec![0; entries].into(), accesses: 0 }
@@ -30,7 +31,7 @@ impl StoreSets {
         &mut self.set_of[index(pc, self.set_of.len())]
     }
 
-    /// The cycle in which all stores of the set of `pc` are known.
+    /// The cycle in which all stores in the set of `pc` are known.
     fn known(&mut self, pc: u64) -> Option<&mut u64> {
         self.accesses += 1;
         if self.accesses == CLEAR_ACCESSES {
@@ -57,7 +58,7 @@ impl Order for StoreSets {
         let set = match (*self.set(pc), *self.set(store)) {
             (None, None) => index(pc, self.set_of.len()) as u32,
             (Some(set), None) | (None, Some(set)) => set,
-            // The smaller one wins, so that sets that belong together become one.
+            // The smaller identifier wins, so that related sets merge.
             (Some(one), Some(other)) => one.min(other),
         };
         *self.set(pc) = Some(set);
@@ -82,21 +83,21 @@ mod tests {
     }
 
     #[test]
-    fn two_loads_of_one_store_and_two_stores_of_one_load_come_to_share_a_set() {
+    fn conflicting_loads_and_stores_share_a_store_set() {
         let mut sets = StoreSets::new(64);
         sets.collided(0x204, 0x104);
         sets.collided(0x200, 0x100);
         sets.collided(0x204, 0x100);
         sets.store(0x100, 70);
         assert_eq!((sets.wait(0x200), sets.wait(0x204)), (70, 70));
-        // The store that it left is joined again by the next collision.
+        // The next collision adds the store to the set again.
         sets.collided(0x204, 0x104);
         sets.store(0x104, 90);
         assert_eq!(sets.wait(0x204), 90);
     }
 
     #[test]
-    fn sets_are_forgotten_in_the_end() {
+    fn sets_are_cleared_periodically() {
         let mut sets = StoreSets::new(64);
         sets.collided(0x200, 0x100);
         sets.store(0x100, 70);

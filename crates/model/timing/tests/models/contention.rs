@@ -1,6 +1,5 @@
-//! Cores that store to one line of the 3A5000's memory, in turns as a run has them.
-//! Not threads of a program: the guest `contention` is run by `longma-runner`.
-//! Source: the sums are in the tests.
+//! Cores that store to one line of the 3A5000's memory, in turns like those of a run. `longma-runner` runs the guest
+//! `contention` for real threads.
 
 use longma_loongarch::{Instruction, Op};
 use longma_memory::{Detail, MemoryPort, MemorySystem, placement::SpaceId};
@@ -17,20 +16,20 @@ use crate::program::*;
 const LINE: u64 = 0x10_0000;
 /// Entries of the store queue in the machine file.
 const STORES: u64 = 48;
-/// Runs of a loop in a turn of a core that contends for nothing: 1024 words of trace, two a run.
+/// Loop iterations in a turn of a core without contention: 1024 words of trace, two per iteration.
 const LONG_TURN: u64 = 512;
-/// Cycles of a turn of a core that contends.
+/// Cycles of a turn of a contending core.
 const CLOSE_TURN: u64 = 16;
 
-/// The memory of the machine, and the clock of its cores.
+/// The memory system of the machine and the clock of its cores.
 fn system() -> (MemorySystem, Clock) {
     let machine = Machine::open("loongson-3a5000").unwrap();
     let hz = machine.parts().cores.values().next().unwrap().clock.hz();
     (MemorySystem::new(&machine, 0, Detail::Timing, 1).unwrap(), Clock::new(hz).unwrap())
 }
 
-/// Cycles from when a core has a line until the next one has it, which asked meanwhile.
-fn hand_over() -> u64 {
+/// Cycles between the arrival of a line at one core and at the next, which requested it in the meantime.
+fn line_transfer() -> u64 {
     let (mut system, _) = system();
     let mut ready = |core: usize, now: u64| {
         let mut port = system.port(core);
@@ -50,20 +49,20 @@ struct Storing {
     left: u64,
 }
 
-/// Threads that store, each on a core of its own: what each begins later than the first, cycles.
+/// Threads that store, each on its own core, with the start of each relative to the first, cycles.
 struct Stores<'a> {
     kind: ModelKind,
-    /// What stores.
+    /// The storing instruction.
     how: Instruction,
     begin: &'a [u64],
-    /// Bytes between their words.
+    /// Distance of their words, bytes.
     apart: u64,
-    /// Of each.
+    /// Number of stores per thread.
     stores: u64,
 }
 
 impl Stores<'_> {
-    /// Cycles of the thread that takes longest.
+    /// Cycles of the slowest thread.
     fn longest(&self) -> u64 {
         let (mut system, clock) = system();
         let mut code = Program::default();
@@ -79,7 +78,7 @@ impl Stores<'_> {
             let mut model = model(self.kind, &[]);
             let mut port = system.port(number);
             port.set_space(SpaceId(0));
-            // Code and translations are there, and the branch is known.
+            // Warm up code, translations and branch predictor.
             (0..200).for_each(|_| _ = run(LINE + 64 * (1 + number as u64)).cycles(&mut model, &mut port));
             let began = 10_000 + begin;
             model.pass_to(Cycle(began));
@@ -113,9 +112,10 @@ impl Stores<'_> {
     }
 }
 
-/// What `threads` threads take for `stores` more stores each, cycles: each in turn gets the line, and with it what its queue holds.
-fn by_hand_overs(threads: usize, stores: u64) -> f64 {
-    (threads as u64 * hand_over() * stores) as f64 / STORES as f64
+/// Expected cycles for `stores` more stores by each of `threads` threads: they get the line in rotation, and each
+/// arrival completes the contents of a store queue.
+fn expected_cycles(threads: usize, stores: u64) -> f64 {
+    (threads as u64 * line_transfer() * stores) as f64 / STORES as f64
 }
 
 fn store() -> Instruction {
@@ -131,39 +131,39 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(8))]
 
     #[test]
-    fn each_atomic_addition_to_a_contended_line_is_a_hand_over(
+    fn each_atomic_addition_to_a_contended_line_is_a_line_transfer(
         (kind, begin, apart) in threads(), additions in 2000u64..4000, barrier in any::<bool>(),
     ) {
         let how = op(if barrier { Op::AmaddDbD } else { Op::AmaddD }, 7, 5, 6);
         let takes = |stores| Stores { kind, how, begin: &begin, apart, stores }.longest() as f64;
         let more = takes(2 * additions) - takes(additions);
-        let expected = (begin.len() as u64 * hand_over() * additions) as f64;
-        prop_assert!((more / expected - 1.0).abs() < 0.05, "{more} cycles, by hand-overs {expected}");
+        let expected = (begin.len() as u64 * line_transfer() * additions) as f64;
+        prop_assert!((more / expected - 1.0).abs() < 0.05, "{more} cycles, {expected} expected from line transfers");
     }
 
     #[test]
-    fn what_a_store_to_a_contended_line_costs_follows_from_hand_overs((kind, begin, apart) in threads(), stores in 2000u64..4000) {
+    fn the_cost_of_a_store_to_a_contended_line_follows_from_line_transfers((kind, begin, apart) in threads(), stores in 2000u64..4000) {
         let takes = |stores| Stores { kind, how: store(), begin: &begin, apart, stores }.longest() as f64;
         let (some, twice) = (takes(stores), takes(2 * stores));
-        let (more, expected) = (twice - some, by_hand_overs(begin.len(), stores));
-        prop_assert!((more / expected - 1.0).abs() < 0.05, "{more} cycles, by hand-overs {expected}");
+        let (more, expected) = (twice - some, expected_cycles(begin.len(), stores));
+        prop_assert!((more / expected - 1.0).abs() < 0.05, "{more} cycles, {expected} expected from line transfers");
     }
 
     #[test]
-    fn what_a_store_to_a_contended_line_costs_hangs_neither_on_their_number_nor_on_a_few_cycles(
+    fn the_cost_of_a_contended_store_depends_neither_on_the_number_of_stores_nor_on_a_few_cycles(
         (kind, mut begin, apart) in threads(), stores in 1000u64..4000, (who, later) in (0usize..4, 1u64..20),
     ) {
         let takes = |begin: &[u64], stores| Stores { kind, how: store(), begin, apart, stores }.longest();
         let some = takes(&begin, stores);
-        // Of a few more one or none waits for another round of hand-overs.
-        let round = begin.len() as u64 * (hand_over() + 4);
+        // A few more stores take at most one more round of transfers.
+        let round = begin.len() as u64 * (line_transfer() + 4);
         for more in 1..4 {
             let neighbour = takes(&begin, stores + more);
-            prop_assert!(neighbour.abs_diff(some) <= round, "{some} cycles, of {more} more {neighbour}");
+            prop_assert!(neighbour.abs_diff(some) <= round, "{some} cycles, {neighbour} with {more} more stores");
         }
         let who = who % begin.len();
         begin[who] += later;
         let other = takes(&begin, stores);
-        prop_assert!((other as f64 / some as f64 - 1.0).abs() < 0.05, "{some} cycles, {other} if one begins {later} later");
+        prop_assert!((other as f64 / some as f64 - 1.0).abs() < 0.05, "{some} cycles, {other} if one thread begins {later} later");
     }
 }

@@ -1,4 +1,4 @@
-//! The counting model: every line and access once, in program order.
+//! The counting model: each line fetch and access exactly once, in program order.
 
 use longma_loongarch::{Instruction, Op};
 use longma_memory::{Answer, MemoryPort, Source};
@@ -8,7 +8,7 @@ use longma_trace::Record;
 
 use crate::program::*;
 
-/// Every call, as text.
+/// A log of every call.
 #[derive(Default)]
 struct Log(Vec<String>);
 
@@ -71,7 +71,7 @@ fn every_line_and_access_reaches_memory_in_program_order() {
 }
 
 #[test]
-fn a_run_that_stopped_in_the_middle_counts_what_it_executed() {
+fn a_run_stopped_in_the_middle_counts_executed_instructions() {
     let mut program = sample();
     let block = longma_trace::BlockNumber(0);
     program.trace.push(&Record { block, executed: 2, addresses: &[0x2000] });
@@ -89,11 +89,11 @@ fn a_run_that_stopped_in_the_middle_counts_what_it_executed() {
     assert_eq!(value("core0.class.load"), count(2));
     assert_eq!(value("core0.class.store"), count(1));
     assert_eq!(value("core0.class.alu"), count(2));
-    assert_eq!(value("core0.data.l2"), count(4), "a prefetch is nobody's miss");
+    assert_eq!(value("core0.data.l2"), count(4), "a prefetch does not count as a miss");
 }
 
 #[test]
-fn time_passes_one_cycle_an_instruction_and_can_be_passed_over() {
+fn time_advances_one_cycle_per_instruction_and_can_be_skipped() {
     let mut model = model(Counting, &[]);
     sample().cycles(&mut model, &mut Log::default());
     model.advance_to(Cycle(100));

@@ -1,6 +1,6 @@
-//! A plain reference: when each value can be there at the earliest, by what it is computed from, through registers and through memory
-//! byte by byte. No core is quicker, however it reorders; and one with room for everything is hardly slower.
-//! Not a pipeline: no widths, no queues, no units.
+//! A dataflow reference: the earliest time of each value from its dependencies through registers and memory bytes. No
+//! core is faster, however it reorders, and a core with ample resources is hardly slower.
+//!
 //! Source: dataflow limits, Hennessy and Patterson, section 3.10.
 
 use std::collections::BTreeMap;
@@ -11,10 +11,10 @@ use proptest::prelude::*;
 
 use crate::program::*;
 
-/// Load to use of everything.
+/// Load-to-use latency of all loads.
 const LOAD_CYCLES: u64 = 4;
 
-/// Operations, cycles of each, and bytes of those that access memory.
+/// Operations with their latency in cycles, and the bytes of those that access memory.
 const OPS: [(Op, u64, u64); 8] = [
     (Op::AddD, 1, 0),
     (Op::MulD, 4, 0),
@@ -26,11 +26,11 @@ const OPS: [(Op, u64, u64); 8] = [
     (Op::StB, 1, 1),
 ];
 
-/// An operation with its registers and, if it has one, its address.
+/// An operation with its registers and address.
 type Step = (usize, u8, u8, u8, u64);
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    // A few places whose bytes overlap, and the same a multiple of 2 KiB away; the base register is never written.
+    // A few overlapping locations, and the same a multiple of 2 KiB away. The base register is never written.
     let address = (0u64..3, 0u64..4).prop_map(|(place, part)| 0x10_0000 + 2048 * place + 4 * part);
     prop::collection::vec((0..OPS.len(), 4u8..8, 4u8..8, 4u8..8, address), 1..400)
 }
@@ -46,7 +46,7 @@ fn program_of(steps: &[Step]) -> Program {
     Program::straight(&instructions, |index| steps[index].4)
 }
 
-/// When the last value is there if nothing but other values is waited for.
+/// When the last value is available if operations wait only for other values.
 fn earliest(steps: &[Step]) -> u64 {
     let (mut registers, mut memory, mut last) = ([0; 32], BTreeMap::new(), 0);
     for &(index, d, j, k, address) in steps {
@@ -78,13 +78,13 @@ proptest! {
         let (program, earliest) = (program_of(&steps), earliest(&steps));
         for kind in [InOrder, OutOfOrder] {
             let cycles = program.cycles(&mut model(kind, &[]), &mut FixedData::new(LOAD_CYCLES));
-            prop_assert!(cycles >= earliest, "{kind:?}: {cycles} cycles where values take {earliest}");
+            prop_assert!(cycles >= earliest, "{kind:?}: {cycles} cycles, but the dataflow limit is {earliest}");
         }
     }
 
     #[test]
-    fn a_core_with_room_for_everything_waits_for_values_alone(steps in steps()) {
-        // Loads of what several stores wrote wait for the cache: here each place is written and read whole.
+    fn a_core_with_ample_resources_reaches_the_dataflow_limit(steps in steps()) {
+        // A load of data from several stores waits for the cache, so each location is only written and read as a whole.
         let whole = |&(index, d, j, k, address): &Step| {
             let index = match OPS[index].0 {
                 Op::LdW => 3,
@@ -102,9 +102,9 @@ proptest! {
             ("store_queue_entries = 48", "store_queue_entries = 4096"),
         ];
         let cycles = program.cycles(&mut model(OutOfOrder, &large), &mut FixedData::new(LOAD_CYCLES));
-        // Four instructions a cycle, two of them accesses; a division keeps its unit for four cycles.
+        // Four instructions a cycle, two of them accesses. A division occupies its unit for four cycles.
         let divisions = steps.iter().filter(|it| OPS[it.0].0 == Op::DivW).count() as u64;
         let room = 16 + steps.len() as u64 / 2 + 4 * divisions;
-        prop_assert!(cycles <= earliest + room, "{cycles} cycles where values take {earliest}");
+        prop_assert!(cycles <= earliest + room, "{cycles} cycles, but the dataflow limit is {earliest}");
     }
 }

@@ -1,6 +1,5 @@
-//! Threads that miss all the time, with few miss registers: what they wait for each other adds up, and no more than that.
-//! Not how many misses are outstanding at once: the memory's own tests count those.
-//! Source: whoever waits, somebody else's access is under way, so nothing takes longer than everything one after another.
+//! Threads that always miss, with few miss registers. While one waits, another's access is in flight, so the total
+//! never exceeds that of serial execution. The tests of the memory crate check the number of outstanding misses.
 
 use longma_loongarch::{Instruction, Op};
 use longma_memory::{Detail, MemoryPort, MemorySystem, placement::SpaceId};
@@ -14,9 +13,9 @@ use crate::program::*;
 
 const BASE: u64 = 0x100_0000;
 const LINE: u64 = 64;
-/// Rounds of the loop in a turn of a core that contends for nothing: some 1024 words of trace.
+/// Loop iterations in a turn of a core without contention: about 1024 words of trace.
 const LONG_TURN: usize = 128;
-/// Cycles of a turn of a core that contends.
+/// Cycles of a turn of a contending core.
 const CLOSE_TURN: u64 = 16;
 
 fn cases() -> ProptestConfig {
@@ -24,7 +23,7 @@ fn cases() -> ProptestConfig {
     ProptestConfig::with_cases(asked.unwrap_or(24))
 }
 
-/// The 3A5000 with so many miss registers in the cache `level` of each core, and the clock of its cores.
+/// The 3A5000 with `registers` miss registers in the cache `level` of each core, and the clock of its cores.
 fn system(level: &str, registers: u64) -> (MemorySystem, Clock) {
     let (_, mut text) = Machine::text("loongson-3a5000").unwrap();
     let place = text.find(level).unwrap();
@@ -35,7 +34,7 @@ fn system(level: &str, registers: u64) -> (MemorySystem, Clock) {
     (MemorySystem::new(&machine, 0, Detail::Timing, 1).unwrap(), Clock::new(hz).unwrap())
 }
 
-/// A loop of loads, stores and atomic operations; which of them are which.
+/// A loop body of random loads, stores and atomic operations.
 fn body() -> impl Strategy<Value = Vec<Instruction>> {
     let access = prop_oneof![Just(Op::LdD), Just(Op::StD), Just(Op::AmaddD), Just(Op::AmaddDbD)];
     prop::collection::vec(access, 2..5).prop_map(|ops| {
@@ -47,12 +46,12 @@ fn body() -> impl Strategy<Value = Vec<Instruction>> {
 
 struct Thread {
     model: TimingModel,
-    /// Where its accesses of each round go.
+    /// Addresses of the accesses in each iteration.
     rounds: Vec<Vec<u64>>,
     done: usize,
 }
 
-/// Cycles until all threads are through, each on a core of its own.
+/// Cycles until all threads are done, each on its own core.
 fn takes(
     (system, clock): &mut (MemorySystem, Clock),
     body: &[Instruction],
@@ -93,7 +92,7 @@ proptest! {
     #![proptest_config(cases())]
 
     #[test]
-    fn threads_that_miss_take_no_longer_than_all_their_misses_one_after_another(
+    fn threads_that_miss_take_no_longer_than_serial_misses(
         level in prop_oneof![Just("[caches.l1d]"), Just("[caches.l2]")],
         registers in 1u64..9,
         body in body(),
@@ -110,12 +109,12 @@ proptest! {
         let rounds: Vec<Vec<Vec<u64>>> =
             (0..threads).map(|_| (0..400).map(|_| (0..accesses).map(|_| line()).collect()).collect()).collect();
         let total = (threads * 400 * accesses) as u64;
-        // A line from memory, with its translation.
+        // Time of a load of a line from memory, including its translation.
         let mut fresh = system(level, registers);
         let mut port = fresh.0.port(0);
         port.set_space(SpaceId(0));
         let alone = port.load(BASE, 8, 0x1000, Cycle(1000)).ready.0 - 1000;
         let cycles = takes(&mut system(level, registers), &body, rounds);
-        prop_assert!(cycles <= total * alone, "{cycles} cycles for {total} accesses of {alone} at most");
+        prop_assert!(cycles <= total * alone, "{cycles} cycles for {total} accesses of at most {alone} each");
     }
 }

@@ -1,4 +1,4 @@
-//! The in-order core: the LA464's units and widths without its reordering.
+//! The in-order model with the units and widths of the LA464.
 
 use longma_loongarch::{Instruction, Op};
 use longma_timing::{
@@ -15,14 +15,14 @@ fn cycles_of(instructions: &[Instruction], latency: u64) -> u64 {
 }
 
 #[test]
-fn a_chain_takes_its_latency_an_instruction() {
+fn a_dependent_chain_takes_one_latency_per_instruction() {
     assert_about(cycles_of(&repeat(&[op(Op::AddiD, 4, 4, 0)], 1000), 4), 1000, FILL);
     assert_about(cycles_of(&repeat(&[op(Op::MulD, 4, 4, 5)], 1000), 4), 4000 - 4, FILL);
     assert_about(cycles_of(&repeat(&[op(Op::LdD, 4, 4, 0)], 100), 40), 99 * 40, FILL);
 }
 
 #[test]
-fn independent_instructions_take_what_the_width_and_the_units_give() {
+fn independent_instructions_are_limited_by_width_and_units() {
     assert_about(cycles_of(&repeat(&[op(Op::AddiD, 4, 0, 0)], 1000), 4), 250, FILL);
     assert_about(cycles_of(&repeat(&[op(Op::VaddD, 4, 5, 6)], 1000), 4), 500, FILL);
     assert_about(cycles_of(&repeat(&[op(Op::DivW, 4, 5, 6)], 400), 4), 1600 - 4, FILL);
@@ -33,20 +33,21 @@ fn a_load_stalls_its_first_use_and_nothing_before() {
     let work = vec![op(Op::AddiD, 6, 6, 0); 40];
     let early = [vec![op(Op::LdD, 4, 5, 0), op(Op::AddiD, 7, 4, 0)], work.clone()].concat();
     let late = [vec![op(Op::LdD, 4, 5, 0)], work, vec![op(Op::AddiD, 7, 4, 0)]].concat();
-    // The load issues beside the last addition, and its use beside the first: half a cycle to a whole one is shared.
+    // The load issues in the same cycle as the last addition, and its use in the same cycle as the first: half a cycle
+    // to a whole one is shared.
     assert_about(cycles_of(&repeat(&early, 20), 40), 20 * 79, 20 + FILL);
     assert_about(cycles_of(&repeat(&late, 20), 40), 20 * 40, 40 + FILL);
 }
 
 #[test]
-fn an_operation_that_waits_holds_up_everything_behind_it() {
+fn a_waiting_operation_delays_all_younger_ones() {
     let mix: Vec<_> =
         [vec![op(Op::DivW, 4, 4, 5)], vec![op(Op::AddD, 6, 4, 0)], vec![op(Op::AddiD, 6, 0, 0); 38]].concat();
     assert_about(cycles_of(&repeat(&mix, 50), 4), 50 * (12 + 9), 50 + FILL);
 }
 
 #[test]
-fn a_misprediction_costs_what_the_machine_file_says() {
+fn a_misprediction_has_the_cost_stated_in_the_machine_file() {
     let mut program = Program::default();
     for index in 0..100u64 {
         let branch = Instruction { imm: 8, ..op(Op::Beq, 4, 5, 0) };
@@ -71,12 +72,12 @@ fn stores_do_not_stall_until_the_buffer_is_full() {
 #[test]
 fn a_barrier_waits_for_stores() {
     let body = [op(Op::StD, 4, 5, 0), op(Op::Dbar, 0, 0, 0)];
-    // A store's cycle, its way to the cache, and the barrier's own cycle, which the next store waits for.
+    // A store's cycle, its write to the cache, and the barrier's own cycle, which the next store waits for.
     assert_about(cycles_of(&repeat(&body, 50), 100), 50 * 102, FILL);
 }
 
 #[test]
-fn a_load_that_nobody_reads_has_its_place_in_the_window_until_it_is_complete() {
+fn an_unused_load_occupies_the_window_until_it_is_complete() {
     let mut program = Program::default();
     let load = program.block(&[op(Op::LdD, 12, 5, 0), op(Op::AddiD, 4, 0, 0)]);
     let work: Vec<_> = (0..5).map(|_| program.block(&[op(Op::AddiD, 4, 0, 0); 32])).collect();
@@ -87,12 +88,12 @@ fn a_load_that_nobody_reads_has_its_place_in_the_window_until_it_is_complete() {
         program.run(back, &[]);
     }
     let cycles = |kind, repeats| {
-        // Enough for what the window holds: of the machine file's, 96 are free.
+        // Enough rename registers for the window: of those in the machine file, 96 are free.
         let mut model = model(kind, &[("int_registers = 128", "int_registers = 256")]);
-        model.set_repetition(repeats);
+        model.set_memoization(repeats);
         program.cycles(&mut model, &mut FixedData::new(200))
     };
-    // When the load is complete, the last 35 of 163 issue, and the next load.
+    // When the load completes, the last 35 of 163 instructions issue, and then the next load.
     assert_about(cycles(InOrder, true), 100 * 209, 200 + FILL);
     assert_eq!(cycles(InOrder, false), cycles(InOrder, true));
     assert_about(cycles(OutOfOrder, true), 100 * 209, 200 + FILL);

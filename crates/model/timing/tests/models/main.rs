@@ -1,6 +1,4 @@
-//! Timing models against programs whose time can be worked out by hand, and against properties that hold for every program.
-//! Not a comparison with a real chip.
-//! Source: the sums are in the tests.
+//! Timing models on programs with a known time, and general properties of every program.
 
 mod contention;
 mod counting;

@@ -1,5 +1,5 @@
-//! Loads that pass older stores whose addresses are not known: when they may, when they should not have, and what that costs.
-//! Not the predictors' tables, which have tests of their own.
+//! Loads that pass older stores with unknown addresses: when they may, when it is wrong, and the cost. The predictors'
+//! tables have unit tests.
 
 use longma_loongarch::Op;
 use longma_sim::{Statistics, Value};
@@ -11,11 +11,12 @@ use longma_timing::{
 
 use crate::program::*;
 
-/// Times that the loop runs.
+/// Loop iterations.
 const ROUNDS: u64 = 400;
 const PLACE: u64 = 0x10_0000;
 
-/// A store whose address comes from a division, and a load behind it from `distance` bytes further, whose address is there at once.
+/// A store whose address depends on a division, followed by a load `distance` bytes from it whose address is known at
+/// once.
 fn program(distance: u64) -> Program {
     let mut program = Program::default();
     let block = program.block(&[
@@ -24,14 +25,14 @@ fn program(distance: u64) -> Program {
         op(Op::LdD, 8, 12, 0),
         op(Op::MulD, 9, 8, 8),
         op(Op::MulD, 9, 9, 8),
-        // The next round begins when this one is over, as a loop that goes round through memory does.
+        // The next iteration depends on this one, as in a loop-carried dependence through memory.
         op(Op::AddD, 6, 9, 5),
     ]);
     (0..ROUNDS).for_each(|_| program.run(block, &[PLACE, PLACE + distance]));
     program
 }
 
-/// What a core with such loads made of a program.
+/// The results of a run.
 struct Outcome {
     cycles: u64,
     fetched_again: Option<u64>,
@@ -47,18 +48,18 @@ fn run(loads: &str, distance: u64) -> Outcome {
         cycles,
         fetched_again: statistics.get("core0.loads_fetched_again").map(|it| match it.value {
             Value::Counter(count) => count.value(),
-            _ => panic!("it is a count"),
+            _ => panic!("the statistic must be a counter"),
         }),
         lost: model.stack().unwrap().slots(Cause::MemoryOrder),
     }
 }
 
 #[test]
-fn a_load_that_no_store_concerns_waits_for_none_but_where_nothing_is_guessed() {
+fn an_independent_load_waits_for_stores_only_without_speculation() {
     let ideal = run("ideal", 64);
-    assert_eq!(ideal.fetched_again, None, "it is never wrong");
+    assert_eq!(ideal.fetched_again, None, "an ideal core never squashes loads");
     let conservative = run("conservative", 64);
-    // A load and two multiplications come behind the division instead of beside it.
+    // A load and two multiplications follow the division instead of overlapping with it.
     assert!(
         conservative.cycles >= ideal.cycles + 10 * ROUNDS,
         "{} and {}",
@@ -69,14 +70,14 @@ fn a_load_that_no_store_concerns_waits_for_none_but_where_nothing_is_guessed() {
         let it = run(loads, 64);
         assert_eq!((it.cycles, it.fetched_again, it.lost), (ideal.cycles, Some(0), 0), "{loads}");
     }
-    // Counters have to be told so fifteen times.
+    // Counters need fifteen iterations to saturate.
     let counters = run("counters", 64);
     assert!(counters.cycles < ideal.cycles + 15 * 16, "{} and {}", counters.cycles, ideal.cycles);
     assert_eq!(counters.fetched_again, Some(0));
 }
 
 #[test]
-fn a_load_that_always_depends_on_a_store_is_wrong_each_time_or_learns_to_wait() {
+fn a_load_that_always_depends_on_a_store_is_squashed_each_time_or_learns_to_wait() {
     let ideal = run("ideal", 0);
     let blind = run("blind", 0);
     assert_eq!(blind.fetched_again, Some(ROUNDS));
@@ -92,7 +93,7 @@ fn a_load_that_always_depends_on_a_store_is_wrong_each_time_or_learns_to_wait() 
 }
 
 #[test]
-fn a_store_whose_data_alone_is_late_is_waited_for_without_a_guess() {
+fn a_load_waits_without_speculation_for_a_store_with_late_data() {
     let mut program = Program::default();
     let block = program.block(&[op(Op::DivD, 5, 6, 7), op(Op::StD, 5, 12, 0), op(Op::LdD, 6, 12, 0)]);
     (0..ROUNDS).for_each(|_| program.run(block, &[PLACE, PLACE]));
@@ -106,7 +107,8 @@ fn a_store_whose_data_alone_is_late_is_waited_for_without_a_guess() {
     }
 }
 
-/// Cycles of a division that is stored at `at`, and a byte from `from` on that is loaded and goes into the next one.
+/// Cycles of a loop in which a division's result is stored at `at`, and the byte at `from` is loaded and used by the
+/// next division.
 fn through_memory(store: Op, at: u64, from: u64, kind: ModelKind) -> u64 {
     let mut program = Program::default();
     let block = program.block(&[
@@ -120,25 +122,25 @@ fn through_memory(store: Op, at: u64, from: u64, kind: ModelKind) -> u64 {
 }
 
 #[test]
-fn a_load_waits_for_a_store_of_one_side_of_the_number_that_it_reads_and_for_none_beside_it() {
+fn a_load_waits_for_overlapping_unaligned_stores_only() {
     for kind in [InOrder, OutOfOrder] {
         let cycles = |store, at, from| through_memory(store, PLACE + at, PLACE + from, kind);
-        let (same, beside) = (cycles(Op::StD, 0, 0), cycles(Op::StD, 0, 8));
+        let (same, different) = (cycles(Op::StD, 0, 0), cycles(Op::StD, 0, 8));
         // Bytes 0 to 6, and 2 to 7.
         for (store, at) in [(Op::StlD, 6), (Op::StrD, 2)] {
             assert!(cycles(store, at, 3).abs_diff(same) < 32, "{kind:?}, {store:?}");
-            assert_eq!(cycles(store, at, 8), beside, "{kind:?}, {store:?}");
+            assert_eq!(cycles(store, at, 8), different, "{kind:?}, {store:?}");
         }
     }
 }
 
 #[test]
-fn a_store_of_one_side_of_a_number_asks_for_one_line() {
+fn a_partial_store_of_an_unaligned_value_accesses_one_line() {
     for kind in [Counting, InOrder, OutOfOrder] {
         for (store, at) in [(Op::StlD, 63), (Op::StrD, 57), (Op::StlW, 63), (Op::StrW, 61)] {
             let mut program = Program::default();
             let block = program.block(&[op(store, 5, 12, 0)]);
-            // Often enough for it to be timed from memory.
+            // Often enough to be replayed.
             (0..ROUNDS).for_each(|_| program.run(block, &[PLACE + at]));
             let mut port = FixedData::new(4);
             program.cycles(&mut model(kind, &[]), &mut port);

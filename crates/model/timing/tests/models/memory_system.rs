@@ -1,6 +1,4 @@
-//! Cores with the memory of the 3A5000: what neither shows alone.
-//! Not latencies of levels: those are the memory's own tests.
-//! Source: the sums are in the tests.
+//! Cores together with the memory system of the 3A5000.
 
 use longma_loongarch::{Instruction, Op};
 use longma_memory::{Detail, MemorySystem, placement::SpaceId};
@@ -30,8 +28,8 @@ fn system(changes: &[(&str, &str)]) -> MemorySystem {
 }
 
 #[test]
-fn straight_code_from_the_second_level_is_quicker_where_the_next_line_is_fetched() {
-    // 96 KiB, of a first level of 64 and a second of 256.
+fn next_line_prefetching_speeds_up_straight_line_code_in_the_second_level() {
+    // 96 KiB, more than the first level of 64 KiB and less than the second level of 256 KiB.
     let code = Program::straight(&vec![op(Op::Andi, 0, 0, 0); 24_576], apart);
     for kind in [OutOfOrder, InOrder] {
         let takes = |changes: &[(&str, &str)]| {
@@ -42,13 +40,18 @@ fn straight_code_from_the_second_level_is_quicker_where_the_next_line_is_fetched
             code.cycles(&mut model, &mut port)
         };
         let (without, with) = (takes(&[PREFETCHER]), takes(&[]));
-        println!("{kind:?}: {without} cycles for 24576 instructions without, {with} with the next line");
-        assert!(with * 10 < without * 8, "{kind:?}: {without} cycles without, {with} with the next line");
+        println!(
+            "{kind:?}: {without} cycles for 24576 instructions without the next-line prefetcher, {with} with it"
+        );
+        assert!(
+            with * 10 < without * 8,
+            "{kind:?}: {without} cycles without the next-line prefetcher, {with} with it"
+        );
         assert!(with >= 24_576 / 4, "{kind:?}: {with} cycles");
     }
 }
 
-/// Straight code of the second level, with an instruction cache of so many cycles.
+/// Cycles of straight-line code in the second level, with an instruction cache of `latency` cycles.
 fn straight_code_takes(kind: ModelKind, latency: u64, changes: &[(&str, &str)]) -> u64 {
     let text = |latency| {
         format!(
@@ -83,8 +86,8 @@ proptest! {
 }
 
 #[test]
-fn loads_of_pages_that_no_tlb_has_are_apart_by_an_exception_at_least() {
-    // An entry holds two pages.
+fn loads_that_miss_in_the_tlb_are_at_least_an_exception_apart() {
+    // An entry covers two pages.
     let loads =
         Program::straight(&repeat(&[op(Op::LdD, 4, 0, 0)], 200), |nth| 0x100_0000 + 2 * PAGE * nth as u64);
     for kind in [OutOfOrder, InOrder] {
@@ -98,9 +101,9 @@ fn loads_of_pages_that_no_tlb_has_are_apart_by_an_exception_at_least() {
         println!(
             "{kind:?}: 200 loads of new pages take {walks} cycles with a walker, {exceptions} with exceptions"
         );
-        // In order, loads that nobody waits for are under way when the program ends.
-        assert!(kind == InOrder || walks >= 200 * 60, "one walk after another: {walks}");
-        // Each waits for the load before it, which comes from memory.
+        // The in-order core does not wait for unused loads, so some are still in flight at the end.
+        assert!(kind == InOrder || walks >= 200 * 60, "page walks are serialized: {walks}");
+        // Each exception waits for the previous load, which comes from memory.
         assert!(
             exceptions >= 200 * (60 + 100),
             "{kind:?}: {exceptions} with exceptions, {walks} with a walker"
@@ -109,9 +112,10 @@ fn loads_of_pages_that_no_tlb_has_are_apart_by_an_exception_at_least() {
 }
 
 #[test]
-fn lines_of_the_wrong_path_are_there_for_who_goes_that_way_later() {
+fn lines_fetched_on_the_wrong_path_are_cached_for_later_execution() {
     const LINES: i64 = 8;
-    // Taken back, as this predictor has it: but none is, and where they would lead is executed at the end.
+    // The predictor assumes that backward branches are taken, but none of these is. Their targets are executed at the
+    // end.
     let mut program = Program::default();
     let way = program.block_at(0x1_0000, &vec![op(Op::AddiD, 4, 0, 0); 16 * LINES as usize]);
     let branches: Vec<_> = (0..LINES)

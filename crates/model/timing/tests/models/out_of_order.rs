@@ -1,4 +1,5 @@
-//! The out-of-order core on the LA464: four wide, 128 entries of reorder buffer, 12 cycles a misprediction, loads of 4 cycles.
+//! The out-of-order model with the LA464: four wide, 128 reorder buffer entries, 12 cycles per misprediction, loads of
+//! 4 cycles.
 
 use std::collections::HashSet;
 
@@ -13,7 +14,7 @@ use longma_timing::{
 
 use crate::program::*;
 
-/// Fetch to retirement of the first instruction, and the partial last cycle.
+/// Fetch to retirement of the first instruction, plus the partial last cycle.
 const FILL: u64 = 16;
 
 fn cycles_of(instructions: &[Instruction]) -> u64 {
@@ -25,27 +26,27 @@ fn nops(count: usize) -> Vec<Instruction> {
 }
 
 #[test]
-fn a_chain_takes_its_latency_an_instruction() {
+fn a_dependent_chain_takes_one_latency_per_instruction() {
     assert_about(cycles_of(&repeat(&[op(Op::AddiD, 4, 4, 0)], 1000)), 1000, FILL);
     assert_about(cycles_of(&repeat(&[op(Op::MulD, 4, 4, 5)], 1000)), 4000, FILL);
     assert_about(cycles_of(&repeat(&[op(Op::FaddD, 4, 4, 5)], 1000)), 5000, FILL);
     assert_about(cycles_of(&repeat(&[op(Op::DivW, 4, 4, 5)], 100)), 1200, FILL);
-    // 4 to 25 cycles, by its operands.
+    // 4 to 25 cycles, depending on its operands.
     assert_about(cycles_of(&repeat(&[op(Op::DivD, 4, 4, 5)], 100)), 1500, FILL);
     assert_about(cycles_of(&repeat(&[op(Op::CrcWDW, 4, 4, 5)], 100)), 1900, FILL);
     assert_about(cycles_of(&repeat(&[op(Op::FabsD, 4, 4, 0)], 100)), 200, FILL);
-    // Through the other register file and back.
+    // To the other register file and back.
     assert_about(
         cycles_of(&repeat(&[op(Op::Movgr2frD, 4, 4, 0), op(Op::Movfr2grD, 4, 4, 0)], 50)),
         1600,
         FILL,
     );
-    // Multiply and accumulate reads what it writes: measured 4 cycles for vmadd.w.
+    // Multiply-accumulate reads its destination: measured 4 cycles for vmadd.w.
     assert_about(cycles_of(&repeat(&[op(Op::VmaddW, 4, 5, 6)], 100)), 400, FILL);
 }
 
 #[test]
-fn independent_instructions_take_what_the_narrowest_stage_gives() {
+fn the_narrowest_stage_limits_independent_instructions() {
     assert_about(cycles_of(&repeat(&[op(Op::AddiD, 4, 0, 0)], 1000)), 250, FILL);
     let narrow = &mut model(OutOfOrder, &[("decode_width = 4", "decode_width = 2")]);
     let adds = Program::straight(&repeat(&[op(Op::AddiD, 4, 0, 0)], 1000), apart);
@@ -56,19 +57,20 @@ fn independent_instructions_take_what_the_narrowest_stage_gives() {
 }
 
 #[test]
-fn an_unpipelined_unit_starts_one_operation_an_interval() {
-    // A division every 4 cycles, and one of 64 bits every 5; two multiplications a cycle, and two steps of a CRC in seven.
+fn an_unpipelined_unit_starts_one_operation_per_interval() {
+    // A 32-bit division every 4 cycles, a 64-bit division every 5, two multiplications per cycle, and two CRC steps
+    // every 7 cycles.
     assert_about(cycles_of(&repeat(&[op(Op::DivW, 4, 5, 6)], 400)), 1600, FILL + 12);
     assert_about(cycles_of(&repeat(&[op(Op::DivD, 4, 5, 6)], 400)), 2000, FILL + 15);
     assert_about(cycles_of(&repeat(&[op(Op::CrcWBW, 4, 5, 6)], 400)), 1400, FILL + 5);
     assert_about(cycles_of(&repeat(&[op(Op::MulD, 4, 5, 6)], 1000)), 500, FILL);
-    // Measured: one division of 13 cycles at a time.
+    // Measured: one division at a time, of 13 cycles.
     assert_about(cycles_of(&repeat(&[op(Op::FdivD, 4, 5, 6)], 100)), 1300, FILL + 13);
 }
 
-/// However long that is: up to 10,000 cycles, as machine files may say.
+/// Intervals of up to 10,000 cycles are valid in machine files.
 #[test]
-fn a_unit_is_taken_for_as_long_as_the_machine_file_says() {
+fn a_unit_is_occupied_for_the_interval_in_the_machine_file() {
     for interval in [200, 255, 256, 1000, 10_000] {
         let slow = format!("integer-divide = {{ latency = \"12 cycles\", interval = \"{interval} cycles\"");
         let given = "integer-divide = { latency = \"12 cycles\", interval = \"8 cycles\"";
@@ -76,23 +78,23 @@ fn a_unit_is_taken_for_as_long_as_the_machine_file_says() {
         for kind in [InOrder, OutOfOrder] {
             let divisions = Program::straight(&repeat(&[op(Op::DivD, 4, 5, 6)], 400), apart);
             let cycles = divisions.cycles(&mut model(kind, &changes), &mut FixedData::new(4));
-            // Four units, of which the last four operations leave theirs taken.
+            // Four units, which the last four operations still occupy at the end.
             assert_about(cycles, 99 * interval, FILL + 20);
         }
     }
 }
 
 #[test]
-fn what_waits_does_not_hold_up_what_is_ready() {
+fn a_waiting_instruction_does_not_delay_ready_ones() {
     // A division of 12 cycles and 35 independent additions: the additions fill the cycles.
     let mix = |additions| [vec![op(Op::DivW, 4, 4, 5)], vec![op(Op::AddiD, 6, 0, 0); additions]].concat();
     assert_about(cycles_of(&repeat(&mix(35), 50)), 50 * 12, 12 + FILL);
-    // With 47 the units are the limit: 47 cycles of one and 4 of the divider's, on four of them.
+    // With 47 additions the units are the limit: 47 cycles of additions and 4 of the divider, on four units.
     assert_about(cycles_of(&repeat(&mix(47), 50)), 50 * 51 / 4, 50 + FILL);
 }
 
 #[test]
-fn a_pointer_chase_takes_a_latency_a_load() {
+fn a_pointer_chase_takes_one_latency_per_load() {
     let chase = Program::straight(&repeat(&[op(Op::LdD, 4, 4, 0)], 500), apart);
     for latency in [4, 40, 400] {
         let cycles = chase.cycles(&mut model(OutOfOrder, &[]), &mut FixedData::new(latency));
@@ -102,13 +104,13 @@ fn a_pointer_chase_takes_a_latency_a_load() {
 
 #[test]
 fn the_reorder_buffer_bounds_how_many_misses_overlap() {
-    // A load in every 32 instructions: four of them fit 128 entries, so four overlap.
+    // One load in every 32 instructions: 128 entries hold four of them, so four overlap.
     let body = [vec![op(Op::LdD, 4, 5, 0)], nops(31)].concat();
     let program = Program::straight(&repeat(&body, 400), apart);
     let cycles = program.cycles(&mut model(OutOfOrder, &[]), &mut FixedData::new(400));
-    // A period is the latency, and dispatch, issue and retirement between a load and the one that takes its entry.
+    // A period is the latency plus dispatch, issue and retirement between a load and the one that takes its entry.
     assert_about(cycles, 100 * 400, 100 * 5 + FILL);
-    // Twice the buffer: twice the overlap.
+    // With a buffer twice as large, twice as many overlap.
     let large = &mut model(
         OutOfOrder,
         &[("rob_entries = 128", "rob_entries = 256"), ("int_registers = 128", "int_registers = 300")],
@@ -125,21 +127,21 @@ fn the_load_queue_bounds_how_many_misses_overlap() {
 }
 
 #[test]
-fn an_issue_queue_gives_entries_back_in_any_order() {
-    // One instruction waits 400 cycles for a load and the others do not: eight entries are enough for them.
+fn an_issue_queue_frees_entries_out_of_order() {
+    // One instruction waits 400 cycles for a load while the others do not: eight entries are enough for them.
     let body = [vec![op(Op::LdD, 4, 5, 0), op(Op::AddiD, 6, 4, 0)], nops(98)].concat();
     let program = Program::straight(&body, apart);
     let queue = [("int_registers = 128", "int_queue_entries = 8\nint_registers = 128")];
     let cycles = program.cycles(&mut model(OutOfOrder, &queue), &mut FixedData::new(400));
     assert_about(cycles, 400 + 25, FILL);
-    // All of them wait: eight entries hold eight, and the rest comes after the load.
+    // All instructions wait: eight entries hold eight, and the others follow after the load.
     let body = [vec![op(Op::LdD, 4, 5, 0)], vec![op(Op::AddiD, 6, 4, 0); 99]].concat();
     let program = Program::straight(&body, apart);
     let mut waiting = model(OutOfOrder, &queue);
     assert_about(program.cycles(&mut waiting, &mut FixedData::new(400)), 400 + 25, FILL + 4);
 }
 
-/// A branch to the next instruction but one, always taken; a block each.
+/// Branches over one instruction, always taken, one per block.
 fn taken_forward_branches(count: u64) -> Program {
     let mut program = Program::default();
     for index in 0..count {
@@ -151,9 +153,9 @@ fn taken_forward_branches(count: u64) -> Program {
 }
 
 #[test]
-fn a_misprediction_costs_what_the_machine_file_says() {
+fn a_misprediction_has_the_cost_stated_in_the_machine_file() {
     let program = taken_forward_branches(100);
-    // A static predictor takes forward branches for not taken. The last one is not resolved.
+    // A static predictor predicts forward branches as not taken. The last one is not resolved.
     let mut wrong = model(OutOfOrder, &[("predictor = \"tage\"", "predictor = \"static\"")]);
     let cycles = program.cycles(&mut wrong, &mut FixedData::new(4));
     assert_about(cycles, 99 * 12, FILL);
@@ -173,25 +175,25 @@ fn a_branch_that_waits_for_a_load_is_resolved_late() {
         program.run(block, &[apart(index as usize)]);
     }
     let mut wrong = model(OutOfOrder, &[("predictor = \"tage\"", "predictor = \"static\"")]);
-    // Fetch to issue 11, the load 100, the branch 1.
+    // Fetch to issue takes 11 cycles, the load 100, the branch 1.
     assert_about(program.cycles(&mut wrong, &mut FixedData::new(100)), 49 * 111, 49 + 120);
 }
 
 #[test]
-fn a_loop_runs_without_mispredictions_once_it_is_learnt() {
+fn a_loop_runs_without_mispredictions_after_training() {
     let mut program = Program::default();
     let back = Instruction { imm: -12, ..op(Op::Bnez, 0, 4, 0) };
     let block =
         program.block(&[op(Op::AddiD, 4, 4, 0), op(Op::AddiD, 5, 5, 0), op(Op::AddiD, 6, 6, 0), back]);
     (0..2000).for_each(|_| program.run(block, &[]));
     let mut model = model(OutOfOrder, &[]);
-    // Four instructions a cycle, one taken branch a cycle.
+    // Four instructions and one taken branch per cycle.
     assert_about(program.cycles(&mut model, &mut FixedData::new(4)), 2000, 60);
 }
 
 #[test]
-fn a_load_takes_its_data_from_a_store_under_way() {
-    // Load, add one, store, to one place: 4 + 1 + 1 cycles a round, whatever the cache.
+fn a_load_is_forwarded_from_a_store_in_flight() {
+    // Load, increment and store at one address: 4 + 1 + 1 cycles per iteration, independent of the cache.
     let body = [op(Op::LdD, 4, 5, 0), op(Op::AddiD, 4, 4, 1), op(Op::StD, 4, 5, 0)];
     let program = Program::straight(&repeat(&body, 300), |_| 0x10_0000);
     let mut forwarding = model(OutOfOrder, &[]);
@@ -200,7 +202,7 @@ fn a_load_takes_its_data_from_a_store_under_way() {
     let mut statistics = Statistics::default();
     forwarding.statistics(&mut statistics, "core0").unwrap();
     assert!(statistics.to_text().contains("core0.loads_forwarded"), "{}", statistics.to_text());
-    // A load of more than was stored waits for the cache.
+    // A load wider than the store waits for the cache.
     let wider = [op(Op::LdD, 4, 5, 0), op(Op::AddiD, 4, 4, 1), op(Op::StW, 4, 5, 0)];
     let wider = Program::straight(&repeat(&wider, 300), |_| 0x10_0000);
     let waiting = wider.cycles(&mut model(OutOfOrder, &[]), &mut FixedData::new(4));
@@ -211,14 +213,14 @@ fn a_load_takes_its_data_from_a_store_under_way() {
 fn stores_that_miss_fill_the_store_queue() {
     let program = Program::straight(&repeat(&[op(Op::StD, 4, 5, 0)], 960), apart);
     let mut model = model(OutOfOrder, &[]);
-    // 48 at a time.
+    // 48 stores in flight.
     assert_about(program.cycles(&mut model, &mut FixedData::new(400)), 19 * 400, 20 * 30 + FILL);
     let stack = model.stack().unwrap();
     assert!(stack.cycles(Cause::Structural) > 0.8 * stack.total_slots() as f64 / 4.0, "{stack:?}");
 }
 
 #[test]
-fn a_barrier_keeps_accesses_apart() {
+fn a_barrier_serializes_accesses() {
     let body = [op(Op::LdD, 4, 5, 0), op(Op::Dbar, 0, 0, 0)];
     let program = Program::straight(&repeat(&body, 100), apart);
     let mut model = model(OutOfOrder, &[]);
@@ -235,8 +237,8 @@ fn a_barrier_keeps_accesses_apart() {
 }
 
 #[test]
-fn a_load_waits_for_the_store_it_needs_whatever_was_stored_between() {
-    // A division, its result stored and loaded again: 12, 1 and 4 cycles a round.
+fn a_load_waits_for_the_store_it_depends_on_despite_stores_in_between() {
+    // A division whose result is stored and loaded again: 12, 1 and 4 cycles per iteration.
     let body = [op(Op::DivW, 4, 4, 5), op(Op::StD, 4, 6, 0), op(Op::StD, 0, 6, 0), op(Op::LdD, 4, 6, 0)];
     for between in [8, 2040, 2048, 4096, 1 << 20] {
         let program = Program::straight(&repeat(&body, 300), |index| {
@@ -250,7 +252,7 @@ fn a_load_waits_for_the_store_it_needs_whatever_was_stored_between() {
 }
 
 #[test]
-fn two_halves_stored_one_after_another_are_forwarded_apart() {
+fn two_separately_stored_halves_are_forwarded_separately() {
     let body = [op(Op::StW, 4, 5, 0), op(Op::StW, 0, 5, 0), op(Op::LdW, 4, 5, 0)];
     let program =
         Program::straight(&repeat(&body, 300), |index| 0x10_0000 + if index % 3 == 1 { 4 } else { 0 });
@@ -279,7 +281,8 @@ fn an_atomic_operation_waits_for_a_store_to_its_bytes_and_a_load_for_the_atomic_
         let cycles = same.cycles(&mut model(kind, &[]), &mut port);
         let [stored, added] = [port.accesses[0].2, port.accesses[1].2];
         assert!(added >= stored + 100, "{kind:?}: {:?}", port.accesses);
-        // A load of the sum takes it from the operation; in order it begins when that is in the cache.
+        // A load of the sum gets it from the atomic operation; on the in-order core it begins when the operation is in
+        // the cache.
         let loads = usize::from(kind == InOrder);
         assert_eq!(port.accesses.len(), 2 + loads, "{kind:?}: {:?}", port.accesses);
         assert!(kind == InOrder || cycles >= added + 101 + 4, "{kind:?}: {cycles}, added at {added}");
@@ -290,7 +293,7 @@ fn an_atomic_operation_waits_for_a_store_to_its_bytes_and_a_load_for_the_atomic_
 }
 
 #[test]
-fn no_more_is_dispatched_than_was_fetched() {
+fn dispatch_never_exceeds_fetch() {
     let adds = Program::straight(&repeat(&[op(Op::AddiD, 4, 0, 0)], 1000), apart);
     for kind in [OutOfOrder, InOrder] {
         for (width, expected) in [("fetch_width = 1", 1000), ("fetch_width = 3", 334)] {
@@ -329,13 +332,13 @@ fn idle_time_is_idle() {
     model.advance_to(Cycle(busy.0 + 1000));
     assert_eq!(model.now(), Cycle(busy.0 + 1000));
     model.advance_to(busy);
-    assert_eq!(model.now(), Cycle(busy.0 + 1000), "time does not go back");
+    assert_eq!(model.now(), Cycle(busy.0 + 1000), "time never decreases");
     assert_eq!(model.stack().unwrap().cycles(Cause::Idle), 1000.0);
     assert_about(adds.cycles(&mut model, &mut FixedData::new(4)), 25, FILL);
 }
 
 #[test]
-fn a_region_of_interest_keeps_what_was_learnt_and_forgets_the_counts() {
+fn a_region_of_interest_keeps_predictor_state_and_resets_the_counts() {
     let program = taken_forward_branches(200);
     let mut model = model(OutOfOrder, &[]);
     program.cycles(&mut model, &mut FixedData::new(4));
@@ -351,7 +354,7 @@ fn a_region_of_interest_keeps_what_was_learnt_and_forgets_the_counts() {
 }
 
 #[test]
-fn machine_files_that_describe_no_core_are_refused_with_a_reason() {
+fn machine_files_without_a_core_are_errors_with_a_reason() {
     let refused = |changes: &[(&str, &str)]| {
         TimingModel::new(&core(changes), Some(OutOfOrder), Default::default()).unwrap_err().to_string()
     };
@@ -361,7 +364,7 @@ fn machine_files_that_describe_no_core_are_refused_with_a_reason() {
 }
 
 #[test]
-fn every_machine_file_that_comes_along_can_be_modelled() {
+fn every_builtin_machine_can_be_modelled() {
     for builtin in longma_topology::BUILTIN {
         let machine = longma_topology::Machine::open(builtin.name).unwrap();
         for (name, core) in &machine.parts().cores {
@@ -370,7 +373,7 @@ fn every_machine_file_that_comes_along_can_be_modelled() {
                     .unwrap_or_else(|error| panic!("{} {name}: {error}", builtin.name));
                 let chain = Program::straight(&repeat(&[op(Op::AddiD, 4, 4, 0)], 1000), apart);
                 let cycles = chain.cycles(&mut model, &mut FixedData::new(4));
-                // A dependent addition takes a cycle, on the GS464 two; what is left is the pipeline's filling.
+                // A dependent addition takes one cycle, on the GS464 two; the rest fills the pipeline.
                 let chained = if name.as_str() == "gs464" { 2000 } else { 1000 };
                 assert!((chained..chained + 30).contains(&cycles), "{} {name}: {cycles}", builtin.name);
             }
@@ -379,26 +382,26 @@ fn every_machine_file_that_comes_along_can_be_modelled() {
 }
 
 #[test]
-fn the_first_instructions_stages_can_be_drawn() {
+fn the_stages_of_the_first_instructions_are_logged() {
     let program =
         Program::straight(&[op(Op::LdD, 4, 5, 0), op(Op::AddiD, 6, 4, 1), op(Op::AddiD, 7, 0, 1)], apart);
     let mut model = model(OutOfOrder, &[]);
     assert_eq!(model.pipeline_log(), None);
     model.log_pipeline(2);
     program.cycles(&mut model, &mut FixedData::new(4));
-    // Fetch to dispatch 10 cycles, issue 1, the load 4, the addition 1.
+    // 10 cycles from fetch to dispatch, 1 to issue, 4 for the load, 1 for the addition.
     let expected = "\
         Kanata\t0004|C=\t0|I\t0\t0\t0|L\t0\t0\t10000: ld.d $a0, $a1, 0|S\t0\t0\tF|I\t1\t1\t0|L\t1\t0\t10004: addi.d $a2, $a0, 0|S\t1\t0\tF|\
         C\t10|S\t0\t0\tDs|S\t1\t0\tDs|C\t1|S\t0\t0\tX|C\t4|S\t0\t0\tCm|R\t0\t0\t0|S\t1\t0\tX|C\t1|S\t1\t0\tCm|R\t1\t1\t0|";
     assert_eq!(model.pipeline_log().unwrap().replace('\n', "|"), expected);
 }
 
-/// A core's memory in which pages come into the TLB one by one, each by an exception that adds 60 cycles.
+/// A memory port whose TLB is filled page by page, by exceptions that add 60 cycles each.
 struct Paged(FixedData, HashSet<u64>);
 
 impl Paged {
     fn new() -> Self {
-        // The code's page is known.
+        // The page of the code has a translation.
         Self(FixedData::new(4), [0x1_0000 >> 14].into())
     }
 }
@@ -424,7 +427,7 @@ impl MemoryPort for Paged {
 }
 
 #[test]
-fn an_in_core_store_is_as_quick_as_it_says_and_a_cache_no_quicker_than_a_load() {
+fn an_in_core_store_has_its_stated_latency_and_a_cache_at_least_that_of_a_load() {
     let chain = Program::straight(&repeat(&[op(Op::LdD, 4, 4, 0)], 200), apart);
     for kind in [OutOfOrder, InOrder] {
         let near = chain.cycles(&mut model(kind, &[]), &mut FixedData { in_core: true, ..FixedData::new(2) });
@@ -439,7 +442,7 @@ fn page(index: usize) -> u64 {
 }
 
 #[test]
-fn a_refill_exception_adds_what_the_file_says_to_a_lone_access() {
+fn a_refill_exception_adds_the_stated_cost_to_a_single_access() {
     for kind in [OutOfOrder, InOrder] {
         for (access, alone) in [(op(Op::LdD, 4, 4, 0), 4), (op(Op::AmaddD, 4, 4, 4), 5)] {
             let chain = Program::straight(&repeat(&[access], 50), page);
@@ -467,8 +470,8 @@ fn refill_exceptions_empty_the_pipeline_and_do_not_overlap() {
 }
 
 #[test]
-fn an_exception_waits_for_what_is_older() {
-    // A division of 15 cycles, and beside it a load of a page that no TLB has.
+fn an_exception_waits_for_older_instructions() {
+    // A division of 15 cycles and an independent load of a page without a translation.
     let step = [op(Op::DivD, 5, 5, 6), op(Op::LdD, 4, 0, 0)];
     for kind in [OutOfOrder, InOrder] {
         let program = Program::straight(&repeat(&step, 50), page);
@@ -478,15 +481,15 @@ fn an_exception_waits_for_what_is_older() {
 }
 
 #[test]
-fn an_access_in_two_lines_takes_its_unit_twice() {
-    // Two units load, and one store a cycle goes to the cache.
+fn an_access_across_two_lines_occupies_its_unit_twice() {
+    // Two units load; one store a cycle is written to the cache.
     for (access, inside) in [(op(Op::LdD, 4, 0, 0), 200), (op(Op::StD, 4, 0, 0), 400)] {
         for kind in [OutOfOrder, InOrder] {
             let run = |offset: u64, times: usize| {
                 let program = Program::straight(&repeat(&[access], times), |_| 0x10_0000 + offset);
                 program.cycles(&mut model(kind, &[]), &mut FixedData::new(4))
             };
-            // Behind the last of them some still wait for the cache.
+            // At the end, some stores still wait for the cache.
             let takes = |offset| run(offset, 800) - run(offset, 400);
             assert_about(takes(56), inside, 1);
             assert_about(takes(60), 2 * inside, 1);

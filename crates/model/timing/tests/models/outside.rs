@@ -1,4 +1,4 @@
-//! Time in which the program does not run: it waits, the kernel has the core, or nobody counts.
+//! Time in which the program does not run: idle time, kernel time, and time outside the measured region.
 
 use longma_loongarch::Op;
 use longma_sim::Cycle;
@@ -25,13 +25,13 @@ fn stack_cycles(model: &TimingModel) -> f64 {
 }
 
 #[test]
-fn time_that_is_passed_over_goes_by_and_is_counted_nowhere() {
+fn skipped_time_passes_and_is_not_counted() {
     for kind in TIMED {
         let (_, mut model) = after_some_work(kind);
         let (before, counted) = (model.now(), stack_cycles(&model));
         model.pass_to(Cycle(before.0 + 5000));
         assert_eq!(model.now(), Cycle(before.0 + 5000));
-        // What is left of the present cycle goes to its instructions at most.
+        // At most the rest of the current cycle is charged to its instructions.
         assert!(stack_cycles(&model) - counted < 1.0, "{kind:?}: {} more", stack_cycles(&model) - counted);
         assert_eq!(model.stack().unwrap().slots(Cause::Idle), 0, "{kind:?}");
         assert_eq!(model.instructions(), 400);
@@ -53,7 +53,7 @@ fn time_does_not_go_back() {
 }
 
 #[test]
-fn work_after_time_that_was_passed_over_takes_as_long_as_after_waiting() {
+fn work_after_skipped_time_takes_as_long_as_after_waiting() {
     for kind in TIMED {
         let (program, mut passed) = after_some_work(kind);
         let (_, mut waited) = after_some_work(kind);
@@ -66,14 +66,14 @@ fn work_after_time_that_was_passed_over_takes_as_long_as_after_waiting() {
             program.cycles(&mut waited, &mut port),
             "{kind:?}"
         );
-        // And the rest of the cycle it began in.
+        // Plus the rest of the cycle in which the wait began.
         let idle = waited.stack().unwrap().cycles(Cause::Idle);
         assert!((1234.0..1235.0).contains(&idle), "{kind:?}: {idle}");
     }
 }
 
 #[test]
-fn the_kernels_time_is_a_cause_of_its_own() {
+fn kernel_time_is_a_separate_cause() {
     for kind in TIMED {
         let (_, mut model) = after_some_work(kind);
         model.system_until(Cycle(model.now().0 + 300));
@@ -85,5 +85,5 @@ fn the_kernels_time_is_a_cause_of_its_own() {
     }
     let (_, mut counting) = after_some_work(Counting);
     counting.system_until(Cycle(9000));
-    assert_eq!(counting.now(), Cycle(400), "which times nothing");
+    assert_eq!(counting.now(), Cycle(400), "the counting model does not count kernel time");
 }

@@ -1,6 +1,7 @@
-//! Small programs and the cores they run on.
-//! Not execution: a test says which blocks ran and where they accessed memory.
-//! Source: the 3A5000's machine file; tests replace lines of it.
+//! Test programs and the cores they run on. A test states which blocks run and which addresses they access; nothing is
+//! executed.
+//!
+//! Source: the 3A5000's machine file, in which tests replace lines.
 
 use longma_loongarch::{Instruction, Op, encode};
 use longma_memory::{Answer, FixedLatency, MemoryPort, Source};
@@ -9,7 +10,7 @@ use longma_timing::{FetchOptions, ModelKind, TimingModel};
 use longma_topology::{Machine, parts::Core};
 use longma_trace::{BlockNumber, Record, Trace, TracedBlock, has_address};
 
-/// The LA464 of the 3A5000's machine file after each `(from, to)` was replaced in it once.
+/// The LA464 of the 3A5000's machine file with each `(from, to)` replaced once.
 pub fn core(changes: &[(&str, &str)]) -> Core {
     let (_, mut text) = Machine::text("loongson-3a5000").unwrap();
     for (from, to) in changes {
@@ -29,18 +30,18 @@ pub fn units_of_the_file() -> String {
     format!("{begin}{units}").trim().to_owned()
 }
 
-/// A cold model of [`core`].
+/// An untrained model of [`core`].
 pub fn model(kind: ModelKind, changes: &[(&str, &str)]) -> TimingModel {
     let fetch = FetchOptions { hit_cycles: 4, line_bytes: 64 };
     TimingModel::new(&core(changes), Some(kind), fetch).unwrap()
 }
 
-/// Data after a fixed time; instructions always from the first-level cache, as fast as the pipeline expects.
+/// Data accesses with a fixed latency; instruction fetches always hit in the first-level cache.
 #[derive(Clone, Debug)]
 pub struct FixedData {
     pub latency_cycles: u64,
     pub source: Source,
-    /// Whether all of it is a store of the core's own.
+    /// Whether all addresses are in a store inside the core.
     pub in_core: bool,
     /// Every load and store: address, bytes, cycle.
     pub accesses: Vec<(u64, u32, u64)>,
@@ -73,7 +74,7 @@ impl MemoryPort for FixedData {
     fn prefetch(&mut self, _: u64, _: u64, _: Cycle) {}
 }
 
-/// Blocks and the order they ran in.
+/// Blocks and the order in which they run.
 #[derive(Debug, Default)]
 pub struct Program {
     pub blocks: Vec<TracedBlock>,
@@ -82,13 +83,13 @@ pub struct Program {
 }
 
 impl Program {
-    /// A block behind the last one, that is not run yet. It must be what an encoder accepts.
+    /// Adds a block after the last one without running it. Its instructions must be encodable.
     pub fn block(&mut self, instructions: &[Instruction]) -> BlockNumber {
         let start = self.next.max(0x1_0000);
         self.block_at(start, instructions)
     }
 
-    /// A block at `start`.
+    /// Adds a block at `start`.
     pub fn block_at(&mut self, start: u64, instructions: &[Instruction]) -> BlockNumber {
         for instruction in instructions {
             encode(instruction).unwrap_or_else(|error| panic!("{instruction}: {error}"));
@@ -98,14 +99,14 @@ impl Program {
         BlockNumber(self.blocks.len() as u32 - 1)
     }
 
-    /// Runs a block once, whole.
+    /// Runs a block completely.
     pub fn run(&mut self, block: BlockNumber, addresses: &[u64]) {
         let executed = self.blocks[block.0 as usize].instructions.len() as u16;
         self.trace.push(&Record { block, executed, addresses });
     }
 
-    /// Straight code that runs once, in blocks of at most 64 instructions. Every access is to an address of its own line, unless
-    /// `address` says otherwise.
+    /// Straight-line code that runs once, in blocks of at most 64 instructions. `address` gives the address of each
+    /// access by the index of its instruction.
     pub fn straight(instructions: &[Instruction], mut address: impl FnMut(usize) -> u64) -> Self {
         let mut program = Self::default();
         for (part, instructions) in instructions.chunks(64).enumerate() {
@@ -117,7 +118,7 @@ impl Program {
         program
     }
 
-    /// The cycles that `model` takes for the program.
+    /// Cycles of the program on `model`.
     pub fn cycles(&self, model: &mut TimingModel, port: &mut impl MemoryPort) -> u64 {
         let before = model.now().0;
         model.drain(&self.trace, &self.blocks, port);
@@ -125,7 +126,7 @@ impl Program {
     }
 }
 
-/// A line of its own for each access.
+/// A different line for each access.
 pub fn apart(index: usize) -> u64 {
     0x10_0000 + 0x1000 * index as u64
 }
@@ -135,12 +136,12 @@ pub fn op(op: Op, d: u8, j: u8, k: u8) -> Instruction {
     Instruction { d, j, k, ..Instruction::new(op) }
 }
 
-/// `instructions` over and over, `times` times.
+/// `instructions`, repeated `times` times.
 pub fn repeat(instructions: &[Instruction], times: usize) -> Vec<Instruction> {
     instructions.iter().copied().cycle().take(instructions.len() * times).collect()
 }
 
-/// Fails unless `cycles` is `expected` and at most `slack` more: the pipeline's filling.
+/// Asserts that `cycles` is `expected` or at most `slack` more, for filling the pipeline.
 #[track_caller]
 pub fn assert_about(cycles: u64, expected: u64, slack: u64) {
     assert!(

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use crate::{program::*, reference::memory::Cached};
 
-/// Every kind of work.
+/// Operations of every kind.
 const OPS: [Op; 22] = [
     Op::AddD,
     Op::AddiD,
@@ -34,7 +34,7 @@ const OPS: [Op; 22] = [
     Op::FldD,
 ];
 
-/// Blocks, and the order they run in: each ends with a branch to any block.
+/// Random blocks and the order in which they run; each ends with a branch to any block.
 #[derive(Clone, Debug)]
 struct Shape {
     blocks: Vec<Vec<(usize, u8, u8, u8)>>,
@@ -70,7 +70,7 @@ fn program_of(shape: &Shape) -> Program {
     program
 }
 
-/// Latencies from 4 to some hundred cycles, by address alone.
+/// Latencies from 4 to some hundred cycles, determined by the address.
 #[derive(Clone)]
 struct Scattered;
 
@@ -123,7 +123,7 @@ proptest! {
     }
 
     #[test]
-    fn the_same_run_takes_the_same_time_however_it_is_cut(shape in shape()) {
+    fn the_time_of_a_run_does_not_depend_on_how_it_is_split(shape in shape()) {
         let program = program_of(&shape);
         for kind in [ModelKind::Counting, ModelKind::InOrder, ModelKind::OutOfOrder] {
             let (mut whole, mut cut) = (model(kind, &[]), model(kind, &[]));
@@ -143,7 +143,7 @@ proptest! {
         for kind in KINDS {
             let quick = program.cycles(&mut model(kind, &[]), &mut FixedData::new(fast));
             let slow = program.cycles(&mut model(kind, &[]), &mut FixedData::new(fast + more));
-            // Older operations are not preferred by more than their order: a unit may go to another one.
+            // Selection is by age only at equal readiness: a unit may be given to another operation.
             prop_assert!(slow + 8 + quick / 50 >= quick, "{kind:?}: {quick} with {fast}, {slow} with {}", fast + more);
         }
     }
@@ -175,7 +175,7 @@ proptest! {
     }
 }
 
-/// A memory that writes down what it is asked, and when.
+/// A memory port that records requests and their cycles.
 struct Asked<P>(P, Vec<(u8, u64, u64, u64)>);
 
 impl<P: MemoryPort> MemoryPort for Asked<P> {
@@ -206,8 +206,8 @@ impl<P: MemoryPort> MemoryPort for Asked<P> {
     }
 }
 
-/// Mostly hits, and now and then by time a miss: what a program meets that has been running for a while. Translations of `pages` pages
-/// are known, those that were missed last.
+/// Mostly hits and some misses, depending on the cycle, as for a program in steady state. The `pages` pages that missed
+/// last have translations.
 struct MostlyHits {
     translated: [Vec<u64>; 2],
     pages: usize,
@@ -253,7 +253,7 @@ impl MemoryPort for MostlyHits {
     fn prefetch(&mut self, _: u64, _: u64, _: Cycle) {}
 }
 
-/// A program of few blocks that goes the same ways again and again.
+/// A program of few blocks that repeats the same sequence.
 fn repeating() -> impl Strategy<Value = Shape> {
     (shape(), 1usize..20).prop_map(|(mut shape, times)| {
         shape.blocks.truncate(4);
@@ -264,7 +264,7 @@ fn repeating() -> impl Strategy<Value = Shape> {
             .iter_mut()
             .for_each(|(block, seed)| (*block, *seed) = (*block % blocks, (*seed % 7) << 52));
         shape.order = shape.order.repeat(times);
-        // Atomic operations and barriers are in few blocks of a usual program.
+        // In typical programs, few blocks contain atomic operations and barriers.
         let others = [Op::AmaddD, Op::AmaddDbW, Op::Dbar];
         let calm = shape.blocks.iter_mut().skip(1).flatten();
         calm.filter(|it| others.contains(&OPS[it.0])).for_each(|it| it.0 = 0);
@@ -276,7 +276,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn blocks_timed_from_memory_take_what_they_take_timed_anew(
+    fn replayed_blocks_take_the_same_time_as_simulated_ones(
         shape in repeating(),
         pause in 0u64..400,
         small_queues in any::<bool>(),
@@ -300,7 +300,7 @@ proptest! {
         let mut found = Vec::new();
         for repeats in [true, false] {
             let mut model = model(ModelKind::InOrder, &changes);
-            model.set_repetition(repeats);
+            model.set_memoization(repeats);
             let mut port = Asked(MostlyHits::new(pages), Vec::new());
             for half in &halves {
                 model.drain(half, &program.blocks, &mut port);

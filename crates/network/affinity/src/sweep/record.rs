@@ -8,7 +8,7 @@ use crate::load::{Load, Rate};
 use crate::pairs::{Class, Pair, classify};
 use crate::steering::Steering;
 use crate::vary::Variant;
-use longma_topology::{CpuPlace, harmless, shown};
+use longma_topology::{CpuLocation, display_path, sanitize};
 use rustix::fs::{FlockOperation, OFlags};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -32,7 +32,7 @@ pub struct Header {
     /// Name of the processor.
     pub processor: String,
     /// CPU topology.
-    pub places: Vec<CpuPlace>,
+    pub places: Vec<CpuLocation>,
     /// The interface.
     pub nic: Nic,
     /// How its flows are steered.
@@ -226,7 +226,7 @@ impl Results {
         };
         let last = |refused: bool| self.samples.iter().rfind(|sample| sample.refused == refused);
         if let Some(why) = last(failed == 0).and_then(|sample| sample.failure.as_deref()) {
-            words.push_str(&format!(" (the last one: {})", harmless(why)));
+            words.push_str(&format!(" (the last one: {})", sanitize(why)));
         }
         Some(words)
     }

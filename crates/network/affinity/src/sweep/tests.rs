@@ -6,7 +6,7 @@ use crate::interface;
 use crate::load::Load;
 use crate::pairs::all_pairs;
 use crate::steering::Steering;
-use longma_topology::CpuPlace;
+use longma_topology::CpuLocation;
 use std::path::PathBuf;
 
 const RPS: &str = "sys/class/net/eth0/queues/rx-0/rps_cpus";
@@ -22,7 +22,7 @@ fn host() -> FakeHost {
         .find_map(|line| line.strip_prefix("Cpus_allowed_list:")?.trim().parse().ok())
         .unwrap();
     let cpus: Vec<u32> = allowed.iter().take(2).collect();
-    let place = |cpu: &u32| CpuPlace {
+    let place = |cpu: &u32| CpuLocation {
         cpu: *cpu,
         core: vec![*cpu],
         last_cache: Some(cpus.clone()),

@@ -6,7 +6,7 @@
 
 use crate::cpus::CpuSet;
 use crate::pairs::{Class, Pair, classify};
-use longma_topology::CpuPlace;
+use longma_topology::CpuLocation;
 use std::collections::BTreeMap;
 
 /// Cost of a flow on another socket than its NIC, the same as one class.
@@ -53,7 +53,7 @@ pub struct Link {
 #[derive(Clone, Debug, Default)]
 pub struct Model {
     /// Topology of the online CPUs.
-    pub places: Vec<CpuPlace>,
+    pub places: Vec<CpuLocation>,
     /// The queues.
     pub queues: Vec<Queue>,
     /// The threads.
@@ -133,7 +133,7 @@ impl Model {
     }
 
     /// Topology of a CPU.
-    pub fn place(&self, cpu: u32) -> Option<&CpuPlace> {
+    pub fn place(&self, cpu: u32) -> Option<&CpuLocation> {
         self.places.iter().find(|place| place.cpu == cpu)
     }
 

@@ -3,8 +3,8 @@
 use super::*;
 use crate::fake::FakeHost;
 
-fn place(cpu: u32) -> CpuPlace {
-    CpuPlace {
+fn place(cpu: u32) -> CpuLocation {
+    CpuLocation {
         cpu,
         core: vec![cpu],
         last_cache: Some((cpu / 2 * 2..cpu / 2 * 2 + 2).collect()),

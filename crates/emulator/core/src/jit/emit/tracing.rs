@@ -5,7 +5,7 @@ use std::mem::offset_of;
 
 use iced_x86::{Code, MemoryOperand, Register};
 use longma_loongarch::Instruction;
-use longma_trace::{AddressForm, count_addresses, has_address, head};
+use longma_trace::{AddressForm, count_addresses, encode_head, has_address};
 
 use super::{Emitter, Stub};
 use crate::{
@@ -35,7 +35,7 @@ impl Emitter<'_> {
         let left = InterruptedBlock::default();
         self.stubs.push(Stub::Leave { label, pc: block.start, reason: ExitReason::Attention, left });
         let addresses = count_addresses(&block.instructions);
-        let head = head(number, block.instructions.len() as u16, addresses);
+        let head = encode_head(number, block.instructions.len() as u16, addresses);
         self.a.op2(Code::Mov_r64_imm64, Register::RAX, head as i64);
         self.a.op2(Code::Mov_rm64_r64, MemoryOperand::with_base(RECORD), Register::RAX);
         self.record = OpenRecord::default();

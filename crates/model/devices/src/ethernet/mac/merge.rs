@@ -1,54 +1,55 @@
-//! Large receive offload: segments of a connection that follow one another are handed over as one large frame.
-//! Not its being switched on, nor what software makes of it.
-//! Source: receive side coalescing in Intel's 82599 data sheet, 7.11: the first segment's headers, the data of all in a descriptor each, and
-//! what ends it. That a queue has one connection at hand at a time, and closes it for another, is ours; the 82599 has 32 of them.
+//! Large receive offload (LRO): merges consecutive segments of a connection into one large frame.
+//!
+//! Source: receive side coalescing in Intel's 82599 data sheet, 7.11: the first segment's headers, a descriptor for the
+//! data of each segment, and the conditions that end a frame. Unlike the 82599, which tracks 32 connections, a queue
+//! merges one connection at a time and closes it when a segment of another one arrives.
 
 use super::registers as r;
-use super::state::{Descriptor, MacSpec, MacState, Received, Step, length};
+use super::state::{Descriptor, DmaState, MacSpec, MacState, Received, length};
 use crate::{Bus, BusFault};
 use longma_sim::Time;
 use serde::{Deserialize, Serialize};
 
-/// Descriptors of one large frame at most (RSCCTL.MAXDESC).
-const MOST_DESCRIPTORS: usize = 16;
-/// Ethernet's header, IPv4's and TCP's without options.
+/// Maximum number of descriptors of a large frame (RSCCTL.MAXDESC).
+const MAX_DESCRIPTORS: usize = 16;
+/// Lengths of the Ethernet, IPv4 and TCP headers without options.
 const ETHERNET: usize = 14;
 const IP: usize = 20;
 const HEADERS: usize = ETHERNET + IP + 20;
-/// An IPv4 packet is not longer.
-const MOST_PACKET: u64 = 65535;
+/// Maximum length of an IPv4 packet.
+const MAX_PACKET: u64 = 65535;
 const ACK: u8 = 16;
 const PSH: u8 = 8;
 
-/// A segment with nothing but data in it.
+/// A mergeable segment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Plain {
+pub(super) struct MergeableSegment {
     header: Vec<u8>,
     data: u64,
     sums: u64,
-    /// It goes behind what is at hand, so its own headers are left out.
+    /// Whether it continues the queue's large frame, so that its headers are dropped.
     follows: bool,
 }
 
-/// What a queue has at hand.
+/// The large frame that a queue is building.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Merge {
-    /// The first segment's headers.
+    /// Headers of the first segment.
     header: Vec<u8>,
-    /// Descriptors that are filled and not given back, and the bytes in each.
+    /// Filled descriptors that have not been returned, and the bytes in each.
     held: Vec<(Descriptor, u64)>,
     sums: u64,
     next_sequence: u32,
-    /// Of all, headers included.
+    /// Total length, including headers.
     bytes: u64,
-    /// When the last of them are there.
+    /// When the last of the data is visible.
     visible: Time,
-    /// Nothing may go behind it.
+    /// Whether no segment may follow.
     ended: bool,
 }
 
-/// Takes apart what may be merged: sound IPv4 and TCP without options or fragments, and no flags but ACK and PSH.
-fn plain(received: &Received) -> Option<Plain> {
+/// Parses a mergeable segment: valid IPv4 and TCP without options or fragments, and no flags except ACK and PSH.
+fn plain(received: &Received) -> Option<MergeableSegment> {
     let bytes = received.frame.payload().ok()?;
     let header = bytes.get(..HEADERS)?;
     let (ip, tcp) = (&header[ETHERNET..], &header[ETHERNET + IP..]);
@@ -58,7 +59,7 @@ fn plain(received: &Received) -> Option<Plain> {
     let is_plain = header[12..14] == [8, 0] && ip[0] == 0x45 && !in_parts && ip[9] == 6;
     let only_data = tcp[12] == 0x50 && tcp[13] & !PSH == ACK && bytes.len() > HEADERS;
     let data = (bytes.len() - HEADERS) as u64;
-    (sound && whole && is_plain && only_data).then(|| Plain {
+    (sound && whole && is_plain && only_data).then(|| MergeableSegment {
         header: header.to_vec(),
         data,
         sums: received.sums,
@@ -72,7 +73,7 @@ fn sequence(header: &[u8]) -> u32 {
 }
 
 impl Merge {
-    fn begin(segment: Plain) -> Self {
+    fn begin(segment: MergeableSegment) -> Self {
         Self {
             next_sequence: sequence(&segment.header),
             header: segment.header,
@@ -84,22 +85,23 @@ impl Merge {
         }
     }
 
-    /// Descriptors that are kept.
+    /// Number of descriptors held.
     pub fn kept(&self) -> u32 {
         self.held.len() as u32
     }
 
-    /// Whether a segment follows on what is here: the same stations, addresses and ports, and the next number.
-    fn is_followed_by(&self, segment: &Plain) -> bool {
+    /// Returns whether a segment continues the frame: same Ethernet addresses, IP addresses and ports, and the next
+    /// sequence number.
+    fn is_followed_by(&self, segment: &MergeableSegment) -> bool {
         let same = |from: usize, to: usize| self.header[from..to] == segment.header[from..to];
         let connection = same(0, ETHERNET) && same(ETHERNET + 12, ETHERNET + IP + 4);
         let room =
-            self.held.len() < MOST_DESCRIPTORS && self.bytes + segment.data <= MOST_PACKET + ETHERNET as u64;
+            self.held.len() < MAX_DESCRIPTORS && self.bytes + segment.data <= MAX_PACKET + ETHERNET as u64;
         !self.ended && connection && room && sequence(&segment.header) == self.next_sequence
     }
 
-    /// A segment's data are in a descriptor's buffer: the headers tell of it, too.
-    fn add(&mut self, segment: &Plain, descriptor: Descriptor, at: Time) {
+    /// Adds a segment whose data has been written to a descriptor's buffer, and updates the headers.
+    fn add(&mut self, segment: &MergeableSegment, descriptor: Descriptor, at: Time) {
         let in_buffer = segment.data + if self.held.is_empty() { HEADERS as u64 } else { 0 };
         self.held.push((descriptor, in_buffer));
         self.next_sequence = self.next_sequence.wrapping_add(segment.data as u32);
@@ -107,17 +109,18 @@ impl Merge {
         self.visible = self.visible.max(at);
         let tcp = ETHERNET + IP;
         let pushes = segment.header[tcp + 13] & PSH;
-        // The latest acknowledgement and window.
+        // Acknowledgement number and window of the latest segment.
         self.header[tcp + 8..tcp + 12].copy_from_slice(&segment.header[tcp + 8..tcp + 12]);
         self.header[tcp + 14..tcp + 16].copy_from_slice(&segment.header[tcp + 14..tcp + 16]);
         self.header[tcp + 13] |= pushes;
-        self.ended |= pushes != 0 || self.held.len() == MOST_DESCRIPTORS;
+        self.ended |= pushes != 0 || self.held.len() == MAX_DESCRIPTORS;
     }
 
-    /// The headers of all as one packet. TCP's sum is the first segment's: it was looked at, and the status says so.
+    /// The headers of the merged packet. TCP's checksum is that of the first segment; it has been verified, as the
+    /// status states.
     fn headers(&self) -> Vec<u8> {
         let mut header = self.header.clone();
-        let packet = (self.bytes - ETHERNET as u64).min(MOST_PACKET) as u16;
+        let packet = (self.bytes - ETHERNET as u64).min(MAX_PACKET) as u16;
         header[ETHERNET + 2..ETHERNET + 4].copy_from_slice(&packet.to_be_bytes());
         header[ETHERNET + 10..ETHERNET + 12].fill(0);
         let (words, _) = header[ETHERNET..ETHERNET + IP].as_chunks::<2>();
@@ -130,8 +133,8 @@ impl Merge {
 }
 
 impl MacState {
-    /// The FIFO's first frame is about to go into `descriptor`: whether it opens a large frame or goes behind the one at hand. One that
-    /// it does not follow is closed.
+    /// Decides whether the FIFO's first frame, about to be stored in `descriptor`, starts a large frame or continues
+    /// the current one. Otherwise closes the current one.
     pub(super) fn joins(&mut self, descriptor: &Descriptor, bus: &mut dyn Bus) {
         self.rx_merging = None;
         let wanted = r::LRO.is_set(self.settings.control);
@@ -147,41 +150,48 @@ impl MacState {
         }
         let Some(segment) = segment else { return };
         if follows {
-            // Its headers are in the first one's.
+            // Skip its headers; those of the first segment are used.
             self.rx_offset = HEADERS as u64;
-            self.rx_merging = Some(Plain { follows, ..segment });
+            self.rx_merging = Some(MergeableSegment { follows, ..segment });
         } else if descriptor.size() >= segment.data + HEADERS as u64 {
             self.rx_merging = Some(segment);
         }
     }
 
-    /// A segment that is merged is in its buffer: its descriptor is kept, until the large frame ends.
-    pub(super) fn hold(&mut self, segment: Plain, descriptor: Descriptor, spec: &MacSpec, bus: &mut dyn Bus) {
+    /// Holds the descriptor of a merged segment until the large frame ends.
+    pub(super) fn hold(
+        &mut self,
+        segment: MergeableSegment,
+        descriptor: Descriptor,
+        spec: &MacSpec,
+        bus: &mut dyn Bus,
+    ) {
         let now = self.now;
         let queue = &mut self.queues[self.rx_queue];
         if !segment.follows {
             queue.merge = Some(Merge::begin(segment.clone()));
         }
-        // Software may have taken the ring away meanwhile.
+        // Software may have replaced the ring in the meantime.
         let Some(merge) = &mut queue.merge else { return };
         merge.add(&segment, descriptor, now);
         self.counters.rx_merged += u64::from(segment.follows);
         if self.queues[self.rx_queue].merge.as_ref().is_some_and(|merge| merge.ended) {
             if let Some(at) = self.close(self.rx_queue, bus) {
-                self.rx_step = Step::Reporting { at, causes: r::INT_RX.mask() };
+                self.rx_step = DmaState::Reporting { at, causes: r::INT_RX.mask() };
             }
         } else {
             self.received(spec, bus);
         }
     }
 
-    /// When a queue's large frame can be closed at last, if a segment is on its way into it.
+    /// If a segment is being written to a queue's large frame, when the frame can be closed at the earliest.
     pub(super) fn busy_merging(&self, queue: usize) -> Option<Time> {
         let joins = queue == self.rx_queue && self.rx_merging.as_ref().is_some_and(|one| one.follows);
         self.rx_step.end().filter(|_| joins)
     }
 
-    /// Hands a queue's large frame over: when software sees it. `None` if there was none, or its ring is not there.
+    /// Passes a queue's large frame to software. Returns when software sees it; `None` if there is none or its ring is
+    /// not accessible.
     pub(super) fn close(&mut self, queue: usize, bus: &mut dyn Bus) -> Option<Time> {
         let merge = self.queues[queue].merge.take()?;
         match self.write_merged(&merge, bus) {
@@ -193,7 +203,8 @@ impl MacState {
         }
     }
 
-    /// Writes the headers and then the descriptors, the first one last: who sees that sees all.
+    /// Writes the headers and then the descriptors, the first one last, so that software that sees the first one sees
+    /// all.
     fn write_merged(&self, merge: &Merge, bus: &mut dyn Bus) -> Result<Time, BusFault> {
         let mut seen = merge.visible.max(self.now);
         let count = merge.held.len();
@@ -231,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn only_sound_segments_with_nothing_but_data_are_merged() {
+    fn only_valid_plain_data_segments_are_merged() {
         assert!(plain(&received(data(5))).is_some());
         assert!(plain(&received(Segment { push: true, ..data(5) })).is_some());
         for odd in [
@@ -248,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_segment_follows_by_its_number_and_its_connection() {
+    fn a_segment_continues_a_frame_by_sequence_number_and_connection() {
         let segment = |sequence| plain(&received(data(sequence))).unwrap();
         let descriptor = Descriptor { address: 0, buffer: 0, control: 2048, status: 0 };
         let mut merge = Merge::begin(segment(u32::MAX - 49));

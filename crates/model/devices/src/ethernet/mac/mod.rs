@@ -1,6 +1,8 @@
-//! An Ethernet MAC with DMA: descriptor rings, several queues, interrupt moderation, merging, flow control, counters; 1 to 100 Gb/s by its parameters.
-//! Not the wire's other end, nor VLANs or segmentation, which it does not have.
-//! Source: in the manner of the Loongson 3A5000 manual's GMAC (Synopsys DesignWare) and Intel's 82599 data sheet; see `registers`.
+//! An Ethernet MAC with DMA: descriptor rings, multiple queues, interrupt moderation, LRO, flow control and counters,
+//! at 1 to 100 Gb/s depending on its parameters. It does not support VLANs or segmentation offload.
+//!
+//! Source: modelled after the Loongson 3A5000 manual's GMAC (Synopsys DesignWare) and Intel's 82599 data sheet; see
+//! `registers`.
 
 mod flow_control;
 mod merge;
@@ -25,22 +27,23 @@ use std::collections::VecDeque;
 
 pub use registers::{DESCRIPTOR_FIELDS, MAP};
 pub use state::{Counters, MacSpec, MacState};
-use state::{Queue, Settings, Step};
+use state::{DmaState, Queue, Settings};
 
-/// A MAC. Each of its queues interrupts on a line of its bus with the same number.
+/// A MAC. Each of its queues interrupts on the line of its bus with the same number.
 ///
-/// Frames come by [`Mac::deliver`] and go by [`Mac::take_sent`]: whoever connects two ends carries them.
+/// The caller connects the two ends of the wire: it passes received frames to [`Mac::deliver`] and collects sent ones
+/// with [`Mac::take_sent`].
 ///
-/// *Rings*: a descriptor whose `OWN` bit is set is the MAC's. It fetches descriptors in order, fills or sends their buffers, and gives
-/// them back by writing the status word, which clears `OWN`; only then does it interrupt. When it meets a descriptor that is
-/// software's it stops until `RX_POLL` or `TX_POLL` is written or, receiving, until the next frame.
+/// *Rings*: the MAC owns descriptors whose `OWN` bit is set. It fetches descriptors in order, fills or sends their
+/// buffers, and returns them by writing the status word, which clears `OWN`; the interrupt follows. At a descriptor
+/// owned by software it stops until `RX_POLL` or `TX_POLL` is written or, when receiving, until the next frame.
 ///
-/// *Queues*: each has its rings and its line. Frames go to queue 0 unless `SPREAD` says that a hash chooses; they are handed over one by
-/// one in the order in which they came. Of the send rings each has its turn.
+/// *Queues*: each has its rings and its interrupt line. Frames go to queue 0 unless `SPREAD` enables selection by hash.
+/// They are stored one by one in the order of arrival. Send rings are served round robin.
 ///
-/// *Hostile descriptors*: no bytes, a frame without beginning or end, a buffer that cannot be accessed, too many bytes: the descriptor comes
-/// back with `ERROR` and the reason, the frame is dropped and counted, and the ring goes on. A ring that cannot be accessed switches its
-/// direction off and interrupts with `BUS`.
+/// *Invalid descriptors*: if a descriptor has no bytes, belongs to a frame without beginning or end, has an
+/// inaccessible buffer or too many bytes, it is returned with `ERROR` and the reason. The frame is dropped and counted,
+/// and the ring continues. An inaccessible ring disables its direction and interrupts with `BUS`.
 #[derive(Clone, Debug)]
 pub struct Mac {
     spec: MacSpec,
@@ -48,7 +51,7 @@ pub struct Mac {
 }
 
 impl Mac {
-    /// A MAC after reset, on a wire that a bit needs `propagation` to pass.
+    /// Creates a MAC in its reset state, on a wire with a propagation delay.
     pub fn new(spec: MacSpec, propagation: Duration) -> Self {
         let state = MacState {
             settings: Settings { max_frame: spec.max_frame.into(), ..Settings::default() },
@@ -58,14 +61,14 @@ impl Mac {
             fifo_bytes: 0,
             queues: vec![
                 Queue { tx_idle: true, ..Queue::default() };
-                spec.queues.clamp(1, r::MOST_QUEUES) as usize
+                spec.queues.clamp(1, r::MAX_QUEUES) as usize
             ],
             rx_queue: 0,
-            rx_step: Step::Ready,
+            rx_step: DmaState::Ready,
             rx_offset: 0,
             rx_merging: None,
             tx_queue: 0,
-            tx_step: Step::Suspended,
+            tx_step: DmaState::Suspended,
             wire: Wire::new(spec.rate, propagation),
             last_begin: Time::ZERO,
             outbox: VecDeque::new(),
@@ -75,32 +78,33 @@ impl Mac {
         Self { spec, state }
     }
 
-    /// Its state, to be saved.
+    /// The state, for a checkpoint.
     pub const fn state(&self) -> &MacState {
         &self.state
     }
 
-    /// A MAC in a saved state.
+    /// Restores a MAC from a checkpoint.
     pub fn restore(spec: MacSpec, state: MacState) -> Self {
         Self { spec, state }
     }
 
-    /// What it has counted.
+    /// The counters.
     pub const fn counters(&self) -> &Counters {
         &self.state.counters
     }
 
-    /// A frame is on the wire towards it; its last bit arrives at `arrival`, which is not before an earlier frame's.
+    /// Adds a frame on the wire to the MAC. Its last bit arrives at `arrival`, which must not be before that of an
+    /// earlier frame.
     pub fn deliver(&mut self, frame: Frame, arrival: Time) {
         self.state.inbox.push_back((arrival, frame));
     }
 
-    /// The next frame it has sent, and when its last bit arrives at the other end.
+    /// The next sent frame, and when its last bit arrives at the other end.
     pub fn take_sent(&mut self) -> Option<(Time, Frame)> {
         self.state.outbox.pop_front()
     }
 
-    /// What a register holds; 0 of one that is not there.
+    /// The value of a register; 0 for a queue that does not exist.
     fn value(&self, slot: &Slot) -> u64 {
         let state = &self.state;
         let spread = &state.settings.spread;
@@ -126,8 +130,8 @@ impl Mac {
             MacRegister::Dca => settings.dca,
             MacRegister::Queues => state.queues.len() as u64,
             MacRegister::Status => {
-                r::RX_SUSPENDED.with((state.rx_step == Step::Suspended).into())
-                    | r::TX_SUSPENDED.with((state.tx_step == Step::Suspended).into())
+                r::RX_SUSPENDED.with((state.rx_step == DmaState::Suspended).into())
+                    | r::TX_SUSPENDED.with((state.tx_step == DmaState::Suspended).into())
                     | r::FIFO.with(state.fifo_bytes)
             }
             _ => of_queue(register).map_or(0, |register| state.queues[0].value(register)),
@@ -180,7 +184,7 @@ impl Mac {
         }
     }
 
-    /// What happens next: the wire, receiving, sending, interrupts, flow control; at one time in this order.
+    /// The next event. Events at the same time are ordered: wire, receive, send, interrupts, flow control.
     fn next(&self) -> Option<(Time, usize)> {
         let state = &self.state;
         let wire = state.inbox.front().map(|frame| frame.0.max(state.now));

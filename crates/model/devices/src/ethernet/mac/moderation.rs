@@ -1,6 +1,8 @@
-//! When a queue interrupts: at once, after some frames, after a while, and never more often than software wants.
-//! Not what software does then.
-//! Source: the receive watchdog of Synopsys DesignWare MACs and the interrupt interval (EITR) of Intel's 82599 data sheet, 7.3.2.1.
+//! Interrupt moderation: a queue interrupts immediately, after a number of frames, or after a delay, and no more often
+//! than the minimum interval.
+//!
+//! Source: the receive watchdog of Synopsys DesignWare MACs and the interrupt interval (EITR) of Intel's 82599 data
+//! sheet, 7.3.2.1.
 
 use super::registers as r;
 use super::state::{MacSpec, MacState, Moderation};
@@ -8,7 +10,7 @@ use crate::Bus;
 use longma_sim::{Duration, Time};
 
 impl Moderation {
-    /// When the line changes by itself.
+    /// When the queue's interrupt state next changes.
     fn next(&self) -> Option<Time> {
         let wanted = self.causes & self.enable != 0 && !self.asserted;
         let line = wanted.then_some(self.allowed_at);
@@ -17,13 +19,13 @@ impl Moderation {
 }
 
 impl MacState {
-    /// When a line changes by itself.
+    /// When any queue's interrupt state next changes.
     pub(super) fn interrupt_time(&self) -> Option<Time> {
         let next = self.queues.iter().filter_map(|queue| queue.moderation.next()).min();
         next.map(|at| at.max(self.now))
     }
 
-    /// What is due of interrupts.
+    /// Processes pending interrupt events.
     pub(super) fn moderate(&mut self, bus: &mut dyn Bus) {
         for queue in 0..self.queues.len() {
             if self.queues[queue].moderation.tell_at.is_some_and(|at| at <= self.now) {
@@ -33,7 +35,7 @@ impl MacState {
         }
     }
 
-    /// A frame of the queue at work was handed over.
+    /// Records a received frame of the current receive queue.
     pub(super) fn received(&mut self, spec: &MacSpec, bus: &mut dyn Bus) {
         let moderation = &mut self.queues[self.rx_queue].moderation;
         moderation.frames += 1;
@@ -47,7 +49,7 @@ impl MacState {
         self.moderate(bus);
     }
 
-    /// Software is told of frames once it sees them: a large frame ends here at latest.
+    /// Reports received frames once software can see them. Closes the queue's large frame.
     fn tell_when_seen(&mut self, queue: usize, bus: &mut dyn Bus) {
         let later = match self.busy_merging(queue) {
             Some(at) => Some(at),
@@ -65,13 +67,13 @@ impl MacState {
         self.cause(queue, r::INT_RX.mask(), bus);
     }
 
-    /// Notes causes of a queue's interrupt.
+    /// Sets causes of a queue's interrupt.
     pub(super) fn cause(&mut self, queue: usize, causes: u64, bus: &mut dyn Bus) {
         self.queues[queue].moderation.causes |= causes;
         self.set_line(queue, bus);
     }
 
-    /// Brings a queue's line to where it belongs now.
+    /// Updates a queue's interrupt line.
     pub(super) fn set_line(&mut self, queue: usize, bus: &mut dyn Bus) {
         let moderation = &mut self.queues[queue].moderation;
         let wanted = moderation.causes & moderation.enable != 0;

@@ -1,11 +1,10 @@
-//! A queue's registers: those of the first stand among the MAC's own, those of the others in blocks of their own.
-//! Not what the queue does: see `receive`, `transmit` and `moderation`.
+//! Registers of a queue. Those of queue 0 are among the MAC's registers, those of other queues in separate blocks.
 
 use super::registers::{MacRegister, QueueRegister};
-use super::state::{MacState, Queue, Step};
+use super::state::{DmaState, MacState, Queue};
 use crate::Bus;
 
-/// The register of queue 0 that is one of the MAC's own.
+/// The queue register that corresponds to a MAC register of queue 0.
 pub(super) fn of_queue(register: MacRegister) -> Option<QueueRegister> {
     Some(match register {
         MacRegister::RxBase => QueueRegister::RxBase,
@@ -31,7 +30,7 @@ pub(super) fn of_queue(register: MacRegister) -> Option<QueueRegister> {
 }
 
 impl Queue {
-    /// What a register holds.
+    /// The value of a register.
     pub fn value(&self, register: QueueRegister) -> u64 {
         match register {
             QueueRegister::RxBase => self.rx.base,
@@ -51,7 +50,7 @@ impl Queue {
 }
 
 impl MacState {
-    /// Software has written a register of a queue; one that is not there takes nothing.
+    /// Processes a write to a queue's register; ignored if there is no such queue.
     pub(super) fn set_of_queue(
         &mut self,
         queue: usize,
@@ -62,7 +61,7 @@ impl MacState {
         let Some(of) = self.queues.get_mut(queue) else { return };
         match register {
             QueueRegister::RxBase | QueueRegister::RxCount => {
-                // What was filled of the old ring is not given back any more.
+                // Filled descriptors of the old ring are not returned any more.
                 of.merge = None;
                 match register {
                     QueueRegister::RxBase => of.rx.place(value, of.rx.count.into()),
@@ -87,9 +86,9 @@ impl MacState {
     }
 }
 
-/// Software asks to look at a ring again.
-fn wake(step: &mut Step) {
-    if *step == Step::Suspended {
-        *step = Step::Ready;
+/// Resumes a suspended ring.
+fn wake(step: &mut DmaState) {
+    if *step == DmaState::Suspended {
+        *step = DmaState::Ready;
     }
 }

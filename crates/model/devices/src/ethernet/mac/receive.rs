@@ -1,26 +1,30 @@
-//! Receiving: checks at the wire, the FIFO, and frames into the buffers of the receive rings.
-//! Not interrupts: see `moderation`.
-//! Source: the order of checks and the counters follow IEEE 802.3-2018, 4.2.9 and 30.3; rings as in the manuals that `registers` names.
+//! Receive path: checks of incoming frames, the FIFO, and DMA into the buffers of the receive rings.
+//!
+//! Source: the order of checks and the counters follow IEEE 802.3-2018, 4.2.9 and 30.3; rings as in the manuals cited
+//! in `registers`.
 
 use super::super::frame::FCS_BYTES;
 use super::super::{Frame, MIN_BYTES};
 use super::merge::Merge;
 use super::registers as r;
 use super::registers::{DESCRIPTOR_BYTES, STATUS_OFFSET};
-use super::state::{Descriptor, MOST_FRAME, MacSpec, MacState, Progress, Received, Step, length};
+use super::state::{Descriptor, DmaState, MAX_FRAME, MacSpec, MacState, Progress, Received, length};
 use super::steering;
 use crate::registers::Field;
 use crate::{Bus, BusFault, Placement};
 use longma_sim::Time;
 
-/// How far ahead of their time bursts may be booked, picoseconds: 1 us, a part of what the machine's calendars remember. A MAC at a port of
-/// the chip has its frame out by then; on PCI one burst takes longer.
+/// How far ahead bursts may be issued, picoseconds: 1 us, a fraction of the range of the machine's calendars. A MAC
+/// directly at a port of the chip finishes a frame in this time; on PCI, a single burst takes longer.
 const LOOKAHEAD_PS: u64 = 1_000_000;
 
 impl MacState {
-    /// A frame's last bit arrives.
+    /// Processes the arrival of a frame's last bit.
     pub(super) fn arrive(&mut self, spec: &MacSpec, frame: Frame, bus: &mut dyn Bus) {
-        if !r::RX_ENABLE.is_set(self.settings.control) || self.heeds(spec, &frame) || !self.accept(&frame) {
+        if !r::RX_ENABLE.is_set(self.settings.control)
+            || self.process_pause(spec, &frame)
+            || !self.accept(&frame)
+        {
             return;
         }
         let control = self.settings.control;
@@ -36,20 +40,20 @@ impl MacState {
             self.fifo.push_back(Received { frame, queue, sums });
         }
         self.fifo_changed(spec);
-        // A frame is reason enough to look at the ring again.
-        if self.rx_step == Step::Suspended {
-            self.rx_step = Step::Ready;
+        // A new frame resumes a suspended ring.
+        if self.rx_step == DmaState::Suspended {
+            self.rx_step = DmaState::Ready;
         }
     }
 
-    /// Whether a frame is to be handed over; counts those that are not.
+    /// Returns whether a frame is accepted; counts the reason if it is not.
     fn accept(&mut self, frame: &Frame) -> bool {
         let counters = &mut self.counters;
         if frame.len() < MIN_BYTES {
             counters.rx_short += 1;
             return false;
         }
-        if frame.len() as u64 > self.settings.max_frame.min(MOST_FRAME) {
+        if frame.len() as u64 > self.settings.max_frame.min(MAX_FRAME) {
             counters.rx_long += 1;
             return false;
         }
@@ -68,39 +72,41 @@ impl MacState {
         taken
     }
 
-    /// When receiving goes on by itself.
+    /// Time of the next receive event.
     pub(super) fn rx_time(&self) -> Option<Time> {
-        let ready = self.rx_step == Step::Ready && !self.fifo.is_empty();
+        let ready = self.rx_step == DmaState::Ready && !self.fifo.is_empty();
         let enabled = r::RX_ENABLE.is_set(self.settings.control);
         self.rx_step.end().or((ready && enabled).then_some(self.now)).map(|at| at.max(self.now))
     }
 
-    /// The next step of receiving.
+    /// Performs the next step of the receive path.
     pub(super) fn receive(&mut self, spec: &MacSpec, bus: &mut dyn Bus) {
         match std::mem::take(&mut self.rx_step) {
-            Step::Suspended => self.rx_step = Step::Suspended,
-            Step::Ready => {
+            DmaState::Suspended => self.rx_step = DmaState::Suspended,
+            DmaState::Ready => {
                 self.rx_queue = self.fifo.front().map_or(0, |received| received.queue);
                 match self.queues[self.rx_queue].rx.take() {
                     Some(descriptor) => self.store(spec, descriptor, bus),
                     None => self.fetch_rx(spec, bus),
                 }
             }
-            Step::Fetching { found, .. } if found.is_empty() => self.starve(spec, bus),
-            Step::Fetching { found, .. } => self.queues[self.rx_queue].rx.fetched.extend(found),
-            Step::Storing { descriptor, progress, .. } => self.write_bursts(spec, descriptor, progress, bus),
-            Step::Moving { descriptor, status, .. } => self.give_back(spec, descriptor, status, bus),
-            Step::Reporting { causes, .. } if causes != 0 => self.received(spec, bus),
-            Step::Reporting { .. } => {}
+            DmaState::Fetching { found, .. } if found.is_empty() => self.starve(spec, bus),
+            DmaState::Fetching { found, .. } => self.queues[self.rx_queue].rx.fetched.extend(found),
+            DmaState::Storing { descriptor, progress, .. } => {
+                self.write_bursts(spec, descriptor, progress, bus)
+            }
+            DmaState::Moving { descriptor, status, .. } => self.give_back(spec, descriptor, status, bus),
+            DmaState::Reporting { causes, .. } if causes != 0 => self.received(spec, bus),
+            DmaState::Reporting { .. } => {}
         }
         self.fifo_changed(spec);
     }
 
-    /// There is no descriptor for the first frame.
+    /// Handles the absence of a descriptor for the first frame.
     fn starve(&mut self, spec: &MacSpec, bus: &mut dyn Bus) {
         self.close(self.rx_queue, bus);
         if self.waits_for_descriptors(spec) {
-            self.rx_step = Step::Suspended;
+            self.rx_step = DmaState::Suspended;
         } else {
             self.drop_first();
         }
@@ -111,15 +117,15 @@ impl MacState {
     fn fetch_rx(&mut self, spec: &MacSpec, bus: &mut dyn Bus) {
         let queue = &self.queues[self.rx_queue];
         let (address, count) = queue.rx.to_fetch(spec.descriptor_batch);
-        // Those that a large frame keeps look in memory as if they were to be had.
+        // Descriptors held by a large frame still appear as owned by the MAC in memory.
         let kept = queue.merge.as_ref().map_or(0, Merge::kept);
         match fetch(address, count.min(queue.rx.count.saturating_sub(kept)), self.now, bus) {
-            Ok((at, found)) => self.rx_step = Step::Fetching { at, found },
+            Ok((at, found)) => self.rx_step = DmaState::Fetching { at, found },
             Err(_) => self.switch_off(r::RX_ENABLE, self.rx_queue, bus),
         }
     }
 
-    /// The FIFO's first frame, or what is left of it, goes into a descriptor's buffer.
+    /// Stores the FIFO's first frame, or the rest of it, in a descriptor's buffer.
     fn store(&mut self, spec: &MacSpec, descriptor: Descriptor, bus: &mut dyn Bus) {
         if self.rx_offset == 0 {
             self.joins(&descriptor, bus);
@@ -133,24 +139,24 @@ impl MacState {
         }
     }
 
-    /// The first frame is lost to a descriptor that is wrong.
+    /// Drops the first frame because of an invalid descriptor.
     fn refuse(&mut self, descriptor: Descriptor, error: Field) {
         let first = r::FIRST.with(u64::from(self.rx_offset == 0));
         self.counters.rx_bad_descriptor += 1;
         self.rx_merging = None;
         self.drop_first();
         let status = first | r::LAST.mask() | r::ERROR.mask() | error.mask();
-        self.rx_step = Step::Moving { at: self.now, descriptor, status };
+        self.rx_step = DmaState::Moving { at: self.now, descriptor, status };
     }
 
-    /// All that a descriptor's buffer takes of the first frame is on the way, the last of it visible at `at`.
+    /// Finishes a descriptor's buffer: everything has been issued, and the last byte is visible at `at`.
     fn stored(&mut self, descriptor: Descriptor, count: u64, at: Time) {
         let Some(Received { frame, sums, .. }) = self.fifo.front() else { return };
         let first = r::FIRST.with(u64::from(self.rx_offset == 0));
         let whole = payload(frame).len() as u64;
         if self.rx_offset + count < whole {
             self.rx_offset += count;
-            self.rx_step = Step::Moving { at, descriptor, status: first | length(count) };
+            self.rx_step = DmaState::Moving { at, descriptor, status: first | length(count) };
             return;
         }
         let bad = frame.payload().is_err();
@@ -159,10 +165,10 @@ impl MacState {
         self.counters.rx_bytes += if bad { 0 } else { frame.len() as u64 };
         self.drop_first();
         let status = first | r::LAST.mask() | told | length(whole);
-        self.rx_step = Step::Moving { at, descriptor, status };
+        self.rx_step = DmaState::Moving { at, descriptor, status };
     }
 
-    /// Takes the first frame out of the FIFO.
+    /// Removes the first frame from the FIFO.
     fn drop_first(&mut self) {
         self.rx_offset = 0;
         if let Some(received) = self.fifo.pop_front() {
@@ -170,8 +176,8 @@ impl MacState {
         }
     }
 
-    /// Writes bursts of the first frame as the bus takes them: those that begin within [`LOOKAHEAD_PS`] now, the rest in a later step.
-    /// Burst by burst, so that shared caches and memory see each at about its time and not a frame's passage over a slow bus early.
+    /// Writes bursts of the first frame as the bus accepts them: those that start within [`LOOKAHEAD_PS`] now, the
+    /// others in a later step. Caches and memory thus see each burst at about its actual time, even on a slow bus.
     fn write_bursts(
         &mut self,
         spec: &MacSpec,
@@ -182,7 +188,7 @@ impl MacState {
         let mut at = bus.free(self.now);
         while progress.done < progress.count {
             if at.ps() - self.now.ps() > LOOKAHEAD_PS {
-                self.rx_step = Step::Storing { at, descriptor, progress };
+                self.rx_step = DmaState::Storing { at, descriptor, progress };
                 return;
             }
             let Ok((bytes, visible)) = self.write_burst(spec, &descriptor, &progress, at, bus) else {
@@ -196,7 +202,7 @@ impl MacState {
         self.stored(descriptor, progress.count, progress.visible);
     }
 
-    /// Writes the next burst of the first frame; its bytes, and when they are visible.
+    /// Writes the next burst of the first frame. Returns its length and when it is visible.
     fn write_burst(
         &self,
         spec: &MacSpec,
@@ -209,7 +215,7 @@ impl MacState {
         let from = self.rx_offset + progress.done;
         let end = self.rx_offset + progress.count;
         let address = descriptor.buffer.wrapping_add(progress.done);
-        // Header and data may go to different places, so no burst has some of both.
+        // Header and data may have different destinations, so a burst contains only one of them.
         let part = if from < header { end.min(header) } else { end };
         let until = part.min(from + burst_left(spec, address) as u64);
         let placement = self.data_placement(from < header);
@@ -233,18 +239,18 @@ impl MacState {
         }
         let causes = r::LAST.of(status) * r::INT_RX.mask();
         match self.write_status(descriptor, status, bus) {
-            Ok(at) => self.rx_step = Step::Reporting { at, causes },
+            Ok(at) => self.rx_step = DmaState::Reporting { at, causes },
             Err(_) => self.switch_off(r::RX_ENABLE, self.rx_queue, bus),
         }
     }
 
-    /// A ring of a queue cannot be accessed: its direction is switched off.
+    /// Disables a direction because a queue's ring is not accessible.
     pub(super) fn switch_off(&mut self, direction: Field, queue: usize, bus: &mut dyn Bus) {
         self.settings.control &= !direction.mask();
         self.cause(queue, r::INT_BUS.mask(), bus);
     }
 
-    /// Writes a descriptor's status; when it is visible.
+    /// Writes a descriptor's status. Returns when it is visible.
     pub(super) fn write_status(
         &self,
         descriptor: Descriptor,
@@ -258,7 +264,7 @@ impl MacState {
     }
 }
 
-/// What of a frame goes into buffers: all but its check sequence.
+/// The part of a frame that is stored in buffers: all except the check sequence.
 fn payload(frame: &Frame) -> &[u8] {
     &frame.bytes()[..frame.len().saturating_sub(FCS_BYTES)]
 }
@@ -269,7 +275,8 @@ pub(super) fn burst_left(spec: &MacSpec, address: u64) -> usize {
     (burst - address % burst) as usize
 }
 
-/// Reads `count` descriptors from `address` on: when they are there, and those before the first that is software's.
+/// Reads `count` descriptors from `address` on. Returns when they arrive, and those before the first one owned by
+/// software.
 pub(super) fn fetch(
     address: u64,
     count: u32,

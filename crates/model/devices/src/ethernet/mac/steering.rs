@@ -1,7 +1,7 @@
-//! Which receive queue a frame goes to, and what is said of its sums.
-//! Not the queues, nor what software does with what is said.
-//! Source: receive-side scaling as in Intel's 82599 data sheet, section 7.1.2.8: Toeplitz hash of addresses and ports, a table of 128
-//! entries; checksums as in 7.1.11.
+//! Selection of the receive queue, and checksum verification.
+//!
+//! Source: receive-side scaling as in Intel's 82599 data sheet, section 7.1.2.8: Toeplitz hash of addresses and ports,
+//! an indirection table of 128 entries; checksums as in 7.1.11.
 
 use super::super::Frame;
 use super::registers as r;
@@ -9,24 +9,24 @@ use etherparse::{NetSlice, SlicedPacket, TransportSlice};
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
 
-/// Bytes of the hash's key.
+/// Length of the hash key, bytes.
 const KEY_BYTES: usize = 40;
-/// 64-bit words of the key.
+/// Length of the key in 64-bit words.
 pub(super) const KEY_WORDS: usize = KEY_BYTES / 8;
-/// 64-bit words of the table: an entry is a byte.
+/// Length of the indirection table in 64-bit words; an entry is a byte.
 pub(super) const TABLE_WORDS: usize = 128 / 8;
 
-/// What software has written of how frames are spread.
+/// Key and indirection table as written by software.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Spread {
-    /// The key, its first byte the lowest of the first word.
+pub(super) struct RssTable {
+    /// The key. The first byte is the lowest of the first word.
     pub key: [u64; KEY_WORDS],
-    /// The queue of each of 128 hashes, the first in the lowest byte of the first word.
+    /// The queue for each of 128 hashes. The first entry is the lowest byte of the first word.
     pub table: [u64; TABLE_WORDS],
 }
 
-impl Spread {
-    /// The queue of a frame; queue 0 if it has no addresses of IPv4, or if the table names one that is not there.
+impl RssTable {
+    /// The queue of a frame; queue 0 if it is not IPv4 or if the table names a queue that does not exist.
     pub fn queue_of(&self, frame: &Frame, queues: usize) -> usize {
         let key = self.key.map(u64::to_le_bytes);
         let Some(hash) = hash(key.as_flattened(), frame) else { return 0 };
@@ -36,7 +36,7 @@ impl Spread {
     }
 }
 
-/// The hash of a frame: of the addresses of IPv4, and of the ports behind them if it is TCP's.
+/// The hash of a frame: over its IPv4 addresses and, for TCP, the ports.
 fn hash(key: &[u8], frame: &Frame) -> Option<u32> {
     let packet = SlicedPacket::from_ethernet(frame.payload().ok()?).ok()?;
     let Some(NetSlice::Ipv4(ip)) = &packet.net else { return None };
@@ -50,8 +50,8 @@ fn hash(key: &[u8], frame: &Frame) -> Option<u32> {
     longma_rss::of_connection(key, from, to, ports.is_some())
 }
 
-/// The status bits that tell of a frame's sums: those of IPv4's header and of TCP, or of the header alone; none if it is no IPv4 packet, or
-/// a part of one.
+/// Status bits for a frame's checksums: those of the IPv4 header and of TCP, or of the header only; none if it is not
+/// an IPv4 packet or is a fragment.
 pub(super) fn sums(frame: &Frame) -> u64 {
     let packet = frame.payload().ok().and_then(|payload| SlicedPacket::from_ethernet(payload).ok());
     let Some((NetSlice::Ipv4(ip), transport)) =
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
     use crate::ethernet::tcp::{Endpoint, Segment};
 
-    /// The key of Microsoft's "Verifying the RSS Hash Calculation".
+    /// The key in Microsoft's "Verifying the RSS Hash Calculation".
     const KEY: [u8; KEY_BYTES] = [
         0x6d, 0x5a, 0x56, 0xda, 0x25, 0x5b, 0x0e, 0xc2, 0x41, 0x67, 0x25, 0x3d, 0x43, 0xa3, 0x8f, 0xb0, 0xd0,
         0xca, 0x2b, 0xcb, 0xae, 0x7b, 0x30, 0xb4, 0x77, 0xcb, 0x2d, 0xa3, 0x80, 0x30, 0xf2, 0x0c, 0x6a, 0x42,
@@ -94,21 +94,21 @@ mod tests {
         segment.frame(&end(from), &end(to)).unwrap()
     }
 
-    /// Of the same document's table.
+    /// Values from the table in that document.
     #[test]
-    fn the_ports_are_hashed_and_those_of_what_is_no_tcp_are_not() {
+    fn ports_are_hashed_only_for_tcp() {
         let frame = frame(([66, 9, 149, 187], 2794), ([161, 142, 100, 80], 1766));
         assert_eq!(hash(&KEY, &frame), Some(0x51cc_c178));
         let mut bytes = frame.payload().unwrap().to_vec();
-        // The protocol's number, as of an experiment (RFC 3692).
+        // A protocol number for experiments (RFC 3692).
         bytes[14 + 9] = 253;
         assert_eq!(hash(&KEY, &Frame::new(&bytes)), Some(0x323e_8fc2));
         assert_eq!(hash(&KEY, &Frame::new(&[0; 60])), None);
     }
 
     #[test]
-    fn the_table_says_the_queue_and_what_is_not_there_is_queue_0() {
-        let mut spread = Spread::default();
+    fn the_table_selects_the_queue_and_missing_queues_fall_back_to_queue_0() {
+        let mut spread = RssTable::default();
         let (words, _) = KEY.as_chunks::<8>();
         words.iter().zip(&mut spread.key).for_each(|(bytes, word)| *word = u64::from_le_bytes(*bytes));
         spread.table =
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_are_told_of_what_was_checked() {
+    fn verified_checksums_are_reported() {
         let sound = frame(([10, 0, 0, 1], 1), ([10, 0, 0, 2], 2));
         assert_eq!(sums(&sound), r::IP_SUMMED.mask() | r::TCP_SUMMED.mask());
         for at in [24, 60] {

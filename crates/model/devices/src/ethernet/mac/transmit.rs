@@ -1,52 +1,52 @@
-//! Sending: descriptors of the send rings into frames, and frames onto the wire.
-//! Not interrupts: see `moderation`.
-//! Source: the manuals that `registers` names.
+//! Send path: assembles frames from descriptors of the send rings and puts them on the wire.
+//!
+//! Source: the manuals cited in `registers`.
 
 use super::super::Frame;
 use super::super::frame::{FCS_BYTES, HEADER_BYTES};
 use super::receive::{burst_left, fetch};
 use super::registers as r;
-use super::state::{Descriptor, MOST_FRAME, MacSpec, MacState, Step};
+use super::state::{Descriptor, DmaState, MAX_FRAME, MacSpec, MacState};
 use crate::registers::Field;
 use crate::{Bus, BusFault};
 use longma_sim::Time;
 
 impl MacState {
-    /// When sending goes on by itself. The next frame is put together while the last one is on the wire.
+    /// Time of the next send event. The next frame is assembled while the previous one is on the wire.
     pub(super) fn tx_time(&self) -> Option<Time> {
-        let ready = self.tx_step == Step::Ready && r::TX_ENABLE.is_set(self.settings.control);
+        let ready = self.tx_step == DmaState::Ready && r::TX_ENABLE.is_set(self.settings.control);
         let at = self.tx_step.end().or(ready.then_some(self.last_begin))?;
         Some(self.tx_after_pause(at).max(self.now))
     }
 
-    /// The next step of sending.
+    /// Performs the next step of the send path.
     pub(super) fn send(&mut self, spec: &MacSpec, bus: &mut dyn Bus) {
         match std::mem::take(&mut self.tx_step) {
-            Step::Suspended => self.tx_step = Step::Suspended,
-            Step::Ready => {
+            DmaState::Suspended => self.tx_step = DmaState::Suspended,
+            DmaState::Ready => {
                 self.choose_tx();
                 match self.queues[self.tx_queue].tx.take() {
                     Some(descriptor) => self.load(spec, descriptor, bus),
                     None => self.fetch_tx(spec, bus),
                 }
             }
-            Step::Fetching { found, .. } if found.is_empty() => {
+            DmaState::Fetching { found, .. } if found.is_empty() => {
                 let queue = self.tx_queue;
                 self.queues[queue].tx_idle = true;
                 if self.queues.iter().all(|queue| queue.tx_idle) {
-                    self.tx_step = Step::Suspended;
+                    self.tx_step = DmaState::Suspended;
                 }
                 self.cause(queue, r::INT_TX_IDLE.mask(), bus);
             }
-            Step::Fetching { found, .. } => self.queues[self.tx_queue].tx.fetched.extend(found),
-            Step::Moving { descriptor, status, .. } => self.loaded(descriptor, status, bus),
-            // Only receiving writes buffers.
-            Step::Storing { .. } => {}
-            Step::Reporting { causes, .. } => self.cause(self.tx_queue, causes, bus),
+            DmaState::Fetching { found, .. } => self.queues[self.tx_queue].tx.fetched.extend(found),
+            DmaState::Moving { descriptor, status, .. } => self.loaded(descriptor, status, bus),
+            // Only the receive path writes buffers.
+            DmaState::Storing { .. } => {}
+            DmaState::Reporting { causes, .. } => self.cause(self.tx_queue, causes, bus),
         }
     }
 
-    /// The next queue's turn, of those that have something to send.
+    /// Selects the next queue with something to send, round robin.
     fn choose_tx(&mut self) {
         let count = self.queues.len();
         let next =
@@ -57,7 +57,7 @@ impl MacState {
     fn fetch_tx(&mut self, spec: &MacSpec, bus: &mut dyn Bus) {
         let (address, count) = self.queues[self.tx_queue].tx.to_fetch(spec.descriptor_batch);
         match fetch(address, count, self.now, bus) {
-            Ok((at, found)) => self.tx_step = Step::Fetching { at, found },
+            Ok((at, found)) => self.tx_step = DmaState::Fetching { at, found },
             Err(_) => self.switch_off(r::TX_ENABLE, self.tx_queue, bus),
         }
     }
@@ -67,7 +67,7 @@ impl MacState {
         let first = r::SEND_FIRST.is_set(descriptor.control);
         let open = self.queues[self.tx_queue].tx_frame.take();
         if first {
-            // A new beginning drops what was left open.
+            // A new frame discards an incomplete one.
             self.counters.tx_bad += u64::from(open.is_some());
             self.queues[self.tx_queue].tx_dropping = false;
         }
@@ -80,16 +80,16 @@ impl MacState {
                 (at, 0)
             }
             Err(error) => {
-                // The parts of one frame count as one.
+                // The parts of an invalid frame count once.
                 self.counters.tx_bad += u64::from(!queue.tx_dropping);
                 queue.tx_dropping = !r::SEND_LAST.is_set(descriptor.control);
                 (self.now, r::ERROR.mask() | error.mask())
             }
         };
-        self.tx_step = Step::Moving { at, descriptor, status };
+        self.tx_step = DmaState::Moving { at, descriptor, status };
     }
 
-    /// The open frame with a descriptor's data behind it, and when they are there.
+    /// Appends a descriptor's data to the open frame. Returns when the data has arrived, and the frame.
     fn append(
         &self,
         spec: &MacSpec,
@@ -99,14 +99,15 @@ impl MacState {
     ) -> Result<(Time, Vec<u8>), Field> {
         let mut frame = frame.filter(|_| descriptor.size() > 0).ok_or(r::MALFORMED)?;
         let total = frame.len() as u64 + descriptor.size() + FCS_BYTES as u64;
-        if total > self.settings.max_frame.min(MOST_FRAME) {
+        if total > self.settings.max_frame.min(MAX_FRAME) {
             return Err(r::TOO_LONG);
         }
         let at = read_buffer(spec, descriptor, &mut frame, self.now, bus).map_err(|_| r::BUS)?;
         Ok((at, frame))
     }
 
-    /// A descriptor's data are in the MAC: the frame is sent if this was the last of it, and the descriptor is given back.
+    /// Processes a descriptor whose data has arrived: sends the frame if this was its last part, and returns the
+    /// descriptor.
     fn loaded(&mut self, descriptor: Descriptor, mut status: u64, bus: &mut dyn Bus) {
         let mut causes = 0;
         if r::SEND_LAST.is_set(descriptor.control)
@@ -123,7 +124,7 @@ impl MacState {
             causes = r::INT_TX.mask();
         }
         match self.write_status(descriptor, status, bus) {
-            Ok(at) => self.tx_step = Step::Reporting { at, causes },
+            Ok(at) => self.tx_step = DmaState::Reporting { at, causes },
             Err(_) => self.switch_off(r::TX_ENABLE, self.tx_queue, bus),
         }
     }
@@ -137,7 +138,7 @@ impl MacState {
     }
 }
 
-/// Reads a descriptor's buffer to the end of `frame`, in bursts; when the last is there.
+/// Appends the contents of a descriptor's buffer to `frame`, in bursts. Returns when the last one has arrived.
 fn read_buffer(
     spec: &MacSpec,
     descriptor: &Descriptor,

@@ -1,31 +1,31 @@
-//! How much may be in flight: slow start, congestion avoidance, fast recovery.
-//! Not the receiver's window.
+//! TCP congestion control: slow start, congestion avoidance, fast recovery.
+//!
 //! Source: RFC 5681 sections 3.1 and 3.2; RFC 6582 section 3.2 (NewReno).
 
 use serde::{Deserialize, Serialize};
 
-/// What the congestion control knows. Numbers are bytes or offsets in the stream.
+/// Congestion state. Numbers are bytes or stream offsets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Congestion {
     mss: u64,
     pub window: u64,
     threshold: u64,
     duplicates: u32,
-    /// In fast recovery until everything before this is acknowledged.
+    /// In fast recovery, the offset whose acknowledgement ends it.
     recover: Option<u64>,
 }
 
-/// What an acknowledgement asks for.
+/// The action after an acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reaction {
-    /// Go on.
+    /// Continue.
     None,
-    /// Send the oldest segment again.
+    /// Retransmit the oldest segment.
     Retransmit,
 }
 
 impl Congestion {
-    /// A connection that has sent nothing yet; `initial` bytes at first, or what RFC 5681 allows.
+    /// State of a new connection, with an initial window of `initial` bytes or that of RFC 5681.
     pub fn new(mss: u64, initial: Option<u64>) -> Self {
         let window = initial.unwrap_or(match mss {
             0..=1095 => 4 * mss,
@@ -35,12 +35,12 @@ impl Congestion {
         Self { mss, window: window.max(mss), threshold: u64::MAX, duplicates: 0, recover: None }
     }
 
-    /// `acked` more bytes are acknowledged, up to `una`; `flight` are still out.
+    /// Processes the acknowledgement of `acked` more bytes, up to `una`, with `flight` bytes in flight.
     pub fn advanced(&mut self, acked: u64, una: u64, flight: u64) -> Reaction {
         self.duplicates = 0;
         if let Some(recover) = self.recover {
             if una < recover {
-                // A part: the next hole is lost too.
+                // Partial acknowledgement: the next segment is lost too.
                 self.window = self.window.saturating_sub(acked).max(self.mss);
                 self.window += if acked >= self.mss { self.mss } else { 0 };
                 return Reaction::Retransmit;
@@ -57,7 +57,7 @@ impl Congestion {
         Reaction::None
     }
 
-    /// A duplicate acknowledgement, with `flight` bytes out, `next` being the next new byte.
+    /// Processes a duplicate acknowledgement, with `flight` bytes in flight and `next` the next new byte.
     pub fn duplicate(&mut self, flight: u64, next: u64) -> Reaction {
         self.duplicates += 1;
         if self.recover.is_some() {
@@ -71,7 +71,7 @@ impl Congestion {
         Reaction::None
     }
 
-    /// The retransmission timer went off with `flight` bytes out.
+    /// Processes a retransmission timeout with `flight` bytes in flight.
     pub fn timed_out(&mut self, flight: u64) {
         self.threshold = (flight / 2).max(2 * self.mss);
         self.window = self.mss;
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slow_start_doubles_a_round_and_avoidance_adds_a_segment_a_round() {
+    fn slow_start_doubles_per_round_trip_and_avoidance_adds_a_segment() {
         let mut state = Congestion::new(1000, Some(2000));
         (0..2).for_each(|_| assert_eq!(state.advanced(1000, 0, 0), Reaction::None));
         assert_eq!(state.window, 4000);
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn the_third_duplicate_halves_and_partial_acknowledgements_retransmit_until_all_is_there() {
+    fn the_third_duplicate_halves_the_window_and_partial_acknowledgements_retransmit() {
         let mut state = Congestion::new(1000, Some(20_000));
         assert_eq!(
             [1, 2, 3].map(|_| state.duplicate(20_000, 50_000)),

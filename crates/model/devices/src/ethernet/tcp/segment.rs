@@ -1,6 +1,6 @@
-//! One TCP segment in an Ethernet frame with an IPv4 header: written and read, checksums included.
-//! Not what to send or what to make of it.
-//! Source: RFC 791, RFC 9293 section 3.1, RFC 7323 section 2.2; the formats are etherparse's.
+//! Encodes and decodes a TCP segment in an Ethernet frame with an IPv4 header, including checksums.
+//!
+//! Source: RFC 791, RFC 9293 section 3.1, RFC 7323 section 2.2; the formats are implemented by etherparse.
 
 use super::super::Frame;
 use etherparse::{NetSlice, PacketBuilder, SlicedPacket, TcpHeader, TcpOptionElement, TransportSlice};
@@ -17,53 +17,53 @@ pub struct Endpoint {
     pub port: u16,
 }
 
-/// What a segment says.
+/// A TCP segment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Segment {
-    /// Number of its first byte, or of its SYN or FIN.
+    /// Sequence number of its first byte, or of its SYN or FIN.
     pub sequence: u32,
-    /// The next number expected, if it acknowledges.
+    /// The acknowledgement number, if ACK is set.
     pub acknowledgement: Option<u32>,
-    /// It opens the connection.
+    /// SYN: opens the connection.
     pub syn: bool,
-    /// It ends the sender's stream.
+    /// FIN: ends the sender's stream.
     pub fin: bool,
-    /// It breaks the connection.
+    /// RST: aborts the connection.
     pub reset: bool,
-    /// It asks to hand the data on.
+    /// PSH: the receiver should deliver the data.
     pub push: bool,
-    /// The receiver's window as in the header, not scaled.
+    /// The receive window in the header, unscaled.
     pub window: u16,
-    /// Largest segment, in a SYN.
+    /// Maximum segment size, in a SYN.
     pub mss: Option<u16>,
-    /// Shift of the window, in a SYN.
+    /// Window scale, in a SYN.
     pub scale: Option<u8>,
-    /// What it carries.
+    /// Payload.
     pub data: Vec<u8>,
 }
 
-/// Why a frame is not a segment of a connection.
+/// A frame that is not a segment of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SegmentError {
     /// The frame is damaged or too short.
     #[error("the frame is damaged")]
     Frame,
-    /// The headers cannot be read.
-    #[error("no well-formed IPv4 and TCP headers")]
+    /// The headers are malformed.
+    #[error("the IPv4 or TCP header is malformed")]
     Malformed,
     /// A checksum is wrong.
     #[error("a checksum is wrong")]
     Checksum,
-    /// It belongs to somebody else.
+    /// It belongs to another connection.
     #[error("not a segment of this connection")]
     Elsewhere,
 }
 
-/// Time to live of what is sent.
+/// Time to live of sent packets.
 const HOPS: u8 = 64;
 
 impl Segment {
-    /// The frame that carries it from `from` to `to`; `None` if it holds more than an IPv4 packet can.
+    /// The frame that carries the segment from `from` to `to`; `None` if it exceeds an IPv4 packet.
     pub fn frame(&self, from: &Endpoint, to: &Endpoint) -> Option<Frame> {
         let mut header = TcpHeader::new(from.port, to.port, self.sequence, self.window);
         (header.syn, header.fin, header.rst, header.psh) = (self.syn, self.fin, self.reset, self.push);
@@ -81,10 +81,10 @@ impl Segment {
         Some(Frame::new(&bytes))
     }
 
-    /// Reads the segment that `frame` carries from `from` to `to`.
+    /// Decodes the segment in `frame`, sent from `from` to `to`.
     ///
     /// # Errors
-    /// If it is damaged, malformed, or between others.
+    /// If it is damaged, malformed, or belongs to another connection.
     pub fn read(frame: &Frame, from: &Endpoint, to: &Endpoint) -> Result<Self, SegmentError> {
         let payload = frame.payload().map_err(|_| SegmentError::Frame)?;
         let packet = SlicedPacket::from_ethernet(payload).map_err(|_| SegmentError::Malformed)?;
@@ -138,7 +138,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(
+        fn written_data_is_read_back(
             sequence in any::<u32>(), acknowledgement in any::<Option<u32>>(), flags in any::<[bool; 4]>(), window in any::<u16>(),
             options in any::<(Option<u16>, Option<u8>)>(), data in proptest::collection::vec(any::<u8>(), 0..1500),
         ) {
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_that_the_frame_check_does_not_see_is_seen_by_the_checksum() {
+    fn the_tcp_checksum_detects_damage_missed_by_the_frame_check() {
         let good = Segment { data: vec![1; 40], ..Segment::default() }.frame(&ENDS[0], &ENDS[1]).unwrap();
         for at in [22, 40, 60] {
             let mut bytes = good.payload().unwrap().to_vec();

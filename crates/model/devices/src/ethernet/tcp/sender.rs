@@ -1,6 +1,7 @@
-//! The sender's connection: opening, sending what windows and messages allow, retransmitting, closing.
-//! Not the arithmetic of windows and timers: see `congestion` and `timer`.
-//! Source: RFC 9293 sections 3.5, 3.8 and 3.10; netperf's TCP_STREAM for what an application does: one message after another.
+//! The sender's connection: opening, sending within the limits of windows and messages, retransmission, closing.
+//!
+//! Source: RFC 9293 sections 3.5, 3.8 and 3.10; netperf's TCP_STREAM for the behaviour of the application, which writes
+//! one message after another.
 
 use super::super::{Frame, Wire};
 use super::congestion::{Congestion, Reaction};
@@ -10,76 +11,78 @@ use longma_sim::{Duration, Time};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
-/// What a sender is and does. It does not change.
+/// Static configuration of a sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SenderSpec {
-    /// The sender.
+    /// Address of the sender.
     pub own: Endpoint,
-    /// The machine it sends to.
+    /// Address of the receiving machine.
     pub peer: Endpoint,
-    /// Its first sequence number.
+    /// Initial sequence number.
     pub first_sequence: u32,
-    /// Largest segment it sends, bytes; the peer may ask for less. 1460 on plain Ethernet.
+    /// Maximum segment size, bytes; the peer may request less. 1460 on Ethernet without jumbo frames.
     pub mss: u16,
-    /// Bytes the application writes at once (netperf's `-m`), at least 1.
+    /// Bytes per write of the application (netperf's `-m`), at least 1.
     pub message_bytes: u64,
-    /// From one message to the next: what the sending host needs for a write. Zero: it is never what the connection waits for.
+    /// Time from one message to the next: what the sending host needs for a write. With zero, the application never
+    /// limits the rate.
     pub message_interval: Duration,
-    /// Bytes in all; then it closes. `None`: no end.
+    /// Total bytes, after which it closes the connection; `None` for no end.
     pub total_bytes: Option<u64>,
-    /// Send small segments at once (TCP_NODELAY) instead of waiting while data are unacknowledged (Nagle).
+    /// Whether small segments are sent immediately (TCP_NODELAY) instead of waiting while data is unacknowledged
+    /// (Nagle's algorithm).
     pub no_delay: bool,
-    /// First congestion window, bytes; `None`: RFC 5681's. Linux since 2.6.39 uses ten segments (RFC 6928).
+    /// Initial congestion window, bytes; `None` for that of RFC 5681. Linux since 2.6.39 uses ten segments (RFC 6928).
     pub initial_window: Option<u64>,
-    /// Shortest retransmission timeout: 1 s in RFC 6298, 200 ms in Linux.
+    /// Minimum retransmission timeout: 1 s in RFC 6298, 200 ms in Linux.
     pub shortest_timeout: Duration,
-    /// When it opens the connection.
+    /// When to open the connection.
     pub begin: Time,
 }
 
-/// Where a connection stands.
+/// State of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Phase {
-    /// Waits for `begin`.
+    /// Waiting for `begin`.
     Waiting,
-    /// Has sent a SYN.
+    /// SYN sent.
     Opening,
-    /// Sends.
+    /// Established.
     Open,
-    /// All is acknowledged, its FIN too.
+    /// Everything is acknowledged, including the FIN.
     Done,
-    /// The other end broke it.
+    /// The peer has reset the connection.
     Reset,
 }
 
-/// What was counted.
+/// Counters of a sender.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SenderCounters {
-    /// Segments sent, all of them.
+    /// Segments sent, of any kind.
     pub sent: u64,
-    /// Those with data that were sent before.
+    /// Data segments sent again.
     pub retransmitted: u64,
-    /// Retransmissions asked for by three duplicate acknowledgements or a partial one.
+    /// Retransmissions after three duplicate acknowledgements or a partial one.
     pub fast_retransmits: u64,
     /// Retransmission timeouts.
     pub timeouts: u64,
-    /// Probes of a closed window.
+    /// Window probes.
     pub probes: u64,
     /// Acknowledgements of new data.
     pub acknowledgements: u64,
-    /// Of these, those of more than one full segment: delayed, as RFC 9293 3.8.6.3 wants.
+    /// Of these, acknowledgements of more than one full segment: delayed, as recommended by RFC 9293 3.8.6.3.
     pub delayed: u64,
-    /// Acknowledgements of nothing new.
+    /// Duplicate acknowledgements.
     pub duplicates: u64,
     /// Frames that were damaged or malformed.
     pub damaged: u64,
-    /// Well-formed frames of others.
+    /// Valid frames of other connections.
     pub elsewhere: u64,
-    /// Acknowledgements of data that were never sent: a fault of the receiver.
+    /// Acknowledgements of data that was never sent: an error of the receiver.
     pub impossible: u64,
 }
 
-/// Everything about a sender that changes. Offsets count the stream's bytes from 0.
+/// The mutable state of a sender. Offsets count the bytes of the stream from 0.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct State {
     phase: Phase,
@@ -88,19 +91,19 @@ struct State {
     una: u64,
     /// Next byte to send.
     next: u64,
-    /// End of what was ever sent.
+    /// End of the data sent so far.
     highest: u64,
     peer_window: u64,
     largest_window: u64,
     peer_scale: u8,
-    /// What the peer's bytes are acknowledged with.
+    /// Next sequence number expected from the peer.
     peer_next: u32,
     mss: u64,
     congestion: Congestion,
     estimator: Estimator,
-    /// A byte whose acknowledgement ends a measurement of the round trip, and when it was sent.
+    /// The byte whose acknowledgement ends a round-trip measurement, and when it was sent.
     measuring: Option<(u64, Time)>,
-    /// When to retransmit, or to probe a closed window.
+    /// When to retransmit or to probe a closed window.
     deadline: Option<Time>,
     opened: Time,
     inbox: VecDeque<(Time, Frame)>,
@@ -116,14 +119,14 @@ pub struct TcpSender {
     state: State,
 }
 
-/// Byte `offset` of the stream, so that a receiver can check what it got.
+/// Byte `offset` of the stream, with which a receiver can verify the data.
 pub fn stream_byte(offset: u64) -> u8 {
-    // Fibonacci hashing: neighbours differ, and a shift of the stream is seen.
+    // Fibonacci hashing: adjacent bytes differ, so that a shifted stream is detected.
     (offset.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
 }
 
 impl TcpSender {
-    /// A sender at the end of a wire of `rate` bits a second that a bit needs `propagation` to pass.
+    /// Creates a sender at the end of a wire of `rate` bits a second with a propagation delay.
     pub fn new(spec: SenderSpec, rate: u64, propagation: Duration) -> Self {
         let mss = u64::from(spec.mss.max(1));
         let state = State {
@@ -150,33 +153,33 @@ impl TcpSender {
         Self { spec, state }
     }
 
-    /// Where the connection stands.
+    /// State of the connection.
     pub const fn phase(&self) -> Phase {
         self.state.phase
     }
 
-    /// What was counted.
+    /// The counters.
     pub const fn counters(&self) -> &SenderCounters {
         &self.state.counters
     }
 
-    /// Bytes that the receiver has acknowledged.
+    /// Bytes acknowledged by the receiver.
     pub fn acknowledged(&self) -> u64 {
         self.state.una.min(self.end())
     }
 
-    /// A frame is on the wire towards it; its last bit arrives at `arrival`.
+    /// Adds a frame on the wire to the sender. Its last bit arrives at `arrival`.
     pub fn deliver(&mut self, frame: Frame, arrival: Time) {
         let later = self.state.inbox.partition_point(|waiting| waiting.0 <= arrival);
         self.state.inbox.insert(later, (arrival, frame));
     }
 
-    /// The next frame it has sent, and when its last bit arrives at the other end.
+    /// The next sent frame, and when its last bit arrives at the other end.
     pub fn take_sent(&mut self) -> Option<(Time, Frame)> {
         self.state.outbox.pop_front()
     }
 
-    /// When it next does something by itself.
+    /// Time of the next event.
     pub fn next_event(&self) -> Option<Time> {
         let state = &self.state;
         let arrival = state.inbox.front().map(|frame| frame.0);
@@ -189,7 +192,7 @@ impl TcpSender {
         [arrival, own].into_iter().flatten().min().map(|at| at.max(state.now))
     }
 
-    /// Does everything that happens up to `until`.
+    /// Processes all events up to `until`.
     pub fn advance(&mut self, until: Time) {
         while let Some(at) = self.next_event().filter(|at| *at <= until) {
             self.state.now = at;
@@ -207,12 +210,12 @@ impl TcpSender {
         self.state.now = self.state.now.max(until);
     }
 
-    /// The stream's end.
+    /// End of the stream.
     fn end(&self) -> u64 {
         self.spec.total_bytes.unwrap_or(u64::MAX / 2)
     }
 
-    /// Bytes the application has written by now.
+    /// Bytes written by the application so far.
     fn written(&self) -> u64 {
         let interval = self.spec.message_interval.ps();
         let since = self.state.now.ps().saturating_sub(self.state.opened.ps());
@@ -220,7 +223,7 @@ impl TcpSender {
         messages.saturating_mul(self.spec.message_bytes.max(1)).min(self.end())
     }
 
-    /// When the application writes again, if there is room for what it writes.
+    /// When the application writes again, if that would allow another segment.
     fn next_message(&self) -> Option<Time> {
         let interval = self.spec.message_interval.ps();
         let waits =
@@ -231,7 +234,7 @@ impl TcpSender {
         waits.then_some(Time::from_ps(at))
     }
 
-    /// The sequence number of byte `offset`; the SYN has the one before byte 0.
+    /// The sequence number of byte `offset`. The SYN precedes byte 0.
     fn sequence(&self, offset: u64) -> u32 {
         self.spec.first_sequence.wrapping_add(1).wrapping_add(offset as u32)
     }
@@ -279,7 +282,7 @@ impl TcpSender {
         }
     }
 
-    /// Takes the answer to the SYN.
+    /// Processes the answer to the SYN.
     fn open(&mut self, segment: &Segment) {
         if segment.acknowledgement != Some(self.sequence(0)) {
             self.state.counters.impossible += u64::from(segment.acknowledgement.is_some());
@@ -295,7 +298,7 @@ impl TcpSender {
         let state = &mut self.state;
         state.phase = Phase::Open;
         state.opened = state.now;
-        // RFC 9293 3.7.1: without the option 536; RFC 7323 2.3: a shift is at most 14.
+        // RFC 9293 3.7.1: 536 without the option; RFC 7323 2.3: the scale is at most 14.
         state.mss = state.mss.min(segment.mss.unwrap_or(536).max(1).into());
         state.peer_scale = segment.scale.unwrap_or(0).min(14);
         (state.peer_window, state.largest_window) = (segment.window.into(), segment.window.into());
@@ -316,17 +319,17 @@ impl TcpSender {
         }
     }
 
-    /// Takes a segment of the open connection.
+    /// Processes a segment of the established connection.
     fn acknowledge(&mut self, segment: &Segment) {
         if segment.reset {
-            // RFC 9293 3.10.7.4: only one that is in order breaks the connection.
+            // RFC 9293 3.10.7.4: only an RST with the expected sequence number resets the connection.
             if segment.sequence == self.state.peer_next {
                 self.state.phase = Phase::Reset;
             }
             return;
         }
         if segment.syn {
-            // Our acknowledgement of its SYN was lost.
+            // The acknowledgement of the peer's SYN was lost.
             let acknowledgement = self.acknowledgement();
             self.send(&acknowledgement);
             return;
@@ -363,11 +366,11 @@ impl TcpSender {
         }
     }
 
-    /// `bytes` more are acknowledged.
+    /// Processes the acknowledgement of `bytes` more bytes.
     fn advance_to(&mut self, bytes: u64) -> Reaction {
         let state = &mut self.state;
         state.una += bytes;
-        // What was taken back after a timeout may have arrived all the same.
+        // Data rescheduled after a timeout may have arrived nevertheless.
         state.next = state.next.max(state.una);
         state.counters.acknowledgements += 1;
         state.counters.delayed += u64::from(bytes > state.mss);
@@ -387,7 +390,7 @@ impl TcpSender {
         reaction
     }
 
-    /// Sends new data as long as windows, the application and Nagle's rule allow.
+    /// Sends new data as permitted by the windows, the application and Nagle's algorithm.
     fn send_what_may_be(&mut self) {
         while self.state.phase == Phase::Open {
             let state = &self.state;
@@ -399,10 +402,10 @@ impl TcpSender {
             let bytes = left.min(room).min(state.mss);
             let last = written == end && left == bytes;
             let all = bytes == left && (self.spec.no_delay || flight == 0 || last);
-            // RFC 9293 3.8.6.2.1: half of the largest window is worth a segment too.
+            // RFC 9293 3.8.6.2.1: half of the largest window is sufficient for a segment too.
             let now = bytes == state.mss || all || bytes == room && 2 * bytes >= state.largest_window;
             if left == 0 && state.next == end && self.spec.total_bytes.is_some() {
-                // The FIN takes the number after the last byte.
+                // The FIN takes the sequence number after the last byte.
                 self.send_data(end, 0);
                 self.state.next = end + 1;
             } else if bytes > 0 && now {
@@ -410,7 +413,7 @@ impl TcpSender {
                 self.send_data(offset, bytes);
                 self.state.next = offset + bytes;
             } else {
-                // A closed window, or one too small for anything, is probed when nothing else would wake us.
+                // Probe a window that is closed or too small if no other event is pending.
                 if left > 0 && flight == 0 && self.state.deadline.is_none() {
                     self.start_timer();
                 }
@@ -423,7 +426,7 @@ impl TcpSender {
         }
     }
 
-    /// Sends the oldest unacknowledged segment again, or the FIN; gives the offset behind it.
+    /// Retransmits the oldest unacknowledged segment or the FIN. Returns the offset after it.
     fn send_again(&mut self) -> u64 {
         let (offset, end) = (self.state.una, self.end());
         let bytes = self.state.highest.min(end).saturating_sub(offset).min(self.state.mss);
@@ -431,7 +434,7 @@ impl TcpSender {
         offset + bytes.max(1)
     }
 
-    /// Sends `bytes` of the stream from `offset` on; none of them at its end is the FIN.
+    /// Sends `bytes` of the stream from `offset` on. Zero bytes at the end of the stream mean the FIN.
     fn send_data(&mut self, offset: u64, bytes: u64) {
         let state = &self.state;
         let again = offset < state.highest;
@@ -448,7 +451,7 @@ impl TcpSender {
         };
         if again {
             self.state.counters.retransmitted += u64::from(bytes > 0);
-            // Karn's rule: a round trip with a retransmission in it says nothing.
+            // Karn's algorithm: a round trip with a retransmission is not measured.
             self.state.measuring = None;
         } else if self.state.measuring.is_none() {
             self.state.measuring = Some((offset, self.state.now));
@@ -456,7 +459,7 @@ impl TcpSender {
         self.send(&segment);
     }
 
-    /// The timer went off: nothing came for too long, or the window stayed closed.
+    /// Processes the timer: an acknowledgement is overdue, or the window is still closed.
     fn timed_out(&mut self) {
         self.state.deadline = None;
         if self.state.phase == Phase::Opening {
@@ -468,7 +471,7 @@ impl TcpSender {
         self.state.estimator.back_off();
         let flight = self.state.next - self.state.una;
         if flight == 0 || self.state.peer_window == 0 {
-            // RFC 9293 3.8.6.1: one byte, to be answered with the window.
+            // RFC 9293 3.8.6.1: a probe is one byte, which the peer answers with its window.
             self.state.counters.probes += 1;
             let offset = self.state.una;
             self.send_data(offset, u64::from(offset < self.end()));
@@ -476,7 +479,7 @@ impl TcpSender {
         } else {
             self.state.counters.timeouts += 1;
             self.state.congestion.timed_out(flight);
-            // All that is out is sent again, as far as the window opens.
+            // Everything in flight is sent again as the window opens.
             self.state.next = self.send_again();
         }
         self.state.highest = self.state.highest.max(self.state.next);

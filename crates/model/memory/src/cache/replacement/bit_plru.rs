@@ -1,6 +1,8 @@
-//! Bit PLRU: one bit a way, set by a use; the use that would leave none unset clears all others. The first unset way goes.
-//! Not NRU, which clears only when a line is needed: here the last used line never goes.
-//! Source: Al-Zoubi, Milenkovic and Milenkovic, Performance evaluation of cache replacement policies, ACMSE 2004, section 2 (PLRUm).
+//! Bit PLRU: a use sets the way's bit. If that sets the last clear bit, all other bits are cleared. The victim is the
+//! first way whose bit is clear, so the last used line is never evicted.
+//!
+//! Source: Al-Zoubi, Milenkovic and Milenkovic, Performance evaluation of cache replacement policies, ACMSE 2004,
+//! section 2 (PLRUm).
 
 use super::{Candidates, Replaces};
 
@@ -8,7 +10,7 @@ pub(super) struct BitPlru;
 
 const UNUSED: u8 = 0;
 const USED: u8 = 1;
-/// Of ages behind the set's last way.
+/// Padding after the last way.
 const NO_WAY: u8 = 2;
 
 impl Replaces for BitPlru {

@@ -1,5 +1,5 @@
-//! First in, first out: ages as of LRU, but only filling makes a line young.
-//! Not affected by uses.
+//! First in, first out: the ages of LRU, updated only by fills.
+//!
 //! Source: Hennessy and Patterson, appendix B.
 
 use super::lru::Lru;

@@ -1,5 +1,5 @@
-//! Least recently used, exactly: a way's age is how many ways were used after it.
-//! Not an approximation.
+//! Exact least recently used: the age of a way is the number of ways used after it.
+//!
 //! Source: Hennessy and Patterson, appendix B.
 
 use super::{Candidates, Replaces};
@@ -14,7 +14,7 @@ impl Replaces for Lru {
 
     #[inline]
     fn touched(ages: &mut [u8], way: usize) {
-        // Of a known length, the host does all of them at once.
+        // With a length known at compile time, the host updates all ages at once.
         match ages.as_chunks_mut() {
             ([ages], []) => rejuvenate::<4>(ages, way),
             _ => match ages.as_chunks_mut() {

@@ -1,6 +1,4 @@
-//! Which line of a set goes: the named replacement policies.
-//! Not which ways may be used at all: `lock` and `partition` say that with a mask.
-//! Source: each policy's own file.
+//! Replacement policies: which line of a set is evicted.
 
 mod bit_plru;
 mod fifo;
@@ -12,37 +10,38 @@ mod tree_plru;
 
 use longma_topology::parts::Replacement;
 
-/// The lines of a set that one may be chosen from to be given up.
+/// The lines of a set among which a policy chooses the victim.
 struct Candidates<'a> {
-    /// Ways of the set.
+    /// Number of ways of the set.
     ways: usize,
-    /// A bit for each way that may go; at least one.
+    /// Mask of ways that may be evicted; never empty.
     allowed: u64,
-    /// State of the cache's random numbers.
+    /// State of the cache's random number generator.
     random: &'a mut u64,
 }
 
-/// What a policy does. Its state is one byte a way ("age"), in an array that is a power of two long.
+/// A replacement policy. Its state is one byte a way ("age"), in an array whose length is a power of two.
 trait Replaces {
-    /// Puts the ages of an empty set of so many ways into order.
+    /// Initializes the ages of an empty set.
     fn reset(ages: &mut [u8], _ways: usize) {
         ages.fill(0);
     }
 
-    /// A line was used. Doing this twice to one way, with no other in between, changes nothing: `Filter` relies on it.
+    /// Records a use of a way. A second use of the same way without another in between must not change the ages:
+    /// `Filter` relies on it.
     fn touched(ages: &mut [u8], way: usize);
 
-    /// A line was put in.
+    /// Records a fill of a way.
     #[inline]
     fn filled(ages: &mut [u8], way: usize) {
         Self::touched(ages, way);
     }
 
-    /// The way to give up, one of those allowed.
+    /// Chooses the victim among the allowed ways.
     fn victim(ages: &mut [u8], among: Candidates<'_>) -> usize;
 }
 
-/// Makes `Policy` of the policies' types, each named as machine files' [`Replacement`] names it.
+/// Defines `Policy` from the list of policy types. The names match those of [`Replacement`] in machine files.
 macro_rules! policies {
     ($($module:ident::$policy:ident),* $(,)?) => {
         /// A replacement policy.
@@ -52,8 +51,8 @@ macro_rules! policies {
         }
 
         impl From<Replacement> for Policy {
-            /// An unknown policy is taken as LRU: what most makers' documents imply where they speak of "the oldest line", and the
-            /// usual assumption of other simulators.
+            /// Models an unknown policy as LRU, the usual assumption of other simulators and what vendors' documents
+            /// imply when they write "the oldest line".
             fn from(named: Replacement) -> Self {
                 match named {
                     Replacement::Unknown => Self::Lru,
@@ -66,14 +65,14 @@ macro_rules! policies {
             #[cfg(test)]
             const ALL: &[Self] = &[$(Self::$policy),*];
 
-            /// Puts the ages of an empty set of so many ways into order.
+            /// Initializes the ages of an empty set of `ways` ways.
             pub fn reset(self, ages: &mut [u8], ways: usize) {
                 match self {
                     $(Self::$policy => $module::$policy::reset(ages, ways)),*
                 }
             }
 
-            /// A line was used.
+            /// Records a use of a way.
             #[inline]
             pub fn touched(self, ages: &mut [u8], way: usize) {
                 match self {
@@ -81,7 +80,7 @@ macro_rules! policies {
                 }
             }
 
-            /// A line was put in.
+            /// Records a fill of a way.
             #[inline]
             pub fn filled(self, ages: &mut [u8], way: usize) {
                 match self {
@@ -89,7 +88,8 @@ macro_rules! policies {
                 }
             }
 
-            /// The way of `ways` to give up, one of `allowed`, which has at least one.
+            /// Chooses the victim among the ways in the mask `allowed`, which must not be empty, of a set of `ways`
+            /// ways.
             #[inline]
             pub fn victim(self, ages: &mut [u8], ways: usize, allowed: u64, random: &mut u64) -> usize {
                 let among = Candidates { ways, allowed, random };
@@ -103,7 +103,7 @@ macro_rules! policies {
 
 policies! { bit_plru::BitPlru, fifo::Fifo, lru::Lru, nru::Nru, random::Random, rrip::Rrip, tree_plru::TreePlru }
 
-/// The ways in a mask, lowest first.
+/// Iterates over the ways in a mask, lowest first.
 fn ways(mut mask: u64) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
         let way = mask.trailing_zeros() as usize;
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn lru_gives_up_the_line_used_longest_ago_and_fifo_the_one_filled_first() {
+    fn lru_evicts_the_least_recently_used_line_and_fifo_the_oldest() {
         for (policy, expected) in [(Policy::Lru, 1), (Policy::Fifo, 0)] {
             let mut ages = set(policy, 4);
             policy.touched(&mut ages, 0);
@@ -143,9 +143,9 @@ mod tests {
     }
 
     #[test]
-    fn bit_plru_never_gives_up_the_last_line_used_and_starts_again_when_all_are() {
+    fn bit_plru_never_evicts_the_last_used_line_and_resets_when_all_are_used() {
         let mut ages = set(Policy::BitPlru, 3);
-        // Filling the third cleared the others.
+        // Filling the third way cleared the bits of the others.
         assert_eq!(Policy::BitPlru.victim(&mut ages, 3, 0b111, &mut 1), 0);
         Policy::BitPlru.touched(&mut ages, 0);
         assert_eq!(Policy::BitPlru.victim(&mut ages, 3, 0b111, &mut 1), 1);
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn rrip_keeps_a_line_that_was_used_again_through_a_scan() {
+    fn rrip_keeps_a_reused_line_during_a_scan() {
         let mut ages = set(Policy::Rrip, 4);
         Policy::Rrip.touched(&mut ages, 3);
         for _ in 0..3 {
@@ -194,7 +194,7 @@ mod tests {
         }
 
         #[test]
-        fn lru_is_the_textbooks_list(count in 1usize..=20, uses in prop::collection::vec(0usize..20, 0..60)) {
+        fn lru_matches_a_recency_list(count in 1usize..=20, uses in prop::collection::vec(0usize..20, 0..60)) {
             let mut ages = set(Policy::Lru, count);
             let mut list: Vec<_> = (0..count).collect();
             for way in uses.into_iter().filter(|way| *way < count) {

@@ -1,5 +1,6 @@
-//! Not recently used: one bit a way, set by a use; the first way without it goes.
-//! Not a clock with a hand: the search always starts at the first way.
+//! Not recently used: a use sets the way's bit, and the victim is the first way whose bit is clear. The search always
+//! starts at the first way; there is no clock hand.
+//!
 //! Source: the description of the UltraSPARC T2's L2 in Jaleel et al., ISCA 2010, section 2.
 
 use super::{Candidates, Replaces};
@@ -15,7 +16,7 @@ impl Replaces for Nru {
     #[inline]
     fn victim(ages: &mut [u8], among: Candidates<'_>) -> usize {
         if super::ways(among.allowed).all(|way| ages[way] == 1) {
-            // Everything was used: all bits start again.
+            // All bits are set: clear them.
             super::ways(among.allowed).for_each(|way| ages[way] = 0);
         }
         super::ways(among.allowed).find(|way| ages[*way] == 0).unwrap_or(0)

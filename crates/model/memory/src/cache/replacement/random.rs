@@ -1,5 +1,5 @@
-//! Any line, by a seeded generator: the same choices on every run.
-//! Not a model of a particular chip's generator, which no maker publishes.
+//! Random replacement with a seeded generator, so that runs are reproducible.
+//!
 //! Source: Marsaglia, Xorshift RNGs, Journal of Statistical Software 8(14), 2003.
 
 use super::{Candidates, Replaces};

@@ -1,12 +1,13 @@
-//! Static re-reference interval prediction with two bits: a new line is expected to be used late, a used one soon.
-//! Not the dynamic kind that duels two insertion policies.
+//! Static re-reference interval prediction (SRRIP) with two bits: a filled line is predicted to be reused late, a line
+//! that hits is predicted to be reused soon.
+//!
 //! Source: Jaleel, Theobald, Steely and Emer, High performance cache replacement using RRIP, ISCA 2010, section 4.1.
 
 use super::{Candidates, Replaces};
 
 pub(super) struct Rrip;
 
-/// Expected in the distant future: the first to go.
+/// Predicted to be reused in the distant future: evicted first.
 const DISTANT: u8 = 3;
 
 impl Replaces for Rrip {
@@ -27,7 +28,7 @@ impl Replaces for Rrip {
     #[inline]
     fn victim(ages: &mut [u8], among: Candidates<'_>) -> usize {
         let oldest = super::ways(among.allowed).map(|way| ages[way]).max().unwrap_or(DISTANT);
-        // All allowed ways age until one is distant.
+        // Age all allowed ways equally until one is distant.
         super::ways(among.allowed).for_each(|way| ages[way] += DISTANT - oldest);
         super::ways(among.allowed).find(|way| ages[*way] == DISTANT).unwrap_or(0)
     }

@@ -1,10 +1,11 @@
-//! Nearly the least recently used: a binary tree of bits, each pointing at the half not used last.
-//! Not exact beyond two ways.
-//! Source: Al-Zoubi, Milenkovic and Milenkovic, Performance evaluation of cache replacement policies, ACMSE 2004, section 2.
+//! Tree pseudo-LRU: a binary tree of bits, each pointing to the half that was not used last. Exact for two ways.
+//!
+//! Source: Al-Zoubi, Milenkovic and Milenkovic, Performance evaluation of cache replacement policies, ACMSE 2004,
+//! section 2.
 
 use super::{Candidates, Replaces};
 
-/// Node n has children 2n and 2n + 1; node 1 is the root, and node `leaves + way` would be the way itself.
+/// Node n has the children 2n and 2n + 1. Node 1 is the root; the leaf of a way would be node `leaves + way`.
 pub(super) struct TreePlru;
 
 impl Replaces for TreePlru {
@@ -12,7 +13,7 @@ impl Replaces for TreePlru {
     fn touched(ages: &mut [u8], way: usize) {
         let mut node = ages.len() + way;
         while node > 1 {
-            // Points to the other child.
+            // Point to the other child.
             ages[node / 2] = u8::from(node.is_multiple_of(2));
             node /= 2;
         }
@@ -26,7 +27,7 @@ impl Replaces for TreePlru {
             count /= 2;
             let any = |from: usize| (among.allowed >> from) & (u64::MAX >> (64 - count)) != 0;
             let wanted = usize::from(ages[node]);
-            // A half without an allowed way is not entered, whatever the bit says.
+            // Follow the bit only if the half it points to contains an allowed way.
             let half = if any(first + wanted * count) { wanted } else { 1 - wanted };
             first += half * count;
             node = 2 * node + half;

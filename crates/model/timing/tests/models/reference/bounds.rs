@@ -1,7 +1,9 @@
-//! What must hold of every program on every core, whatever the reference says: less of something is never better.
-//! Cores that take the oldest ready operation first may still gain a little by a delay (Graham, Bounds on multiprocessing timing
-//! anomalies, SIAM Journal on Applied Mathematics 17(2), 1969): what is delayed is out of the way of others. [`NOISE`] says how much it may
-//! be, the book's page on the accuracy of the models how much was seen.
+//! Monotonicity of the models, independent of the reference: fewer resources are never better.
+//!
+//! A scheduler that prefers the oldest ready operation may still gain slightly from a delay, because the delayed
+//! operation no longer blocks others (Graham, Bounds on multiprocessing timing anomalies, SIAM Journal on Applied
+//! Mathematics 17(2), 1969). [`NOISE`] is the tolerance; the book's chapter on simulated time states the observed
+//! values.
 
 use std::{collections::BTreeMap, sync::Mutex};
 
@@ -17,10 +19,10 @@ use super::{
     random::{Shape, shapes, sizes},
 };
 
-/// Cycles, and a share of all cycles, that a delay may gain.
+/// Tolerance: cycles, and the divisor for a share of all cycles.
 const NOISE: (u64, u64) = (8, 20);
 
-/// A memory that is slow for one line of its own and as quick as the first-level cache for all others.
+/// A memory with one slow line; all others have the latency of the first-level cache.
 struct OneSlowLine {
     line: u64,
     cycles: u64,
@@ -43,7 +45,7 @@ impl MemoryPort for OneSlowLine {
     fn prefetch(&mut self, _: u64, _: u64, _: Cycle) {}
 }
 
-/// Where that line is: no other access of a random program comes near it.
+/// Address of the slow line; no other access of a random program is near it.
 const SLOW: u64 = 0x20_0000;
 
 fn model(kind: ModelKind, sizes: Sizes) -> TimingModel {
@@ -56,7 +58,7 @@ fn cycles(kind: ModelKind, sizes: Sizes, shape: &Shape, slow: u64) -> u64 {
     shape.run().1.cycles(&mut model(kind, sizes), &mut port)
 }
 
-/// When each instruction's value is there.
+/// When each instruction's value is available.
 fn done(kind: ModelKind, sizes: Sizes, shape: &Shape, slow: u64) -> Vec<u64> {
     let (executed, program) = shape.run();
     let mut model = model(kind, sizes);
@@ -66,8 +68,7 @@ fn done(kind: ModelKind, sizes: Sizes, shape: &Shape, slow: u64) -> Vec<u64> {
     stages.iter().map(|it| it[2]).collect()
 }
 
-/// True if `less` is no better than `more`, but for noise. The most that it was better in `property` is said, for whoever looks at what the
-/// tests print.
+/// Returns whether `less` is no better than `more` within the tolerance. Prints the largest gain of each `property`.
 fn no_better(property: &'static str, less: u64, more: u64) -> bool {
     static MOST: Mutex<BTreeMap<&str, (u64, f64)>> = Mutex::new(BTreeMap::new());
     if more > less {
@@ -82,13 +83,13 @@ fn no_better(property: &'static str, less: u64, more: u64) -> bool {
     less + NOISE.0 + less / NOISE.1 >= more
 }
 
-/// Sizes of cores whose loads do not guess: one that does may be right only because it is slow.
+/// Sizes of cores without speculative loads: with them, a slow core may happen to avoid a squash.
 fn sure_sizes() -> impl Strategy<Value = Sizes> {
     let sure = |loads| if loads == Loads::Blind { Loads::Ideal } else { loads };
     sizes().prop_map(move |sizes| Sizes { loads: sure(sizes.loads), ..sizes })
 }
 
-/// A core that has less of what `which` says than `sizes`.
+/// `sizes` with one resource reduced, selected by `which`.
 fn smaller(sizes: Sizes, which: usize) -> Sizes {
     let mut less = sizes;
     let part = [
@@ -109,7 +110,7 @@ proptest! {
     #![proptest_config(cases(100))]
 
     #[test]
-    fn a_core_with_less_of_something_is_never_quicker(
+    fn a_core_with_fewer_resources_is_never_faster(
         shape in shapes(PIPELINED),
         sizes in sure_sizes(),
         which in 0usize..7,
@@ -122,7 +123,7 @@ proptest! {
     }
 
     #[test]
-    fn a_slower_load_never_makes_what_uses_it_earlier(
+    fn a_slower_load_never_makes_its_consumer_earlier(
         shape in shapes(PIPELINED),
         sizes in sure_sizes(),
         at in any::<prop::sample::Index>(),
@@ -149,8 +150,8 @@ proptest! {
     }
 
     #[test]
-    fn issue_in_order_is_never_quicker(shape in shapes(OPERATIONS.len()), sizes in sizes()) {
-        // What an in-order core has not bounds nothing here: renaming, schedulers, and loads that guess.
+    fn in_order_issue_is_never_faster(shape in shapes(OPERATIONS.len()), sizes in sizes()) {
+        // Disable what an in-order core does not have: renaming, schedulers, and speculative loads.
         let sizes = Sizes {
             int_registers: 4096,
             fp_registers: 4096,

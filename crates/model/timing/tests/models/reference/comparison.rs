@@ -1,4 +1,4 @@
-//! The timing models beside the reference, instruction by instruction.
+//! Compares the timing models with the reference, instruction by instruction.
 
 use longma_timing::{FetchOptions, ModelKind, TimingModel};
 use proptest::prelude::*;
@@ -10,15 +10,15 @@ use super::{
     random::{Shape, shapes, sizes},
 };
 
-/// Random programs for each test; `LONGMA_CORE_CASES=100000` runs more of them.
+/// Number of random programs per test; `LONGMA_CORE_CASES=100000` runs more.
 pub fn cases(few: u32) -> ProptestConfig {
     let asked = std::env::var("LONGMA_CORE_CASES").ok().and_then(|cases| cases.parse().ok());
     let cases = asked.unwrap_or(few);
-    // A test may pass over half of its programs, as those without the load that it asks for.
+    // A test may reject up to half of its programs, for example those without the kind of load that it needs.
     ProptestConfig { cases, max_global_rejects: 1024 + cases, ..ProptestConfig::default() }
 }
 
-/// Dispatch, issue, completion and retirement of each instruction, as the pipeline log has them.
+/// Dispatch, issue, completion and retirement of each instruction according to the pipeline log.
 fn modelled(kind: ModelKind, sizes: Sizes, shape: &Shape) -> Vec<[u64; 4]> {
     let (executed, program) = shape.run();
     let fetch = FetchOptions { hit_cycles: 4, line_bytes: 64 };
@@ -28,7 +28,7 @@ fn modelled(kind: ModelKind, sizes: Sizes, shape: &Shape) -> Vec<[u64; 4]> {
     stages_of(&model.pipeline_log().unwrap(), executed.len())
 }
 
-/// What a log in Konata's format says of so many instructions.
+/// Parses a log in Konata's format for `instructions` instructions.
 pub fn stages_of(log: &str, instructions: usize) -> Vec<[u64; 4]> {
     let (mut now, mut found) = (0, vec![[u64::MAX; 4]; instructions]);
     for line in log.lines() {
@@ -58,13 +58,13 @@ proptest! {
     #![proptest_config(cases(300))]
 
     #[test]
-    fn the_in_order_model_says_what_the_reference_says(shape in shapes(OPERATIONS.len()), sizes in sizes()) {
+    fn the_in_order_model_matches_the_reference(shape in shapes(OPERATIONS.len()), sizes in sizes()) {
         let expected = told(&in_order::run(sizes, &shape.run().0));
         prop_assert_eq!(modelled(ModelKind::InOrder, sizes, &shape), expected);
     }
 
     #[test]
-    fn the_out_of_order_model_says_what_the_reference_says(shape in shapes(PIPELINED), sizes in sizes()) {
+    fn the_out_of_order_model_matches_the_reference(shape in shapes(PIPELINED), sizes in sizes()) {
         let expected = told(&out_of_order::run(sizes, &shape.run().0));
         prop_assert_eq!(modelled(ModelKind::OutOfOrder, sizes, &shape), expected);
     }

@@ -1,16 +1,15 @@
-//! When instructions are fetched: in program order, so many a cycle, no further than a taken branch, and behind a mispredicted one
-//! when that is done.
-//! Not whether there is room for them behind.
+//! Reference front end: fetches instructions in program order, up to the fetch width per cycle. A taken branch ends a
+//! fetch cycle, and fetch waits for a mispredicted branch to resolve.
 
 use std::collections::HashSet;
 
 use super::{Executed, LINE_BYTES, Stages, trap_ends};
 
-/// Cycles that a taken branch costs whose target is not known yet.
+/// Penalty of a taken branch with an unknown target, cycles.
 const UNKNOWN_TARGET: u64 = 3;
-/// Cycles that fetch is ahead of dispatch at most, at the beginning of a block.
+/// Maximum number of cycles that fetch is ahead of dispatch at the start of a block.
 const FETCH_AHEAD: u64 = 8;
-/// What an instruction line takes beyond a hit in the first-level cache, cycles.
+/// Cycles that an instruction line takes in addition to a hit in the first-level cache.
 pub fn line_late(pc: u64) -> u64 {
     match (pc / LINE_BYTES).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 61 {
         0 => 10,
@@ -19,17 +18,17 @@ pub fn line_late(pc: u64) -> u64 {
     }
 }
 
-/// How far fetch has come.
+/// The state of fetch.
 pub struct FrontEnd {
     width: u64,
-    /// From fetch to dispatch.
+    /// Cycles from fetch to dispatch.
     depth: u64,
     cycle: u64,
-    /// Instructions fetched in that cycle.
+    /// Instructions fetched in the current cycle.
     fetched: u64,
     line: u64,
     known: HashSet<(u64, u64)>,
-    /// Instructions fetched, and when the last of them can be dispatched.
+    /// Number of fetched instructions, and when the last of them can be dispatched.
     count: usize,
     dispatchable: u64,
 }
@@ -53,7 +52,8 @@ impl FrontEnd {
         }
     }
 
-    /// When the instruction `index` can be dispatched, everything before it having been; `None` if that is not known yet.
+    /// When instruction `index` can be dispatched; `None` if that is not decided yet. All earlier instructions must
+    /// have been fetched.
     pub fn dispatchable(&mut self, index: usize, program: &[Executed], stages: &[Stages]) -> Option<u64> {
         if index == self.count {
             self.fetch(index, program, stages)?;
@@ -92,7 +92,8 @@ impl FrontEnd {
         if it.pc / LINE_BYTES != self.line {
             self.line = it.pc / LINE_BYTES;
             if it.refill_fetch > 0 {
-                // What takes its place in the pipeline is the oldest a cycle after its dispatch.
+                // The exception takes the instruction's place in the pipeline and is the oldest at the earliest one
+                // cycle after dispatch.
                 let taken = (self.cycle + self.depth + 1).max(emptied);
                 self.begin(trap_ends(taken, self.depth + 1, it.refill_fetch));
             }
@@ -106,7 +107,7 @@ impl FrontEnd {
         Some(())
     }
 
-    /// An exception sends the front end back to the instruction that it fetched last, from `cycle` on.
+    /// Refetches the last instruction after an exception, from `cycle` on.
     pub fn fetch_again(&mut self, cycle: u64) {
         (self.cycle, self.fetched) = (cycle, 0);
         self.dispatchable = self.cycle + self.depth;
@@ -116,7 +117,7 @@ impl FrontEnd {
         }
     }
 
-    /// Nothing is fetched before `cycle` from now on.
+    /// Delays fetch until `cycle`.
     fn begin(&mut self, cycle: u64) {
         if cycle > self.cycle {
             (self.cycle, self.fetched) = (cycle, 0);

@@ -1,13 +1,13 @@
-//! A core that issues in program order.
+//! Reference in-order core.
 
 use super::{
     Access, Executed, Sizes, Stages, Window, front_end::FrontEnd, happened, memory::data_cycles, trap_ends,
 };
 
-/// Runs `program`; when each of its instructions went through the core. They are dispatched when they issue, and retire when they and all
-/// that are older are done.
+/// Runs `program` and returns the stages of each instruction. Dispatch is the same as issue, and an instruction retires
+/// when it and all older ones are complete.
 pub fn run(sizes: Sizes, program: &[Executed]) -> Vec<Stages> {
-    // A branch takes a cycle: fetching again then costs what the machine file says.
+    // A branch takes one cycle, so the total penalty is that of the machine file.
     let mut front = FrontEnd::new(sizes.fetch_width, sizes.mispredict.saturating_sub(1));
     let mut window = Window::new(sizes, program);
     let width = sizes.decode_width.min(sizes.issue_width);
@@ -22,7 +22,7 @@ pub fn run(sizes: Sizes, program: &[Executed]) -> Vec<Stages> {
         if next == program.len() {
             break;
         }
-        assert!(cycle < 1_000_000, "nothing moves any more");
+        assert!(cycle < 1_000_000, "the pipeline is deadlocked");
     }
     window.stages
 }
@@ -53,20 +53,20 @@ impl Window<'_> {
         possible
     }
 
-    /// True if no atomic operation is under way: nothing issues beside one.
+    /// Returns whether no atomic operation is in flight; nothing issues together with one.
     fn is_alone(&self, index: usize, cycle: u64) -> bool {
         let mut older = self.program[..index].iter().zip(&self.stages);
         older.all(|(it, stages)| !it.is_atomic() || happened(stages.done, cycle))
     }
 
-    /// True if no more than the window holds have issued and not retired.
+    /// Returns whether the window has room: the instructions that have issued and not retired.
     fn has_window_entry(&self, index: usize, cycle: u64) -> bool {
         let before = index.checked_sub(self.sizes.rob_entries as usize);
         before.is_none_or(|before| happened(self.stages[before].retired, cycle))
     }
 
     fn has_queue_entry(&self, index: usize, cycle: u64) -> bool {
-        // Entries are taken a cycle before.
+        // Entries are allocated a cycle before issue.
         let before = cycle.saturating_sub(1);
         let plain_store = |it: &Executed| it.operation.access == Access::Store;
         let has_store_entry = self.queued(before, Executed::is_store, |_, stages| stages.drained)
@@ -78,7 +78,7 @@ impl Window<'_> {
                     < self.sizes.load_queue_entries
             }
             Access::Store => has_store_entry,
-            // All that is older is complete.
+            // Everything older must be complete.
             Access::Atomic | Access::AtomicBarrier | Access::Barrier => {
                 let mut older = self.program[..index].iter().zip(&self.stages);
                 (!self.program[index].is_store() || has_store_entry)
@@ -101,12 +101,12 @@ impl Window<'_> {
             Access::Nothing | Access::Store | Access::Barrier => Some(cycle + it.operation.latency),
         };
         let older = index.checked_sub(1).and_then(|before| self.stages[before].retired);
-        // No more retire in a cycle than issue in one.
+        // At most as many retire per cycle as issue.
         let width = self.sizes.decode_width.min(self.sizes.issue_width) as usize;
         let full = index.checked_sub(width).and_then(|before| self.stages[before].retired);
         let retired = done.map(|done| done.max(older.unwrap_or(0)).max(full.map_or(0, |full| full + 1)));
         if it.operation.access == Access::Store {
-            // One a cycle leaves for the cache, when it has retired.
+            // One store per cycle leaves for the cache, after it has retired.
             let leaves = retired.map(|retired| retired.max(self.next_leaves(index)));
             self.stages[index].left = leaves;
             self.stages[index].drained = leaves.map(|leaves| self.drained_at(index, leaves));

@@ -1,5 +1,5 @@
-//! What a load waits for: the stores before it that are not in the cache yet, byte by byte; and a memory that takes a time of its
-//! own for each line.
+//! Reference for memory accesses: which pending stores a load depends on, byte by byte, and a memory with a fixed
+//! latency for each line.
 
 use std::collections::{HashMap, HashSet};
 
@@ -8,7 +8,7 @@ use longma_sim::Cycle;
 
 use super::{Executed, LINE_BYTES, Window, front_end::line_late, happened};
 
-/// What a load, or a store's line, takes, cycles.
+/// Latency of a load or a store's line, cycles.
 pub fn data_cycles(address: u64) -> u64 {
     match (address / 64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 61 {
         0 => 60,
@@ -18,14 +18,14 @@ pub fn data_cycles(address: u64) -> u64 {
     }
 }
 
-/// Pages are small, so that programs use several.
+/// Small, so that programs use several pages.
 const PAGE_BYTES: u64 = 128;
 
-/// Pages that have a translation: those of instructions and those of data.
+/// Pages with a translation: those of instructions and those of data.
 #[derive(Default)]
 pub struct Translated {
     pages: [HashSet<u64>; 2],
-    /// What an exception costs; 0 if every page has a translation.
+    /// Cost of an exception; 0 if every page has a translation.
     refill_cycles: u64,
 }
 
@@ -34,7 +34,7 @@ impl Translated {
         Self { refill_cycles, ..Self::default() }
     }
 
-    /// What an access adds that lies on a page for the first time.
+    /// Cost of the first access to a page.
     pub fn refill(&mut self, side: Side, address: u64, bytes: u64) -> u64 {
         let pages = address / PAGE_BYTES..=(address + bytes - 1) / PAGE_BYTES;
         let new = pages.filter(|page| self.pages[side as usize].insert(*page)).count();
@@ -42,7 +42,7 @@ impl Translated {
     }
 }
 
-/// That memory, as the models ask it.
+/// The memory as a port for the models.
 pub struct Memory(pub Translated);
 
 impl MemoryPort for Memory {
@@ -65,10 +65,11 @@ impl MemoryPort for Memory {
     fn prefetch(&mut self, _: u64, _: u64, _: Cycle) {}
 }
 
-/// The same with a cache: a line takes its time once, and then what the first-level cache takes.
+/// The same with a cache: the first access of a line has the memory's latency, later ones that of the first-level
+/// cache.
 pub struct Cached {
     memory: Memory,
-    /// When each line is there.
+    /// When each line arrives.
     ready: HashMap<u64, u64>,
 }
 
@@ -86,7 +87,7 @@ impl MemoryPort for Cached {
     fn load(&mut self, address: u64, _: u32, _: u64, at: Cycle) -> Answer {
         let alone = at.0 + data_cycles(address);
         let line = self.ready.entry(address / LINE_BYTES).or_insert(alone);
-        // Who asks for an earlier cycle may have it earlier.
+        // A request with an earlier cycle may get the line earlier.
         *line = alone.min(*line);
         Answer {
             ready: Cycle(alone.min((at.0 + 4).max(*line))),
@@ -106,17 +107,17 @@ impl MemoryPort for Cached {
     fn prefetch(&mut self, _: u64, _: u64, _: Cycle) {}
 }
 
-/// Where a load's data comes from.
+/// The source of a load's data.
 pub enum From {
     Cache,
     /// All of it from this store.
     Store(usize),
-    /// Part of it from one of these stores, or from several: the load asks the cache when they are there.
+    /// Partially from these stores: the load accesses the cache when they are written.
     CacheAfter(Vec<usize>),
 }
 
 impl Window<'_> {
-    /// Where the load `index` finds its data in `cycle`.
+    /// The source of the data of load `index` in `cycle`.
     pub fn source_of(&self, index: usize, cycle: u64) -> From {
         let load = &self.program[index];
         let bytes = load.address..load.address + load.operation.bytes;
@@ -128,7 +129,7 @@ impl Window<'_> {
         }
     }
 
-    /// True if the load `index` is in flight without what one of its bytes should have come from: a store that becomes known in `cycle`.
+    /// Returns whether load `index` has issued without the data of a store whose address becomes known in `cycle`.
     pub fn collides(&self, index: usize, cycle: u64) -> bool {
         let load = &self.program[index];
         let Some(issued) = self.stages[index].issued.filter(|issued| *issued < cycle) else { return false };
@@ -141,7 +142,7 @@ impl Window<'_> {
             })
     }
 
-    /// The youngest store before `index` that wrote a byte and is not in the cache.
+    /// The youngest store before `index` that wrote the byte and is not in the cache.
     fn writer_of_byte(&self, index: usize, byte: u64, cycle: u64) -> Option<usize> {
         self.program[..index].iter().zip(&self.stages).rposition(|(it, stages)| {
             let wrote = (it.address..it.address + it.operation.bytes).contains(&byte);
@@ -149,7 +150,8 @@ impl Window<'_> {
         })
     }
 
-    /// When the data of the load `index` is there, which issued at `issued` and takes it from `from`; `None` if that is not known yet.
+    /// When the data of load `index` is available, which issued at `issued` and gets it from `from`; `None` if that is
+    /// not decided yet.
     pub fn data_at(&self, index: usize, issued: u64, from: &From) -> Option<u64> {
         let load = &self.program[index];
         Some(match from {
@@ -163,24 +165,25 @@ impl Window<'_> {
         })
     }
 
-    /// When the cache has the data of a load that asks for it in `cycle`, and the core has it.
+    /// When the core has the data of a load that accesses the cache in `cycle`.
     fn cache_answers(&self, address: u64, cycle: u64) -> u64 {
         cycle + data_cycles(address).max(self.sizes.load_latency)
     }
 
-    /// True if the older stores of that kind are in the cache.
+    /// Returns whether the older stores selected by `wanted` are in the cache.
     pub fn are_in_cache(&self, index: usize, cycle: u64, wanted: impl Fn(&Executed) -> bool) -> bool {
         let mut older = self.program[..index].iter().zip(&self.stages);
         older.all(|(it, stages)| !it.is_store() || !wanted(it) || happened(stages.drained, cycle))
     }
 
-    /// When the stores before `index` have all left for the cache, of those that have: one line a cycle.
+    /// The first cycle in which a store can leave for the cache after those before `index` that have left: one line per
+    /// cycle.
     pub fn next_leaves(&self, index: usize) -> u64 {
         let older = self.program[..index].iter().zip(&self.stages);
         older.filter_map(|(it, stages)| Some(stages.left? + it.looks())).max().unwrap_or(1)
     }
 
-    /// When a store that leaves for the cache in `cycle` is there: never before an older one.
+    /// When a store that leaves in `cycle` is in the cache; never before an older one.
     pub fn drained_at(&self, index: usize, cycle: u64) -> u64 {
         let older = self.stages[..index].iter().filter_map(|stages| stages.drained).max();
         (cycle + data_cycles(self.program[index].address)).max(older.unwrap_or(0))

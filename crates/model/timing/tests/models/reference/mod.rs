@@ -1,7 +1,8 @@
-//! A reference core, written to be read: cycle by cycle, in lists that keep everything and forget nothing. What the timing models say of
-//! an instruction, stage by stage, is compared with what it says (`comparison.rs`).
-//! Not fast, and no calls, returns or indirect jumps; conditional branches are predicted as going back or not.
-//! Source: the stages of Hennessy and Patterson, chapters 3 and appendix C, as `docs/src/design/timing.md` names them.
+//! A reference core, written for clarity: it simulates cycle by cycle and keeps complete lists. `comparison.rs`
+//! compares its stages of each instruction with those of the timing models. It supports no calls, returns or indirect
+//! jumps, and predicts conditional branches statically.
+//!
+//! Source: the stages of Hennessy and Patterson, chapter 3 and appendix C, as named in `docs/src/reference/levels.md`.
 
 mod bounds;
 mod comparison;
@@ -16,7 +17,7 @@ use longma_loongarch::Op;
 use Access::*;
 use File::*;
 
-/// Bytes of a line of the caches.
+/// Cache line length, bytes.
 const LINE_BYTES: u64 = 64;
 
 /// A register file.
@@ -26,37 +27,37 @@ pub enum File {
     Float,
 }
 
-/// What an operation does with memory.
+/// The memory access of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     Nothing,
     Load,
     Store,
-    /// Reads and writes at once, when everything older has retired.
+    /// Atomic read-modify-write, when everything older has retired.
     Atomic,
-    /// The same, and a barrier too.
+    /// The same, and a full barrier.
     AtomicBarrier,
-    /// Nothing, but accesses do not pass it.
+    /// No access, but other accesses do not pass it.
     Barrier,
 }
 
-/// A kind of instruction, and what a core does with it.
+/// A kind of instruction and its use of the core.
 #[derive(Debug)]
 pub struct Operation {
     pub op: Op,
-    /// From issue to a dependent operation's issue; not of a load (see [`Sizes::load_latency`]).
+    /// Cycles from issue to the issue of a dependent operation; not used for loads (see [`Sizes::load_latency`]).
     pub latency: u64,
-    /// Cycles that it keeps its unit.
+    /// Cycles for which it occupies its unit.
     pub interval: u64,
     /// The file of its registers.
     pub file: File,
-    /// The units that execute it, by their number in [`MACHINE_UNITS`].
+    /// Units that execute it, as indices into [`MACHINE_UNITS`].
     pub units: &'static [usize],
     pub access: Access,
     pub bytes: u64,
 }
 
-/// The units of every machine here, as a machine file names them: which are whose tells [`Operation::units`].
+/// The units of every core in these tests, in the format of a machine file. [`Operation::units`] refers to them.
 pub const MACHINE_UNITS: &str = r#"
 [[cores.la464.units]]
 name = "integer"
@@ -86,7 +87,7 @@ const fn access(op: Op, file: File, access: Access, bytes: u64, latency: u64) ->
     Operation { op, latency, interval: 1, file, units: &[5, 6], access, bytes }
 }
 
-/// What programs are made of. Latencies are those of the 3A5000's machine file.
+/// The operations of random programs, with latencies of the 3A5000's machine file.
 pub static OPERATIONS: [Operation; 17] = [
     of(Op::AddD, Integer, &[0, 1, 2], 1, 1),
     of(Op::MulD, Integer, &[2], 4, 1),
@@ -107,13 +108,13 @@ pub static OPERATIONS: [Operation; 17] = [
     of(Op::FdivD, Float, &[3, 4], 20, 16),
 ];
 
-/// So many of them are pipelined: their units take another one in the next cycle.
+/// The first operations, which are pipelined.
 pub const PIPELINED: usize = 15;
 
 /// The conditional branch at the end of some blocks.
 pub static BRANCH: Operation = of(Op::Beq, Integer, &[0, 1], 1, 1);
 
-/// When a load may pass older stores whose addresses are not known. Predictors have tests of their own.
+/// When a load may pass older stores with unknown addresses. Predictors have their own tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loads {
     Ideal,
@@ -133,15 +134,15 @@ pub struct Sizes {
     pub store_queue_entries: u64,
     pub int_registers: u64,
     pub fp_registers: u64,
-    /// Of the integer, floating-point and memory queues.
+    /// Sizes of the integer, floating-point and memory queues.
     pub issue_queue_entries: [u64; 3],
     pub mispredict: u64,
-    /// What a load takes from a store, and at least from memory.
+    /// Latency of a forwarded load, and the minimum latency of other loads.
     pub load_latency: u64,
     pub loads: Loads,
 }
 
-/// An instruction that a program executed.
+/// An executed instruction.
 #[derive(Clone, Copy, Debug)]
 pub struct Executed {
     pub operation: &'static Operation,
@@ -149,20 +150,20 @@ pub struct Executed {
     /// The registers that it reads and writes.
     pub reads: [Option<(File, u8)>; 2],
     pub writes: Option<(File, u8)>,
-    /// What it accesses, if anything.
+    /// The address it accesses, if any.
     pub address: u64,
-    /// It is the first one of a block.
+    /// Whether it is the first of a block.
     pub begins_block: bool,
-    /// Of a branch: where it goes if it is taken, and whether it was.
+    /// For a branch: its target, and whether it was taken.
     pub branch: Option<(u64, bool)>,
-    /// What an exception adds that has to bring the translation of the page that it lies in, and of the one that it accesses, cycles; 0
-    /// without an exception.
+    /// Cost of the exceptions that refill the translations of the instruction's page and of the accessed page, cycles;
+    /// 0 without an exception.
     pub refill_fetch: u64,
     pub refill_access: u64,
 }
 
 impl Executed {
-    /// The issue queue that it waits in.
+    /// Index of its issue queue.
     fn queue(&self) -> usize {
         match (self.operation.access, self.operation.file) {
             (Nothing | Barrier, Integer) => 0,
@@ -171,7 +172,7 @@ impl Executed {
         }
     }
 
-    /// True if it must not issue before older barriers are complete.
+    /// Returns whether it must wait for older barriers.
     fn is_ordered(&self) -> bool {
         self.operation.access != Nothing
     }
@@ -180,18 +181,18 @@ impl Executed {
         self.operation.access == Load
     }
 
-    /// True if it writes memory.
+    /// Returns whether it writes memory.
     fn is_store(&self) -> bool {
         matches!(self.operation.access, Store | Atomic | AtomicBarrier)
     }
 
-    /// True if both access some byte.
+    /// Returns whether both access a common byte.
     fn overlaps(&self, other: &Self) -> bool {
         self.address < other.address + other.operation.bytes
             && other.address < self.address + self.operation.bytes
     }
 
-    /// How often it looks into the first-level cache: once for each line.
+    /// Number of lookups in the first-level cache, one per line.
     fn looks(&self) -> u64 {
         let bytes = self.operation.bytes.max(1);
         (self.address + bytes - 1) / LINE_BYTES - self.address / LINE_BYTES + 1
@@ -201,45 +202,45 @@ impl Executed {
         matches!(self.operation.access, Atomic | AtomicBarrier)
     }
 
-    /// True if nothing younger may access memory before it is complete.
+    /// Returns whether younger accesses must wait for its completion.
     fn is_barrier(&self) -> bool {
         matches!(self.operation.access, AtomicBarrier | Barrier)
     }
 }
 
-/// When an instruction went through a core; a field is not known before it is decided.
+/// The stages of an instruction; `None` if not decided yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stages {
     pub dispatched: Option<u64>,
     pub issued: Option<u64>,
-    /// Its value is there.
+    /// Its result is available.
     pub done: Option<u64>,
     pub retired: Option<u64>,
-    /// What it stored is on its way to the cache.
+    /// Its store leaves for the cache.
     pub left: Option<u64>,
-    /// What it stored is in the cache.
+    /// Its store is in the cache.
     pub drained: Option<u64>,
 }
 
-/// True if `what` has happened in `cycle` at the latest.
+/// Returns whether `what` has happened in `cycle` or earlier.
 fn happened(what: Option<u64>, cycle: u64) -> bool {
     what.is_some_and(|when| when <= cycle)
 }
 
-/// When the handler of an exception is over that was taken in cycle `taken`, if it adds `cycles` to what a lone instruction takes, `again` of
-/// which are the way to where it was.
+/// When the handler of an exception taken in cycle `taken` ends. The exception adds `cycles` to the time of a lone
+/// instruction, of which `again` are spent on reaching the same stage again.
 fn trap_ends(taken: u64, again: u64, cycles: u64) -> u64 {
     taken + cycles.saturating_sub(again)
 }
 
-/// Everything that a core keeps of a program.
+/// The state of a core.
 struct Window<'a> {
     sizes: Sizes,
     program: &'a [Executed],
     stages: Vec<Stages>,
-    /// When each unit takes the next operation.
+    /// For each unit, when it is free.
     unit_free: [u64; 7],
-    /// Accesses whose page has a translation, by an exception or without.
+    /// Whether the page of each access has a translation.
     translated: Vec<bool>,
 }
 
@@ -254,12 +255,13 @@ impl<'a> Window<'a> {
         }
     }
 
-    /// The operation that writes what instruction `reader` reads in `register`, if the program does.
+    /// The operation whose result instruction `reader` reads in `register`, if any.
     fn writer(&self, reader: usize, register: (File, u8)) -> Option<usize> {
         self.program[..reader].iter().rposition(|it| it.writes == Some(register))
     }
 
-    /// The first cycle in which loads see where the store `index` stores to: its address is there, and it was dispatched in an earlier one.
+    /// The first cycle in which the address of store `index` is known to loads: its operand is available, and it was
+    /// dispatched in an earlier cycle.
     fn known(&self, index: usize) -> Option<u64> {
         let it = &self.program[index];
         let base = if it.is_atomic() { it.reads[0] } else { it.reads[1] };
@@ -268,20 +270,20 @@ impl<'a> Window<'a> {
         Some(ready.max(self.stages[index].dispatched? + 1))
     }
 
-    /// True if everything that the instruction reads is there.
+    /// Returns whether all operands of the instruction are available.
     fn has_operands(&self, index: usize, cycle: u64) -> bool {
         let writers = self.program[index].reads.iter().flatten().filter_map(|read| self.writer(index, *read));
         writers.into_iter().all(|writer| happened(self.stages[writer].done, cycle))
     }
 
-    /// True if no barrier that is older keeps the instruction from memory.
+    /// Returns whether no older barrier delays the instruction.
     fn passes_barriers(&self, index: usize, cycle: u64) -> bool {
         let mut older = self.program[..index].iter().zip(&self.stages);
         !self.program[index].is_ordered()
             || older.all(|(it, stages)| !it.is_barrier() || happened(stages.done, cycle))
     }
 
-    /// Takes a free unit for the instruction, if there is one: that with the highest number.
+    /// Occupies the highest-numbered free unit for the instruction. Returns false if there is none.
     fn take_unit(&mut self, index: usize, cycle: u64) -> bool {
         let it = &self.program[index];
         let free = it.operation.units.iter().rev().find(|unit| self.unit_free[**unit] <= cycle);
@@ -289,7 +291,7 @@ impl<'a> Window<'a> {
         free.inspect(|unit| self.unit_free[**unit] = cycle + takes).is_some()
     }
 
-    /// Entries of a queue that are taken at `cycle`: they are given back in program order.
+    /// Number of queue entries in use at `cycle`. Entries are freed in program order.
     fn queued(
         &self,
         cycle: u64,

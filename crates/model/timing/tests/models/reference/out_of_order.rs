@@ -1,4 +1,4 @@
-//! A core that issues what is ready, the oldest first.
+//! Reference out-of-order core: issues ready instructions, oldest first.
 
 use super::{
     Access, Executed, Loads, Sizes, Stages, Window,
@@ -8,7 +8,7 @@ use super::{
     trap_ends,
 };
 
-/// Runs `program`; when each of its instructions went through the core.
+/// Runs `program` and returns the stages of each instruction.
 pub fn run(sizes: Sizes, program: &[Executed]) -> Vec<Stages> {
     let mut collisions = vec![0; program.len()];
     loop {
@@ -16,19 +16,19 @@ pub fn run(sizes: Sizes, program: &[Executed]) -> Vec<Stages> {
             Ok(stages) => return stages,
             Err(load) => {
                 collisions[load] += 1;
-                // What is younger does not run before, and may not collide then.
+                // Younger instructions do not run before the squash and thus cannot collide then.
                 collisions[load + 1..].fill(0);
             }
         }
     }
 }
 
-/// Runs `program` in which each load collides as often with a store that it has passed as `collisions` says.
+/// Runs `program`, in which each load collides with a passed store as often as stated in `collisions`.
 ///
 /// # Errors
-/// A load that collides once more, before which nothing younger should have run.
+/// The index of a load that collides once more. Nothing younger may run before that collision.
 fn attempt(sizes: Sizes, program: &[Executed], collisions: &[usize]) -> Result<Vec<Stages>, usize> {
-    // A branch issues a cycle after its dispatch and takes one: fetching again then costs what the machine file says.
+    // A branch issues a cycle after its dispatch and takes one cycle, so the total penalty is that of the machine file.
     let depth = sizes.mispredict.saturating_sub(2);
     let mut core = Core {
         window: Window::new(sizes, program),
@@ -56,7 +56,7 @@ fn attempt(sizes: Sizes, program: &[Executed], collisions: &[usize]) -> Result<V
         if core.retired == program.len() {
             break;
         }
-        assert!(cycle < 1_000_000, "nothing moves any more");
+        assert!(cycle < 1_000_000, "the pipeline is deadlocked");
     }
     Ok(core.window.stages)
 }
@@ -64,20 +64,20 @@ fn attempt(sizes: Sizes, program: &[Executed], collisions: &[usize]) -> Result<V
 struct Core<'a> {
     window: Window<'a>,
     front: FrontEnd,
-    /// Instructions that were dispatched and that have retired.
+    /// Number of instructions dispatched and retired.
     dispatched: usize,
     retired: usize,
-    /// Loads that issued and do not know yet when their data comes.
+    /// Issued loads whose completion is not decided yet.
     waiting: Vec<(usize, From)>,
     /// The program's stores, and how many of them have left for the cache.
     stores: Vec<usize>,
     left: usize,
-    /// How often each load will still collide with a store that it has passed.
+    /// For each load, the number of remaining collisions with a passed store.
     collisions: Vec<usize>,
 }
 
 impl Core<'_> {
-    /// Loads hear from the stores that they wait for.
+    /// Decides the completion of waiting loads.
     fn settle(&mut self) {
         for (load, from) in std::mem::take(&mut self.waiting) {
             let Some(issued) = self.window.stages[load].issued else { continue };
@@ -100,14 +100,14 @@ impl Core<'_> {
         }
     }
 
-    /// The oldest instruction issued and found no translation: an exception brings it, and the instruction comes again.
+    /// Takes the exception of the oldest instruction if it issued without a translation, and refetches it.
     fn trap(&mut self, cycle: u64) {
         let index = self.retired;
         let issued = self.window.stages.get(index).and_then(|stages| stages.issued);
         if issued.is_none_or(|issued| issued >= cycle) || self.window.translated[index] {
             return;
         }
-        // From fetch to issue is a cycle more than to dispatch.
+        // Issue is one cycle after dispatch.
         let again = self.front.depth() + 2;
         self.front.fetch_again(trap_ends(cycle, again, self.window.program[index].refill_access));
         self.window.translated[index] = true;
@@ -115,7 +115,8 @@ impl Core<'_> {
         self.dispatched = index;
     }
 
-    /// The oldest load that should have waited for a store whose address becomes known in `cycle` is thrown away and fetched again.
+    /// Squashes and refetches the oldest load that should have waited for a store whose address becomes known in
+    /// `cycle`.
     fn collide(&mut self, cycle: u64) -> Result<(), usize> {
         if self.window.sizes.loads != Loads::Blind {
             return Ok(());
@@ -136,7 +137,7 @@ impl Core<'_> {
         Ok(())
     }
 
-    /// A retired store leaves for the cache, one line a cycle.
+    /// Sends a retired store to the cache, one line per cycle.
     fn drain(&mut self, cycle: u64) {
         let Some(&store) = self.stores.get(self.left) else { return };
         if cycle >= self.window.next_leaves(store) && happened(self.window.stages[store].retired, cycle) {
@@ -149,7 +150,7 @@ impl Core<'_> {
     fn dispatch(&mut self, cycle: u64) {
         for _ in 0..self.window.sizes.decode_width {
             let index = self.dispatched;
-            // What is younger than an access that traps, or than a load that collides, would be thrown away.
+            // Anything younger than a trapping access or a colliding load would be squashed.
             let traps = index > 0 && (!self.window.translated[index - 1] || self.collisions[index - 1] > 0);
             if index == self.window.program.len() || traps || !self.has_room(index, cycle) {
                 return;
@@ -163,7 +164,7 @@ impl Core<'_> {
         }
     }
 
-    /// True if there is an entry of every queue that the instruction needs.
+    /// Returns whether every queue that the instruction needs has a free entry.
     fn has_room(&self, index: usize, cycle: u64) -> bool {
         let (window, it) = (&self.window, &self.window.program[index]);
         let sizes = &window.sizes;
@@ -208,7 +209,7 @@ impl Core<'_> {
 
     fn may_issue(&self, index: usize, cycle: u64) -> bool {
         let window = &self.window;
-        // An atomic operation or a barrier is no guess: everything older has retired.
+        // Atomic operations and barriers are not speculative: everything older must have retired.
         let alone = match window.program[index].operation.access {
             Access::Load if window.sizes.loads == Loads::Conservative => {
                 let stores = (0..index).filter(|older| window.program[*older].is_store());

@@ -10,25 +10,25 @@ use super::{
 };
 use crate::program::{Program, core, op, units_of_the_file};
 
-/// Where the first block lies.
+/// Address of the first block.
 const START: u64 = 0x1_0000;
 
 /// An operation with its registers and its address.
 type Step = (usize, u8, u8, u8, u64);
 
-/// Blocks, what some of them branch to, and which way each branch goes that is executed.
+/// Blocks, the branch targets of some of them, and the outcome of each executed branch.
 #[derive(Clone, Debug)]
 pub struct Shape {
     pub blocks: Vec<(Vec<Step>, Option<usize>)>,
     pub ways: Vec<bool>,
-    /// What it costs to come to a page for the first time, cycles.
+    /// Cost of the first access to a page, cycles.
     pub refill_cycles: u64,
 }
 
 /// Programs of the first `operations` operations.
 pub fn shapes(operations: usize) -> impl Strategy<Value = Shape> {
-    // Few places, whose bytes overlap, or whose places in a table of stores may be the same; lines that take longer, and the ends of lines.
-    // An access in two lines keeps its unit for two cycles, as an operation that is not pipelined.
+    // Few overlapping locations, some of which share a list in the table of stores; slow lines, and the ends of lines.
+    // An access across two lines occupies its unit for two cycles, as an operation that is not pipelined does.
     let ends: u64 = if operations > PIPELINED { 16 } else { 6 };
     let part = prop_oneof![6 => 0u64..6, 1 => ends - 4..ends];
     let address = (0u64..4, 0u64..3, part)
@@ -44,7 +44,7 @@ pub fn shapes(operations: usize) -> impl Strategy<Value = Shape> {
             };
             let numbered = blocks.into_iter().enumerate().map(|(nth, (steps, to))| {
                 let target = target((nth, to));
-                // A block has an instruction at least.
+                // A block has at least one instruction.
                 let steps = if steps.is_empty() && target.is_none() { vec![(0, 4, 4, 4, 0)] } else { steps };
                 (steps, target)
             });
@@ -53,7 +53,7 @@ pub fn shapes(operations: usize) -> impl Strategy<Value = Shape> {
     )
 }
 
-/// Cores from tiny to huge.
+/// Cores with sizes from tiny to huge.
 pub fn sizes() -> impl Strategy<Value = Sizes> {
     let entries = || prop_oneof![1u64..6, 6u64..64, Just(2048)];
     let queues = prop::option::of([1u64..24, 1u64..24, 1u64..24]);
@@ -94,7 +94,7 @@ pub fn sizes() -> impl Strategy<Value = Sizes> {
 }
 
 impl Sizes {
-    /// The core of these sizes, as a machine file describes it.
+    /// The core with these sizes, built from a machine file.
     pub fn core(&self) -> longma_topology::parts::Core {
         let queues = match self.issue_queue_entries {
             [u64::MAX, ..] => String::new(),
@@ -128,7 +128,7 @@ impl Sizes {
 }
 
 impl Shape {
-    /// What it executes, and the same as the models read it.
+    /// The executed instructions, and the same program for the models.
     pub fn run(&self) -> (Vec<Executed>, Program) {
         let length = |(steps, target): &(Vec<Step>, Option<usize>)| {
             (steps.len() + usize::from(target.is_some())) as u64
@@ -157,7 +157,7 @@ impl Shape {
             let begin = executed.len();
             executed.extend((0..).zip(steps).map(|(nth, step)| execute(step, starts[next] + 4 * nth)));
             let way = target.map(|target| ways.next().map(|taken| (target, *taken)));
-            // A program ends where nothing says which way a branch goes.
+            // The program ends at a branch without a given outcome.
             let taken = way.flatten().filter(|(_, taken)| *taken);
             if let Some(target) = target {
                 executed.push(Executed {

@@ -5,7 +5,7 @@ use super::*;
 use crate::analysis::{PairResult, median};
 use crate::fake::topology;
 use crate::pairs::{Class, classify};
-use longma_topology::CpuPlace;
+use longma_topology::CpuLocation;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
@@ -20,7 +20,7 @@ const REPEATS: u32 = 5;
 struct Measurement(BTreeMap<Pair, Vec<f64>>);
 
 impl Measurement {
-    fn analysis(&self, places: &[CpuPlace]) -> Analysis {
+    fn analysis(&self, places: &[CpuLocation]) -> Analysis {
         let result = |(pair, gbps): (&Pair, &Vec<f64>)| PairResult {
             pair: *pair,
             class: classify(places, *pair).unwrap(),
@@ -35,7 +35,7 @@ impl Measurement {
 
 /// Runs a race on a host where `run(pair, previous runs)` returns a rate. Returns the chosen pair and the number of
 /// runs.
-fn choice(places: &[CpuPlace], nic_node: u32, run: &mut dyn FnMut(Pair, usize) -> f64) -> (Pair, usize) {
+fn choice(places: &[CpuLocation], nic_node: u32, run: &mut dyn FnMut(Pair, usize) -> f64) -> (Pair, usize) {
     let cpus: Vec<u32> = places.iter().map(|place| place.cpu).collect();
     let ranking = candidates(places, &nic(Some(nic_node)), &crate::pairs::all_pairs(&cpus));
     let (mut race, mut so_far) = (Race::new(&ranking, MOST, REPEATS), Measurement::default());
@@ -57,7 +57,7 @@ fn choice(places: &[CpuPlace], nic_node: u32, run: &mut dyn FnMut(Pair, usize) -
 /// A host with arbitrary costs of classes and distances and arbitrary load by other programs.
 #[derive(Clone, Debug)]
 struct Modelled {
-    places: Vec<CpuPlace>,
+    places: Vec<CpuLocation>,
     nic_node: u32,
     /// Gb/s of the link, of a core with protocol processing, and of a core with the application.
     rates: [f64; 3],

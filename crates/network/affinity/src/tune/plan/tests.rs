@@ -3,7 +3,7 @@
 use super::super::model::{Link, Queue, Thread};
 use super::*;
 use crate::fake::topology;
-use longma_topology::CpuPlace;
+use longma_topology::CpuLocation;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -116,7 +116,7 @@ fn the_distance_from_the_best_pair_is_small_and_is_printed() {
 }
 
 fn one_flow(
-    places: Vec<CpuPlace>,
+    places: Vec<CpuLocation>,
     node: Option<u32>,
     flow: Option<u32>,
     application: u32,

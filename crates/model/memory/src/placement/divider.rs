@@ -1,22 +1,21 @@
-//! Division of an address by a fixed number, quick when that is a power of two.
-//! Not a general divider.
+//! Division by a constant, fast for powers of two.
 
-/// Divides by a fixed number.
+/// A divisor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Split {
+pub(crate) struct Divider {
     divisor: u64,
-    /// The exponent, if the divisor is a power of two; else 64.
+    /// Base-2 logarithm of the divisor if it is a power of two, otherwise 64.
     shift: u32,
 }
 
-impl Split {
-    /// Divides by `divisor`, which 0 becomes 1.
+impl Divider {
+    /// Creates a division by `divisor`; 0 is replaced by 1.
     pub(crate) fn by(divisor: u64) -> Self {
         let divisor = divisor.max(1);
         Self { divisor, shift: if divisor.is_power_of_two() { divisor.trailing_zeros() } else { 64 } }
     }
 
-    /// Quotient and remainder.
+    /// Returns quotient and remainder.
     #[inline]
     pub(crate) fn split(self, value: u64) -> (u64, u64) {
         if self.shift < 64 {

@@ -1,8 +1,7 @@
-//! What each part costs the host: nanoseconds an operation, printed.
-//! Not a comparison with anything; run it with `cargo bench -p longma-memory`.
+//! Host time per operation of each component. Run with `cargo bench -p longma-memory --bench components`.
 
 use longma_memory::dram::Controllers;
-use longma_memory::interconnect::{Interconnect, Place};
+use longma_memory::interconnect::{Endpoint, Interconnect};
 use longma_memory::placement::{AddressSpaces, FrameOrder, PhysicalPage, SpaceId};
 use longma_memory::translation::{Side, Tlbs};
 use longma_sim::{Duration, Resource, Time};
@@ -11,13 +10,13 @@ use std::hint::black_box;
 
 const TURNS: u64 = 4_000_000;
 
-/// Nanoseconds this thread has spent on a processor, whatever else runs on the host.
+/// CPU time of this thread in nanoseconds, unaffected by other load on the host.
 fn processor_ns() -> f64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     text.split(' ').next().and_then(|ns| ns.parse().ok()).unwrap_or(f64::NAN)
 }
 
-/// Prints the mean processor time of one turn; the best of three runs.
+/// Prints the mean CPU time of one call; the best of three runs.
 fn measure(what: &str, mut turn: impl FnMut(u64) -> u64) {
     let mut best = f64::INFINITY;
     for _ in 0..3 {
@@ -73,13 +72,13 @@ fn interconnect(machine: &Machine) {
     let cache = machine.layout().hosts[0].cores[0].caches.last().copied().unwrap_or(0);
     let mut at = 0;
     measure("Interconnect::cross, a request without data", |i| {
-        let core = Place::Core((i & 3) as usize);
-        interconnect.cross(core, Place::Cache(cache), 0, Time::from_ps(i)).ps()
+        let core = Endpoint::Core((i & 3) as usize);
+        interconnect.cross(core, Endpoint::Cache(cache), 0, Time::from_ps(i)).ps()
     });
     measure("Interconnect::cross, a line by one crossbar", |i| {
         at += 3000;
-        let core = Place::Core((i & 3) as usize);
-        interconnect.cross(Place::Cache(cache), core, 64, Time::from_ps(at)).ps()
+        let core = Endpoint::Core((i & 3) as usize);
+        interconnect.cross(Endpoint::Cache(cache), core, 64, Time::from_ps(at)).ps()
     });
 }
 

@@ -1,19 +1,20 @@
-//! Where every online CPU is: its core, the cache it shares, its socket, its NUMA node.
-//! Not a machine file: numbers are the system's own, for those who bind threads and interrupts to them.
+//! The location of every online CPU: its core, the last cache it shares, its socket and its NUMA node, by the system's
+//! own numbers, for pinning threads and interrupts.
+//!
 //! Source: Linux Documentation/ABI/stable/sysfs-devices-system-cpu.
 
 use super::sysfs::Sysfs;
 use crate::parts::CacheKind;
 use serde::{Deserialize, Serialize};
 
-/// Where one CPU is.
+/// The location of a CPU.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CpuPlace {
-    /// The system's number of it.
+pub struct CpuLocation {
+    /// The system's number of the CPU.
     pub cpu: u32,
-    /// The hardware threads of its core, itself included, by rising number.
+    /// The hardware threads of its core, itself included, in ascending order.
     pub core: Vec<u32>,
-    /// The CPUs that share its last cache, itself included; none if the system names no cache of its data.
+    /// The CPUs that share its last-level cache, itself included; `None` if the system lists no data or unified cache.
     pub last_cache: Option<Vec<u32>>,
     /// The number of its socket.
     pub socket: u32,
@@ -22,14 +23,14 @@ pub struct CpuPlace {
 }
 
 impl Sysfs {
-    /// Where every online CPU is, by rising number.
-    pub fn places(&self) -> Vec<CpuPlace> {
+    /// The locations of all online CPUs, in ascending order.
+    pub fn cpu_locations(&self) -> Vec<CpuLocation> {
         let cpus = self.cpus();
         let nodes = self.nodes(&cpus);
         let place = |cpu: super::sysfs::Cpu| {
             let data = cpu.caches.iter().filter(|cache| cache.kind != CacheKind::Instruction);
             let last = data.max_by_key(|cache| cache.level);
-            CpuPlace {
+            CpuLocation {
                 cpu: cpu.id,
                 core: cpu.siblings.iter().copied().collect(),
                 last_cache: last.map(|cache| cache.shared.iter().copied().collect()),

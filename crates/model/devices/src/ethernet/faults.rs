@@ -1,5 +1,5 @@
-//! What may go wrong on a wire: frames lost, damaged, cut, stretched, late, doubled.
-//! Not a model of why.
+//! Faults of a wire: frames that are lost, damaged, truncated, too long, delayed or duplicated.
+//!
 //! Source: the same seed gives the same faults (xorshift64*, Marsaglia 2003 and Vigna 2016).
 
 use super::Frame;
@@ -7,44 +7,44 @@ use super::frame::{FCS_BYTES, MAX_UNTAGGED_BYTES, MIN_BYTES};
 use longma_sim::{Duration, Time};
 use serde::{Deserialize, Serialize};
 
-/// How often what goes wrong, in frames of a million.
+/// Rates of each kind of fault, in frames per million.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Disturbance {
-    /// The frame does not arrive.
+pub struct FaultRates {
+    /// The frame is lost.
     pub lost: u32,
-    /// One bit of it is changed; the check sequence is not.
+    /// One bit is flipped and the check sequence is not updated.
     pub damaged: u32,
-    /// One bit of it is changed and its check sequence fits, as behind a switch with bad memory: only what it carries can tell.
+    /// One bit is flipped and the check sequence is recomputed, as by a switch with faulty memory: only checks of the
+    /// payload detect it.
     pub corrupted: u32,
-    /// It is cut off below the shortest length, as after a collision.
+    /// The frame is truncated below the minimum length, as after a collision.
     pub cut: u32,
-    /// It is longer than the longest untagged frame, and its check sequence fits.
+    /// The frame is extended beyond the maximum untagged length, with a valid check sequence.
     pub stretched: u32,
-    /// It arrives later by `lateness`, and so behind others.
+    /// The frame is delayed by `lateness` and thus arrives after later frames.
     pub late: u32,
-    /// By how much.
+    /// Duration of a delay.
     pub lateness: Duration,
-    /// It arrives twice.
+    /// The frame arrives twice.
     pub doubled: u32,
 }
 
-/// A wire's faults.
+/// Generates a wire's faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Disturber {
-    disturbance: Disturbance,
+pub struct FaultInjector {
+    faults: FaultRates,
     state: u64,
 }
 
-impl Disturber {
-    /// Faults drawn from `seed`.
-    pub fn new(disturbance: Disturbance, seed: u64) -> Self {
-        Self { disturbance, state: seed.wrapping_mul(2).wrapping_add(0x9e37_79b9_7f4a_7c15) | 1 }
+impl FaultInjector {
+    /// Creates a generator with the given seed.
+    pub fn new(faults: FaultRates, seed: u64) -> Self {
+        Self { faults, state: seed.wrapping_mul(2).wrapping_add(0x9e37_79b9_7f4a_7c15) | 1 }
     }
 
-    /// What arrives for a frame that was to arrive at `at`.
+    /// Returns what arrives for a frame that would arrive at `at`.
     pub fn pass(&mut self, mut frame: Frame, at: Time) -> Vec<(Time, Frame)> {
-        let Disturbance { lost, damaged, corrupted, cut, stretched, late, lateness, doubled } =
-            self.disturbance;
+        let FaultRates { lost, damaged, corrupted, cut, stretched, late, lateness, doubled } = self.faults;
         if self.happens(lost) {
             return Vec::new();
         }

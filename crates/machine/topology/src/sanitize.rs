@@ -1,0 +1,70 @@
+//! Removes terminal control sequences and invisible characters from text that comes from outside the program: program
+//! names, file names, other hosts.
+//!
+//! Source: Unicode Standard, ch. 23 (special areas and format characters); DerivedCoreProperties.txt
+//! (Default_Ignorable_Code_Point).
+
+use std::path::Path;
+
+/// The text on one line: each control character, line separator, bidirectional control and invisible character becomes
+/// U+FFFD.
+pub fn sanitize(text: &str) -> String {
+    text.chars().map(|c| if is_control_or_invisible(c) { '\u{fffd}' } else { c }).collect()
+}
+
+/// The same for a text of several lines: newlines and tabs stay.
+pub fn sanitize_lines(text: &str) -> String {
+    let stays = |c: char| matches!(c, '\n' | '\t') || !is_control_or_invisible(c);
+    text.chars().map(|c| if stays(c) { c } else { '\u{fffd}' }).collect()
+}
+
+/// A path for display, on one line.
+pub fn display_path(path: &Path) -> String {
+    sanitize(&path.to_string_lossy())
+}
+
+/// Whether a terminal may act on the character, reorder or break the line because of it, or show nothing for it.
+pub fn is_control_or_invisible(c: char) -> bool {
+    c.is_control() || turns(c) || is_unseen(c)
+}
+
+/// Line and paragraph separators, and characters that change the direction of the text.
+fn turns(c: char) -> bool {
+    matches!(c, '\u{2028}' | '\u{2029}')
+        || matches!(c, '\u{200e}' | '\u{200f}' | '\u{061c}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// Default-ignorable and blank characters: names that differ only in these look the same.
+fn is_unseen(c: char) -> bool {
+    matches!(c,
+        '\u{00ad}' | '\u{034f}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}'
+        | '\u{200b}'..='\u{200d}' | '\u{2060}'..='\u{2065}' | '\u{206a}'..='\u{206f}' | '\u{2800}' | '\u{3164}'
+        | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}'
+        | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn control_characters_are_replaced_and_other_text_stays() {
+        // ESC, and CSI as a single character.
+        assert_eq!(
+            sanitize("a\x1b[31mb\u{9b}2Jc\n\u{202e}d ä"),
+            "a\u{fffd}[31mb\u{fffd}2Jc\u{fffd}\u{fffd}d ä"
+        );
+        assert_eq!(sanitize_lines("a\tb\nc\r\u{7f}"), "a\tb\nc\u{fffd}\u{fffd}");
+    }
+
+    #[test]
+    fn line_separators_and_invisible_characters_are_replaced() {
+        for c in ['\u{2028}', '\u{2029}', '\u{85}', '\u{200b}', '\u{2060}', '\u{feff}', '\u{ad}', '\u{e0041}']
+        {
+            assert_eq!(sanitize_lines(&format!("a{c}b")), "a\u{fffd}b", "{c:?}");
+        }
+        let words = "naïve Ω 漢字 العربية — “x” ±3 µs → ok";
+        assert_eq!(sanitize(words), words);
+        assert_eq!(display_path(Path::new("a\nb\u{2028}")), "a\u{fffd}b\u{fffd}");
+    }
+}
