@@ -11,7 +11,7 @@ use crate::experiment::columns::rows as fitted;
 use kept::Kept;
 use longma_affinity::analysis::{Costs, Interval, PairResult, differ};
 use longma_affinity::pairs::{Class, Pair, classify, of_machine};
-use longma_topology::{CpuLocation, Machine, sanitize, display_path};
+use longma_topology::{CpuLocation, Machine, display_path, sanitize};
 use longma_workloads::pairs::{
     COSTS, Measured, Nic, STAGES, Sweep, idle, measure, missing_resource, nic, over_seeds,
 };

@@ -78,7 +78,11 @@ fn a_named_value_represents_parameters_that_vary_with_it() {
     with_results(false, |_, table, page| {
         let labels: Vec<_> = table.rows.iter().map(|row| table.label(row)).collect();
         assert_eq!(labels[..2], ["the long one, notes.size 4 KiB", "the long one, notes.size 8 KiB"]);
-        assert!(table.names.is_told("mode") && table.names.is_told("size") && !table.names.is_told("n"));
+        assert!(
+            table.names.is_represented("mode")
+                && table.names.is_represented("size")
+                && !table.names.is_represented("n")
+        );
         assert!(page.contains("</i>the long one</span>") && page.contains("</i>the short one</span>"));
         assert!(page.contains("<th>path<th>notes.size<th class=n>rate"), "{page}");
         // Result files use the original names and values.

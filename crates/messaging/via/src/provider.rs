@@ -16,6 +16,16 @@ pub mod shared_memory;
 pub(crate) mod slices;
 pub mod udp;
 
+/// Settings for tests of this crate. Not part of the public interface.
+#[doc(hidden)]
+pub mod testing {
+    /// Sets the maximum sleep of the service threads of datagram NICs. With a long one, a missed wake-up is a time-out
+    /// instead of a delay that depends on the load of the machine.
+    pub fn set_max_service_sleep(limit: std::time::Duration) {
+        super::datagram::set_max_sleep(limit);
+    }
+}
+
 /// The parsers of connection messages, exposed for fuzz targets. Not part of the public interface.
 #[doc(hidden)]
 pub mod fuzzing {

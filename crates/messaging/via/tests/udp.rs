@@ -2,6 +2,7 @@
 
 use longma_reliable::wire::Rng;
 use longma_reliable::{Kind, Packet};
+use longma_via::provider::testing::set_max_service_sleep;
 use longma_via::provider::udp::Udp;
 use longma_via::{
     Address, Descriptor, Error, MemoryAttributes, MemoryRegion, Nic, Reliability, Vi, ViAttributes, ViState,
@@ -13,6 +14,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 const LIMIT: Option<Duration> = Some(Duration::from_secs(20));
+
+/// For sleeps that must not end by themselves.
+const LONGER_THAN_ANY_LIMIT: Duration = Duration::from_secs(3600);
 
 fn nic() -> Nic {
     Nic::with_provider(Box::new(Udp::open("127.0.0.1:0".parse().unwrap()).unwrap()))
@@ -221,26 +225,23 @@ impl Drop for Between {
 
 #[test]
 fn lost_packets_are_retransmitted_without_calls_by_the_sender() {
+    set_max_service_sleep(LONGER_THAN_ANY_LIMIT);
     let (client, server) = (end(Reliability::ReliableDelivery), end(Reliability::ReliableDelivery));
     let between = Between::new(&server.nic);
     connect(&client, &server, &Address::new(&between.place, "test"));
-    let mut took = Vec::new();
-    for turn in 0..60 {
+    for turn in 0..20 {
         server.vi.post_receive(&Descriptor::receive(&[server.memory.segment(0, 100)])).unwrap();
-        // The first turns let both sides learn the round-trip time.
-        if turn >= 50 {
-            std::thread::sleep(Duration::from_millis(230));
+        // In the first turns both sides learn the round-trip time. Then the client's service thread is asleep when the
+        // packet is sent, and only its timer can send it again.
+        if turn >= 10 {
+            std::thread::sleep(Duration::from_millis(30));
             between.drops.store(1, Ordering::Relaxed);
         }
-        let begin = Instant::now();
         client.vi.post_send(&Descriptor::send(&[client.memory.segment(0, 10)])).unwrap();
         assert!(server.vi.receive_wait(LIMIT).unwrap().is_success());
-        took.push(begin.elapsed());
+        assert_eq!(between.drops.load(Ordering::Relaxed), 0, "the packet was not dropped");
         assert!(client.vi.send_wait(LIMIT).unwrap().is_success());
     }
-    let mut late = took.split_off(50);
-    late.sort();
-    assert!(late[7] < Duration::from_millis(60), "{late:?}");
 }
 
 #[test]
@@ -290,51 +291,41 @@ fn closing_a_nic_does_not_wait_long_for_a_peer_that_takes_nothing() {
 }
 
 #[test]
-fn a_client_is_accepted_at_once_while_other_threads_poll() {
+fn a_client_is_accepted_while_other_threads_poll_and_sleep() {
+    set_max_service_sleep(LONGER_THAN_ANY_LIMIT);
     let (_client, server) = pair(Reliability::ReliableDelivery);
     let tag = server.nic.create_protection_tag().unwrap();
     let attributes = ViAttributes::new(tag).with_reliability(Reliability::ReliableDelivery);
     let remote = Address::new(&server.nic.attributes().local_address, "others");
     let _ = server.nic.connect_wait(&Address::local("others"), Some(Duration::ZERO));
-    // The time from the request to its acceptance, with the two ends.
-    let let_in = || {
+    // Connects a client and returns both ends. Fails if the waiting thread is not woken within the limit.
+    let accept_one = || {
         std::thread::scope(|scope| {
-            let begin = Instant::now();
-            let asks = scope.spawn(|| {
-                let asking = end(Reliability::ReliableDelivery);
-                asking.vi.connect(&Address::local("me"), &remote, LIMIT).map(|_| asking)
+            let client = scope.spawn(|| {
+                let client = end(Reliability::ReliableDelivery);
+                client.vi.connect(&Address::local("me"), &remote, LIMIT).map(|_| client)
             });
             let request = server.nic.connect_wait(&Address::local("others"), LIMIT).unwrap();
-            let took = begin.elapsed();
             let accepting = server.nic.create_vi(attributes, None, None).unwrap();
             request.accept(&accepting).unwrap();
-            (took, asks.join().unwrap().unwrap(), accepting)
+            (client.join().unwrap().unwrap(), accepting)
         })
     };
-    // Measured before and after, to exclude a busy machine, on which everything takes this long.
-    let is_quiet = || (0..10).all(|_| let_in().0 < Duration::from_millis(20));
-    let was_quiet = is_quiet();
-    let (_, _busy, looked_at) = let_in();
-    let over = Arc::new(AtomicBool::new(false));
-    // Ends the polling thread when the test ends.
-    let end_of_test =
-        Between { place: String::new(), drops: Arc::default(), repeats: Arc::default(), over: over.clone() };
-    let looks = std::thread::spawn(move || {
-        while !over.load(Ordering::Relaxed) {
-            let _ = looked_at.receive_done();
-        }
-    });
-    // One thread sleeps, so that the NIC's thread watches the socket, and another one polls continuously and takes
-    // everything that arrives.
-    let asked: Vec<_> = std::thread::scope(|scope| {
+    let (_first, polled) = accept_one();
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // One thread polls continuously and takes everything that arrives. Another one sleeps, so that the NIC's thread
+        // watches the socket.
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                let _ = polled.receive_done();
+            }
+        });
         scope.spawn(|| server.vi.receive_wait(Some(Duration::from_secs(3))));
-        (0..30).map(|_| let_in()).collect()
+        let accepted: Vec<_> = (0..30).map(|_| accept_one()).collect();
+        over.store(true, Ordering::Relaxed);
+        drop(accepted);
     });
-    drop(end_of_test);
-    looks.join().unwrap();
-    let took: Vec<_> = asked.iter().map(|(took, ..)| *took).collect();
-    let late = took.iter().filter(|took| **took > Duration::from_millis(150)).count();
-    assert!(late <= 1 || !was_quiet || !is_quiet(), "{took:?}");
 }
 
 #[test]

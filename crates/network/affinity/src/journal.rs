@@ -89,7 +89,7 @@ pub enum JournalError {
     #[error(
         "an earlier run was killed or could not restore {settings} settings: `longma affinity restore` \
             restores them (journal {})",
-        shown(path)
+        display_path(path)
     )]
     NotRestored {
         /// Path of its journal.
@@ -101,7 +101,7 @@ pub enum JournalError {
     #[error(
         "the journal {} belongs to another boot or network namespace ({was}, here {here}). A reboot has \
             restored all settings. Remove the journal if that namespace no longer exists",
-        shown(path)
+        display_path(path)
     )]
     OtherNamespace {
         /// Path of the journal.
@@ -125,8 +125,8 @@ pub enum JournalError {
     /// later runs.
     #[error(
         "the journal {}: there is no folder {}: create it, or name another file with --journal",
-        shown(path),
-        shown(folder)
+        display_path(path),
+        display_path(folder)
     )]
     NoDirectory {
         /// Path of the journal.
@@ -147,7 +147,7 @@ pub enum JournalError {
         "{} is not a journal or is damaged: line {line}: {why}; nothing was changed, and the file is \
             kept. Its lines hold the original value of every setting: restore by hand those that differ, \
             or reboot; then remove the file",
-        shown(path)
+        display_path(path)
     )]
     Damaged {
         /// Path of the file.
@@ -161,7 +161,7 @@ pub enum JournalError {
     #[error(
         "the journal {} has format {form}, but this longma uses format {}; nothing was changed. Restore \
             the settings with `longma affinity restore` of the version that wrote the journal",
-        shown(path),
+        display_path(path),
         file::FORMAT_VERSION
     )]
     FormatVersion {

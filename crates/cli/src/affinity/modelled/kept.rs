@@ -6,7 +6,7 @@ use super::{MEGABYTES, MOST_FRAME_CYCLES};
 use crate::experiment::VERSION;
 use longma_affinity::files;
 use longma_affinity::pairs::{classify, of_machine};
-use longma_topology::{CpuLocation, Machine, sanitize, display_path};
+use longma_topology::{CpuLocation, Machine, display_path, sanitize};
 use longma_workloads::pairs::{COSTS as COST_NAMES, Measured, Nic, STAGES, Sweep, nic};
 use rustix::fs::{FlockOperation, OFlags};
 use serde::{Deserialize, Serialize};

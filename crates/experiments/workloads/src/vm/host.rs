@@ -200,7 +200,7 @@ impl Setup {
             if !self.switcher {
                 continue;
             }
-            allocator.follow().map_err(|error| failed(&error))?;
+            allocator.apply_changes().map_err(|error| failed(&error))?;
             let stored = store
                 .vms(&VmQuery { host: Some(self.host.name.clone()), ..VmQuery::default() })
                 .map_err(|error| failed(&error))?;

@@ -101,7 +101,7 @@ pub struct ResultFile {
 #[derive(Debug, thiserror::Error)]
 pub enum ResultError {
     /// The file cannot be read or written.
-    #[error("{}: {error}", shown(path))]
+    #[error("{}: {error}", display_path(path))]
     File {
         /// Path of the file.
         path: PathBuf,
@@ -109,7 +109,7 @@ pub enum ResultError {
         error: io::Error,
     },
     /// The file is not a result file, or is damaged.
-    #[error("{}, line {line}: not a result of an affinity sweep: {why}", shown(path))]
+    #[error("{}, line {line}: not a result of an affinity sweep: {why}", display_path(path))]
     Damaged {
         /// Path of the file.
         path: PathBuf,
@@ -121,7 +121,7 @@ pub enum ResultError {
     /// The file holds another sweep.
     #[error(
         "{} holds another sweep: {what} differs; choose another file with --output, or use the same options",
-        shown(path)
+        display_path(path)
     )]
     Other {
         /// Path of the file.
@@ -130,7 +130,7 @@ pub enum ResultError {
         what: String,
     },
     /// Another process is writing to the file.
-    #[error("{} is being written by another sweep", shown(path))]
+    #[error("{} is being written by another sweep", display_path(path))]
     Busy {
         /// Path of the file.
         path: PathBuf,

@@ -18,6 +18,7 @@ use crate::provider::{Attention, Established, Incoming, OutgoingRequest, Provide
 use medium::Medium;
 use message::MAX_DISCRIMINATOR;
 use node::Node;
+pub(crate) use service_thread::set_max_sleep;
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};

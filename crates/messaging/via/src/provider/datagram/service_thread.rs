@@ -5,7 +5,7 @@
 use super::node::Node;
 use crate::error::Error;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -21,8 +21,18 @@ const STILL_POLLING: Duration = Duration::from_millis(2);
 const MAX_ROUNDS: u32 = 64;
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// The maximum sleep. It limits the time until the thread notices that its NIC is closed.
-const MAX_SLEEP: Duration = Duration::from_millis(200);
+/// The maximum sleep, in milliseconds. Nothing waits for its end: it only bounds the damage of a missed wake-up. Tests
+/// raise it, so that a missed wake-up fails instead of being late.
+static MAX_SLEEP_MS: AtomicU64 = AtomicU64::new(200);
+
+/// Changes the maximum sleep of all service threads of this process.
+pub(crate) fn set_max_sleep(limit: Duration) {
+    MAX_SLEEP_MS.store(limit.as_millis() as u64, Ordering::Relaxed);
+}
+
+fn max_sleep() -> Duration {
+    Duration::from_millis(MAX_SLEEP_MS.load(Ordering::Relaxed))
+}
 
 /// Wakes the thread.
 pub(super) struct Wakeup {
@@ -88,7 +98,7 @@ fn rest(now: Duration, sleepers: u32, polled: Duration, deadline: Option<Duratio
     let programs_poll =
         sleepers == 0 && polled > Duration::ZERO && now.saturating_sub(polled) < STILL_POLLING;
     // Check again soon: that poll may have been the program's last one.
-    let due = deadline.map_or(MAX_SLEEP, |at| at.saturating_sub(now).min(MAX_SLEEP));
+    let due = deadline.map_or(max_sleep(), |at| at.saturating_sub(now).min(max_sleep()));
     (programs_poll, if programs_poll { LEAVE_TO_PROGRAMS } else { due })
 }
 
@@ -104,7 +114,7 @@ fn sleep(node: &Node, breath: Option<Duration>) {
     let pollfd = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
     let mut files = [pollfd(node.wakeup.event.as_raw_fd()), pollfd(socket)];
     let count = if programs_poll { 1 } else { 2 };
-    let limit = libc::timespec { tv_sec: 0, tv_nsec: i64::from(limit.subsec_nanos()) };
+    let limit = libc::timespec { tv_sec: limit.as_secs() as i64, tv_nsec: i64::from(limit.subsec_nanos()) };
     // SAFETY: the array is local and at least as long as given; the timeout lives through the call.
     unsafe { libc::ppoll(files.as_mut_ptr(), count, &raw const limit, std::ptr::null()) };
     if files[0].revents != 0 {
@@ -120,12 +130,12 @@ mod tests {
     fn a_medium_left_to_programs_is_polled_again_soon() {
         let now = Duration::from_secs(5);
         let just_now = now - STILL_POLLING / 2;
-        for deadline in [None, Some(now), Some(now + MAX_SLEEP)] {
+        for deadline in [None, Some(now), Some(now + max_sleep())] {
             assert_eq!(rest(now, 0, just_now, deadline), (true, LEAVE_TO_PROGRAMS), "{deadline:?}");
         }
         // The medium is not left to programs if one sleeps, none has polled lately, or none ever has.
         for (sleepers, polled) in [(1, just_now), (0, now - STILL_POLLING), (0, Duration::ZERO)] {
-            assert_eq!(rest(now, sleepers, polled, None), (false, MAX_SLEEP));
+            assert_eq!(rest(now, sleepers, polled, None), (false, max_sleep()));
             assert_eq!(rest(now, sleepers, polled, Some(now + PAUSE)), (false, PAUSE));
         }
     }
