@@ -7,7 +7,7 @@ fn eight_nodes_of_two_complexes_are_numbered_over_both_sockets() {
     let machine = Machine::open("hygon-8node").unwrap();
     let host = &machine.layout().hosts[0];
     assert_eq!((host.nodes.len(), host.cores.len()), (8, 64));
-    // // Three private caches per core, and one L3 for every four cores.
+    // Three private caches per core, and one L3 for every four cores.
     assert_eq!(host.caches.len(), 64 * 3 + 16);
     let last = &host.cores[63];
     assert_eq!((last.chip, last.node, last.cluster), (1, 7, 15));
@@ -33,7 +33,7 @@ fn the_improved_chip_differs_from_the_conventional_one_as_in_the_paper() {
     assert_eq!(new.idma.as_ref().map(|i| (i.read_channels, i.write_channels)), Some((3, 1)));
     assert!(old.store.is_none() && old.idma.is_none() && old.cam.is_none());
     assert!(conventional.caches["l2"].lock.is_none() && conventional.caches["l2"].dca.is_none());
-    // // Everything else in the core is the same, so that a comparison isolates the data path.
+    // Everything else in the core is the same, so that a comparison isolates the data path.
     let mut same = new.clone();
     (same.store, same.idma, same.cam) = (None, None, None);
     assert_eq!(&same, old);

@@ -72,7 +72,7 @@ pub(super) struct Channel {
     /// Reservations for column commands of each bank group, rank by rank.
     groups: Vec<Calendar>,
     /// Reservations for activates of each rank.
-    openings: Vec<Calendar>,
+    activates: Vec<Calendar>,
     pub(super) bus: Resource,
     pub(super) counts: ChannelCounts,
     pending_writes: u32,
@@ -90,9 +90,9 @@ pub(super) struct RefreshSlot {
 }
 
 impl Channel {
-    pub(super) fn new(timing: &Timing, turn: RefreshSlot) -> Self {
+    pub(super) fn new(timing: &Timing, slot: RefreshSlot) -> Self {
         let ahead =
-            |rank: u32| (turn.first_rank + u64::from(rank)) * timing.trefi_ps / turn.ranks_of_host.max(1);
+            |rank: u32| (slot.first_rank + u64::from(rank)) * timing.trefi_ps / slot.ranks_of_host.max(1);
         let bank = Bank {
             calendar: Calendar::new(BUCKET),
             row: OTHER_ROW,
@@ -104,7 +104,7 @@ impl Channel {
         Self {
             banks: vec![bank; timing.banks as usize * timing.ranks as usize],
             groups: vec![Calendar::new(BUCKET); (timing.groups * timing.ranks) as usize],
-            openings: vec![Calendar::new(BUCKET); timing.ranks as usize],
+            activates: vec![Calendar::new(BUCKET); timing.ranks as usize],
             bus: Resource::new(timing.channel_bytes_per_second, BUCKET),
             counts: ChannelCounts::default(),
             pending_writes: 0,
@@ -152,7 +152,7 @@ impl Channel {
         if state != RowState::Hit && timing.tfaw_ps > 0 {
             let each = Duration::from_ps(timing.tfaw_ps / 4);
             let opened = Time::from_ps(column.saturating_sub(timing.trcd_ps));
-            let end = self.openings[cell.rank as usize].take(opened, each).end.ps();
+            let end = self.activates[cell.rank as usize].take(opened, each).end.ps();
             column = column.max(end - each.ps() + timing.trcd_ps);
         }
         if timing.tccd_l_ps > 0 {

@@ -33,17 +33,9 @@ impl LastPage {
         Self { number: u64::MAX, physical: 0, arrival: Arrival { asked_at: 0, there_at: 0 } };
 }
 
-/// An access as the core model issues it.
-#[derive(Clone, Copy, Debug)]
-struct Issued {
-    unit: Unit,
-    kind: Kind,
-    /// Virtual address of the first byte.
-    address: u64,
-    bytes: u32,
-    /// Address of the instruction.
-    instruction: u64,
-    at: Cycle,
+/// The first-level cache that serves an access.
+fn unit_of(kind: Kind) -> Unit {
+    if kind == Kind::Fetch { Unit::Fetch } else { Unit::Data }
 }
 
 impl<'a> CorePort<'a> {
@@ -94,8 +86,8 @@ impl<'a> CorePort<'a> {
 
     /// Answers an access that missed in the filter: first tries a plain hit, then takes the general path.
     #[inline(never)]
-    fn hit(&mut self, access: Issued) -> Answer {
-        let Issued { unit, kind, address, bytes, at, .. } = access;
+    fn hit(&mut self, kind: Kind, address: u64, bytes: u32, instruction: u64, at: Cycle) -> Answer {
+        let unit = unit_of(kind);
         if !self.system.stores.is_empty()
             && unit == Unit::Data
             && let Some(answer) = self.in_store(address, at)
@@ -104,7 +96,7 @@ impl<'a> CorePort<'a> {
         }
         match self.system.cores[self.core].plain_hit(unit, kind, address, bytes, at) {
             Some(answer) => answer,
-            None => self.access_lines(access),
+            None => self.access_lines(kind, address, bytes, instruction, at),
         }
     }
 
@@ -130,8 +122,8 @@ impl<'a> CorePort<'a> {
     /// The general path for any access. Lines of a longer access follow one another, one lookup of the first-level
     /// cache per cycle.
     #[inline(never)]
-    fn access_lines(&mut self, access: Issued) -> Answer {
-        let Issued { unit, kind, address, bytes, instruction, at } = access;
+    fn access_lines(&mut self, kind: Kind, address: u64, bytes: u32, instruction: u64, at: Cycle) -> Answer {
+        let unit = unit_of(kind);
         let line_bits = self.system.line_bits;
         let last = address.saturating_add(u64::from(bytes.max(1)) - 1);
         let mut answer = self.one_line(unit, kind, address, instruction, at);
@@ -160,14 +152,7 @@ impl MemoryPort for CorePort<'_> {
     fn fetch(&mut self, address: u64, at: Cycle) -> Answer {
         match self.filter_hit(Unit::Fetch, address, 1, Kind::Fetch, at) {
             Some(ready) => Answer { ready, source: Source::Level1, translation_cycles: 0 },
-            None => self.hit(Issued {
-                unit: Unit::Fetch,
-                kind: Kind::Fetch,
-                address,
-                bytes: 1,
-                instruction: address,
-                at,
-            }),
+            None => self.hit(Kind::Fetch, address, 1, address, at),
         }
     }
 
@@ -175,7 +160,7 @@ impl MemoryPort for CorePort<'_> {
     fn load(&mut self, address: u64, bytes: u32, instruction: u64, at: Cycle) -> Answer {
         match self.filter_hit(Unit::Data, address, bytes, Kind::Load, at) {
             Some(ready) => Answer { ready, source: Source::Level1, translation_cycles: 0 },
-            None => self.hit(Issued { unit: Unit::Data, kind: Kind::Load, address, bytes, instruction, at }),
+            None => self.hit(Kind::Load, address, bytes, instruction, at),
         }
     }
 
@@ -183,7 +168,7 @@ impl MemoryPort for CorePort<'_> {
     fn store(&mut self, address: u64, bytes: u32, instruction: u64, at: Cycle) -> Answer {
         match self.filter_hit(Unit::Data, address, bytes, Kind::Store, at) {
             Some(ready) => Answer { ready, source: Source::Level1, translation_cycles: 0 },
-            None => self.hit(Issued { unit: Unit::Data, kind: Kind::Store, address, bytes, instruction, at }),
+            None => self.hit(Kind::Store, address, bytes, instruction, at),
         }
     }
 
@@ -215,14 +200,7 @@ impl MemoryPort for CorePort<'_> {
         if core.refills_by_exception && !core.tlbs.has(Side::Data, core.space, address >> core.page_bits) {
             return;
         }
-        self.access_lines(Issued {
-            unit: Unit::Data,
-            kind: Kind::Prefetch,
-            address,
-            bytes: 1,
-            instruction,
-            at,
-        });
+        self.access_lines(Kind::Prefetch, address, 1, instruction, at);
     }
 
     fn wants_announcements(&mut self) -> bool {

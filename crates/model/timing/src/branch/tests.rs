@@ -92,7 +92,7 @@ fn a_branch_that_repeats_another_needs_global_history() {
 }
 
 #[test]
-fn nobody_predicts_chance() {
+fn no_predictor_learns_random_outcomes() {
     for name in LEARNING {
         let share = accuracy(name, random_bits().take(40_000).map(|bit| (0x1000, bit)));
         assert!((0.45..0.55).contains(&share), "{name:?}: {share}");

@@ -49,7 +49,7 @@ pub(super) struct Merge {
 }
 
 /// Parses a mergeable segment: valid IPv4 and TCP without options or fragments, and no flags except ACK and PSH.
-fn plain(received: &Received) -> Option<MergeableSegment> {
+fn parse_mergeable(received: &Received) -> Option<MergeableSegment> {
     let bytes = received.frame.payload().ok()?;
     let header = bytes.get(..HEADERS)?;
     let (ip, tcp) = (&header[ETHERNET..], &header[ETHERNET + IP..]);
@@ -138,7 +138,7 @@ impl MacState {
     pub(super) fn joins(&mut self, descriptor: &Descriptor, bus: &mut dyn Bus) {
         self.rx_merging = None;
         let wanted = r::LRO.is_set(self.settings.control);
-        let segment = self.fifo.front().filter(|_| wanted).and_then(plain);
+        let segment = self.fifo.front().filter(|_| wanted).and_then(parse_mergeable);
         let at_hand = self.queues[self.rx_queue].merge.as_ref();
         let follows = at_hand.is_some_and(|merge| {
             segment
@@ -243,8 +243,8 @@ mod tests {
 
     #[test]
     fn only_valid_plain_data_segments_are_merged() {
-        assert!(plain(&received(data(5))).is_some());
-        assert!(plain(&received(Segment { push: true, ..data(5) })).is_some());
+        assert!(parse_mergeable(&received(data(5))).is_some());
+        assert!(parse_mergeable(&received(Segment { push: true, ..data(5) })).is_some());
         for odd in [
             Segment { fin: true, ..data(5) },
             Segment { syn: true, ..data(5) },
@@ -252,15 +252,15 @@ mod tests {
             Segment { mss: Some(1460), ..data(5) },
             Segment { data: Vec::new(), ..data(5) },
         ] {
-            assert!(plain(&received(odd.clone())).is_none(), "{odd:?}");
+            assert!(parse_mergeable(&received(odd.clone())).is_none(), "{odd:?}");
         }
         let damaged = Received { sums: r::IP_SUMMED.mask() | r::SUM_WRONG.mask(), ..received(data(5)) };
-        assert!(plain(&damaged).is_none());
+        assert!(parse_mergeable(&damaged).is_none());
     }
 
     #[test]
     fn a_segment_continues_a_frame_by_sequence_number_and_connection() {
-        let segment = |sequence| plain(&received(data(sequence))).unwrap();
+        let segment = |sequence| parse_mergeable(&received(data(sequence))).unwrap();
         let descriptor = Descriptor { address: 0, buffer: 0, control: 2048, status: 0 };
         let mut merge = Merge::begin(segment(u32::MAX - 49));
         merge.add(&segment(u32::MAX - 49), descriptor, Time::ZERO);
