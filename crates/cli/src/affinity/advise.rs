@@ -1,5 +1,5 @@
-//! `longma affinity advise`: the best pair of cores, and the commands that apply it.
-//! Not the choice: that is `longma-affinity`'s `advice`.
+//! `longma affinity advise`: recommends a pair of CPUs, with the commands that apply it. `longma_affinity::advice`
+//! chooses the pair.
 
 use super::check::wrapped;
 use super::said::{self, print, print_json};
@@ -28,22 +28,24 @@ use std::sync::atomic::AtomicBool;
 pub struct Arguments {
     #[command(flatten)]
     what: What,
-    /// Take the measurement from a file of results, and make none.
+    /// Take the measurement from this results file instead of measuring.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["lab", "connect", "interface", "command"])]
     results: Option<PathBuf>,
-    /// Pairs that are measured twice, after two of each kind have been measured once: the best of these, and more that lie like them. With
-    /// --format json also how many pairs topology ranks there [default: 12].
+    /// Measure at most this many pairs twice in the second round [default: 12].
+    ///
+    /// The first round measures two pairs of each kind once. The second round takes the best of them and more pairs of
+    /// the same kinds. With JSON output, this is also the number of pairs listed in the topology ranking.
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=64))]
     candidates: Option<u32>,
-    /// How often the best four of them are measured in all [default: 5].
+    /// Measure the best four pairs this many times in total [default: 5].
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=100))]
     repeats: Option<u32>,
-    /// Seconds of a run [default: 1].
+    /// Length of a run [default: 1].
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=600))]
     seconds: Option<u32>,
     #[command(flatten)]
     journal: JournalOption,
-    /// How to print.
+    /// Output format.
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
 }
@@ -53,14 +55,14 @@ impl Arguments {
         self.candidates.unwrap_or(12) as usize
     }
 
-    /// Refuses options of another way to come to advice than the one that is asked for.
+    /// Rejects options that do not apply to the requested kind of advice.
     fn fit(&self) -> Result<(), String> {
         let way = match &self.results {
             Some(_) => Way::Results,
             None => self.what.way().unwrap_or(Way::Topology),
         };
         let measured = &[Way::Lab, Way::Connect, Way::Command];
-        // Beside these it says how long a list is.
+        // With JSON output, --candidates also limits the topology ranking, so it always applies.
         let is_list = self.format == Format::Json;
         let more = [
             ("--candidates", self.candidates.is_some() && !is_list, &measured[..]),
@@ -72,17 +74,17 @@ impl Arguments {
     }
 }
 
-/// What is advised.
+/// The recommendation and its basis.
 struct Advice {
-    /// Whether it was measured in a laboratory.
+    /// Whether it was measured in the --lab network namespaces.
     is_of_lab: bool,
-    /// The machine that was measured, if it is not this one.
+    /// The measured machine, if it is not this one.
     elsewhere: Option<String>,
     nic: Nic,
     steering: Steering,
     ranking: Vec<Candidate>,
     measured: Option<Measured>,
-    /// The settings of the interface that it was measured with, if they were varied.
+    /// The interface settings of the measurement, if settings were varied.
     variant: Variant,
 }
 
@@ -126,7 +128,7 @@ fn advice(arguments: &Arguments) -> Result<Option<Advice>, Box<dyn Error>> {
     }
     let stop = interruption()?;
     let (most, repeats) = (arguments.candidates(), arguments.repeats.unwrap_or(5));
-    // Kinds of pairs are few: five classes, each near the NIC and far from it.
+    // There are at most ten kinds of pairs: five classes, each near the NIC or far from it.
     let runs = 64 + most as u64 * u64::from(repeats).max(2);
     let mut ground = Ground::set_up(&arguments.what, arguments.seconds.unwrap_or(1), runs)?;
     let ranking =
@@ -136,7 +138,7 @@ fn advice(arguments: &Arguments) -> Result<Option<Advice>, Box<dyn Error>> {
     let mut results = ResultFile::open(&file, &ground.header)?;
     let mut race = Race::new(&ranking, most, repeats);
     let raced = run_race(&mut race, arguments, &mut ground, &mut results, &file, &stop);
-    // A folder in the system's place for such; nothing depends on its removal.
+    // Ignore errors: the directory is in the system's temporary directory.
     let _ = std::fs::remove_dir_all(&folder);
     let Some(results) = raced? else { return Ok(None) };
     if let Some(nothing) = results.nothing() {
@@ -148,7 +150,7 @@ fn advice(arguments: &Arguments) -> Result<Option<Advice>, Box<dyn Error>> {
     Ok(Some(Advice { ranking, ..of_results(&results) }))
 }
 
-/// Makes the runs of all rounds; none if it was stopped.
+/// Makes the runs of all rounds; returns `None` if interrupted.
 fn run_race(
     race: &mut Race<'_>,
     arguments: &Arguments,
@@ -174,14 +176,14 @@ fn is_of_lab(header: &Header) -> bool {
     header.nic.name.name() == lab::RECEIVER
 }
 
-/// A new folder of this process's own.
+/// Creates a temporary directory.
 fn temporary() -> std::io::Result<PathBuf> {
     let folder = std::env::temp_dir().join(format!("longma-advise-{}", std::process::id()));
     std::fs::create_dir(&folder)?;
     Ok(folder)
 }
 
-/// The interface that the commands are for, if it is another than the measured one: a laboratory's is gone.
+/// The interface to apply the commands to, if it is not the measured one: the interface of --lab no longer exists.
 fn applied(header: &Header) -> Option<(Nic, Steering)> {
     let host = Tree::live();
     let name = is_of_lab(header).then(|| chosen(&host, None).ok())??;
@@ -190,7 +192,7 @@ fn applied(header: &Header) -> Option<(Nic, Steering)> {
     Some((nic, steering))
 }
 
-/// The measured machine in a few words, if its CPUs are not this one's.
+/// A short description of the measured machine, if its CPUs are not those of this host.
 fn elsewhere(header: &Header) -> Option<String> {
     let here = Tree::live();
     let is_here = header.places == here.places() && header.processor == processor(&here);
@@ -198,7 +200,7 @@ fn elsewhere(header: &Header) -> Option<String> {
 }
 
 fn of_results(results: &Results) -> Advice {
-    // Of a sweep that varied settings, those with the fastest pair.
+    // If settings were varied, take the variant with the fastest pair.
     let results = &fastest(results);
     let header = &results.header;
     let cpus: Vec<u32> = header.places.iter().map(|place| place.cpu).collect();

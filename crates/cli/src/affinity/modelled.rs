@@ -1,6 +1,5 @@
-//! `longma affinity sweep --model`: the pairs of a modelled host, in simulated time.
-//! Not the runs: those are a workload, `longma_workloads::pairs`.
-//! Source: Hanford et al. 2014 for what is compared.
+//! `longma affinity sweep --model`: runs and reports a sweep of a modelled host in simulated time.
+//! `longma_workloads::pairs` makes the runs. Source: Hanford et al. 2014 for the published results.
 
 mod kept;
 
@@ -22,18 +21,18 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// A core or a link that is busy for so much of the time is full.
+/// Busy fraction from which a core or link counts as saturated.
 const FULL: f64 = 0.9;
 
-/// How many 10^6 bytes a rate can be measured over.
+/// Allowed values of `--megabytes`, in 10^6 bytes.
 pub const MEGABYTES: RangeInclusive<u64> = 1..=900;
-/// The most cycles of a frame besides the receiver's own: they are simulated one by one.
+/// Maximum of `--frame-cycles`. The cycles are simulated one by one.
 pub const MOST_FRAME_CYCLES: u32 = 100_000;
 
-/// The machine file of the published host.
+/// The machine file of the host in the paper.
 const PUBLISHED: &str = "sandybridge-2x6";
 
-/// Sweeps, keeps the runs in `output` if one is named, and prints what came out.
+/// Runs the sweep, writes the runs to `output` if given, and prints the report.
 pub fn run(sweep: &Sweep, output: Option<&Path>, format: Format, stop: &AtomicBool) -> Outcome {
     let machine = Machine::open(sweep.machine).map_err(|error| harmless(&error.to_string()))?;
     let places = of_machine(&machine);
@@ -41,11 +40,11 @@ pub fn run(sweep: &Sweep, output: Option<&Path>, format: Format, stop: &AtomicBo
     sweep.mtu(&nic).map_err(|why| format!("{}: {why}", harmless(sweep.machine)))?;
     let pairs = match &sweep.pairs[..] {
         [] => longma_affinity::places::all_pairs(&places.iter().map(|place| place.cpu).collect::<Vec<_>>()),
-        // One that is named twice is one pair.
+        // Remove duplicate pairs.
         chosen => chosen.iter().copied().collect::<BTreeSet<_>>().into_iter().collect(),
     };
     are_there(&machine.name, &places, &pairs)?;
-    // Before a file says that this is what is swept.
+    // Check the settings before the results file is created.
     nowhere(&sweep.settings, &places, &nic).map_or(Ok(()), Err)?;
     for words in idle(&sweep.settings, &pairs, &places) {
         said::note(&format!("note: {words}"));
@@ -100,7 +99,7 @@ pub fn run(sweep: &Sweep, output: Option<&Path>, format: Format, stop: &AtomicBo
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints the runs that `file` holds, if it is one of a modelled sweep.
+/// Prints the runs in `file`. Returns `None` if it is not the file of a modelled sweep.
 pub fn report(
     file: &Path,
     has_page: bool,
@@ -130,7 +129,7 @@ pub fn report(
     Ok(Some(ExitCode::SUCCESS))
 }
 
-/// Nothing is simulated for pairs of which some cannot be.
+/// Checks that all pairs exist, before anything is simulated.
 fn are_there(machine: &str, places: &[CpuPlace], pairs: &[Pair]) -> Result<(), String> {
     let Some(missing) = pairs.iter().find(|pair| classify(places, **pair).is_none()) else { return Ok(()) };
     let is_there = |cpu: u32| places.iter().any(|place| place.cpu == cpu);
@@ -143,7 +142,8 @@ fn of_class(measured: &[Measured], class: Class) -> Vec<&Measured> {
     measured.iter().filter(|one| one.class == class).collect()
 }
 
-/// Those that came out differently: pairs that are alike to the last bit are one measurement, and tell nothing of its spread.
+/// Measurements with distinct results. Pairs with bit-identical results are one measurement and say nothing about the
+/// spread.
 fn distinct<'a>(measured: &[&'a Measured]) -> Vec<&'a Measured> {
     let mut seen = BTreeSet::new();
     let bits = |one: &Measured| -> Vec<u64> {
@@ -173,11 +173,11 @@ fn as_json(measured: &[Measured]) -> Value {
         })
     };
     let pairs: Vec<Value> = measured.iter().map(pair).collect();
-    // Nothing of this host's speed: the same sweep prints the same bytes.
+    // No wall-clock times: the same sweep prints the same bytes.
     json!({ "pairs": pairs, "told_apart": told_apart(&over_seeds(measured)) })
 }
 
-/// The report, in lines of at most `width`; it took so long.
+/// The report, wrapped to `width` columns; `took` is the wall time of the sweep.
 fn text(
     sweep: &Sweep,
     nic: &Nic,
@@ -221,7 +221,7 @@ fn text(
     Ok(format!("{text}\n{}", wrapped("", published, width)))
 }
 
-/// What was swept.
+/// Describes the sweep.
 fn heading(
     sweep: &Sweep,
     nic: &Nic,
@@ -259,10 +259,10 @@ fn throughputs(measured: &[Measured]) -> Vec<PairResult> {
     measured.iter().map(result).collect()
 }
 
-/// Something that a pair has.
+/// A measured quantity of a pair.
 type Quantity = fn(&Measured) -> f64;
 
-/// Which classes' throughputs and cycles are told apart (Welch's test, 95 %).
+/// Lists the classes whose throughput or cycles differ significantly (Welch's t-test, 95 %).
 fn told_apart(measured: &[Measured]) -> String {
     let values = |class: Class, value: Quantity| -> Vec<f64> {
         distinct(&of_class(measured, class)).into_iter().map(value).collect()
@@ -300,7 +300,7 @@ fn stages(measured: &[Measured], width: usize) -> String {
     fitted(&headings.collect::<Vec<_>>(), 1, &rows, width)
 }
 
-/// The classes again, each by the socket of the NIC.
+/// The classes, split by whether each CPU is on the NIC's socket.
 fn sides(nic: &Nic, places: &[CpuPlace], measured: &[Measured], width: usize) -> String {
     let Some(socket) = nic.socket else { return "the machine file does not say where the NIC is\n".into() };
     let is_near = |cpu: u32| places.iter().any(|place| place.cpu == cpu && place.socket == socket);
@@ -346,7 +346,7 @@ fn present(measured: &[Measured]) -> Vec<Class> {
 }
 
 fn with_half(interval: Interval) -> String {
-    // Three figures say as much of thousands.
+    // Thousands need no decimals.
     let decimals = if interval.mean.abs() < 1000.0 { 2 } else { 0 };
     match interval.half {
         Some(half) => format!("{:.decimals$} ± {half:.decimals$}", interval.mean),
@@ -370,7 +370,7 @@ fn classes(measured: &[Measured], width: usize) -> String {
     fitted(&headings.collect::<Vec<_>>(), 2, &rows, width)
 }
 
-/// The classes' means, each seed's over the same pairs, and how far a pair's throughputs lie apart at most.
+/// Means of each class over seeds, with the largest difference between the seeds of one pair.
 fn seeds(runs: &[Measured], width: usize) -> String {
     let each: BTreeSet<u64> = runs.iter().map(|one| one.seed).collect();
     let headings =
@@ -400,7 +400,7 @@ fn seeds(runs: &[Measured], width: usize) -> String {
     fitted(&headings, 1, &rows, width)
 }
 
-/// What is full in each class, and what most of the busier core's time goes to.
+/// The saturated resource of each class, and the main component of the busier core's CPI stack.
 fn limits(nic: &Nic, mtu: u64, measured: &[Measured], width: usize) -> String {
     let most = nic.goodput(mtu);
     let mut text = String::new();
@@ -449,7 +449,7 @@ mod tests {
         }
     }
 
-    /// As wide as it gets: all five classes, four digits, every kind of line.
+    /// The widest possible report: all five classes, four-digit numbers, every kind of line.
     #[test]
     fn the_whole_report_fits_into_eighty_columns() {
         let machine = Machine::open(PUBLISHED).unwrap();
@@ -499,7 +499,7 @@ mod tests {
         let all: Vec<&Measured> = copies.iter().chain([&one, &other]).collect();
         assert_eq!(of(&all), of(&[&one, &other]));
         assert_eq!(of(&all[..48]).half, None, "nothing is random: there is no interval");
-        // As many copies as one likes tell no classes apart.
+        // Any number of identical copies must not make classes differ significantly.
         let elsewhere =
             copies.iter().map(|run| Measured { class: Class::SharedCache, gbps: 10.5, ..run.clone() });
         let told = told_apart(&copies.iter().cloned().chain(elsewhere).collect::<Vec<_>>());
@@ -517,11 +517,11 @@ mod tests {
 
     #[test]
     fn intervals_over_seeds_are_of_the_classes_means_and_not_of_its_pairs() {
-        // Pairs far apart, seeds near each other: means of 20.5 and 19.5.
+        // Pairs differ widely, seeds little: the seeds' means are 20.5 and 19.5.
         let runs = [run(0, 1, 10.0), run(0, 2, 9.0), run(1, 1, 31.0), run(1, 2, 30.0)];
         let text = seeds(&runs, 80);
         let line = text.lines().find(|line| line.starts_with("same-cpu")).unwrap();
-        // Student's t of one degree of freedom is 12.7, times 0.5.
+        // Student's t for one degree of freedom is 12.7, times 0.5.
         assert!(line.contains("20.00 ± 6.35") && line.trim_end().ends_with("1.00"), "{text}");
     }
 }

@@ -1,5 +1,4 @@
-//! `longma affinity restore`: puts back what a killed sweep left changed.
-//! Not how: that is `journal`.
+//! `longma affinity restore`: restores settings that a killed sweep or `tune` left changed, from the journal.
 
 use super::said::{self, print, print_json};
 use super::{Format, JournalOption, Outcome};
@@ -13,10 +12,12 @@ use std::process::ExitCode;
 pub struct Arguments {
     #[command(flatten)]
     journal: JournalOption,
-    /// Forget the settings of interfaces that are gone from this network namespace: they were removed, and not moved elsewhere.
+    /// Drop settings of interfaces that no longer exist in this network namespace.
+    ///
+    /// Use this for interfaces that were removed, not for ones that were moved to another namespace.
     #[arg(long)]
     forget_gone: bool,
-    /// How to print.
+    /// Output format.
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
 }
@@ -37,7 +38,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
             .map(|(setting, fate)| json!({ "setting": setting.to_string(), "fate": fate }));
         print_json(&json!(rows.collect::<Vec<_>>()))?;
     } else if !path.exists() {
-        // A name that was mistyped must not pass for all being as before.
+        // Name the file, so that a mistyped path is not taken for a restored host.
         print(&format!("There is nothing to put back: there is no journal {}.\n", shown(&path)))?;
     } else {
         print(&text(&restored))?;
@@ -45,7 +46,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     Ok(if restored.is_whole() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// A line for each setting that is not as it was, and a sum.
+/// One line per setting that was not restored, and a total.
 pub fn text(restored: &Restored) -> String {
     let mut text = String::new();
     let (mut put_back, mut as_before, mut ended) = (0, 0, 0);

@@ -1,5 +1,5 @@
-//! `longma affinity sweep`: measures pairs of CPUs, and puts everything back.
-//! Not the measurement: that is `longma-affinity`.
+//! `longma affinity sweep`: measures the throughput of pairs of CPUs and restores all settings. The measurement itself
+//! is in `longma-affinity`.
 
 use super::ways::{self, Limited, Way};
 use super::{
@@ -36,34 +36,43 @@ pub struct Arguments {
     which: Which,
     #[command(flatten)]
     model: Model,
-    /// The file of results; a sweep that was stopped goes on where it was [default: affinity.jsonl, and none with --model].
+    /// Write results to this file. If it holds an interrupted sweep, continue that sweep [default: affinity.jsonl; none
+    /// with --model].
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
     #[command(flatten)]
     journal: JournalOption,
-    /// How to print.
+    /// Output format.
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
 }
 
-/// A model in place of this host.
+/// Options for sweeping a modelled machine.
 #[derive(clap::Args)]
 struct Model {
-    /// Sweep this modelled machine, in simulated time, in place of this host; nothing is written but the report and what --output names.
+    /// Sweep this modelled machine, in simulated time, instead of this host.
+    ///
+    /// Writes no files except the one given with --output.
     #[arg(long, value_name = "MACHINE", conflicts_with_all = ["lab", "interface", "connect", "command"])]
     model: Option<String>,
-    /// Cycles of each frame besides the modelled receiver's own: for what a kernel does and it does not. They are simulated one by one, for
-    /// some 3000 frames a pair: 100000 take as long as everything else [default: 0].
+    /// Extra cycles per frame for kernel work that the model leaves out [default: 0].
+    ///
+    /// These cycles are simulated one by one, for about 3000 frames per pair; 100000 cycles double the run time.
     #[arg(long, value_name = "CYCLES", value_parser = clap::value_parser!(u32).range(..=i64::from(modelled::MOST_FRAME_CYCLES)))]
     frame_cycles: Option<u32>,
-    /// Measure every modelled pair with so many seeds of what is random, --seed and those that follow it [default: 1].
+    /// Measure each modelled pair with this many random seeds, starting at --seed [default: 1].
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=100))]
     seeds: Option<u32>,
-    /// What the modelled NIC and kernel do besides, as `rfs=1`; may be repeated: gro, lro, rps, rfs, send_queues, xps, busy_us, threaded,
-    /// napi, ring, delay_ns, frames, budget, near, before.
+    /// Set an option of the modelled NIC or kernel, for example rfs=1. May be repeated.
+    ///
+    /// Names: gro, lro, rps, rfs, send_queues, xps, busy_us, threaded, napi, ring, delay_ns, frames, budget, near,
+    /// before.
     #[arg(long = "with", value_name = "NAME=VALUE")]
     with: Vec<Offload>,
-    /// 10^6 bytes over which the rate of each pair is measured, behind 19 that warm the caches and settle; at most 2 more, to end as it began [default: 8].
+    /// Measure the rate of each pair over this many megabytes (10^6 bytes) [default: 8].
+    ///
+    /// 19 MB before them warm up caches and buffers. The measurement may be up to 2 MB longer, so that it ends with the
+    /// same amount of buffered data as it began with.
     #[arg(long, value_name = "MB", value_parser = clap::value_parser!(u64).range(modelled::MEGABYTES))]
     megabytes: Option<u64>,
 }
@@ -71,76 +80,79 @@ struct Model {
 /// The network and the load.
 #[derive(clap::Args)]
 pub struct What {
-    /// Make two network namespaces on this host with an iperf3 server in one, and take them down afterwards.
+    /// Create two network namespaces on this host with an iperf3 server in one, and remove them afterwards.
     #[arg(long, conflicts_with_all = ["interface", "connect"])]
     pub lab: bool,
-    /// The interface that the flows come in by.
+    /// The interface that receives the flows.
     #[arg(long, value_name = "NAME", value_parser = interface)]
     pub interface: Option<Interface>,
-    /// The host where `iperf3 --server` runs.
+    /// Host on which `iperf3 --server` runs.
     #[arg(long, value_name = "HOST[:PORT]")]
     pub connect: Option<String>,
-    /// UDP and not TCP.
+    /// Send UDP instead of TCP.
     #[arg(long)]
     udp: bool,
-    /// Flows at once [default: 1].
+    /// Number of concurrent flows [default: 1].
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=128))]
     flows: Option<u32>,
-    /// The sender copies its data; otherwise it sends from the page cache.
+    /// Copy the sender's data instead of sending from the page cache (zero-copy).
     #[arg(long)]
     copy: bool,
-    /// This host sends; otherwise it receives.
+    /// Send from this host instead of receiving.
     #[arg(long)]
     forward: bool,
-    /// Steer packets in software (RPS) even if the NIC has interrupts.
+    /// Steer packets in software (RPS), even if the NIC has interrupts to steer.
     #[arg(long)]
     pub software: bool,
-    /// With --lab: the sender's CPU [default: the last; of three or more CPUs it is kept out of the pairs].
+    /// CPU of the sender, with --lab [default: the last CPU; excluded from the pairs if there are three or more CPUs].
     #[arg(long, value_name = "CPU")]
     sender: Option<u32>,
-    /// With --lab or --model: bytes of a packet [default: 9000, or the modelled NIC's].
+    /// MTU in bytes, with --lab or --model [default: 9000 with --lab, else the modelled NIC's].
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1280..=65535))]
     mtu: Option<u32>,
-    /// A load instead of iperf3: a command that prints a rate such as `12.5 Gbit/s`; {seconds} stands for a run's length.
+    /// Run this command as the load instead of iperf3. It must print a rate such as `12.5 Gbit/s`; {seconds} is
+    /// replaced with the length of a run.
     #[arg(last = true, value_name = "COMMAND", conflicts_with_all = ["lab", "connect"])]
     command: Vec<String>,
 }
 
-/// The runs.
+/// The runs to make.
 #[derive(clap::Args)]
 struct Which {
-    /// A pair to measure; may be repeated [default: all pairs].
+    /// Measure this pair of CPUs; may be repeated [default: all pairs].
     #[arg(long = "pair", value_name = "FLOW,APPLICATION", value_parser = pair)]
     pairs: Vec<Pair>,
-    /// Only pairs of these CPUs.
+    /// Measure only pairs of these CPUs.
     #[arg(long, value_name = "LIST", value_parser = cpus, conflicts_with = "pairs")]
     cpus: Option<CpuSet>,
-    /// Measure every pair with each of these values of a setting of the interface, as `gro=1,0`: gro, lro, tso, gso, rx-ring, rx-usecs,
-    /// mtu, threaded, busy-poll, rfs, xps (a mask). May be repeated: all combinations are measured.
+    /// Measure each pair with each of these values of an interface setting, for example gro=1,0. May be repeated.
+    ///
+    /// With several settings, all combinations are measured. Settings: gro, lro, tso, gso, rx-ring, rx-usecs, mtu,
+    /// threaded, busy-poll, rfs, xps (a mask).
     #[arg(long = "vary", value_name = "NAME=VALUE,...")]
     variations: Vec<Variation>,
-    /// How often each pair is measured [default: 3].
+    /// Measure each pair this many times [default: 3].
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeats: Option<u32>,
-    /// Seconds of a run [default: 2].
+    /// Length of a run [default: 2].
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=3600))]
     seconds: Option<u32>,
-    /// Decides the order of the runs.
+    /// Seed of the random order of the runs.
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     seed: u64,
 }
 
-/// A network to measure in, set up.
+/// The prepared network and host for a sweep.
 pub struct Ground {
     lab: Option<Lab>,
     host: Tree,
-    /// What all runs have in common.
+    /// The properties common to all runs.
     pub header: Header,
-    /// The CPUs that flows are steered to: a cpuset does not bind those.
+    /// CPUs that flows are steered to. The process's cpuset does not restrict them.
     pub flows: Vec<u32>,
-    /// The CPUs that applications are bound to.
+    /// CPUs that applications may be bound to.
     pub applications: Vec<u32>,
-    /// The CPUs that a program may be bound to; none if the kernel does not say.
+    /// The CPUs in the process's cpuset; `None` if the kernel does not report them.
     allowed: Option<CpuSet>,
 }
 
@@ -160,7 +172,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
             }
         }
         let sweep = Sweep {
-            // This very file, though another one takes its name meanwhile.
+            // The running executable, even if its path names another file by now.
             longma: Path::new("/proc/self/exe"),
             machine,
             pairs,
@@ -185,7 +197,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
         said::note(&format!("note: --vary {words}"));
     }
     let plan = Plan { pairs, variants, repeats, seed: which.seed };
-    // What a killed sweep left changed is said before what it makes differ from the file's other runs.
+    // Recover from a killed sweep first, so that its messages precede the comparison with the results file.
     drop(arguments.journal.begin(&ground.host)?);
     let output = arguments.output.as_deref().unwrap_or(Path::new("affinity.jsonl"));
     let mut results = ResultFile::open(output, &ground.header)?;
@@ -204,7 +216,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     Ok(if outcome.failed > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// An error with what of the sweep is there in spite of it.
+/// Adds to an error how many runs are already in the results file.
 fn kept(error: &str, results: &ResultFile, file: &Path) -> String {
     let good = results.known.iter().filter(|sample| sample.rate.is_some()).count();
     let plural = if good == 1 { "run with a result is" } else { "runs with a result are" };
@@ -214,7 +226,7 @@ fn kept(error: &str, results: &ResultFile, file: &Path) -> String {
     )
 }
 
-/// Makes the runs, and puts the settings back whatever happens.
+/// Makes the runs and restores all settings, also after errors.
 pub fn measure(
     plan: &Plan,
     ground: &mut Ground,
@@ -241,7 +253,7 @@ pub fn measure(
             ));
         }
         if let Some(failure) = &sample.failure
-            // A combination that is refused is said once, not for each of its runs.
+            // Report a rejected combination of settings once, not for each of its runs.
             && (!sample.refused || said.replace(sample.variant.clone()).is_none_or(|last| last != sample.variant))
         {
             if bar {
@@ -268,10 +280,10 @@ pub fn measure(
     }
 }
 
-/// What is said where a setting could not be put back.
+/// Message if a setting could not be restored.
 const NOT_BACK: &str = "not all settings are as before: see above";
 
-/// Why a sweep ended early, and whether the host is as it was.
+/// Describes why a sweep ended early and whether all settings are restored.
 fn in_words(error: &SweepError, gone: Option<String>, header: &Header, is_whole: bool) -> String {
     let why = match (error, gone) {
         (_, Some(gone)) => format!("{gone}; it is made anew by the same command ({error})"),
@@ -300,14 +312,15 @@ fn in_words(error: &SweepError, gone: Option<String>, header: &Header, is_whole:
 }
 
 impl Which {
-    /// Every combination of what is varied.
+    /// All combinations of the varied settings.
     fn variants(&self, is_lab: bool) -> Result<Vec<Variant>, String> {
         for (index, variation) in self.variations.iter().enumerate() {
             let knob = variation.knob;
             if self.variations[..index].iter().any(|other| other.knob == knob) {
                 return Err(format!("--vary {knob} is given twice: give all its values at once"));
             }
-            // What a killed sweep leaves in the laboratory is gone with it; this would not be.
+            // A killed sweep's namespaces disappear together with their settings; a setting of the whole host would
+            // stay changed.
             if is_lab && knob.is_of_host() {
                 return Err(format!(
                     "{knob} is the whole host's and not the laboratory's: vary it with --interface"
@@ -317,7 +330,7 @@ impl Which {
         Ok(variants(&self.variations))
     }
 
-    /// The pairs that are asked for, each once.
+    /// The requested pairs, without duplicates.
     fn pairs(&self, ground: &Ground) -> Result<Vec<Pair>, String> {
         let mut pairs = match (&self.pairs[..], &self.cpus) {
             ([], None) => pairs_of(&ground.flows, &ground.applications),
@@ -342,7 +355,7 @@ impl Which {
 }
 
 impl Ground {
-    /// Looks whether a sweep can be made, and sets up what it needs for `runs` runs of `seconds`.
+    /// Checks that a sweep is possible and sets up the network for `runs` runs of `seconds`.
     pub fn set_up(what: &What, seconds: u32, runs: u64) -> Result<Self, Box<dyn Error>> {
         let live = Tree::live();
         let name = match what.lab {
@@ -395,7 +408,7 @@ impl Ground {
 }
 
 impl Arguments {
-    /// Refuses options of another way to sweep than the one that is asked for.
+    /// Rejects options that do not apply to the requested kind of sweep.
     fn fit(&self) -> Result<(), String> {
         let way = match self.model.model {
             Some(_) => Way::Model,
@@ -420,7 +433,7 @@ impl Arguments {
 }
 
 impl What {
-    /// What is measured; none if nothing says so.
+    /// The kind of measurement that the options select; `None` if they select none.
     pub fn way(&self) -> Option<Way> {
         match (self.lab, self.connect.is_some(), self.has_command()) {
             (true, ..) => Some(Way::Lab),
@@ -430,7 +443,8 @@ impl What {
         }
     }
 
-    /// Its options, whether each is given, and the ways that it belongs to. Those that name a way are refused beside each other before.
+    /// The options that apply to some kinds of measurement only, and whether each is given. clap already rejects
+    /// conflicting options that select a kind.
     pub fn options(&self) -> [Limited; 7] {
         let Self {
             lab: _,
@@ -457,7 +471,7 @@ impl What {
         ]
     }
 
-    /// Whether a load other than iperf3 is given.
+    /// Whether a load command is given.
     pub fn has_command(&self) -> bool {
         !self.command.is_empty()
     }
@@ -486,7 +500,7 @@ impl What {
     }
 }
 
-/// HOST, HOST:PORT or [ADDRESS]:PORT.
+/// Parses HOST, HOST:PORT or [ADDRESS]:PORT.
 fn address(place: &str) -> Result<(String, u16), String> {
     let wrong = || format!("`{}` is no HOST or HOST:PORT", harmless(place));
     let plain = |host: &str| host.trim_start_matches('[').trim_end_matches(']').to_string();
@@ -501,14 +515,14 @@ fn address(place: &str) -> Result<(String, u16), String> {
     }
 }
 
-/// The processor's name, as /proc/cpuinfo has it.
+/// The processor's name from /proc/cpuinfo.
 pub fn processor(host: &dyn Host) -> String {
     let info = host.read("proc/cpuinfo").unwrap_or_default();
     let line = info.lines().find(|line| line.to_ascii_lowercase().starts_with("model name"));
     line.and_then(|line| line.split(':').nth(1)).map_or("unknown".into(), |name| name.trim().into())
 }
 
-/// Tells what would disturb, and refuses what cannot be.
+/// Reports conditions that would disturb the measurement; fails on conditions that prevent it.
 fn complain(host: &Tree, name: Option<&Interface>) -> Result<(), Box<dyn Error>> {
     let before = Reading::now(host);
     std::thread::sleep(Duration::from_millis(300));

@@ -1,5 +1,5 @@
-//! `longma affinity tune`: the daemon that keeps flows and their applications near each other.
-//! Not what it decides: that is `longma-affinity`'s `tune`.
+//! `longma affinity tune`: a daemon that keeps flows and their applications on nearby CPUs. `longma_affinity::tune`
+//! makes the decisions.
 
 use super::said::{self, print, print_json_line};
 use super::why::line;
@@ -22,37 +22,39 @@ use std::time::{Duration, Instant};
 
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// An interface whose flows are watched; may be repeated [default: the only one with a device that is up].
+    /// Watch flows of this interface; may be repeated [default: the only interface that is up and has a device].
     #[arg(long = "interface", value_name = "NAME", value_parser = interface)]
     interfaces: Vec<Interface>,
-    /// Say what would be done, and do nothing.
+    /// Print decisions without carrying them out.
     #[arg(long)]
     dry_run: bool,
-    /// Use these CPUs only.
+    /// Use only these CPUs.
     #[arg(long, value_name = "LIST", value_parser = cpus)]
     cpus: Option<CpuSet>,
-    /// Leave an interrupt alone; may be repeated.
+    /// Leave this interrupt alone; may be repeated.
     #[arg(long = "exclude-irq", value_name = "NUMBER")]
     irqs: Vec<u32>,
-    /// Leave a process alone, by number, by the name of any of its threads, or by its program's; may be repeated.
+    /// Leave this process alone; may be repeated.
+    ///
+    /// Give its process ID, the name of one of its threads, or the name of its program.
     #[arg(long = "exclude-process", value_name = "NUMBER|NAME")]
     processes: Vec<String>,
-    /// Leave flows with this port at either end alone; may be repeated.
+    /// Leave flows with this local or remote port alone; may be repeated.
     #[arg(long = "exclude-port", value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     ports: Vec<u16>,
-    /// End after so many seconds [default: at Ctrl-C or SIGTERM].
+    /// Exit after this many seconds [default: at Ctrl-C or SIGTERM].
     #[arg(long = "for", value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
     seconds: Option<u64>,
     #[command(flatten)]
     state: StateOption,
     #[command(flatten)]
     journal: JournalOption,
-    /// How to print: with `json` a line for each decision.
+    /// Output format; `json` prints one line per decision.
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
 }
 
-/// How long a sleep may be that nothing but the clock ends.
+/// Interval at which a sleep checks for a request to stop.
 const NAP: Duration = Duration::from_millis(50);
 
 pub fn run(arguments: &Arguments) -> Outcome {
@@ -89,7 +91,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     })
 }
 
-/// What has become of the settings, as the first part of a sentence.
+/// Describes what was restored, as the first part of a sentence.
 fn back(restored: Option<&Restored>) -> String {
     match restored.filter(|restored| !restored.settings.is_empty()) {
         None => "nothing was changed".into(),
@@ -97,7 +99,7 @@ fn back(restored: Option<&Restored>) -> String {
     }
 }
 
-/// The interfaces that are named, or the one that there is to choose.
+/// The named interfaces, or the only candidate.
 fn watched(host: &dyn Host, named: &[Interface]) -> Result<Vec<Interface>, String> {
     own_sys(host)?;
     if let Some(missing) = named.iter().find(|name| interfaces::read(host, name).is_none()) {
@@ -112,7 +114,7 @@ struct Session<'a> {
     log: Log,
     begin: Instant,
     looks: u64,
-    /// The most connections that were seen at once.
+    /// The largest number of connections seen in one look.
     most: usize,
 }
 
@@ -130,7 +132,7 @@ impl Session<'_> {
         self.tell(&Decision::new(Act::Begun, "longma", words))?;
         let (mut watch, mut tuner) = (Watch::new(interfaces), Tuner::new(self.exclusions()));
         let limit = self.arguments.seconds.map_or(Duration::MAX, Duration::from_secs);
-        // The first look has no rates: nothing can be decided on it.
+        // The first look has no rates, so nothing can be decided on it.
         self.most = watch.look(host).connections;
         let mut next = LOOK_AGAIN;
         while self.nap(next.min(limit.saturating_sub(self.begin.elapsed())), stop)
@@ -148,7 +150,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Sleeps; false if it was asked to end.
+    /// Sleeps; returns false if asked to stop.
     fn nap(&self, pause: Duration, stop: &AtomicBool) -> bool {
         let until = Instant::now() + pause;
         while !stop.load(Ordering::Relaxed) {
@@ -161,7 +163,7 @@ impl Session<'_> {
         false
     }
 
-    /// What it was told to leave alone, in words.
+    /// Describes the excluded objects.
     fn left_alone(&self) -> String {
         let Arguments { cpus, irqs, processes, ports, .. } = self.arguments;
         let mut words: Vec<String> = cpus.iter().map(|cpus| format!("all CPUs but {cpus}")).collect();
@@ -180,7 +182,8 @@ impl Session<'_> {
         }
     }
 
-    /// Prints a decision and keeps it. A log that cannot be written, as on a full disk, does not end the watching.
+    /// Prints a decision and writes it to the log. A failed write to the log, for example on a full disk, does not end
+    /// the daemon.
     fn tell(&mut self, decision: &Decision) -> Result<(), Box<dyn Error>> {
         if let Err(error) = self.log.add(decision) {
             let path = self.arguments.state.path();
@@ -193,7 +196,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// What the watching itself cost.
+    /// The daemon's own CPU time.
     fn used(&self) -> String {
         let seconds = self.begin.elapsed().as_secs_f64();
         let cpu = cpu_seconds();
@@ -206,7 +209,7 @@ impl Session<'_> {
     }
 }
 
-/// CPU time of this process, seconds (getrusage).
+/// CPU time of this process in seconds (getrusage).
 fn cpu_seconds() -> f64 {
     let time = nix::sys::resource::getrusage(nix::sys::resource::UsageWho::RUSAGE_SELF);
     let seconds = |of: nix::sys::time::TimeVal| of.tv_sec() as f64 + of.tv_usec() as f64 / 1e6;

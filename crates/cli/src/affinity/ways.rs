@@ -1,28 +1,28 @@
-//! Which options belong to which way of measuring: what another way has no use for is refused, and never left out without a word.
-//! Not what the options mean: that is with the commands that have them.
+//! Checks which options apply to which kind of measurement. An option that would have no effect is rejected, not
+//! ignored.
 
-/// Where a result comes from.
+/// A source of results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// Two network namespaces of this host.
     Lab,
-    /// iperf3 on another host.
+    /// An iperf3 server on another host.
     Connect,
-    /// A load of one's own.
+    /// A load command of the user.
     Command,
     /// A modelled machine.
     Model,
-    /// A file of results.
+    /// A results file.
     Results,
-    /// Where the CPUs are, with nothing measured.
+    /// The topology of the CPUs alone, without a measurement.
     Topology,
 }
 
-/// An option, whether it is given, and the ways that it belongs to.
+/// An option, whether it is given, and the sources that it applies to.
 pub type Limited = (&'static str, bool, &'static [Way]);
 
 impl Way {
-    /// What asks for it.
+    /// The option that selects the source.
     fn words(self) -> &'static str {
         match self {
             Self::Lab => "--lab",
@@ -35,10 +35,10 @@ impl Way {
     }
 }
 
-/// Refuses the first option that does not belong to `way`.
+/// Rejects the first given option that does not apply to `way`.
 ///
 /// # Errors
-/// Its name, the ways that it belongs to, and what to do.
+/// The text names the option, the sources that it applies to, and a remedy.
 pub fn fit(way: Way, options: &[Limited]) -> Result<(), String> {
     let is_wrong = |(_, is_given, ways): &&Limited| *is_given && !ways.contains(&way);
     let Some((name, _, ways)) = options.iter().find(is_wrong) else { return Ok(()) };

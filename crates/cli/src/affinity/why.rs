@@ -1,5 +1,4 @@
-//! `longma affinity why`: the log of what `tune` decided.
-//! Not who writes it: that is `tune`.
+//! `longma affinity why`: prints the log of decisions that `tune` writes.
 
 use super::check::wrapped;
 use super::said::{self, print, print_json};
@@ -10,15 +9,15 @@ use serde_json::json;
 
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Only decisions that name this: an interrupt, a queue, a program, an address.
+    /// Print only decisions whose text contains this word: an interrupt, a queue, a program or an address.
     #[arg(value_name = "WORD")]
     word: Option<String>,
-    /// How many, the newest ones.
+    /// Print this many of the latest decisions.
     #[arg(long, value_name = "COUNT", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
     last: u32,
     #[command(flatten)]
     state: StateOption,
-    /// How to print.
+    /// Output format.
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
 }
@@ -50,7 +49,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     print(&newest.iter().map(|decision| line(decision, width())).collect::<String>())
 }
 
-/// A decision for people.
+/// Formats a decision for the table.
 pub fn line(decision: &Decision, width: usize) -> String {
     let moved = match (&decision.from, &decision.to) {
         (Some(from), Some(to)) => format!(" from {from} to {to}"),
@@ -60,7 +59,7 @@ pub fn line(decision: &Decision, width: usize) -> String {
     wrapped(&format!("{}  {:11}", time(decision.at), decision.act.word()), &words, width)
 }
 
-/// Universal time, to the second.
+/// Formats a time in UTC, to the second.
 fn time(at: f64) -> String {
     let seconds = if at.is_finite() && at >= 0.0 { at as u64 } else { 0 };
     let (days, second) = (seconds / 86_400, seconds % 86_400);
@@ -68,10 +67,10 @@ fn time(at: f64) -> String {
     format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}Z", second / 3600, second / 60 % 60, second % 60)
 }
 
-/// The date of a day since 1970 in the Gregorian calendar.
+/// The Gregorian date of a day counted from 1970-01-01.
 fn date(mut day: u64) -> (u64, u64, u64) {
     let leap = |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
-    // A log of a clock that went astray is no reason to count for ever.
+    // Bounds the loop if the log holds a time from a wrong clock.
     day = day.min(3_000_000);
     let mut year = 1970;
     while day >= 365 + u64::from(leap(year)) {

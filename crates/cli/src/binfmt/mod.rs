@@ -1,6 +1,6 @@
-//! `longma binfmt`: the kernel runs programs of other architectures by this command, as if they were the host's.
-//! Not running them (see `run`), and nothing that outlasts a restart: `print` makes what systemd-binfmt registers at each start.
-//! Source: Linux Documentation/admin-guide/binfmt-misc.rst; binfmt.d(5).
+//! `longma binfmt`: registers longma with the kernel's binfmt_misc, so that programs of other architectures run like
+//! native ones. Registration lasts until the next boot; `print` writes rules that systemd-binfmt registers at each
+//! boot. Source: Linux Documentation/admin-guide/binfmt-misc.rst; binfmt.d(5).
 
 mod invoked;
 mod rules;
@@ -15,7 +15,7 @@ use rules::{Architecture, Rule};
 
 pub use invoked::command_line;
 
-/// Where the kernel keeps its rules.
+/// Mount point of binfmt_misc.
 const RULES: &str = "/proc/sys/fs/binfmt_misc";
 
 #[derive(clap::Args)]
@@ -26,23 +26,25 @@ pub struct Args {
 
 #[derive(Subcommand)]
 enum Action {
-    /// List the architectures, and what runs their programs.
+    /// List the architectures and the interpreters registered for them.
     List,
-    /// Have the kernel run programs of these architectures by this command. For root; until the next restart.
+    /// Register longma as the interpreter of other architectures' programs.
+    ///
+    /// Needs root. The registration lasts until the next boot.
     Register {
-        /// The architectures; without any, all that are not the host's.
+        /// The architectures [default: all except the host's].
         architectures: Vec<Architecture>,
         #[command(flatten)]
         how: How,
     },
-    /// Take back what `register` did.
+    /// Remove the rules that `register` added.
     Unregister {
-        /// The architectures; without any, all.
+        /// The architectures [default: all].
         architectures: Vec<Architecture>,
     },
-    /// Print the rules, for a file in /etc/binfmt.d.
+    /// Print the rules in the format of files in /etc/binfmt.d.
     Print {
-        /// The architectures; without any, all that are not the host's.
+        /// The architectures [default: all except the host's].
         architectures: Vec<Architecture>,
         #[command(flatten)]
         how: How,
@@ -51,17 +53,19 @@ enum Action {
 
 #[derive(clap::Args)]
 struct How {
-    /// The command that runs the programs; without it, this one.
+    /// The interpreter to register [default: this command].
     #[arg(long, value_name = "PATH")]
     interpreter: Option<PathBuf>,
-    /// Open the command now and not when a program is run: it is found in containers and other roots, too. Needs a static longma there.
+    /// Open the interpreter when registering it, not each time a program starts.
+    ///
+    /// It then also works in containers and chroots that do not contain it. Needs a statically linked longma.
     #[arg(long)]
     fixed: bool,
 }
 
 const ALL_OFF: &str = "the kernel follows none of these rules now: `echo 1 >/proc/sys/fs/binfmt_misc/status`, as root, has it do so";
 
-/// What does not work, and what to do about it.
+/// Errors of `longma binfmt`, with advice.
 #[derive(Debug, thiserror::Error)]
 enum Problem {
     #[error(
@@ -76,7 +80,7 @@ enum Problem {
     Refused { what: &'static str, name: String, error: io::Error },
 }
 
-/// What to do about an error of the kernel's.
+/// Advice for an error of the kernel.
 fn help(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::PermissionDenied => "it takes root, in the namespace that mounted them",
@@ -85,10 +89,10 @@ fn help(error: &io::Error) -> &'static str {
     }
 }
 
-/// Carries out `longma binfmt`.
+/// Runs `longma binfmt`.
 ///
 /// # Errors
-/// The kernel's rules are not there or may not be changed, or no rule can be made of what was asked for.
+/// Fails if binfmt_misc is not mounted or cannot be changed, or if no valid rule can be made from the options.
 pub fn run(args: Args) -> Result<ExitCode, Box<dyn std::error::Error>> {
     match args.action {
         Action::List => list()?,
@@ -117,7 +121,7 @@ fn rules_of(architectures: &[Architecture], how: &How) -> Result<Vec<Rule>, Prob
     foreign.map(|it| Rule::new(*it, &interpreter, how.fixed).map_err(Problem::Interpreter)).collect()
 }
 
-/// Fails unless the kernel's rules are there.
+/// Fails unless binfmt_misc is mounted.
 fn mounted() -> Result<(), Problem> {
     if Path::new(RULES).join("register").exists() { Ok(()) } else { Err(Problem::NotMounted) }
 }
@@ -126,7 +130,7 @@ fn register(rules: &[Rule]) -> Result<(), Problem> {
     mounted()?;
     for rule in rules {
         let refused = |what, error| Problem::Refused { what, name: rule.name(), error };
-        // One of an earlier longma may name another path.
+        // Replace a rule of the same name: it may name another interpreter.
         remove(&rule.name()).map_err(|error| refused("replace", error))?;
         tell("register", &rule.to_string()).map_err(|error| refused("register", error))?;
         println!("{}: programs are run by {}", rule.architecture, rule.interpreter.display());
@@ -148,7 +152,7 @@ fn unregister(architectures: &[Architecture]) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Removes a rule; false if there is none.
+/// Removes a rule; returns false if it does not exist.
 fn remove(name: &str) -> io::Result<bool> {
     match tell(name, "-1") {
         Ok(()) => Ok(true),
@@ -157,7 +161,7 @@ fn remove(name: &str) -> io::Result<bool> {
     }
 }
 
-/// Writes to one of the kernel's files, which is there or is not: these cannot be made.
+/// Writes to a file of binfmt_misc. Opens without `create`: the file system does not allow new files.
 fn tell(name: &str, what: &str) -> io::Result<()> {
     fs::OpenOptions::new().write(true).open(Path::new(RULES).join(name))?.write_all(what.as_bytes())
 }
@@ -180,12 +184,12 @@ fn list() -> Result<(), Problem> {
     Ok(())
 }
 
-/// Whether the kernel follows none of its rules.
+/// Whether binfmt_misc is disabled as a whole.
 fn is_off() -> bool {
     fs::read_to_string(Path::new(RULES).join("status")).is_ok_and(|status| status.starts_with("disabled"))
 }
 
-/// The rules that there are, with what the kernel says of each.
+/// The registered rules: name and status text of each.
 fn known() -> Vec<(String, String)> {
     let entries = fs::read_dir(RULES).into_iter().flatten().flatten();
     let rules = entries.filter_map(|entry| {

@@ -1,5 +1,4 @@
-//! `longma placement token` and `quota`.
-//! Not what roles may do: that is the service's.
+//! `longma placement token` and `longma placement quota`.
 
 use super::Outcome;
 use super::print::{self, heading, mib, say};
@@ -18,7 +17,7 @@ pub struct TokenArguments {
     action: TokenAction,
 }
 
-/// What all of them take.
+/// Options common to all token commands.
 #[derive(clap::Args)]
 struct Common {
     #[command(flatten)]
@@ -29,30 +28,30 @@ struct Common {
 
 #[derive(Subcommand)]
 enum TokenAction {
-    /// Make a token and print it: it is shown this once.
+    /// Make a token and print it. The secret is shown only once.
     Add {
-        /// Its name.
+        /// The token's name.
         name: String,
-        /// What its bearer may do.
+        /// What the bearer of the token may do.
         #[arg(long, value_parser = PossibleValuesParser::new(["admin", "operator", "tenant", "agent"]))]
         role: String,
-        /// The tenant, for a tenant's token.
+        /// The tenant that a tenant token is for.
         #[arg(long, conflicts_with = "host")]
         tenant: Option<String>,
-        /// The host, for an agent's token.
+        /// The host that an agent token is for.
         #[arg(long)]
         host: Option<String>,
         #[command(flatten)]
         common: Common,
     },
-    /// List tokens; their secrets are kept nowhere.
+    /// List tokens. Their secrets are not stored and cannot be shown.
     List {
         #[command(flatten)]
         common: Common,
     },
     /// Remove a token.
     Remove {
-        /// Its name.
+        /// The token's name.
         name: String,
         #[command(flatten)]
         common: Common,
@@ -62,7 +61,7 @@ enum TokenAction {
 /// Arguments of `longma placement quota`.
 #[derive(clap::Args)]
 pub struct QuotaArguments {
-    /// The tenant whose quota is set; without one all are listed.
+    /// The tenant whose quota to set; without it, list the quotas of all tenants.
     #[arg(requires = "bounds")]
     tenant: Option<String>,
     #[command(flatten)]
@@ -76,16 +75,16 @@ pub struct QuotaArguments {
 #[derive(clap::Args)]
 #[group(id = "bounds", multiple = true, requires = "tenant")]
 struct Bounds {
-    /// At most so many virtual machines.
+    /// Allow at most this many virtual machines.
     #[arg(long, value_name = "COUNT")]
     vms: Option<u32>,
-    /// At most so many virtual CPUs.
+    /// Allow at most this many virtual CPUs.
     #[arg(long, value_name = "COUNT")]
     vcpus: Option<u32>,
-    /// At most so much memory: 64GiB.
+    /// Allow at most this much memory, for example 64GiB.
     #[arg(long, value_name = "SIZE", value_parser = size)]
     memory: Option<u64>,
-    /// Forget the other bounds that it has.
+    /// Remove all limits that are not given with this command.
     #[arg(long)]
     unlimited: bool,
 }

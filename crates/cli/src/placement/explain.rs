@@ -1,5 +1,4 @@
-//! `longma placement explain`: why there, why not there.
-//! Not the reasons: those are the scheduler's.
+//! `longma placement explain`: prints why the scheduler accepts or rejects each host and node for a request.
 
 use super::Outcome;
 use super::print::{self, Page, heading, list as listed};
@@ -13,10 +12,10 @@ use longma_placement_service::client::part;
 pub struct Arguments {
     #[command(flatten)]
     wanted: Wanted,
-    /// Only this host.
+    /// Explain this host only.
     #[arg(long)]
     host: Option<String>,
-    /// At most so many hosts; all are counted.
+    /// Print at most this many hosts; the totals cover all hosts.
     #[arg(long, value_name = "COUNT", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
     limit: u32,
     #[command(flatten)]

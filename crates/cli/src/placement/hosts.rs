@@ -1,5 +1,4 @@
 //! `longma placement hosts`, `drain`, `alarms`, `audit` and `defragment`.
-//! Not virtual machines.
 
 use super::Outcome;
 use super::print::{self, Page, heading, list as listed, mib, percent, say, word};
@@ -13,7 +12,7 @@ use std::process::ExitCode;
 /// Arguments of `longma placement hosts`.
 #[derive(clap::Args)]
 pub struct HostsArguments {
-    /// Only this host.
+    /// Show this host only.
     host: Option<String>,
     #[command(flatten)]
     reach: Reach,
@@ -24,9 +23,9 @@ pub struct HostsArguments {
 /// Arguments of `longma placement drain`.
 #[derive(clap::Args)]
 pub struct DrainArguments {
-    /// The host.
+    /// The host to drain.
     host: String,
-    /// Let it take virtual machines again.
+    /// Let the host accept virtual machines again.
     #[arg(long)]
     undo: bool,
     #[command(flatten)]
@@ -38,7 +37,7 @@ pub struct DrainArguments {
 /// Arguments of `longma placement alarms`.
 #[derive(clap::Args)]
 pub struct AlarmsArguments {
-    /// Also those that are cleared.
+    /// Also list cleared alarms.
     #[arg(long)]
     all: bool,
     #[command(flatten)]
@@ -50,7 +49,7 @@ pub struct AlarmsArguments {
 /// Arguments of `longma placement audit`.
 #[derive(clap::Args)]
 pub struct AuditArguments {
-    /// Only this host.
+    /// Audit this host only.
     #[arg(long)]
     host: Option<String>,
     #[command(flatten)]
@@ -62,9 +61,9 @@ pub struct AuditArguments {
 /// Arguments of `longma placement defragment`.
 #[derive(clap::Args)]
 pub struct DefragmentArguments {
-    /// Only this host.
+    /// Plan moves for this host only.
     host: Option<String>,
-    /// At most so many moves on a host.
+    /// Plan at most this many moves per host.
     #[arg(long, value_name = "COUNT", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100))]
     moves: u32,
     #[command(flatten)]
@@ -98,7 +97,7 @@ fn host_rows(hosts: &[HostView]) -> Vec<Vec<String>> {
     rows
 }
 
-/// All hosts, page by page.
+/// Fetches all hosts, page by page.
 fn all(client: &Client) -> Result<Vec<HostView>, Box<dyn Error>> {
     let (mut hosts, mut next) = (Vec::new(), Some(String::new()));
     while let Some(after) = next {
@@ -153,7 +152,7 @@ pub fn drain(arguments: &DrainArguments) -> Outcome {
     page.print()
 }
 
-/// Seconds since 1970 as how long ago that was.
+/// Formats a time in seconds since 1970 as its age.
 fn ago(at: i64) -> String {
     let now =
         std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.as_secs() as i64);
@@ -188,7 +187,7 @@ pub fn alarms(arguments: &AlarmsArguments) -> Outcome {
     print::table(&rows)
 }
 
-/// What an audit found, and how old that is.
+/// Formats the findings of an audit and their age.
 fn audited(audit: &Audit, good: bool) -> Page {
     let mut page = Page::new();
     let mut rows = vec![heading(["HOST", "DOMAIN", "WHAT", "INTENDED", "ACTUAL"])];
@@ -218,7 +217,7 @@ fn audited(audit: &Audit, good: bool) -> Page {
     page
 }
 
-/// Runs `longma placement audit`; its status is 1 if something is not as intended.
+/// Runs `longma placement audit`; exits with status 1 if the audit found a difference.
 pub fn audit(arguments: &AuditArguments) -> Outcome {
     let query = arguments.host.as_ref().map(|h| format!("?host={}", part(h))).unwrap_or_default();
     let audit: Audit = arguments.reach.client()?.get(&format!("/v1/audit{query}")).map_err(explained)?;

@@ -1,29 +1,29 @@
-//! How a service is reached: by its folder on this machine, or by an address and a token.
-//! Not the calls.
+//! Options that select the service to talk to: a state directory on this machine, or an address and a token.
 
 use longma_placement_service::client::ClientError;
 use longma_placement_service::{Access, Client, default_home};
 use std::error::Error;
 use std::path::{Path, PathBuf};
 
-/// Where the service is, and how answers are printed.
+/// Options that select the service.
 #[derive(clap::Args)]
 pub struct Reach {
-    /// Address of the service [default: what the service on this machine says of itself].
+    /// Address of the service [default: the one recorded in the state directory].
     #[arg(long, value_name = "URL", env = "LONGMA_PLACEMENT_URL", requires = "token_file")]
     server: Option<String>,
-    /// File with the token, for a service that is named by --server.
+    /// File with the access token; required with --server.
     #[arg(long, value_name = "FILE", env = "LONGMA_PLACEMENT_TOKEN_FILE")]
     token_file: Option<PathBuf>,
-    /// File with the certificate (PEM) to trust [default: the system's].
+    /// PEM file with the certificate to trust [default: the system's certificates].
     #[arg(long, value_name = "FILE", env = "LONGMA_PLACEMENT_CERTIFICATE")]
     certificate: Option<PathBuf>,
-    /// Folder of the service on this machine [default: /var/lib/longma/placement for root, else ~/.local/state/longma/placement].
+    /// State directory of the service on this machine [default: /var/lib/longma/placement for root, else
+    /// ~/.local/state/longma/placement].
     #[arg(long, value_name = "FOLDER", env = "LONGMA_PLACEMENT_STATE")]
     state: Option<PathBuf>,
 }
 
-/// How answers are printed.
+/// Output format.
 #[derive(clap::Args)]
 pub struct Form {
     /// Print JSON.
@@ -65,13 +65,13 @@ impl Reach {
         Ok(access)
     }
 
-    /// A client of the service.
+    /// Connects to the service.
     pub fn client(&self) -> Result<Client, Box<dyn Error>> {
         Ok(Client::new(&self.access()?)?)
     }
 }
 
-/// The token that a file holds.
+/// Reads a token from a file.
 pub fn token_in(file: &Path) -> Result<String, String> {
     let name = file.display();
     let text = std::fs::read_to_string(file).map_err(|error| format!("the token in {name}: {error}"))?;
@@ -86,7 +86,7 @@ pub fn token_in(file: &Path) -> Result<String, String> {
     }
 }
 
-/// What to do about a refusal, below what the service says.
+/// Adds advice to an error of the service.
 pub fn explained(error: ClientError) -> Box<dyn Error> {
     let advice = match &error {
         ClientError::Unreachable { .. } => {

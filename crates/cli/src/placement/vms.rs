@@ -1,5 +1,4 @@
 //! `longma placement list`, `show`, `start`, `stop`, `delete`, `resize` and `rebind`.
-//! Not `request`.
 
 use super::Outcome;
 use super::print::{self, heading, list as listed, mib, place, say, word};
@@ -12,19 +11,19 @@ use longma_placement_service::wire::{Rebind, Resize, VmPage, harmless};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// Virtual machines that are asked for at once.
+/// Virtual machines per page when listing.
 const PAGE: usize = 500;
 
 /// Arguments of `longma placement list`.
 #[derive(clap::Args)]
 pub struct ListArguments {
-    /// Only of this tenant.
+    /// List virtual machines of this tenant only.
     #[arg(long)]
     tenant: Option<String>,
-    /// Only on this host.
+    /// List virtual machines on this host only.
     #[arg(long)]
     host: Option<String>,
-    /// Also those that are deleted.
+    /// Also list deleted virtual machines.
     #[arg(long)]
     deleted: bool,
     #[command(flatten)]
@@ -33,15 +32,15 @@ pub struct ListArguments {
     form: Form,
 }
 
-/// A virtual machine that is named.
+/// Selects a virtual machine.
 #[derive(clap::Args)]
 pub struct One {
-    /// Its number or its name.
+    /// Number or name of the virtual machine.
     vm: String,
-    /// Its tenant, for a name.
+    /// Tenant of the virtual machine, when it is selected by name.
     #[arg(long)]
     tenant: Option<String>,
-    /// How long to wait until it is so.
+    /// How long to wait for the new state.
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     patience: u64,
     #[command(flatten)]
@@ -56,10 +55,10 @@ pub struct One {
 pub struct ResizeArguments {
     #[command(flatten)]
     one: One,
-    /// Virtual CPUs.
+    /// New number of virtual CPUs.
     #[arg(long, value_name = "COUNT")]
     vcpus: Option<u32>,
-    /// Memory: 4GiB, 512MiB.
+    /// New amount of memory, for example 4GiB or 512MiB.
     #[arg(long, value_name = "SIZE", value_parser = size)]
     memory: Option<u64>,
 }
@@ -69,7 +68,7 @@ pub struct ResizeArguments {
 pub struct RebindArguments {
     #[command(flatten)]
     one: One,
-    /// Nodes that it may use: 2 or 2,3 [default: any that it is not on].
+    /// Nodes that it may use, for example 2 or 2,3 [default: all that it is not on].
     #[arg(long, value_delimiter = ',')]
     nodes: Vec<u32>,
 }
@@ -87,12 +86,12 @@ impl One {
         print::table(&described(vm))
     }
 
-    /// Waits until the virtual machine is in the state that was asked for, or cannot become so.
+    /// Waits until the virtual machine reaches the wanted state, or has failed and cannot reach it.
     fn until(&self, client: &Client, id: i64, wanted: VmState) -> Outcome {
         let end = Instant::now() + Duration::from_secs(self.patience);
         loop {
             let vm: Vm = client.get(&format!("/v1/vms/{id}")).map_err(explained)?;
-            // One that failed and is to stop or to go still does.
+            // A failed virtual machine can still be stopped or deleted.
             let has_failed = vm.state == VmState::Failed && vm.intent == Intent::Run;
             if vm.state == wanted || has_failed || Instant::now() > end {
                 if self.form.json {
@@ -155,7 +154,7 @@ pub fn list(arguments: &ListArguments) -> Outcome {
     print::table(&rows)
 }
 
-/// What a virtual machine is, row by row.
+/// Formats a virtual machine, one property per row.
 fn described(vm: &Vm) -> Vec<Vec<String>> {
     let request = &vm.request;
     let mut rows = Vec::new();
@@ -252,7 +251,8 @@ pub fn rebind(arguments: &RebindArguments) -> Outcome {
     let body = Rebind { nodes: arguments.nodes.clone() };
     let moved = one.reach.client()?.post::<Vm>(&one.path("/rebind"), None, &body);
     let vm = moved.map_err(|error| match error {
-        // What is missing is on its host, and the request's own words are not here.
+        // Do not advise `longma placement explain`: the missing resource is on the VM's own host, and the options of
+        // the request are unknown here.
         ClientError::Refused(problem) if problem.title == "no room" => {
             format!("{}", ClientError::Refused(problem)).into()
         }

@@ -1,5 +1,4 @@
-//! `longma placement events` and `watch`.
-//! Not what is seen: the service's events, and libvirt's domains.
+//! `longma placement events` (events of the service) and `longma placement watch` (libvirt domains of this host).
 
 use super::Outcome;
 use super::print::{self, Page, heading, mib, percent, say};
@@ -14,10 +13,10 @@ use std::time::Duration;
 /// Arguments of `longma placement events`.
 #[derive(clap::Args)]
 pub struct EventsArguments {
-    /// Begin after this event: 0 for all that are known [default: from now on].
+    /// Start after this event number; 0 prints all recorded events [default: only new events].
     #[arg(long, value_name = "NUMBER")]
     after: Option<i64>,
-    /// End after so many.
+    /// Exit after this many events.
     #[arg(long, value_name = "COUNT")]
     count: Option<NonZeroUsize>,
     #[command(flatten)]
@@ -50,20 +49,20 @@ pub fn events(arguments: &EventsArguments) -> Outcome {
 /// Arguments of `longma placement watch`.
 #[derive(clap::Args)]
 pub struct WatchArguments {
-    /// libvirt's address.
+    /// Connection URI of libvirt.
     #[arg(long, value_name = "URI", default_value = "qemu:///system")]
     libvirt: String,
-    /// How long to look each time.
+    /// Length of one observation.
     #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=3600))]
     interval: u64,
-    /// Look this often.
+    /// Number of observations.
     #[arg(long, value_name = "COUNT", default_value_t = 1)]
     times: u64,
     #[command(flatten)]
     form: Form,
 }
 
-/// Runs `longma placement watch`; nothing is changed on the host.
+/// Runs `longma placement watch`; changes nothing on the host.
 pub fn watch(arguments: &WatchArguments) -> Outcome {
     for _ in 0..arguments.times {
         let looks = look(&arguments.libvirt, Path::new("/"), Duration::from_secs(arguments.interval)).map_err(|error| {

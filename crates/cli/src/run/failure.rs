@@ -1,6 +1,5 @@
-//! Why a program could not be started: what, where, what to do, and the exit status that says so.
-//! Not the program's own failures: those are its exit status or its signal.
-//! Source: POSIX shell exit statuses 126 and 127, timeout(1) for 124 and 125.
+//! Errors that keep a program from starting, with advice and exit status. The program's own failures appear as its exit
+//! status or signal. Source: POSIX shell exit statuses 126 and 127; timeout(1) for 124 and 125.
 
 use std::{fmt, io, path::Path};
 
@@ -9,12 +8,12 @@ use longma_workloads::program::{HOST_FAULT_STATUS, HOST_FAULT_WORDS};
 
 /// longma itself failed.
 pub const OWN_FAILURE: u8 = 125;
-/// The program was found and cannot be run.
+/// The program was found but cannot be executed.
 const CANNOT_EXECUTE: u8 = 126;
-/// There is no such program.
+/// The program was not found.
 const NOT_FOUND: u8 = 127;
 
-/// Why the program could not be started.
+/// An error that keeps the program from starting.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Failure {
     message: String,
@@ -38,12 +37,12 @@ impl miette::Diagnostic for Failure {
 }
 
 impl Failure {
-    /// longma cannot do its own part.
+    /// longma cannot do its part.
     pub fn own(message: &str, advice: &str) -> Self {
         Self { message: message.into(), advice: advice.into(), status: OWN_FAILURE }
     }
 
-    /// The host refused something.
+    /// The host returned an error.
     pub fn host(action: &str, error: &io::Error) -> Self {
         let message = format!("cannot {action}: {error}");
         match shortage(error) {
@@ -52,13 +51,13 @@ impl Failure {
         }
     }
 
-    /// The host has too little of something, or allows too little of it.
+    /// The host lacks a resource or limits it too much.
     pub fn short(message: &str, advice: &str) -> Self {
         let advice = format!("{advice}; {HOST_FAULT_WORDS}");
         Self { message: message.into(), advice, status: HOST_FAULT_STATUS }
     }
 
-    /// The program's file could not be read; `confined` if it has a root of its own.
+    /// The program's file cannot be read; `confined` if --root is given.
     pub fn not_readable(path: &Path, error: &io::Error, confined: bool) -> Self {
         if shortage(error).is_some() {
             return Self::host(&format!("open {}", path.display()), error);
@@ -67,10 +66,10 @@ impl Failure {
         Self { message: format!("cannot open {}: {error}", path.display()), advice: advice.into(), status }
     }
 
-    /// The program could not be loaded; `confined` if it has a root of its own.
+    /// The program cannot be loaded; `confined` if --root is given.
     pub fn of_loading(error: NodeError, confined: bool) -> Self {
         let text = error.to_string();
-        // Messages of the libraries say what is wrong and, behind the last semicolon, what to do.
+        // Library messages name the problem and, after the last semicolon, the remedy.
         let (message, advice) = text.rsplit_once("; ").unwrap_or((&text, ""));
         let (message, advice, status) = match &error {
             NodeError::Load(LoadError::Host { action: "use as the root", .. }) => {
@@ -114,11 +113,11 @@ impl Failure {
     }
 }
 
-/// What to do about a limit on addresses.
+/// Advice for a limit on address space.
 const ADDRESSES: &str = "longma reserves at least 512 GiB of addresses, which take no memory: lift the limit on virtual memory, as `ulimit -v \
                          unlimited` does";
 
-/// What the host is short of, if that is why it refused.
+/// The resource that the host lacks, if the error says so.
 fn shortage(error: &io::Error) -> Option<&'static str> {
     match error.raw_os_error()? {
         libc::ENOMEM => Some("memory, or a limit on it is low (`ulimit -a` shows them)"),

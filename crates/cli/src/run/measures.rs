@@ -1,5 +1,4 @@
-//! `longma run --measures`: what such a run would measure, with units.
-//! Not the figures.
+//! `longma run --measures`: lists what a run would measure, with units.
 
 use longma_sim::Value;
 use serde_json::json;
@@ -7,10 +6,10 @@ use std::io::Write;
 
 use super::{Never, failure::Failure, simulated::Outcome};
 
-/// A measure: its name as an experiment file has it, its unit, what it says.
+/// A measure: its name as in experiment files, its unit and its description.
 type Measure = (String, String, String);
 
-/// What `--stats` prints.
+/// The measures of `--stats`.
 const OF_FUNCTIONAL: [(&str, &str, &str); 9] = [
     ("ending.exit", "status", "the program's exit status"),
     ("instructions", "instructions", "executed by all threads"),
@@ -23,10 +22,10 @@ const OF_FUNCTIONAL: [(&str, &str, &str); 9] = [
     ("host.mips", "10^6 instructions/s", "speed of the run"),
 ];
 
-/// Prints what the run would measure and ends.
+/// Prints the measures and exits.
 ///
 /// # Errors
-/// The list cannot be made or printed.
+/// Fails if the list cannot be computed or printed.
 pub fn print(simulated: Option<&Outcome>) -> Result<Never, Failure> {
     let measures = match simulated {
         Some(outcome) => outcome
@@ -46,7 +45,7 @@ pub fn print(simulated: Option<&Outcome>) -> Result<Never, Failure> {
     std::process::exit(0)
 }
 
-/// The numbers that a statistic gives: of a distribution its count, mean and ends.
+/// The numbers that a statistic provides; for a histogram its count, mean, minimum and maximum.
 fn of_statistic(name: &str, value: &Value, unit: &str, description: &str) -> Vec<Measure> {
     let one = |name: String, unit: &str| (name, unit.to_string(), description.to_string());
     match value {

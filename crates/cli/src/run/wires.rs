@@ -1,5 +1,4 @@
-//! What `--wire` says is at the other ends of the wires of Ethernet devices.
-//! Not what happens there: see `longma-runner`.
+//! Parses `--wire`: the peers of Ethernet devices. `longma-runner` implements them.
 
 use std::collections::BTreeMap;
 
@@ -12,10 +11,10 @@ const HOW: &str =
     "write DEVICE,loop or DEVICE,tcp,KEY=VALUE,... as in --wire eth0,tcp,message=1024,bytes=1000000";
 const KEYS: &str = "message, bytes, mss, flows, begin_us, message_interval_ns, nodelay, lost, damaged, corrupted, cut, stretched, late, lateness_us, doubled, seed";
 
-/// Each device's wire.
+/// Parses all options into the peer of each device.
 ///
 /// # Errors
-/// An option that says nothing, or two for one device.
+/// Fails if an option is malformed or a device is named twice.
 pub fn parse(options: &[String]) -> Result<BTreeMap<String, WireEnd>, Failure> {
     let mut wires = BTreeMap::new();
     for option in options {
@@ -59,7 +58,7 @@ fn set(tcp: &mut TcpOptions, key: &str, value: &str) -> Result<(), String> {
         _ => Err(format!("{key} is a number from {least} to {most}, not `{value}`")),
     };
     let rate = || number(0, 1_000_000).map(|rate| rate as u32);
-    // A year of microseconds, so that no time runs over.
+    // Limited to 10^10 us, so that simulated time cannot overflow.
     let us = || number(0, 10_000_000_000).map(|us| us * 1_000_000);
     match key {
         "message" => tcp.message_bytes = number(1, 1 << 30)?,

@@ -1,5 +1,4 @@
 //! `longma zoned info`, `check` and `repair`.
-//! Not the looking: that is `longma-zoned`.
 
 use super::device::{Device, Which};
 use super::{Format, Outcome};
@@ -17,10 +16,10 @@ use std::process::ExitCode;
 pub struct InfoArguments {
     #[command(flatten)]
     which: Which,
-    /// List every zone.
+    /// List all zones.
     #[arg(long)]
     zones: bool,
-    /// How to print.
+    /// Output format.
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
 }
@@ -30,17 +29,17 @@ pub struct InfoArguments {
 pub struct CheckArguments {
     #[command(flatten)]
     which: Which,
-    /// How to print.
+    /// Output format.
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
 }
 
-/// Prints what a device is.
+/// Describes a device.
 pub fn info(arguments: &InfoArguments) -> Outcome {
     describe(&arguments.which.open_to_read()?, arguments.zones, arguments.format)
 }
 
-/// Prints a device's geometry, its zones by condition or each, and its map.
+/// Prints a device's geometry, its zones (counted by condition, or each), and its map.
 pub fn describe(device: &Device, every_zone: bool, format: Format) -> Outcome {
     let (geometry, zones, map) = (device.geometry(), device.zones()?, Store::info(device));
     if format == Format::Json {
@@ -119,7 +118,7 @@ fn zone_size(geometry: &Geometry) -> String {
     if all == capacity { bytes(all) } else { format!("{}, {} of it usable", bytes(all), bytes(capacity)) }
 }
 
-/// A number of bytes in the largest unit that holds it wholly.
+/// Formats a number of bytes in the largest unit that divides it.
 pub fn bytes(number: u64) -> String {
     let units = [(1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
     match units.iter().find(|unit| number >= unit.0 && number.is_multiple_of(unit.0)) {
@@ -128,7 +127,7 @@ pub fn bytes(number: u64) -> String {
     }
 }
 
-/// Looks at everything; the exit status is 1 if anything is wrong.
+/// Checks a map; exits with status 1 if it has problems.
 pub fn check(arguments: &CheckArguments) -> Outcome {
     let device = arguments.which.open_to_read()?;
     let name = device.name();
@@ -160,7 +159,7 @@ pub fn check(arguments: &CheckArguments) -> Outcome {
     Ok(if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Makes a map whole again; the exit status is 1 if anything was lost.
+/// Repairs a map; exits with status 1 if data was lost.
 pub fn repair(arguments: &CheckArguments) -> Outcome {
     let (device, states) = arguments.which.open_to_repair()?;
     let name = device.name();

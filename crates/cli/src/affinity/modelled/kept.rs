@@ -1,6 +1,6 @@
-//! The file of a modelled sweep: lines of JSON, what decides its results and then one for each run, so that a sweep that was stopped goes on.
-//! Each line ends with a check of what stands before it. Not the runs. Results of a sweep on a real host have a file of another form, which is
-//! `longma-affinity`'s.
+//! The results file of a modelled sweep, from which an interrupted sweep continues. It has one JSON object per line: a
+//! header with all inputs that determine the results, then one line per run. Each line ends with a checksum. Sweeps of
+//! a real host use another format, defined in `longma-affinity`.
 
 use super::{MEGABYTES, MOST_FRAME_CYCLES};
 use crate::experiment::VERSION;
@@ -16,23 +16,23 @@ use std::io::{Read as _, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-/// The form of the file.
+/// Version of the file format.
 const FORMAT: u32 = 2;
-/// How it begins.
+/// The first bytes of every file.
 const BEGINNING: &str = "{\"affinity_model\"";
-/// A run takes some 700 bytes.
+/// Largest file that is read. A run takes about 700 bytes.
 const MAX_BYTES: u64 = 1 << 30;
-/// Less than a rate and a cost that cannot be 0 can be.
+/// Lower bound of rates, and of costs that cannot be 0.
 const LEAST: f64 = 1e-6;
-/// More than any cost can be.
+/// Upper bound of all costs.
 const MOST_COST: f64 = 1e15;
-/// What a difference of sums may lie below 0, and sums of the same lie apart for their size.
+/// Tolerance for rounding: how far a difference may be below 0, and the relative error of sums.
 const ROUNDING: f64 = 1e-3;
-/// Between a line's content and its check, of so many digits.
+/// Text between a line's content and its checksum, and the checksum's length in hexadecimal digits.
 const CHECK: &str = ",\"check\":\"";
 const CHECK_DIGITS: usize = 16;
 
-/// What decides the results of all runs, besides their pair and their seed.
+/// The inputs that, together with a run's pair and seed, determine its result.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Header {
@@ -46,27 +46,27 @@ pub struct Header {
     settings: BTreeMap<String, u64>,
 }
 
-/// What a file holds.
+/// The content of a file.
 pub struct Read {
-    /// What was swept.
+    /// The inputs of the sweep.
     pub header: Header,
     /// The runs.
     pub known: Vec<Measured>,
-    /// Whether the last line was not written to its end, and is left out.
+    /// Whether an incomplete last line was ignored.
     pub is_cut: bool,
     /// The machine's CPUs.
     pub places: Vec<CpuPlace>,
-    /// And its NIC.
+    /// The machine's NIC.
     pub nic: Nic,
 }
 
-/// The open file, which nobody else writes to.
+/// The open file, locked against other writers.
 pub struct Kept {
     file: Mutex<File>,
     path: PathBuf,
-    /// The runs that it held.
+    /// The runs that the file held when it was opened.
     pub known: Vec<Measured>,
-    /// Whether its last line was not written to its end, and is dropped.
+    /// Whether an incomplete last line was dropped.
     pub is_cut: bool,
 }
 
@@ -85,9 +85,11 @@ impl Header {
         })
     }
 
-    /// Whether a command can have begun it: its machine is a name or a file, and its numbers are such as are taken.
+    /// Checks that `longma affinity sweep` can have written the header: the machine is a name or a regular file, and
+    /// the numbers are in range.
     fn can_be(&self) -> Result<(), String> {
-        // Nobody keeps results of a machine that came by a pipe, which would be waited for.
+        // Opening a pipe as the machine file would block. A sweep of a machine read from a pipe cannot be continued
+        // anyway.
         if Path::new(&self.machine).exists() && !Path::new(&self.machine).is_file() {
             return Err(format!("its machine: {} is no regular file", harmless(&self.machine)));
         }
@@ -109,10 +111,10 @@ impl Header {
         Ok(())
     }
 
-    /// The sweep that it tells of, as far as the file's runs go.
+    /// The sweep that the file describes, with the seeds of its runs.
     ///
     /// # Errors
-    /// It has settings that there are not.
+    /// Fails if a setting does not exist.
     pub fn sweep(&self, known: &[Measured]) -> Result<Sweep<'_>, String> {
         let seeds: BTreeSet<u64> = known.iter().map(|one| one.seed).collect();
         let settings = self.settings.iter().map(|(name, value)| format!("{name}={value}").parse());
@@ -129,7 +131,7 @@ impl Header {
         })
     }
 
-    /// The command that goes on with the file.
+    /// The command that continues the sweep.
     pub fn command(&self, file: &Path) -> String {
         let (machine, megabytes) = (harmless(&self.machine), self.bytes / 1_000_000);
         let mut command = format!(
@@ -140,7 +142,7 @@ impl Header {
         command + &format!(" --output {}", shown(file))
     }
 
-    /// What differs from another, in a word.
+    /// Names the first input that differs from `other`.
     fn difference(&self, other: &Self) -> Option<&'static str> {
         let differs = [
             (self.affinity_model != other.affinity_model, "the form of the file"),
@@ -156,10 +158,10 @@ impl Header {
 }
 
 impl Kept {
-    /// Opens the file to go on with `sweep`, or makes it.
+    /// Opens or creates the file to continue `sweep`.
     ///
     /// # Errors
-    /// If it holds another sweep, is damaged, or is being written.
+    /// Fails if the file holds another sweep, is damaged, or is locked by another process.
     pub fn open(path: &Path, sweep: &Sweep, nic: &Nic, places: &[CpuPlace]) -> Result<Self, String> {
         let header = Header::of(sweep, nic)?;
         let failed = |error: std::io::Error| format!("{}: {error}", shown(path));
@@ -189,10 +191,10 @@ impl Kept {
         Ok(kept)
     }
 
-    /// Keeps a run.
+    /// Appends a run.
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// Fails if the run cannot be written.
     pub fn add(&self, run: &Measured) -> Result<(), String> {
         self.append(run)
     }
@@ -207,18 +209,19 @@ impl Kept {
 
 impl Drop for Kept {
     fn drop(&mut self) {
-        // Said aloud: a child of another thread between fork and exec holds the file too, and would hold the lock.
+        // Unlock explicitly: a child of another thread that is between fork and exec has a copy of the descriptor,
+        // which would keep the lock.
         let file = self.file.get_mut().unwrap_or_else(PoisonError::into_inner);
         let _ = rustix::fs::flock(file, FlockOperation::Unlock);
     }
 }
 
-/// What `path` holds; none if it is no file of a modelled sweep, or cannot be read.
+/// Reads the file at `path`. Returns `None` if it is not the file of a modelled sweep or cannot be read.
 ///
 /// # Errors
-/// It is damaged, or of a machine or models that are not there any more.
+/// Fails if the file is damaged, or if its machine or the version of the models has changed.
 pub fn read(path: &Path) -> Result<Option<Read>, String> {
-    // What a pipe gives would be gone for whoever reads results of another form.
+    // Only a regular file: bytes read from a pipe would be lost for the caller, which may try another format.
     let Ok(file) = files::regular(OpenOptions::new().read(true), OFlags::empty(), path) else {
         return Ok(None);
     };
@@ -241,18 +244,18 @@ pub fn read(path: &Path) -> Result<Option<Read>, String> {
     Ok(known.map(|(header, known)| Read { header, known, is_cut, places, nic }))
 }
 
-/// How much of a file is whole lines.
+/// The complete lines of a file.
 struct Lines {
-    /// Bytes of them.
+    /// Their length in bytes.
     whole: usize,
-    /// Whether the last of them has no line end, as an editor may leave it.
+    /// Whether the last of them lacks a newline; editors may remove it.
     lacks_end: bool,
-    /// Whether something stands behind them that is none.
+    /// Whether an incomplete line follows.
     is_cut: bool,
 }
 
 impl Lines {
-    /// A last line without its end is whole if its check is right; otherwise it was being written when the sweep ended.
+    /// A last line without a newline is complete if its checksum is right. Otherwise the sweep ended while writing it.
     fn of(text: &str) -> Self {
         let ended = text.rfind('\n').map_or(0, |end| end + 1);
         let is_whole = opened(&text[ended..]).is_some_and(|(_, is_right)| is_right);
@@ -261,9 +264,9 @@ impl Lines {
     }
 }
 
-/// A line: plain data as JSON, and a check of it.
+/// Serializes a line with its checksum.
 fn sealed(content: &impl Serialize) -> String {
-    // Plain data of ours, with fields, can always be written as JSON.
+    // The types have fields and no maps with non-string keys, so serialization cannot fail.
     let text = serde_json::to_string(content).expect("a result is plain data");
     let fields = text.strip_suffix('}').unwrap_or(&text);
     format!("{fields}{CHECK}{}\"}}", check_of(fields))
@@ -273,7 +276,7 @@ fn check_of(fields: &str) -> String {
     longma_lab::digest(fields.as_bytes())[..CHECK_DIGITS].into()
 }
 
-/// A line without its check, and whether that is right.
+/// A line without its checksum, and whether the checksum is right.
 fn opened(line: &str) -> Option<(String, bool)> {
     let (fields, check) = line.strip_suffix("\"}")?.rsplit_once(CHECK)?;
     Some((format!("{fields}}}"), check == check_of(fields)))
@@ -283,7 +286,7 @@ const DAMAGED: &str = "its check does not fit: it was changed or damaged";
 
 fn header(line: &str) -> Result<Header, String> {
     let not = |why: &str| format!(", line 1: no result of a modelled sweep: {why}");
-    // The form before this one had no checks.
+    // Format 1 had no checksums.
     let (text, is_right) = opened(line).unwrap_or_else(|| (line.into(), false));
     let header: Header = serde_json::from_str(&text).map_err(|error| not(&error.to_string()))?;
     if header.affinity_model == FORMAT && !is_right {
@@ -297,7 +300,7 @@ fn there_is(header: &Header, there: &Header) -> Result<(), String> {
     differs.map_or(Ok(()), |what| Err(format!(" holds another sweep: {what} differs")))
 }
 
-/// The header and the runs in the whole lines of a file, unless it is empty.
+/// Parses the header and the runs from the complete lines of a file; `None` if it is empty.
 fn parse(
     text: &str,
     is_meant: impl Fn(&Header) -> Result<(), String>,
@@ -325,7 +328,7 @@ fn parse(
     Ok(Some((header, runs)))
 }
 
-/// What of a run cannot be, on a line that carries `most` Gb/s.
+/// Checks that the values of a run are possible, on a link that carries at most `most` Gb/s.
 fn check(run: &Measured, places: &[CpuPlace], most: f64) -> Result<(), String> {
     if classify(places, run.pair) != Some(run.class) {
         return Err(format!("the pair {} is not {} on this machine", run.pair, run.class));
@@ -338,7 +341,7 @@ fn check(run: &Measured, places: &[CpuPlace], most: f64) -> Result<(), String> {
         }
     };
     within("gbps", run.gbps, (LEAST, most))?;
-    // Whatever is received takes instructions and cycles, which are the first two.
+    // The first two costs, instructions and cycles, cannot be 0.
     for (index, (cost, name)) in run.costs.iter().zip(COST_NAMES).enumerate() {
         let least = if index < 2 { LEAST } else { 0.0 };
         within(&format!("costs: {}", name.0), *cost, (least, MOST_COST))?;
@@ -385,7 +388,7 @@ mod tests {
         }
     }
 
-    /// A file of these runs, and what opening it says.
+    /// Writes a file with these runs and returns the error of opening it.
     fn refused(of: &Path, runs: &[Measured]) -> String {
         let machine = Machine::open("sandybridge-2x6").unwrap();
         let (places, nic) = (of_machine(&machine), nic(&machine).unwrap());
@@ -438,7 +441,7 @@ mod tests {
         type Case<'a> = (&'a dyn Fn(&mut Measured), &'a str);
         let cases: [Case; 8] = [
             (&|run| run.gbps = -39.5, "gbps is -39.5"),
-            // More than 40 Gb/s carry in packets of 9000 bytes.
+            // More than a 40 Gb/s link carries in packets of 9000 bytes.
             (&|run| run.gbps = 39.7, "gbps is 39.7: it must be from"),
             (&|run| run.costs[0] = 0.0, "costs: instructions is 0"),
             (&|run| run.costs[3] = -1.0, "costs: LLC references is -1"),
@@ -463,7 +466,7 @@ mod tests {
         assert_eq!(parsed(&text).unwrap().unwrap().1, [run(1)]);
         for at in (0..text.len()).filter(|at| text.as_bytes()[*at] != b'\n') {
             let mut bytes = text.clone().into_bytes();
-            // Another digit where there was one.
+            // Flips the lowest bit: a digit becomes another digit.
             bytes[at] ^= 1;
             let changed = String::from_utf8(bytes).unwrap();
             assert!(parsed(&changed).is_err(), "{changed}");
@@ -481,7 +484,7 @@ mod tests {
         first.add(&run(1)).unwrap();
         first.add(&Measured { gbps: 0.1 + 0.2, ..run(2) }).unwrap();
         assert!(open(0).err().unwrap().contains("is being written"));
-        // As a child of another thread between fork and exec has it.
+        // A copy of the descriptor, as a child of another thread has it between fork and exec.
         let _elsewhere = first.file.lock().unwrap().try_clone().unwrap();
         drop(first);
         let text = std::fs::read(&path).unwrap();
@@ -498,12 +501,12 @@ mod tests {
         let error = open(0).err().unwrap();
         assert!(error.contains("line 2: no result of a modelled sweep: its check does not fit"), "{error}");
         assert_eq!(std::fs::read_to_string(&path).unwrap(), changed);
-        // What was cut anywhere goes on from its last whole line.
+        // A file truncated at any length continues after its last complete line.
         let ends = (0..text.len()).filter(|at| text[*at] == b'\n');
         for length in (0..text.len()).step_by(7).chain(ends) {
             std::fs::write(&path, &text[..length]).unwrap();
             let known = open(0).unwrap().known.clone();
-            // A line is there as soon as all but its end is.
+            // A line counts as complete even without its newline.
             let whole = text.iter().enumerate().filter(|(at, byte)| *at <= length && **byte == b'\n').count();
             assert_eq!(known.len(), whole.saturating_sub(1), "{length}");
         }
