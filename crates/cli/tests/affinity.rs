@@ -108,7 +108,7 @@ fn after_sigkill_in_the_middle_restore_brings_every_setting_back() {
     assert!(restored.status.success(), "{}", text(&restored.stderr));
     assert_eq!(network.settings(), before);
     let again = network.longma(&["restore"]).output().unwrap();
-    assert!(text(&again.stdout).contains("nothing to put back"));
+    assert!(text(&again.stdout).contains("Nothing to restore"));
 }
 
 #[test]
@@ -303,7 +303,7 @@ fn what_is_varied_is_put_back_also_after_sigkill() {
         (4, 2)
     );
     let report = network.longma(&["report"]).arg(&file).output().unwrap();
-    assert!(text(&report.stdout).contains("gro") && text(&report.stdout).contains("What a setting changes"));
+    assert!(text(&report.stdout).contains("gro") && text(&report.stdout).contains("Effect of each setting"));
     let advice = network.longma(&["advise", "--results"]).arg(&file).output().unwrap();
     assert!(text(&advice.stdout).contains("mtu=1"), "{advice:?}");
     let page = network.path("varied.html");
@@ -329,5 +329,5 @@ fn what_is_varied_is_put_back_also_after_sigkill() {
         assert!(restored.status.success(), "seed {seed}: {}", text(&restored.stderr));
     }
     let refused = AFFINITY.failure(&["sweep", "--lab", "--vary", "rfs=0,64"]);
-    assert!(refused.contains("whole host's"), "{refused}");
+    assert!(refused.contains("a setting of the whole host"), "{refused}");
 }

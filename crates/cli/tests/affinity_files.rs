@@ -33,13 +33,13 @@ fn a_journal_or_a_log_in_a_folder_that_is_not_there_is_refused_and_nothing_is_ma
     }
     for words in commands {
         let said = AFFINITY.failure(&words);
-        let words_of = [": there is no folder ", "mistyped: make it, or name another file with --"];
+        let words_of = [": there is no directory ", "mistyped: create it, or name another file with --"];
         assert!(words_of.iter().all(|words| said.contains(words)), "{words:?}: {said}");
         assert!(!missing.exists(), "{words:?}");
     }
     let nothing = AFFINITY.success(&["restore", "--journal", &file]);
     assert!(
-        nothing.contains("nothing to put back: there is no journal ") && nothing.contains(&file),
+        nothing.contains("Nothing to restore: there is no journal ") && nothing.contains(&file),
         "{nothing}"
     );
     assert!(!missing.exists());
@@ -161,11 +161,7 @@ fn a_last_line_without_its_end_counts_if_it_is_whole_and_is_told_if_it_is_not() 
                 _ => &told["measured"]["choice"]["gbps"],
             };
             assert_eq!(rates.as_array().unwrap().len(), runs, "{cut}: {told}");
-            assert_eq!(
-                said.contains("its last line was not written to its end and is dropped"),
-                is_told,
-                "{cut}: {said}"
-            );
+            assert_eq!(said.contains("the last line is incomplete and is dropped"), is_told, "{cut}: {said}");
         }
     }
     // Of a modelled sweep; a run of one pair is simulated.
@@ -178,11 +174,7 @@ fn a_last_line_without_its_end_counts_if_it_is_whole_and_is_told_if_it_is_not() 
         let output = AFFINITY.output(&["report", &file]);
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.success(), !is_told, "{said}");
-        assert_eq!(
-            said.contains("its last line was not written to its end and is dropped"),
-            is_told,
-            "{said}"
-        );
+        assert_eq!(said.contains("the last line is incomplete and is dropped"), is_told, "{said}");
     }
     AFFINITY.success(&[&["sweep"], &words[..]].concat());
     assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
@@ -196,7 +188,7 @@ fn a_page_does_not_replace_the_results_that_it_is_made_of() {
     std::os::unix::fs::symlink(&file, &link).unwrap();
     for page in [&file, &link] {
         let said = AFFINITY.failure(&["report", &file, "--html", page]);
-        assert!(said.contains("holds the results, which a page would replace"), "{said}");
+        assert!(said.contains("is the results file, which the page would overwrite"), "{said}");
         assert_eq!(std::fs::read_to_string(&file).unwrap(), before);
     }
     std::fs::remove_file(&link).unwrap();

@@ -94,7 +94,7 @@ fn an_interface_that_is_renamed_in_the_middle_is_put_back_under_its_new_name() {
     let ended = sweep.wait_with_output().unwrap();
     let said = text(&ended.stderr);
     assert_eq!(ended.status.code(), Some(1), "{said}");
-    assert!(said.contains("was renamed to zz0") && said.contains("all settings are as before"), "{said}");
+    assert!(said.contains("was renamed to zz0") && said.contains("all settings are restored"), "{said}");
     assert_eq!(of("zz0"), before);
 }
 
@@ -125,7 +125,7 @@ fn an_interface_that_is_moved_away_is_owed_until_it_is_back() {
     let said = text(&ended.stderr);
     assert_eq!(ended.status.code(), Some(1), "{said}");
     assert!(said.contains("and was `1500`; the journal keeps it"), "{said}");
-    assert!(said.contains("not all settings are as before"), "{said}");
+    assert!(said.contains("not all settings are restored"), "{said}");
     let owed = network.longma(&["restore"]).output().unwrap();
     assert_eq!(owed.status.code(), Some(1), "{}", text(&owed.stdout));
     ip(there, &format!("link set in0 netns {here}"));
@@ -146,7 +146,7 @@ fn an_interface_that_is_removed_is_owed_until_somebody_gives_it_up() {
     assert_eq!(network.longma(&["restore"]).output().unwrap().status.code(), Some(1));
     assert!(network.longma(&["restore", "--forget-gone"]).output().unwrap().status.success());
     let nothing = network.longma(&["restore"]).output().unwrap();
-    assert!(text(&nothing.stdout).contains("nothing to put back"));
+    assert!(text(&nothing.stdout).contains("Nothing to restore"));
 }
 
 #[test]
@@ -287,9 +287,9 @@ fn what_a_load_or_a_file_says_gives_a_terminal_no_orders() {
     std::fs::write(&log, format!("{decision}{{\"at\":\n")).unwrap();
     let why = AFFINITY.output(&["why", "--state", &log]);
     assert!(text(&why.stdout).contains("(7)"));
-    assert!(text(&why.stderr).contains("1 line is no decision and is left out"), "{}", text(&why.stderr));
+    assert!(text(&why.stderr).contains("1 line is not a decision and is ignored"), "{}", text(&why.stderr));
     std::fs::write(&log, "\u{0}\u{0}letter\n").unwrap();
-    assert!(AFFINITY.failure(&["why", "--state", &log]).contains("is no log of decisions"));
+    assert!(AFFINITY.failure(&["why", "--state", &log]).contains("is not a log of decisions"));
 }
 
 #[test]
@@ -300,7 +300,7 @@ fn a_named_pipe_in_the_place_of_a_file_is_answered_at_once() {
     let begin = Instant::now();
     let pipe = pipe.to_str().unwrap();
     assert!(AFFINITY.failure(&["report", pipe]).contains("it is empty"));
-    assert!(AFFINITY.success(&["why", "--state", pipe]).contains("Nothing was decided"));
+    assert!(AFFINITY.success(&["why", "--state", pipe]).contains("No decisions"));
     let modelled = ["sweep", "--model", "sandybridge-2x6", "--pair", "1,1", "--output", pipe];
     assert!(AFFINITY.failure(&modelled).contains("no regular file"));
     let tune = AFFINITY.failure(&["tune", "--dry-run", "--interface", "lo", "--for", "1", "--state", pipe]);
@@ -312,7 +312,7 @@ fn a_named_pipe_in_the_place_of_a_file_is_answered_at_once() {
 fn cpus_and_ports_that_cannot_be_are_refused() {
     let tune = ["tune", "--dry-run", "--interface", "lo", "--for", "1"];
     let refused = |more: &[&str]| AFFINITY.failure(&[&tune[..], more].concat());
-    assert!(refused(&["--cpus", "8000"]).contains("CPU 8000, which is not there or not online"));
+    assert!(refused(&["--cpus", "8000"]).contains("CPU 8000, which does not exist or is offline"));
     assert!(refused(&["--exclude-port", "0"]).contains("1..=65535"));
     assert!(refused(&["--exclude-irq", "99999999"]).contains("no such interrupt"));
     let folder = tempfile::tempdir().unwrap();
@@ -323,6 +323,6 @@ fn cpus_and_ports_that_cannot_be_are_refused() {
     assert!(told.contains("left alone: port 9"), "{told}");
     if rustix::process::geteuid().is_root() {
         let said = AFFINITY.failure(&["sweep", "--lab", "--sender", "8000"]);
-        assert!(said.contains("--sender 8000: no such CPU is online"), "{said}");
+        assert!(said.contains("--sender 8000: the CPU is not online"), "{said}");
     }
 }

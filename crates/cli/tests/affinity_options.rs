@@ -95,7 +95,7 @@ fn holds(ways: &[(char, &[&str], &[&str])], options: &[(&str, &str, &str)]) {
             words.extend(*behind);
             let said = said(&words);
             let name = option.split('=').next().unwrap();
-            let is_refused = said.contains(&format!("{name} belongs to "))
+            let is_refused = said.contains(&format!("{name} applies to "))
                 || (said.contains("cannot be used with") && said.contains(name));
             assert_eq!(is_refused, !takers.contains(*way), "{words:?}: {said}");
         }
@@ -131,13 +131,13 @@ fn what_is_refused_says_what_to_do() {
     let refused = |words: &str| said(&words.split(' ').collect::<Vec<_>>());
     let said = refused("sweep --interface none0 --connect x --mtu 1500");
     assert!(
-        said.contains("--mtu belongs to --lab and --model, and not to --connect: vary that of an interface"),
+        said.contains("--mtu applies to --lab and --model, not to --connect: vary the MTU of an interface"),
         "{said}"
     );
     let said = refused("sweep --model sandybridge-2x6 --sender 1");
-    assert!(said.contains("--sender belongs to --lab, and not to --model: leave it out"), "{said}");
+    assert!(said.contains("--sender applies to --lab, not to --model: leave it out"), "{said}");
     let said = refused("advise --interface none0 --repeats 3");
-    assert!(said.contains("a measurement is asked for by --connect HOST or --lab"), "{said}");
+    assert!(said.contains("to measure, add --connect HOST or --lab"), "{said}");
     let said = refused("report /nowhere --lab");
     assert!(said.contains("unexpected argument"), "{said}");
 }

@@ -166,7 +166,7 @@ fn each_new_flow_is_kept_off_its_readers_cpu_soon_and_all_is_put_back() {
         assert_eq!(code, Some(0), "{said}");
         assert!(said.contains("moved") && said.contains("wherever they arrive"), "{said}");
         let last = said.rsplit("ended").next().unwrap().split_whitespace().collect::<Vec<_>>().join(" ");
-        assert!(last.contains("put back; ") && !last.contains(".;"), "{last}");
+        assert!(last.contains("restored; ") && !last.contains(".;"), "{last}");
         assert_eq!(network.settings(), before, "{said}");
         assert_ne!(reader.cpus(), bound, "{said}");
         let why = text(&network.longma(&["why"]).output().unwrap().stdout);

@@ -48,9 +48,8 @@ fn programs_of_other_architectures_run_by_their_names_until_that_is_taken_back()
     let names = ["loongarch64", "aarch64", "mips64el"];
     let registered = names.map(|it| format!("{it}: programs are run by LONGMA\n")).concat();
     let listed = names.map(|it| format!("{it:<12} LONGMA (longma-{it})\n")).concat();
-    let taken = names.map(|it| format!("{it}: not run by longma any more\n")).concat();
-    let expected =
-        format!("{refused}{registered}{listed}x86_64       this host's own\n{ran}{taken}{refused}");
+    let taken = names.map(|it| format!("{it}: no longer run by longma\n")).concat();
+    let expected = format!("{refused}{registered}{listed}x86_64       native\n{ran}{taken}{refused}");
     assert_eq!(said, expected, "{}", text(&output.stderr));
 }
 
@@ -77,11 +76,11 @@ fn who_runs_what_is_said_where_two_do_or_none_does() {
         $longma binfmt print aarch64 | sed 's/longma-aarch64/other/' >/proc/sys/fs/binfmt_misc/register
         $longma binfmt list | grep aarch64
         echo 0 >/proc/sys/fs/binfmt_misc/status
-        $longma binfmt list | grep -c 'follows none of these rules'
-        $longma binfmt register aarch64 | grep -c 'follows none of these rules'"#;
+        $longma binfmt list | grep -c 'binfmt_misc is disabled'
+        $longma binfmt register aarch64 | grep -c 'binfmt_misc is disabled'"#;
     let Some(output) = inside(script) else { return };
     let said = text(&output.stdout).replace(env!("CARGO_BIN_EXE_longma"), "LONGMA");
-    let both = "aarch64      LONGMA (longma-aarch64); LONGMA (other); what was registered last runs them";
+    let both = "aarch64      LONGMA (longma-aarch64); LONGMA (other); the last registered one runs them";
     assert_eq!(said, format!("{both}\n1\n1\n"), "{}", text(&output.stderr));
 }
 
@@ -105,7 +104,7 @@ fn what_would_harm_the_host_or_cannot_work_is_refused() {
         (&["print", "--interpreter", "/etc/passwd"], "/etc/passwd cannot be executed"),
         (
             &["print", "--interpreter", concat!(env!("CARGO_MANIFEST_DIR"), "/../../test")],
-            "is no program but a script",
+            "is not an ELF executable",
         ),
     ] {
         let said = BINFMT.failure(words);

@@ -297,7 +297,7 @@ fn a_low_limit_on_memory_is_the_hosts_fault_and_the_points_are_run_later() {
         limited(programs::longma_run().arg("--").arg(guest("queens")).arg("4"), libc::RLIMIT_AS, 4 << 30);
     let said = text(&done.stderr);
     assert_eq!(done.status.code(), Some(124), "{said}");
-    assert!(said.contains("512 GiB of addresses") && !said.contains("give the path"), "{said}");
+    assert!(said.contains("512 GiB of address space") && !said.contains("give the path"), "{said}");
 }
 
 #[test]

@@ -255,12 +255,18 @@ fn what_is_wrong_is_said_with_what_to_do() {
     let said = PLACEMENT.failure(&away);
     assert!(said.contains("apt-get install") && said.contains("--hypervisor fake"), "{said}");
     for (words, says) in [
-        ("--machine hygon-8node", "--machine is for this machine's agent"),
-        ("--reserved 0", "--reserved is for this machine's agent"),
-        ("--hosts 2", "without --all-in-one"),
-        ("--all-in-one --hypervisor fake --libvirt test:///default", "--libvirt says how libvirt is used"),
-        ("--all-in-one --hypervisor fake --virtualization kvm", "--virtualization says how libvirt is used"),
-        ("--images pictures", "--images pictures: images are named by their whole paths"),
+        ("--machine hygon-8node", "--machine is for the agent of this machine"),
+        ("--reserved 0", "--reserved is for the agent of this machine"),
+        ("--hosts 2", "only with --all-in-one"),
+        (
+            "--all-in-one --hypervisor fake --libvirt test:///default",
+            "--libvirt has no effect with --hypervisor fake",
+        ),
+        (
+            "--all-in-one --hypervisor fake --virtualization kvm",
+            "--virtualization has no effect with --hypervisor fake",
+        ),
+        ("--images pictures", "--images pictures: give an absolute path"),
     ] {
         let words: Vec<&str> = ["serve", "--listen", "127.0.0.1:0", "--state", state]
             .into_iter()

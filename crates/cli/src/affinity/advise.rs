@@ -114,7 +114,7 @@ fn advice(arguments: &Arguments) -> Result<Option<Advice>, Box<dyn Error>> {
         said::cut(path, results.is_cut);
         return match results.nothing() {
             Some(nothing) => Err(format!(
-                "{}: {nothing}; once their cause is gone, the sweep's own command makes the runs that are missing. By topology alone, without \
+                "{}: {nothing}; fix the cause and repeat the sweep's command to make the missing runs. For advice from topology alone, without \
                  a measurement: `longma affinity advise --interface {}`",
                 shown(path),
                 if is_of_lab(&results.header) { "NAME" } else { results.header.nic.name.name() }
@@ -143,7 +143,7 @@ fn advice(arguments: &Arguments) -> Result<Option<Advice>, Box<dyn Error>> {
     let Some(results) = raced? else { return Ok(None) };
     if let Some(nothing) = results.nothing() {
         return Err(format!(
-            "nothing was measured: {nothing}; by topology alone: the same command without --lab and --connect"
+            "nothing was measured: {nothing}; for advice from topology alone, leave out --lab and --connect"
         )
         .into());
     }
@@ -254,7 +254,7 @@ fn text(advice: &Advice, commands: &Commands) -> String {
         if choice.pair != best.pair {
             let _ = write!(
                 words,
-                " {} had {:.2} Gb/s, but cannot be told from it at 95 %, and topology speaks for {}.",
+                " {} reached {:.2} Gb/s, which is not a significant difference at 95 %, and topology favours {}.",
                 best.pair, best.median_gbps, choice.pair
             );
         }
@@ -262,40 +262,44 @@ fn text(advice: &Advice, commands: &Commands) -> String {
         if !alike.is_empty() {
             let _ = write!(
                 next,
-                "Not told apart from the highest, ({}), at 95 %: {}. ",
+                "No significant difference at 95 % from the fastest pair, ({}): {}. ",
                 best.pair,
                 alike.join(" ")
             );
         }
         if !advice.variant.is_empty() {
-            let _ =
-                write!(next, "Measured with {}, the fastest of what was varied. ", in_words(&advice.variant));
+            let _ = write!(
+                next,
+                "Measured with {}, the fastest of the varied settings. ",
+                in_words(&advice.variant)
+            );
         }
         if advice.is_of_lab {
-            let _ = write!(next, "The lab is gone; the commands are for {name}, where it was not measured.");
+            let _ = write!(next, "The lab is removed; the commands are for {name}, which was not measured.");
         }
         if let Some(machine) = &advice.elsewhere {
-            let _ = write!(next, " It was another machine ({machine}): the CPUs below are its own.");
+            let _ =
+                write!(next, " Measured on another machine ({machine}): the CPU numbers below are its own.");
         }
     } else if let Some(first) = advice.ranking.first() {
         let near = match first.is_near {
             Some(true) => "the flow's CPU is on the NIC's NUMA node",
             Some(false) => "no CPU of the NIC's NUMA node can be used",
-            None => "the system does not say where the NIC hangs",
+            None => "the NUMA node of the NIC is unknown",
         };
         let (pair, class) = (first.pair, first.class.meaning());
         let _ = write!(
             words,
-            "By topology, not measured, for {name}: flow on CPU {}, application on CPU {}: {class}; {near}.",
+            "From topology, not measured, for {name}: flow on CPU {}, application on CPU {}: {class}; {near}.",
             pair.flow, pair.application
         );
-        next.push_str("A measurement decides: add --connect HOST, or --lab.");
+        next.push_str("To measure, add --connect HOST or --lab.");
     }
     let mut text = wrapped("", &words, width());
     if !next.is_empty() {
         text.push_str(&wrapped("", &next, width()));
     }
-    let _ = write!(text, "\nNow, as root:\n{}", lines(&commands.now));
+    let _ = write!(text, "\nTo apply it now, as root:\n{}", lines(&commands.now));
     let _ = write!(
         text,
         "\nFor the application's service, `systemctl edit SERVICE`:\n{}",
@@ -307,7 +311,7 @@ fn text(advice: &Advice, commands: &Commands) -> String {
         lines_of(&commands.udev)
     );
     if !commands.keep.is_empty() {
-        let _ = write!(text, "\nTo keep it so:\n{}", lines(&commands.keep));
+        let _ = write!(text, "\nTo keep other programs from changing it:\n{}", lines(&commands.keep));
     }
     text
 }

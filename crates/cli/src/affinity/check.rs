@@ -45,7 +45,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     } else {
         let mut text = text(&findings, width());
         if name.is_none() {
-            text.push_str("No interface was looked at: name one with --interface.\n");
+            text.push_str("No interface was checked: name one with --interface.\n");
         }
         print(&text)?;
     }
@@ -66,9 +66,9 @@ fn text(findings: &[Finding], width: usize) -> String {
     let count = |weight| findings.iter().filter(|finding| finding.weight == weight).count();
     let (prevents, disturbs) = (count(Weight::Prevents), count(Weight::Disturbs));
     text.push_str(&match (prevents, disturbs) {
-        (0, 0) => "Nothing stands against a sweep.\n".to_string(),
-        (0, some) => format!("A sweep can be made; {some} of these would disturb it.\n"),
-        (some, _) => format!("No sweep can be made here: {some} of these prevent it.\n"),
+        (0, 0) => "Nothing would disturb a sweep.\n".to_string(),
+        (0, some) => format!("A sweep is possible; {some} of these would disturb it.\n"),
+        (some, _) => format!("No sweep is possible here: {some} of these prevent it.\n"),
     });
     text
 }

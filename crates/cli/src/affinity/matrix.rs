@@ -26,7 +26,7 @@ pub fn text(pairs: &[PairResult], best: f64, width: usize) -> String {
         (_, true) => BARE,
         _ => {
             let words = format!(
-                "{} by {} pairs have no room here: a wider terminal has, and --format json has all of them; `longma affinity report --html FILE` draws \
+                "{} by {} pairs do not fit here: use a wider terminal or --format json; `longma affinity report --html FILE` draws \
                  those of a real host.",
                 flows.len(),
                 applications.len()
@@ -58,7 +58,7 @@ pub fn text(pairs: &[PairResult], best: f64, width: usize) -> String {
         text.push_str(line.trim_end());
         text.push('\n');
     }
-    let legend = CIRCLES.map(|(from, circle)| format!("{circle} from {:.0} %", from * 100.0));
+    let legend = CIRCLES.map(|(from, circle)| format!("{circle} >= {:.0} %", from * 100.0));
     text + &wrapped("", &format!("{} of the best", legend.join(", ")), width)
 }
 
@@ -125,7 +125,7 @@ pub mod tests {
         assert!(twelve.contains("CPU 11    ●   ●") && twelve.contains("◔"), "{twelve}");
         assert!(twelve.lines().all(|line| line.chars().count() <= 80), "{twelve}");
         let narrow = drawn(12, 50);
-        assert!(narrow.contains("have no room"), "{narrow}");
+        assert!(narrow.contains("do not fit"), "{narrow}");
         assert!(narrow.lines().all(|line| line.chars().count() <= 50), "{narrow}");
     }
 

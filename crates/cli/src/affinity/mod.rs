@@ -140,7 +140,7 @@ impl StateOption {
         let missing = path.parent().filter(|folder| !folder.as_os_str().is_empty() && !folder.exists());
         if let Some(folder) = missing.filter(|_| self.state.is_some()) {
             return Err(format!(
-                "the log of decisions {}: there is no folder {}: make it, or name another file with --state",
+                "the log of decisions {}: there is no directory {}: create it, or name another file with --state",
                 shown(&path),
                 shown(folder)
             ));

@@ -75,10 +75,14 @@ pub fn run(sweep: &Sweep, output: Option<&Path>, format: Format, stop: &AtomicBo
     }
     let there = |count: usize| match output {
         Some(path) => {
-            format!("{count} of {} runs are in {}: the same command goes on", runs.len(), shown(path))
+            format!(
+                "{count} of {} runs are in {}: the same command goes on with the missing runs",
+                runs.len(),
+                shown(path)
+            )
         }
         None => format!(
-            "{count} of {} runs were made; with --output FILE they are kept, and the same command goes on",
+            "{count} of {} runs were made; with --output FILE, they are saved and the command can be continued",
             runs.len()
         ),
     };
@@ -109,7 +113,7 @@ pub fn report(
     said::cut(file, is_cut);
     if has_page {
         return Err(format!(
-            "{} is of a modelled sweep, of which there is no page: leave --html out",
+            "{} holds a modelled sweep, for which there is no page: leave --html out",
             shown(file)
         )
         .into());
@@ -119,9 +123,12 @@ pub fn report(
     known.sort_by_key(|one| (one.pair, one.seed));
     match format {
         _ if known.is_empty() => {
-            return Err(
-                format!("{} has no run yet: `{}` makes them", shown(file), header.command(file)).into()
-            );
+            return Err(format!(
+                "{} has no runs yet: make them with `{}`",
+                shown(file),
+                header.command(file)
+            )
+            .into());
         }
         Format::Json => print_json(&as_json(&known)),
         Format::Table => print(&text(&sweep, &nic, &places, &known, (None, width()))?),
@@ -193,8 +200,7 @@ fn text(
     text += "\nClasses: means over their pairs with 95 % intervals\n";
     text += &classes(measured, width);
     if sweep.seeds > 1 {
-        let words =
-            format!("The same over {} seeds: means of all pairs with 95 % intervals over seeds", sweep.seeds);
+        let words = format!("Over {} seeds: means of all pairs with 95 % intervals over seeds", sweep.seeds);
         text += &format!("\n{}{}", wrapped("", &words, width), seeds(runs, width));
     }
     text += &wrapped("", &told_apart(measured), width);
@@ -202,16 +208,16 @@ fn text(
     let same = all.len() - distinct(&all).len();
     if same > 0 {
         let words = format!(
-            "{same} of {} pairs came out as another one did to the last bit, and count once.",
+            "{same} of {} pairs have bit-identical results to another pair and count once.",
             all.len()
         );
         text += &wrapped("", &words, width);
     }
-    text += "\nCycles by what is done, M/Gbit: means over the pairs of a class\n";
+    text += "\nCycles by stage, M/Gbit: means over the pairs of a class\n";
     text += &stages(measured, width);
-    text += "\nWhere flow and application are, seen from the NIC: means with 95 % intervals\n";
+    text += "\nClasses by the sockets of flow, application and NIC: means, 95 % intervals\n";
     text += &sides(nic, places, measured, width);
-    text += "\nWhat limits them, by the cores' CPI stacks\n";
+    text += "\nBottlenecks, by the cores' CPI stacks\n";
     text += &limits(nic, mtu, measured, width);
     if sweep.machine != PUBLISHED {
         return Ok(text);
@@ -283,7 +289,7 @@ fn told_apart(measured: &[Measured]) -> String {
         }
     }
     let list = |words: &[String]| if words.is_empty() { "none".into() } else { words.join("; ") };
-    format!("Told apart at 95 %: {}. Not told apart: {}.", list(&apart), list(&not))
+    format!("Significant differences at 95 %: {}. No significant difference: {}.", list(&apart), list(&not))
 }
 
 fn stages(measured: &[Measured], width: usize) -> String {
@@ -374,7 +380,7 @@ fn classes(measured: &[Measured], width: usize) -> String {
 fn seeds(runs: &[Measured], width: usize) -> String {
     let each: BTreeSet<u64> = runs.iter().map(|one| one.seed).collect();
     let headings =
-        [("class", ""), ("Gb/s", ""), ("M cycles/Gbit", ""), ("a pair's seeds apart at most, Gb/s", "")];
+        [("class", ""), ("Gb/s", ""), ("M cycles/Gbit", ""), ("largest range of a pair, Gb/s", "")];
     let mut rows = Vec::new();
     for class in present(runs) {
         let of = of_class(runs, class);
@@ -412,9 +418,9 @@ fn limits(nic: &Nic, mtu: u64, measured: &[Measured], width: usize) -> String {
         let (core, whose) =
             if busy[0] > busy[1] { (0, "the flow's core") } else { (1, "the application's core") };
         let what = match (gbps.mean >= FULL * most, busy[core] >= FULL) {
-            (_, true) => format!("{whose} is full"),
-            (true, false) => "the link is full".into(),
-            (false, false) => "nothing is full: latencies and windows".into(),
+            (_, true) => format!("{whose} is saturated"),
+            (true, false) => "the link is saturated".into(),
+            (false, false) => "nothing is saturated: limited by latencies and windows".into(),
         };
         let causes: std::collections::BTreeMap<&str, usize> =
             of.iter().fold(Default::default(), |mut causes, one| {
@@ -423,7 +429,7 @@ fn limits(nic: &Nic, mtu: u64, measured: &[Measured], width: usize) -> String {
             });
         let most = causes.into_iter().max_by_key(|(_, times)| *times).map_or("-", |(cause, _)| cause);
         let words = format!(
-            "{what}: {:.1} Gb/s; {whose} is busy for {:.0} %, mostly `{most}`",
+            "{what}: {:.1} Gb/s; {whose} is busy {:.0} % of the time, mostly with `{most}`",
             gbps.mean,
             busy[core] * 100.0
         );
@@ -503,7 +509,7 @@ mod tests {
         let elsewhere =
             copies.iter().map(|run| Measured { class: Class::SharedCache, gbps: 10.5, ..run.clone() });
         let told = told_apart(&copies.iter().cloned().chain(elsewhere).collect::<Vec<_>>());
-        assert_eq!(told, "Told apart at 95 %: none. Not told apart: none.");
+        assert_eq!(told, "Significant differences at 95 %: none. No significant difference: none.");
     }
 
     #[test]

@@ -69,11 +69,8 @@ fn experiment(results: &Results, variants: usize, analysis: &Analysis, drawn: &[
     let quoted = |text: &str| serde_json::Value::from(text).to_string();
     let mut about = setting(&results.header).join(". ") + ".";
     if let Some(sample) = results.samples.first().filter(|_| variants > 1) {
-        let _ = write!(
-            about,
-            " Of {variants} variants the one with the fastest pair: {}.",
-            words(&sample.variant)
-        );
+        let _ =
+            write!(about, " The variant with the fastest pair, of {variants}: {}.", words(&sample.variant));
     }
     for class in &analysis.classes {
         let half = class.gbps.half.map_or(String::new(), |half| format!(" ± {half:.2}"));

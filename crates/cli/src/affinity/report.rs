@@ -37,7 +37,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
         if is_one_file(path, &arguments.file) {
             let path = shown(path);
             return Err(format!(
-                "--html: {path} holds the results, which a page would replace: name another file"
+                "--html: {path} is the results file, which the page would overwrite: name another file"
             )
             .into());
         }
@@ -58,7 +58,7 @@ fn is_one_file(one: &Path, other: &Path) -> bool {
 pub fn print(results: &Results, format: Format) -> Outcome {
     if let Some(nothing) = results.nothing() {
         said::note(&format!(
-            "{nothing}; once their cause is gone, the sweep's own command makes the runs that are missing"
+            "{nothing}; fix the cause and repeat the sweep's command to make the missing runs"
         ));
     }
     let by_variant: Vec<(Variant, Analysis)> = results
@@ -116,13 +116,13 @@ pub fn text(header: &Header, analysis: &Analysis, width: usize) -> String {
     text.push_str(&matrix::text(&analysis.pairs, best.median_gbps, width));
     text.push_str("\nClasses\n");
     text.push_str(&listed(&classes(&analysis.classes), width));
-    text.push_str("\nWhat limits them\n");
+    text.push_str("\nBottlenecks\n");
     for class in &analysis.classes {
         let words = format!("{}: {}", class.bottleneck.limit.words(), class.bottleneck.evidence);
         text.push_str(&wrapped(&format!("{:14}", class.class), &words, width));
     }
     text.push('\n');
-    text.push_str(&wrapped("", "What a Gb/s costs on the CPUs of the pair, medians", width));
+    text.push_str(&wrapped("", "Costs per Gb/s on the CPUs of the pair, medians", width));
     text.push_str(&costs(analysis, width));
     for remark in &analysis.remarks {
         text.push_str(&wrapped("note: ", remark, width));

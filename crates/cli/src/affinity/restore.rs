@@ -27,7 +27,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let restored = Journal::recover(&path, &host, arguments.forget_gone)?.unwrap_or_default();
     if restored.may_be_another && !restored.settings.is_empty() {
         said::note(
-            "only its inode number says that this is the network namespace of the journal: another has that number once its own is \
+            "this network namespace matches the journal by inode number only, which a new namespace may reuse after the old one is \
              gone (Linux 5.14 and later tell them apart)",
         );
     }
@@ -39,7 +39,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
         print_json(&json!(rows.collect::<Vec<_>>()))?;
     } else if !path.exists() {
         // Name the file, so that a mistyped path is not taken for a restored host.
-        print(&format!("There is nothing to put back: there is no journal {}.\n", shown(&path)))?;
+        print(&format!("Nothing to restore: there is no journal {}.\n", shown(&path)))?;
     } else {
         print(&text(&restored))?;
     }
@@ -56,24 +56,24 @@ pub fn text(restored: &Restored) -> String {
             Fate::AsBefore => as_before += 1,
             Fate::Ended => ended += 1,
             Fate::Gone { was } => text.push_str(&format!(
-                "{setting}: not put back: it is not here any more, and was `{was}`; the journal keeps it. Has its interface gone to another \
-                 network namespace, make it so there by hand; then, or if it was removed, `longma affinity restore --forget-gone` gives it up\n"
+                "{setting}: not restored: it no longer exists here, and was `{was}`; the journal keeps it. If its interface was moved to another \
+                 network namespace, restore the setting there by hand; then, or if it was removed, `longma affinity restore --forget-gone` drops it\n"
             )),
             Fate::Foreign { found } => {
-                text.push_str(&format!("{setting}: somebody else made it `{found}`: left alone\n"));
+                text.push_str(&format!("{setting}: another program changed it to `{found}`: left unchanged\n"));
             }
             Fate::Failed { why } => {
-                text.push_str(&format!("{setting}: not put back: {why}; the journal keeps it\n"))
+                text.push_str(&format!("{setting}: not restored: {why}; the journal keeps it\n"))
             }
         }
     }
     if restored.settings.is_empty() {
-        return "There is nothing to put back.\n".into();
+        return "Nothing to restore.\n".into();
     }
     let plural =
         |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { " is" } else { "s are" });
-    let mut sums = vec![format!("{} put back", plural(put_back, "setting"))];
-    sums.extend((as_before > 0).then(|| format!("{as_before} had not been changed")));
-    sums.extend((ended > 0).then(|| format!("{ended} ended and left nothing to put back")));
+    let mut sums = vec![format!("{} restored", plural(put_back, "setting"))];
+    sums.extend((as_before > 0).then(|| format!("{as_before} had their original values")));
+    sums.extend((ended > 0).then(|| format!("{ended} no longer exist")));
     format!("{text}{}.\n", sums.join(", "))
 }

@@ -48,7 +48,7 @@ pub fn note(text: &str) {
 pub fn cut(file: &Path, is_cut: bool) {
     if is_cut {
         note(&format!(
-            "{}: its last line was not written to its end and is dropped: the sweep's own command makes that run again",
+            "{}: the last line is incomplete and is dropped: the sweep's command repeats that run",
             shown(file)
         ));
     }

@@ -207,7 +207,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     drop((results, ground));
     report::print(&Results::read(output)?, arguments.format)?;
     if outcome.stopped {
-        said::note("stopped; the same command goes on with the runs that are missing");
+        said::note("stopped; the same command goes on with the missing runs");
         return Ok(ExitCode::from(INTERRUPTED));
     }
     if outcome.failed > 0 {
@@ -220,10 +220,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
 fn kept(error: &str, results: &ResultFile, file: &Path) -> String {
     let good = results.known.iter().filter(|sample| sample.rate.is_some()).count();
     let plural = if good == 1 { "run with a result is" } else { "runs with a result are" };
-    format!(
-        "{error}; {good} {plural} in {}: the same command goes on with those that are missing",
-        shown(file)
-    )
+    format!("{error}; {good} {plural} in {}: the same command goes on with the missing runs", shown(file))
 }
 
 /// Makes the runs and restores all settings, also after errors.
@@ -281,34 +278,34 @@ pub fn measure(
 }
 
 /// Message if a setting could not be restored.
-const NOT_BACK: &str = "not all settings are as before: see above";
+const NOT_BACK: &str = "not all settings are restored: see above";
 
 /// Describes why a sweep ended early and whether all settings are restored.
 fn in_words(error: &SweepError, gone: Option<String>, header: &Header, is_whole: bool) -> String {
     let why = match (error, gone) {
-        (_, Some(gone)) => format!("{gone}; it is made anew by the same command ({error})"),
+        (_, Some(gone)) => format!("{gone}; repeat the command to create it again ({error})"),
         (SweepError::Journal(JournalError::Refused { setting: Setting::Irq(irq), error, .. }), _)
             if matches!(error.raw_os_error(), Some(libc::EROFS | libc::EACCES)) =>
         {
             format!("interrupt {irq} cannot be moved from here ({error}): steer in software with --software")
         }
         (SweepError::Journal(JournalError::Refused { setting: Setting::Irq(irq), error, .. }), _) => format!(
-            "interrupt {irq} refuses to be moved ({error}): its driver manages it; steer in software with --software"
+            "interrupt {irq} cannot be moved ({error}): its driver manages it; steer in software with --software"
         ),
         (SweepError::Load { .. }, _) if header.sender.is_none() => match &header.load {
             Load::Iperf(iperf) => {
                 format!(
-                    "{error}; look whether `iperf3 --server --port {}` runs on {}",
+                    "{error}; check that `iperf3 --server --port {}` runs on {}",
                     iperf.port, iperf.server
                 )
             }
             Load::Command(words) => {
-                format!("{error}; look what `{}` says by itself", harmless(&words.join(" ")))
+                format!("{error}; check the output of `{}`", harmless(&words.join(" ")))
             }
         },
         _ => error.to_string(),
     };
-    format!("{why}; {}", if is_whole { "all settings are as before" } else { NOT_BACK })
+    format!("{why}; {}", if is_whole { "all settings are restored" } else { NOT_BACK })
 }
 
 impl Which {
@@ -323,7 +320,7 @@ impl Which {
             // stay changed.
             if is_lab && knob.is_of_host() {
                 return Err(format!(
-                    "{knob} is the whole host's and not the laboratory's: vary it with --interface"
+                    "{knob} is a setting of the whole host, not of --lab: vary it with --interface"
                 ));
             }
         }
@@ -341,7 +338,7 @@ impl Which {
         pairs.dedup();
         for pair in &pairs {
             if classify(&ground.header.places, *pair).is_none() {
-                return Err(format!("the pair {pair} names a CPU that is not there or not online"));
+                return Err(format!("the pair {pair} names a CPU that does not exist or is offline"));
             }
             if ground.allowed.as_ref().is_some_and(|set| !set.contains(pair.application)) {
                 let cpu = pair.application;
@@ -371,7 +368,7 @@ impl Ground {
         if let Some(sender) = what.sender.filter(|sender| !applications.contains(sender)) {
             let open: CpuSet = applications.into_iter().collect();
             return Err(format!(
-                "--sender {sender}: no such CPU is online and open to this process: there are {open}"
+                "--sender {sender}: the CPU is not online or not available to this process; available are {open}"
             )
             .into());
         }
@@ -387,9 +384,7 @@ impl Ground {
         let host = lab.as_ref().map_or_else(Tree::live, Lab::host);
         let nic = interfaces::read(&host, &name).ok_or_else(|| format!("there is no interface {name}"))?;
         if let Some(asked) = what.mtu.filter(|asked| Some(u64::from(*asked)) != nic.mtu) {
-            return Err(
-                format!("--mtu {asked}: {name} has {} bytes in spite of it", nic.mtu.unwrap_or(0)).into()
-            );
+            return Err(format!("--mtu {asked}: {name} still has {} bytes", nic.mtu.unwrap_or(0)).into());
         }
         let steering = if what.software { Steering::software(&nic)? } else { Steering::of(&nic)? };
         let header = Header {
@@ -484,7 +479,7 @@ impl What {
             (_, true) => (lab::SERVER_ADDRESS.into(), lab::PORT),
             (Some(place), _) => address(place)?,
             _ => return Err(
-                "say where `iperf3 --server` runs with --connect HOST, or --lab, or give a load: -- COMMAND"
+                "give --connect HOST to name the host where `iperf3 --server` runs, or --lab, or a load command after `--`"
                     .into(),
             ),
         };
@@ -502,7 +497,7 @@ impl What {
 
 /// Parses HOST, HOST:PORT or [ADDRESS]:PORT.
 fn address(place: &str) -> Result<(String, u16), String> {
-    let wrong = || format!("`{}` is no HOST or HOST:PORT", harmless(place));
+    let wrong = || format!("`{}` is not HOST or HOST:PORT", harmless(place));
     let plain = |host: &str| host.trim_start_matches('[').trim_end_matches(']').to_string();
     if place.is_empty() || place.starts_with('-') {
         return Err(wrong());

@@ -63,15 +63,16 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let interfaces = watched(&host, &arguments.interfaces)?;
     let online: CpuSet = host.places().iter().map(|place| place.cpu).collect();
     if let Some(cpu) = arguments.cpus.iter().flat_map(CpuSet::iter).find(|cpu| !online.contains(*cpu)) {
-        return Err(
-            format!("--cpus names CPU {cpu}, which is not there or not online: there are {online}").into()
-        );
+        return Err(format!(
+            "--cpus names CPU {cpu}, which does not exist or is offline; online are {online}"
+        )
+        .into());
     }
     if let Some(irq) = arguments.irqs.iter().find(|irq| host.names(&format!("proc/irq/{irq}")).is_empty()) {
         return Err(format!("--exclude-irq {irq}: there is no such interrupt in /proc/irq").into());
     }
     if !arguments.dry_run && !rustix::process::geteuid().is_root() {
-        return Err("not root: interrupts and other users' threads cannot be moved; run it with sudo, or add --dry-run to see what it would do for your own programs".into());
+        return Err("not root: cannot move interrupts and other users' threads; run with sudo, or add --dry-run to see the decisions for your own programs".into());
     }
     let mut journal = match arguments.dry_run {
         true => None,
@@ -166,7 +167,7 @@ impl Session<'_> {
     /// Describes the excluded objects.
     fn left_alone(&self) -> String {
         let Arguments { cpus, irqs, processes, ports, .. } = self.arguments;
-        let mut words: Vec<String> = cpus.iter().map(|cpus| format!("all CPUs but {cpus}")).collect();
+        let mut words: Vec<String> = cpus.iter().map(|cpus| format!("all CPUs except {cpus}")).collect();
         words.extend(irqs.iter().map(|irq| format!("interrupt {irq}")));
         words.extend(processes.iter().map(|process| format!("process {process}")));
         words.extend(ports.iter().map(|port| format!("port {port}")));
@@ -201,7 +202,7 @@ impl Session<'_> {
         let seconds = self.begin.elapsed().as_secs_f64();
         let cpu = cpu_seconds();
         format!(
-            "{} looks in {seconds:.1} s at up to {} flows took {cpu:.3} s of CPU time, {:.2} % of a core",
+            "{} observations in {seconds:.1} s of up to {} flows took {cpu:.3} s of CPU time, {:.2} % of a core",
             self.looks,
             self.most,
             cpu / seconds.max(1e-3) * 100.0
@@ -230,7 +231,7 @@ mod tests {
         let settings = vec![(Setting::Irq(7), Fate::Restored), (Setting::Irq(8), foreign)];
         assert_eq!(
             back(Some(&Restored { settings, may_be_another: false })),
-            "/proc/irq/8/smp_affinity_list: somebody else made it `1`: left alone; 1 setting is put back"
+            "/proc/irq/8/smp_affinity_list: another program changed it to `1`: left unchanged; 1 setting is restored"
         );
     }
 }

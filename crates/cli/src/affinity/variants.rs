@@ -101,7 +101,11 @@ fn text(results: &Results, by_variant: &[(Variant, Analysis)], effects: &[Effect
     text += &wrapped("", "Throughput by variant, means over the pairs of a class, and the best pair", width);
     text += &throughputs(by_variant, width);
     text.push('\n');
-    text += &wrapped("", "What a setting changes, all pairs and all else alike, with 95 % intervals", width);
+    text += &wrapped(
+        "",
+        "Effect of each setting over all pairs, with all other settings equal, with 95 % intervals",
+        width,
+    );
     let with_half = |interval: &Interval| match interval.half {
         Some(half) => format!("{:+.2} ± {half:.2}", interval.mean),
         None => format!("{:+.2}", interval.mean),
@@ -226,8 +230,7 @@ fn in_table(shares: &[Share], width: usize) -> String {
         let (from, to) = (share.from.to_string(), share.to.to_string());
         vec![share.knob.to_string(), from, to, number(of.shapley), number(of.alone), number(of.last), ms]
     };
-    let words =
-        "Each setting's part over all orders (Shapley value), alone, and after all others, means over pairs";
+    let words = "Share of each setting: over all orders (Shapley value), alone, and after all others; means over pairs";
     let rows: Vec<Vec<String>> = shares.iter().map(row).collect();
     format!("\n{}{}", wrapped("", words, width), fitted(&headings, 3, &rows, width))
 }

@@ -27,7 +27,7 @@ impl Way {
         match self {
             Self::Lab => "--lab",
             Self::Connect => "--connect",
-            Self::Command => "a load of one's own (-- COMMAND)",
+            Self::Command => "a load command (-- COMMAND)",
             Self::Model => "--model",
             Self::Results => "--results",
             Self::Topology => "advice from topology alone",
@@ -49,9 +49,9 @@ pub fn fit(way: Way, options: &[Limited]) -> Result<(), String> {
         [] => "nothing".into(),
     };
     let instead = match (*name, way) {
-        ("--mtu", Way::Connect | Way::Command) => "vary that of an interface with --vary mtu=BYTES",
-        (_, Way::Topology) => "a measurement is asked for by --connect HOST or --lab",
+        ("--mtu", Way::Connect | Way::Command) => "vary the MTU of an interface with --vary mtu=BYTES",
+        (_, Way::Topology) => "to measure, add --connect HOST or --lab",
         _ => "leave it out",
     };
-    Err(format!("{name} belongs to {list}, and not to {}: {instead}", way.words()))
+    Err(format!("{name} applies to {list}, not to {}: {instead}", way.words()))
 }

@@ -27,10 +27,11 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let (mut decisions, lost) =
         log::read(&path).map_err(|error| format!("the log of decisions {}: {error}", shown(&path)))?;
     if lost > 0 && decisions.is_empty() {
-        return Err(format!("{} is no log of decisions: none of its lines is one", shown(&path)).into());
+        return Err(format!("{} is not a log of decisions: none of its lines is one", shown(&path)).into());
     } else if lost > 0 {
-        let lines = if lost == 1 { "line is no decision and is" } else { "lines are no decisions and are" };
-        said::note(&format!("{lost} {lines} left out of what {} holds: it was damaged", shown(&path)));
+        let lines =
+            if lost == 1 { "line is not a decision and is" } else { "lines are not decisions and are" };
+        said::note(&format!("{lost} {lines} ignored in {}: the file is damaged", shown(&path)));
     }
     if let Some(word) = &arguments.word {
         decisions.retain(|decision| decision.subject.contains(word) || decision.why.contains(word));
@@ -41,7 +42,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     }
     if newest.is_empty() {
         return print(&format!(
-            "Nothing was decided{}: `longma affinity tune` writes {}.\n",
+            "No decisions{}: `longma affinity tune` writes {}.\n",
             if arguments.word.is_some() { " about that" } else { "" },
             shown(&path)
         ));

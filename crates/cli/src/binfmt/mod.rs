@@ -63,16 +63,17 @@ struct How {
     fixed: bool,
 }
 
-const ALL_OFF: &str = "the kernel follows none of these rules now: `echo 1 >/proc/sys/fs/binfmt_misc/status`, as root, has it do so";
+const ALL_OFF: &str =
+    "binfmt_misc is disabled: enable it with `echo 1 >/proc/sys/fs/binfmt_misc/status` as root";
 
 /// Errors of `longma binfmt`, with advice.
 #[derive(Debug, thiserror::Error)]
 enum Problem {
     #[error(
-        "the kernel's rules are not at {RULES}: mount them as root, with `mount -t binfmt_misc binfmt_misc {RULES}`"
+        "binfmt_misc is not mounted at {RULES}: mount it as root, with `mount -t binfmt_misc binfmt_misc {RULES}`"
     )]
     NotMounted,
-    #[error("{0} is this host's own architecture: the kernel would run every program on it by longma")]
+    #[error("{0} is this host's own architecture: the kernel would run all programs of the host with longma")]
     Own(Architecture),
     #[error("{0}; give another with --interpreter")]
     Interpreter(String),
@@ -83,9 +84,9 @@ enum Problem {
 /// Advice for an error of the kernel.
 fn help(error: &io::Error) -> &'static str {
     match error.kind() {
-        io::ErrorKind::PermissionDenied => "it takes root, in the namespace that mounted them",
-        io::ErrorKind::ReadOnlyFilesystem => "they are mounted for reading only",
-        _ => "`longma binfmt list` says what is registered now",
+        io::ErrorKind::PermissionDenied => "this needs root, in the user namespace that mounted binfmt_misc",
+        io::ErrorKind::ReadOnlyFilesystem => "binfmt_misc is mounted read-only",
+        _ => "`longma binfmt list` shows what is registered",
     }
 }
 
@@ -146,7 +147,7 @@ fn unregister(architectures: &[Architecture]) -> Result<(), Problem> {
     for architecture in if architectures.is_empty() { Architecture::ALL } else { architectures } {
         let name = architecture.rule_name();
         if remove(&name).map_err(|error| Problem::Refused { what: "remove", name, error })? {
-            println!("{architecture}: not run by longma any more");
+            println!("{architecture}: no longer run by longma");
         }
     }
     Ok(())
@@ -175,9 +176,12 @@ fn list() -> Result<(), Problem> {
     for architecture in Architecture::ALL {
         let of_it = known.iter().filter(|(_, status)| rules::is_for(status, *architecture));
         let told: Vec<String> = of_it.map(|(name, status)| told(name, status)).collect();
-        let nobody =
-            if architecture.is_host() { "this host's own" } else { "nothing: `longma binfmt register`" };
-        let newest = if told.len() > 1 { "; what was registered last runs them" } else { "" };
+        let nobody = if architecture.is_host() {
+            "native"
+        } else {
+            "no interpreter: register with `longma binfmt register`"
+        };
+        let newest = if told.len() > 1 { "; the last registered one runs them" } else { "" };
         let told = if told.is_empty() { nobody.into() } else { told.join("; ") };
         println!("{:<12} {told}{newest}", architecture.to_string());
     }

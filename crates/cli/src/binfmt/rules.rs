@@ -87,13 +87,15 @@ impl Rule {
     /// Fails if the kernel would reject the path; the text says why.
     pub fn new(architecture: Architecture, interpreter: &Path, fixed: bool) -> Result<Self, String> {
         let Some(path) = interpreter.to_str() else {
-            return Err(format!("{} is no text, which a rule is", interpreter.display()));
+            return Err(format!("{} is not valid UTF-8, which a rule must be", interpreter.display()));
         };
         if path.contains([':', '\n']) {
-            return Err(format!("{path} has a colon or a line's end in it, which end a rule's parts"));
+            return Err(format!(
+                "{path} contains a colon or a line break, which separate the fields of rules"
+            ));
         }
         if path.len() > MOST_PATH_BYTES {
-            return Err(format!("{path} is longer than the {MOST_PATH_BYTES} bytes that the kernel takes"));
+            return Err(format!("{path} is longer than the kernel's limit of {MOST_PATH_BYTES} bytes"));
         }
         Ok(Self { architecture, interpreter: interpreter.into(), fixed })
     }
@@ -121,7 +123,7 @@ pub fn check_interpreter(path: &Path) -> Result<(), String> {
     let mut begin = [0; 4];
     match File::open(path).and_then(|mut file| file.read_exact(&mut begin)) {
         Ok(()) if begin == *b"\x7fELF" => Ok(()),
-        Ok(()) => told("is no program but a script or the like"),
+        Ok(()) => told("is not an ELF executable"),
         Err(error) => told(&format!("cannot be read: {error}")),
     }
 }

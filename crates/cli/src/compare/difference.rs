@@ -105,7 +105,7 @@ pub fn table(before: &Figures, after: &Figures, shown: &[&Difference], total: us
         );
     }
     if shown.len() < total {
-        let _ = writeln!(text, "{} of {total} figures; --all prints every one", shown.len());
+        let _ = writeln!(text, "{} of {total} figures; --all prints all of them", shown.len());
     }
     text
 }

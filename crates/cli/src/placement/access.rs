@@ -96,7 +96,7 @@ pub fn token(arguments: &TokenArguments) -> Outcome {
             let wanted_role = role.as_str();
             let fits = |role: &str, scope: &Option<String>, option: &str| match scope {
                 Some(_) if wanted_role != role => {
-                    Err(format!("{option} is for the role {role}, and not for {wanted_role}"))
+                    Err(format!("{option} is for the role {role}, not for {wanted_role}"))
                 }
                 _ => Ok(()),
             };

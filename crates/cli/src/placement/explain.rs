@@ -42,7 +42,7 @@ fn verdict(page: &mut Page, host: &HostVerdict) {
             format!("{name} fits, node {}, score {score:.3}{speaks}", listed(&host.nodes_chosen))
         }
         None if host.refused.is_empty() => {
-            format!("{name} does not fit: no node, or not enough of them, will do")
+            format!("{name} does not fit: too few of its nodes are suitable")
         }
         None => format!("{name} does not fit: {}", refused(&host.refused)),
     });
@@ -75,10 +75,10 @@ pub fn run(arguments: &Arguments) -> Outcome {
     };
     let hosts = |n: u32| if n == 1 { "1 host".to_string() } else { format!("{n} hosts") };
     let mut page = Page::new();
-    page.line(&format!("looked at with {nodes}; it fits {}", hosts(said.fitting)));
+    page.line(&format!("checked with {nodes}; it fits {}", hosts(said.fitting)));
     said.hosts.iter().for_each(|host| verdict(&mut page, host));
     for (filter, refused) in &said.refused_by {
-        page.line(&format!("{filter} refuses {} or nodes there", hosts(*refused)));
+        page.line(&format!("{filter} rejects {} or nodes of them", hosts(*refused)));
     }
     page.print()
 }

@@ -119,13 +119,13 @@ pub fn hosts(arguments: &HostsArguments) -> Outcome {
         return print::json(&hosts);
     }
     if hosts.is_empty() {
-        return say("no hosts; longma placement agent brings one");
+        return say("no hosts; run `longma placement agent` on a host to add it");
     }
     let mut page = Page::new();
     page.table(&host_rows(&hosts));
     for host in &hosts {
         if !host.foreign.is_empty() {
-            page.line(&format!("{}: made by others: {}", host.name, host.foreign.join(", ")));
+            page.line(&format!("{}: domains not created by longma: {}", host.name, host.foreign.join(", ")));
         }
         host.problems.iter().for_each(|problem| page.line(&format!("{}: {problem}", host.name)));
     }
@@ -142,10 +142,10 @@ pub fn drain(arguments: &DrainArguments) -> Outcome {
     }
     let host = &arguments.host;
     if arguments.undo {
-        return say(&format!("{host} takes virtual machines again"));
+        return say(&format!("{host} accepts virtual machines again"));
     }
     let mut page = Page::new();
-    page.line(&format!("{host} takes no more virtual machines; {} stay on it", drained.left.len()));
+    page.line(&format!("{host} accepts no more virtual machines; {} stay on it", drained.left.len()));
     for vm in &drained.left {
         page.line(&format!("  {} ({}, {})", vm.id, vm.request.name, vm.state));
     }
@@ -201,12 +201,12 @@ fn audited(audit: &Audit, good: bool) -> Page {
     for host in &audit.hosts {
         host.problems.iter().for_each(|problem| page.line(&format!("{}: {problem}", host.host)));
         let looked = match host.age_s {
-            Some(s) => format!("was looked at {s} s ago"),
-            None => "was not looked at: its agent has not reported to this service".into(),
+            Some(s) => format!("was audited {s} s ago"),
+            None => "was not audited: its agent has not reported to this service".into(),
         };
         let foreign = match host.foreign.len() {
             0 => String::new(),
-            n => format!("; {n} domains of others are left alone"),
+            n => format!("; {n} domains not created by longma are ignored"),
         };
         page.line(&format!("{} {looked}{foreign}", host.host));
     }
@@ -250,15 +250,15 @@ pub fn defragment(arguments: &DefragmentArguments) -> Outcome {
     for plan in &plans {
         let now = percent(plan.score_before);
         page.line(&format!(
-            "{}: {now} of the free memory could not be used by virtual machines of common sizes",
+            "{}: {now} of the free memory cannot be used by virtual machines of common sizes",
             plan.host
         ));
         if plan.moves.is_empty() {
-            page.line("  no move between its nodes makes that less");
+            page.line("  no move between its nodes reduces that");
             continue;
         }
         let after = percent(plan.score_after);
-        page.line(&format!("  {after} after these moves, which nobody has made yet:"));
+        page.line(&format!("  {after} after these moves (not made yet):"));
         for step in &plan.moves {
             page.command(&format!("  longma placement rebind {} --nodes {}", step.vm, listed(&step.to)));
         }

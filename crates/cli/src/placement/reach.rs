@@ -51,8 +51,8 @@ impl Reach {
                     "start the service (longma placement serve --all-in-one), name its folder (--state), \
                      or name another machine's service (--server and --token-file)"
                 }
-                std::io::ErrorKind::PermissionDenied => "it is for the user alone whom the service runs as",
-                _ => "the service writes it anew at its next start",
+                std::io::ErrorKind::PermissionDenied => "only the user who runs the service may read it",
+                _ => "the service rewrites it at its next start",
             };
             format!("no service is known here: {}: {error}\n  {advice}", file.display())
         })?;
@@ -74,13 +74,14 @@ impl Reach {
 /// Reads a token from a file.
 pub fn token_in(file: &Path) -> Result<String, String> {
     let name = file.display();
-    let text = std::fs::read_to_string(file).map_err(|error| format!("the token in {name}: {error}"))?;
+    let text =
+        std::fs::read_to_string(file).map_err(|error| format!("cannot read the token in {name}: {error}"))?;
     let mut words = text.split_whitespace();
     match (words.next(), words.next()) {
         (Some(token), None) if token.bytes().all(|byte| byte.is_ascii_graphic()) => Ok(token.into()),
-        (None, _) => Err(format!("{name} is empty: it should hold a token and nothing else")),
+        (None, _) => Err(format!("{name} is empty: it must contain only a token")),
         _ => Err(format!(
-            "{name} holds {} lines and should hold a token and nothing else: leave the line `longma-...` in it",
+            "{name} has {} lines and must contain only a token: keep only the line `longma-...`",
             text.lines().count()
         )),
     }
@@ -94,12 +95,14 @@ pub fn explained(error: ClientError) -> Box<dyn Error> {
         }
         ClientError::Refused(problem) => match problem.status {
             401 => {
-                "the token is wrong or was removed: an admin makes another with: longma placement token add"
+                "the token is wrong or was removed: an admin can make a new one with: longma placement token add"
             }
             409 if problem.title == "no room" => {
-                "what is missing where: longma placement explain, with the same words"
+                "see which resource is missing on which host with: longma placement explain, with the same options"
             }
-            409 if problem.title == "exists already" => "take another name, or delete that one first",
+            409 if problem.title == "exists already" => {
+                "choose another name, or delete the existing one first"
+            }
             _ => return error.into(),
         },
         ClientError::Untrusted { .. } => return error.into(),
@@ -122,7 +125,7 @@ mod tests {
         };
         assert_eq!(read("longma-0123\n"), Ok("longma-0123".into()));
         let two = read("longma-0123\nlongma-4567\n").unwrap_err();
-        assert!(two.contains("token holds 2 lines and should hold a token and nothing else"), "{two}");
+        assert!(two.contains("token has 2 lines and must contain only a token"), "{two}");
         assert!(read("token: longma-0123").is_err() && read("longma-0123\u{7}").is_err());
         assert!(read("\n").unwrap_err().contains("is empty"));
     }

@@ -89,7 +89,7 @@ fn whole(bytes: u64, unit: u64, what: &str) -> Result<u64, String> {
     match bytes % unit {
         0 => Ok(bytes / unit),
         _ => Err(format!(
-            "{what}: {bytes} bytes are not a whole number of {}iB; give one with its unit, as 8GiB",
+            "{what}: {bytes} bytes are not a whole number of {}iB; give a size with its unit, such as 8GiB",
             if unit == 1 << 20 { 'M' } else { 'K' }
         )),
     }
@@ -145,7 +145,7 @@ impl Wanted {
         let device = |text: &String| match text.split_once(':') {
             Some((kind, "local")) => Ok(json!({ "kind": kind, "local": true })),
             None => Ok(json!({ "kind": text })),
-            Some(_) => Err(format!("--device {text}: nic, gpu, nic:local or gpu:local")),
+            Some(_) => Err(format!("--device {text}: use nic, gpu, nic:local or gpu:local")),
         };
         let devices = self.device.iter().map(device).collect::<Result<Vec<_>, _>>()?;
         put("devices", (!devices.is_empty()).then(|| json!(devices)));
@@ -201,9 +201,9 @@ pub fn run(arguments: &Arguments) -> Outcome {
     }
     if failed {
         let why = harmless(&vm.problem.unwrap_or_default());
-        eprintln!("longma: {why}\n  it keeps its place: mend the cause and start it, or delete it");
+        eprintln!("longma: {why}\n  it keeps its placement: fix the cause and start it, or delete it");
     } else if !arguments.no_wait && under_way(&vm) {
-        eprintln!("longma: it does not run yet; longma placement audit says what is in the way");
+        eprintln!("longma: it does not run yet; see the reason with: longma placement audit");
         return Ok(ExitCode::FAILURE);
     }
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })

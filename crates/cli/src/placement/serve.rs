@@ -161,10 +161,9 @@ impl HostArguments {
         let of_libvirt =
             [("--libvirt", self.libvirt.is_some()), ("--virtualization", self.virtualization.is_some())];
         match of_libvirt.into_iter().find(|option| option.1) {
-            Some((option, _)) if self.kind() == Kind::Fake => Err(format!(
-                "{option} says how libvirt is used, and --hypervisor fake uses none: leave one of them out"
-            )
-            .into()),
+            Some((option, _)) if self.kind() == Kind::Fake => {
+                Err(format!("{option} has no effect with --hypervisor fake: leave one of them out").into())
+            }
             _ => Ok(()),
         }
     }
@@ -175,7 +174,7 @@ impl HostArguments {
             return Ok(Description::Read { root: "/".into(), name, reserved });
         };
         if self.kind() != Kind::Fake {
-            return Err("--machine takes a machine file for the host, which needs --hypervisor fake".into());
+            return Err("--machine replaces the host's topology, which needs --hypervisor fake".into());
         }
         let mut host = Host::of_machine(&Machine::open(machine)?, &name)?;
         host.reserved = reserved;
@@ -193,7 +192,7 @@ impl HostArguments {
                 return Ok(Box::new(kept.map_err(|error| format!("{}: {error}", file.display()))?));
             }
             (Some(_), Kind::Libvirt) => {
-                return Err("--domains is for --hypervisor fake: libvirt keeps its own".into());
+                return Err("--domains is for --hypervisor fake: libvirt stores its domains itself".into());
             }
             (None, Kind::Libvirt) => {}
         }
@@ -206,7 +205,7 @@ impl HostArguments {
         let libvirt = Libvirt::connect(address, virtualization).map_err(|error| {
             format!(
                 "{error}\n  install libvirt and start libvirtd (Debian: apt-get install libvirt-daemon-system qemu-system-x86), \
-                 or try it out with --hypervisor fake"
+                 or try the service with --hypervisor fake"
             )
         })?;
         Ok(Box::new(libvirt))
@@ -218,20 +217,17 @@ impl ServeArguments {
     fn check(&self) -> Result<(), Box<dyn Error>> {
         let given = self.host.given().into_iter().chain(self.hosts.map(|_| "--hosts"));
         if let Some(option) = given.into_iter().next().filter(|_| !self.all_in_one) {
-            let why = "this machine's agent, and none runs without --all-in-one";
+            let why = "the agent of this machine, which runs only with --all-in-one";
             return Err(
                 format!("{option} is for {why}: give it to `longma placement agent` on the host").into()
             );
         }
         if !self.images.is_absolute() {
             let given = self.images.display();
-            return Err(format!(
-                "--images {given}: images are named by their whole paths: name the folder so, from / on"
-            )
-            .into());
+            return Err(format!("--images {given}: give an absolute path").into());
         }
         if self.hosts.is_some_and(|hosts| hosts > 1) && self.host.kind() != Kind::Fake {
-            return Err("--hosts makes hosts up, which needs --hypervisor fake".into());
+            return Err("--hosts simulates hosts, which needs --hypervisor fake".into());
         }
         self.host.check()
     }
@@ -270,14 +266,17 @@ pub fn serve(arguments: ServeArguments) -> Outcome {
     };
     let alone = options.hosts.is_empty();
     run_service(options, |url, home| {
-        say(&format!("serving {url}; how to reach it is in {}", Access::file(home).display()));
+        say(&format!(
+            "serving {url}; clients on this machine find it through {}",
+            Access::file(home).display()
+        ));
         if alone {
-            say("no agent runs here: start one on each host, or use --all-in-one");
+            say("no agent runs in this process: start one on each host, or use --all-in-one");
         }
     })
     .map_err(|error| match error {
         longma_placement_service::ServeError::Address(..) => {
-            format!("{error}\n  --listen 127.0.0.1:0 takes a free port")
+            format!("{error}\n  --listen 127.0.0.1:0 picks a free port")
         }
         error => error.to_string(),
     })?;

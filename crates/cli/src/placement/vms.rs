@@ -102,8 +102,7 @@ impl One {
                 if vm.state == wanted {
                     return Ok(ExitCode::SUCCESS);
                 }
-                let why =
-                    vm.problem.unwrap_or_else(|| "longma placement audit says what is in the way".into());
+                let why = vm.problem.unwrap_or_else(|| "see the reason with: longma placement audit".into());
                 return Err(format!("it is not {wanted} yet: {}", harmless(&why)).into());
             }
             std::thread::sleep(Duration::from_millis(50));
@@ -132,7 +131,7 @@ pub fn list(arguments: &ListArguments) -> Outcome {
         return print::json(&all);
     }
     if all.is_empty() {
-        return say("no virtual machines; longma placement request asks for one");
+        return say("no virtual machines; request one with: longma placement request");
     }
     let mut rows =
         vec![heading(["ID", "TENANT", "NAME", "STATE", "VCPUS", "MEMORY", "CPU", "HOST", "NODES"])];
@@ -177,7 +176,7 @@ fn described(vm: &Vm) -> Vec<Vec<String>> {
         row(&format!("{what}host"), placement.host.clone());
         for (at, cell) in placement.cells.iter().enumerate() {
             let cpus =
-                if cell.cpus.is_empty() { "any that is nobody's own".into() } else { listed(&cell.cpus) };
+                if cell.cpus.is_empty() { "any that is not exclusive".into() } else { listed(&cell.cpus) };
             let memory =
                 cell.memory.iter().map(|s| format!("{} on node {}", mib(s.mib), s.node)).collect::<Vec<_>>();
             let text = format!(
@@ -230,7 +229,7 @@ pub fn delete(one: &One) -> Outcome {
 pub fn resize(arguments: &ResizeArguments) -> Outcome {
     let one = &arguments.one;
     if arguments.memory.is_some_and(|bytes| bytes % (1 << 20) != 0) {
-        return Err("--memory: it is given in whole MiB".into());
+        return Err("--memory: give a whole number of MiB".into());
     }
     let body = Resize { vcpus: arguments.vcpus, memory_mib: arguments.memory.map(|bytes| bytes >> 20) };
     let vm: Vm = one.reach.client()?.post(&one.path("/resize"), None, &body).map_err(explained)?;
@@ -240,7 +239,7 @@ pub fn resize(arguments: &ResizeArguments) -> Outcome {
     let (host, nodes) = place(&vm);
     let (vcpus, mib) = (vm.request.vcpus, vm.request.memory_mib);
     say(&format!(
-        "virtual machine {} ({}) has {vcpus} virtual CPUs and {mib} MiB from its next start on: {host}, node {nodes}",
+        "virtual machine {} ({}) has {vcpus} virtual CPUs and {mib} MiB from its next start: {host}, node {nodes}",
         vm.id, vm.request.name
     ))
 }

@@ -67,14 +67,14 @@ pub fn watch(arguments: &WatchArguments) -> Outcome {
     for _ in 0..arguments.times {
         let looks = look(&arguments.libvirt, Path::new("/"), Duration::from_secs(arguments.interval)).map_err(|error| {
             let error = harmless(&error.to_string());
-            format!("{error}\n  is libvirtd running, and may you use it? --libvirt qemu:///session is your own")
+            format!("{error}\n  check that libvirtd runs and that you may use it; --libvirt qemu:///session is your own instance")
         })?;
         if arguments.form.json {
             print::json(&looks)?;
             continue;
         }
         if looks.is_empty() {
-            say("no virtual machine runs here")?;
+            say("no virtual machine runs on this host")?;
             continue;
         }
         looked_at(&looks).print()?;

@@ -85,7 +85,7 @@ impl Failure {
                 };
             }
             NodeError::Load(LoadError::Map { source, .. }) if source.0 == libc::ENOMEM => {
-                return Self::short(message, "check `ulimit -v` and the memory that is free");
+                return Self::short(message, "check `ulimit -v` and the free memory");
             }
             NodeError::Host(_) => return Self::short(message, advice),
             NodeError::Load(LoadError::Host { source, .. }) => {
@@ -101,7 +101,7 @@ impl Failure {
             }
             NodeError::Load(LoadError::Interpreter { .. }) => (
                 message,
-                "give the directory that holds its system's files: -L DIR if only the libraries come from there, --root DIR if it is to be the program's whole file system; or link the program statically",
+                "give the directory with the files of its system: -L DIR to take only libraries from it, --root DIR to make it the program's root directory; or link the program statically",
                 NOT_FOUND,
             ),
             NodeError::Load(LoadError::Map { .. }) | NodeError::Checkpoint(_) => {
@@ -114,7 +114,7 @@ impl Failure {
 }
 
 /// Advice for a limit on address space.
-const ADDRESSES: &str = "longma reserves at least 512 GiB of addresses, which take no memory: lift the limit on virtual memory, as `ulimit -v \
+const ADDRESSES: &str = "longma reserves at least 512 GiB of address space, which uses no memory: raise the limit on virtual memory with `ulimit -v \
                          unlimited` does";
 
 /// The resource that the host lacks, if the error says so.
@@ -123,8 +123,8 @@ fn shortage(error: &io::Error) -> Option<&'static str> {
         libc::ENOMEM => Some("memory, or a limit on it is low (`ulimit -a` shows them)"),
         libc::EMFILE | libc::ENFILE => Some("descriptors (`ulimit -n` shows the limit)"),
         libc::EAGAIN => Some("processes (`ulimit -u` shows the limit)"),
-        libc::ENOSPC | libc::EDQUOT => Some("room on that disk"),
-        libc::EFBIG => Some("what a file may grow to (`ulimit -f` shows the limit)"),
+        libc::ENOSPC | libc::EDQUOT => Some("disk space"),
+        libc::EFBIG => Some("allowed file size (`ulimit -f` shows the limit)"),
         _ => None,
     }
 }
@@ -132,7 +132,7 @@ fn shortage(error: &io::Error) -> Option<&'static str> {
 fn of_host(kind: io::ErrorKind, confined: bool) -> (&'static str, u8) {
     match kind {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory if confined => {
-            ("the path is looked up inside --root; check that the program is there", NOT_FOUND)
+            ("the path is relative to --root; check that the program exists there", NOT_FOUND)
         }
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
             ("check the path; longma does not search PATH", NOT_FOUND)

@@ -59,7 +59,7 @@ impl Options {
         let source: u64 = unit.lines.iter().map(|line| line.runs).sum();
         let _ = writeln!(
             text,
-            "{} instructions of LoongArch for {}: {:.3} for one",
+            "{} LoongArch instructions for {} source instructions: ratio {:.3}",
             grouped(unit.executed),
             grouped(source),
             unit.executed as f64 / source.max(1) as f64
@@ -112,12 +112,12 @@ fn kinds(units: &[ListedUnit], text: &mut String) {
     let executed: u64 = units.iter().map(|unit| unit.executed).sum();
     let _ = writeln!(
         text,
-        "{} instructions of LoongArch for {}: {:.3} for one\n",
+        "{} LoongArch instructions for {} source instructions: ratio {:.3}\n",
         grouped(executed),
         grouped(source),
         executed as f64 / source.max(1) as f64
     );
-    let _ = writeln!(text, "{:>16} {:>16} {:>8} {:>8}  kind", "executed", "LoongArch", "for one", "beyond");
+    let _ = writeln!(text, "{:>16} {:>16} {:>8} {:>8}  kind", "executed", "LoongArch", "ratio", "excess");
     for (kind, sum) in sums.iter().take(KINDS) {
         let _ = writeln!(
             text,

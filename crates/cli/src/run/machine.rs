@@ -16,7 +16,7 @@ pub const DEFAULT: &str = "loongson-3a5000";
 pub fn read(name: &str) -> Result<Machine, Failure> {
     Machine::open(name).map_err(|error| {
         let advice = match &error {
-            OpenError::Invalid(_) => format!("`longma machine check {name}` shows all that is wrong with it"),
+            OpenError::Invalid(_) => format!("`longma machine check {name}` shows all problems"),
             _ => String::new(),
         };
         Failure::own(&error.to_string(), &advice)
@@ -31,7 +31,7 @@ pub fn seen_of(machine: &Machine, simulates: bool) -> Result<Seen, Failure> {
     Seen::of(machine, simulates).map_err(|error| {
         Failure::own(
             &error.to_string(),
-            "give a machine with LoongArch64 cores, as `--machine loongson-3a5000`; or time the program on these cores with --level timing",
+            "give a machine with LoongArch64 cores, such as `--machine loongson-3a5000`; or time the program on these cores with --level timing",
         )
     })
 }

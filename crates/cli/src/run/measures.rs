@@ -13,12 +13,12 @@ type Measure = (String, String, String);
 const OF_FUNCTIONAL: [(&str, &str, &str); 9] = [
     ("ending.exit", "status", "the program's exit status"),
     ("instructions", "instructions", "executed by all threads"),
-    ("blocks_decoded", "blocks", "of the program's code that were decoded"),
-    ("blocks_translated", "blocks", "that were translated alone"),
-    ("regions_translated", "regions", "of several blocks that were translated together"),
-    ("host.wall_s", "s", "that the run took"),
-    ("host.user_s", "s", "of processors of the host, in user mode"),
-    ("host.system_s", "s", "of processors of the host, in its kernel"),
+    ("blocks_decoded", "blocks", "decoded basic blocks of the program's code"),
+    ("blocks_translated", "blocks", "basic blocks translated one by one"),
+    ("regions_translated", "regions", "groups of blocks translated together"),
+    ("host.wall_s", "s", "wall time of the run"),
+    ("host.user_s", "s", "CPU time of the host, in user mode"),
+    ("host.system_s", "s", "CPU time of the host, in its kernel"),
     ("host.mips", "10^6 instructions/s", "speed of the run"),
 ];
 
@@ -41,7 +41,7 @@ pub fn print(simulated: Option<&Outcome>) -> Result<Never, Failure> {
     let list = json!({ "measures": measures.iter().map(object).collect::<Vec<_>>() });
     let mut out = std::io::stdout().lock();
     let written = writeln!(out, "{list}").and_then(|()| out.flush());
-    written.map_err(|error| Failure::host("print what would be measured", &error))?;
+    written.map_err(|error| Failure::host("print the measures", &error))?;
     std::process::exit(0)
 }
 

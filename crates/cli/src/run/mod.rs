@@ -520,7 +520,7 @@ fn listen(port: u16, messages: &descriptors::Messages) -> Result<Debugger, Failu
             "give another port, or 0 for any that is free",
         )
     })?;
-    let address = debugger.address().map_err(|error| Failure::host("learn the debugger's port", &error))?;
+    let address = debugger.address().map_err(|error| Failure::host("get the debugger's port", &error))?;
     messages.line(&format!("longma: waiting for a debugger: target remote {address}"));
     Ok(debugger)
 }

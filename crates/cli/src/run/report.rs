@@ -153,7 +153,8 @@ impl Costs {
 
 fn list(options: &Options, report: &Report, executed: &[Executed], messages: &Messages) {
     let text = options.text(&report.listing(executed));
-    let text = text.unwrap_or_else(|| "longma: the program is for LoongArch: nothing was translated".into());
+    let text =
+        text.unwrap_or_else(|| "longma: nothing was translated, because the program is for LoongArch".into());
     match options.file() {
         None => messages.line(&text),
         Some(path) => {
@@ -195,7 +196,7 @@ fn table(ending: Ending, costs: &Costs) -> String {
     };
     let instructions = match costs.source {
         Some((name, source)) => format!(
-            "{} for {} of {name}, {:.3} for one",
+            "{} for {} of {name} (ratio {:.3})",
             grouped(costs.instructions),
             grouped(source),
             costs.instructions as f64 / source.max(1) as f64

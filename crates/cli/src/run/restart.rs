@@ -70,8 +70,8 @@ pub fn directory(given: Option<&Path>, option: &str) -> Result<Option<PathBuf>, 
 pub fn environment(descriptor: i32) -> Result<Vec<OsString>, Failure> {
     if descriptor < 3 || is_closed(descriptor) {
         return Err(Failure::own(
-            "--environment-from names no open file",
-            "leave it out: it is how this command starts itself",
+            "--environment-from is not an open descriptor",
+            "leave it out: only this command passes it, to itself",
         ));
     }
     // SAFETY: the descriptor is open, and the process that passed it does not use it any more.
@@ -80,7 +80,7 @@ pub fn environment(descriptor: i32) -> Result<Vec<OsString>, Failure> {
     // Fails for a pipe, which has no position to reset.
     let _ = std::io::Seek::rewind(&mut file);
     file.read_to_end(&mut bytes)
-        .map_err(|error| Failure::host("read the environment handed over", &error))?;
+        .map_err(|error| Failure::host("read the environment passed by the previous program", &error))?;
     let variables = bytes.split(|&byte| byte == 0).filter(|variable| !variable.is_empty());
     Ok(variables.map(|variable| OsString::from_vec(variable.to_vec())).collect())
 }

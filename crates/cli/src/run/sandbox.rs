@@ -50,12 +50,12 @@ impl Lacking {
 impl fmt::Display for Lacking {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let part = match self.0 {
-            Part::Namespaces => "user, mount and IPC namespaces of its own",
+            Part::Namespaces => "new user, mount and IPC namespaces",
             Part::Mounts => "to make the host's files read-only (mount_setattr, Linux 5.12)",
-            Part::Landlock => "Landlock of version 6 (Linux 6.12)",
+            Part::Landlock => "Landlock version 6 (Linux 6.12)",
             Part::Filter => "a seccomp filter",
         };
-        write!(f, "--sandbox needs {part}, which this host does not give: {}", self.1)
+        write!(f, "--sandbox needs {part}, which this host does not support: {}", self.1)
     }
 }
 
@@ -78,9 +78,9 @@ pub fn check(arguments: &Arguments) -> Result<(), Failure> {
         None => Ok(()),
         Some(option) => Err(Failure::own(
             &format!(
-                "{option} and --sandbox exclude each other: in a sandbox, nothing outside --root is opened while the program runs"
+                "{option} cannot be used with --sandbox: in a sandbox, no file outside --root can be opened while the program runs"
             ),
-            "leave one of them out; --strace, --stats and --profile print to standard error, and --trace is written in a sandbox too",
+            "leave one of them out; --strace, --stats and --profile print to standard error, and --trace works in a sandbox too",
         )),
     }
 }
@@ -101,7 +101,7 @@ pub fn enter(arguments: &Arguments) -> Result<(), Failure> {
     confine(&root, &read).map_err(|lacking| {
         Failure::own(
             &lacking.to_string(),
-            "leave --sandbox out, or run on a host that has it; the book's chapter on running programs says what holds without",
+            "leave --sandbox out, or use a host that supports it; the book's chapter on running programs describes the protection without it",
         )
     })
 }

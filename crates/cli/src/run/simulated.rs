@@ -215,7 +215,7 @@ fn level(arguments: &Arguments) -> simulation::Level {
 
 fn modelled(config: SimulationConfig) -> Result<Simulation, Failure> {
     Simulation::new(config).map_err(|error| {
-        Failure::own(&error.to_string(), "`longma machine check` tells more of a machine file")
+        Failure::own(&error.to_string(), "`longma machine check` tells more about a machine file")
     })
 }
 
@@ -357,7 +357,7 @@ impl Outcome {
         let simulation = self.simulation.lock().unwrap_or_else(PoisonError::into_inner);
         simulation
             .measurable()
-            .map_err(|error| Failure::own(&format!("the statistics do not fit together: {error}"), ""))
+            .map_err(|error| Failure::own(&format!("the statistics are inconsistent: {error}"), ""))
     }
 
     /// Prints the summary and writes the files. Errors are printed.
@@ -384,14 +384,14 @@ impl Outcome {
             && !is_asked.load(Ordering::Relaxed)
         {
             messages.line(&format!(
-                "longma: nothing was saved in {}: the program neither began a region of interest nor asked for it; include guests/include/longma.h and call longma_roi_begin() or longma_checkpoint()",
+                "longma: nothing was saved in {}: the program neither began a region of interest nor requested a checkpoint; include guests/include/longma.h and call longma_roi_begin() or longma_checkpoint()",
                 path.display()
             ));
         }
         let result = match simulation.result(self.manifest.clone(), ending, report) {
             Ok(result) => result,
             Err(error) => {
-                messages.line(&format!("longma: the statistics do not fit together: {error}"));
+                messages.line(&format!("longma: the statistics are inconsistent: {error}"));
                 return written;
             }
         };

@@ -55,7 +55,7 @@ fn head(result: &RunResult, to: &mut String) {
             + branches.returns_mispredicted;
         line!(
             to,
-            "{:<14}{}, {:.2} % mispredicted, {:.2} a thousand instructions",
+            "{:<14}{}, {:.2} % mispredicted, {:.2} per thousand instructions",
             "branches",
             grouped(all),
             percent(missed as f64, all as f64),
@@ -68,7 +68,7 @@ fn head(result: &RunResult, to: &mut String) {
 fn source(result: &RunResult) -> String {
     result.source.map_or_else(String::new, |(name, instructions)| {
         let expansion = result.summary.instructions as f64 / instructions.max(1) as f64;
-        format!(", for {} of {name}, {expansion:.3} for one", grouped(instructions))
+        format!(", for {} of {name} (ratio {expansion:.3})", grouped(instructions))
     })
 }
 

@@ -8,7 +8,7 @@ use longma_sim::{Duration, Time};
 use super::failure::Failure;
 
 const HOW: &str =
-    "write DEVICE,loop or DEVICE,tcp,KEY=VALUE,... as in --wire eth0,tcp,message=1024,bytes=1000000";
+    "write DEVICE,loop or DEVICE,tcp,KEY=VALUE,..., for example --wire eth0,tcp,message=1024,bytes=1000000";
 const KEYS: &str = "message, bytes, mss, flows, begin_us, message_interval_ns, nodelay, lost, damaged, corrupted, cut, stretched, late, lateness_us, doubled, seed";
 
 /// Parses all options into the peer of each device.
@@ -21,7 +21,7 @@ pub fn parse(options: &[String]) -> Result<BTreeMap<String, WireEnd>, Failure> {
         let (device, end) = one(option)?;
         if wires.insert(device.clone(), end).is_some() {
             let message = format!("--wire is given twice for {device}");
-            return Err(Failure::own(&message, "a wire has one other end"));
+            return Err(Failure::own(&message, "a device has one peer"));
         }
     }
     Ok(wires)
@@ -31,7 +31,7 @@ fn one(option: &str) -> Result<(String, WireEnd), Failure> {
     let wrong = |why: &str| Failure::own(&format!("--wire {option}: {why}"), HOW);
     let mut words = option.split(',');
     let (Some(device), Some(kind)) = (words.next().filter(|device| !device.is_empty()), words.next()) else {
-        return Err(wrong("it names no device, or not what is there"));
+        return Err(wrong("it names no device or no peer"));
     };
     let end = match kind {
         "loop" => match words.next() {
@@ -77,7 +77,7 @@ fn set(tcp: &mut TcpOptions, key: &str, value: &str) -> Result<(), String> {
         "lateness_us" => tcp.disturbance.lateness = Duration::from_ps(us()?),
         "doubled" => tcp.disturbance.doubled = rate()?,
         "seed" => tcp.seed = number(0, u64::MAX)?,
-        _ => return Err(format!("there is no key `{key}`: there are {KEYS}")),
+        _ => return Err(format!("there is no key `{key}`; the keys are {KEYS}")),
     }
     Ok(())
 }

@@ -235,7 +235,7 @@ impl NicOptions {
     /// Opens a real NIC. `mode` is the file mode of names that it creates.
     fn open(&self, kind: network::Kind, mode: u32) -> Result<Nic, network::NetworkError> {
         if kind != network::Kind::SharedMemory && (self.names.is_some() || !self.users.is_empty()) {
-            let text = "--names and --users are for shared memory (--provider shm): a network does not say whose process it is";
+            let text = "--names and --users are for shared memory (--provider shm): a network does not identify the peer's user";
             return Err(network::NetworkError::Refused(text.into()));
         }
         let allow = if self.users.is_empty() { Allow::Everyone } else { Allow::users(&self.users) };

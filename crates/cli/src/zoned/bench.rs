@@ -63,7 +63,7 @@ impl Choice {
 
 fn workload(name: &str) -> Result<Workload, String> {
     let names: Vec<_> = Workload::ALL.iter().map(|workload| workload.name).collect();
-    Workload::named(name).ok_or_else(|| format!("there are {}", names.join(", ")))
+    Workload::named(name).ok_or_else(|| format!("the workloads are {}", names.join(", ")))
 }
 
 /// Loads the records, runs the workload and prints the measurements.

@@ -278,7 +278,7 @@ impl Lines<'_> {
             return Ok(None);
         }
         if bytes as u64 > self.longest {
-            return Err(place("it is longer than any key and value that this map takes"));
+            return Err(place("the line is longer than the largest key and value of this map"));
         }
         let line = self.buffer.strip_suffix(b"\n").unwrap_or(&self.buffer);
         let Some(tab) = line.iter().position(|byte| *byte == b'\t') else {

@@ -159,7 +159,7 @@ impl NewDevice {
     /// Creates the device with an empty map, for a load. Overwrites a block device only with `--force`.
     pub fn format(&self) -> Result<Device, Box<dyn Error>> {
         if self.is_block_device() && !self.force {
-            return Err("all that is on the block device would be lost: say --force".into());
+            return Err("all data on the block device would be lost: confirm with --force".into());
         }
         Ok(Store::format(self.create(None)?, None, super::format::identity()?)?)
     }
@@ -184,7 +184,7 @@ impl NewDevice {
         }
         let mib = |bytes: f64| (bytes / f64::from(1 << 20)).ceil();
         Err(format!(
-            "a device in memory of {} MiB, {:.0} % of it in use, and what comes beside it take {} MiB of memory, and {} MiB are free: \
+            "a device of {} MiB in memory, {:.0} % of it in use, needs {} MiB of memory with caches, but only {} MiB are free: \
              give fewer or smaller zones (--zones, --zone-size), or a file",
             mib(all),
             part * 100.0,
@@ -231,16 +231,14 @@ impl Which {
 
     fn is_there(&self) -> Result<(), Box<dyn Error>> {
         if self.is_memory() {
-            return Err(
-                "`memory:` holds nothing when the command begins: give a file or a block device".into()
-            );
+            return Err("`memory:` is empty when the command starts: give a file or a block device".into());
         }
         if self.is_block_device() {
             return Ok(());
         }
         if !self.device.exists() {
             let path = self.device.display();
-            return Err(format!("there is no {path}: `longma zoned format {path}` makes it").into());
+            return Err(format!("there is no {path}: create it with `longma zoned format {path}`").into());
         }
         self.no_conventional()
     }
@@ -261,12 +259,12 @@ impl Which {
             return Ok(Arc::new(MemoryDevice::new(geometry)?));
         }
         if self.device.exists() && !replace {
-            return Err(format!("{} is there already: --force replaces it", self.device.display()).into());
+            return Err(format!("{} already exists: replace it with --force", self.device.display()).into());
         }
         if replace && self.device.exists() {
             // Only replace files that hold an emulated device, so that a wrong path does not destroy another file.
             FileDevice::open_read_only(&self.device)
-                .map_err(|error| format!("will not replace it: {error}"))?;
+                .map_err(|error| format!("cannot replace it: {error}"))?;
         }
         self.can_hold_a_map(geometry, node_bytes)?;
         Ok(Arc::new(FileDevice::create(&self.device, geometry, replace)?))

@@ -23,12 +23,20 @@ pub fn run(arguments: &Arguments) -> Outcome {
     if arguments.new.is_block_device() && !arguments.new.force {
         let first_used = device.zones()?.into_iter().find(|zone| zone.write_pointer > 0);
         if let Some(zone) = first_used {
-            return Err(
-                format!("{} has data, in {} first: --force loses it", device.name(), zone.number).into()
-            );
+            return Err(format!(
+                "{} contains data, first in {}: overwrite it with --force",
+                device.name(),
+                zone.number
+            )
+            .into());
         }
         if let Ok(info) = Store::info(&device) {
-            return Err(format!("{} has a map of {} keys: --force loses it", device.name(), info.keys).into());
+            return Err(format!(
+                "{} contains a map of {} keys: overwrite it with --force",
+                device.name(),
+                info.keys
+            )
+            .into());
         }
     }
     let device = Store::format(device, arguments.node_bytes, identity()?)?;

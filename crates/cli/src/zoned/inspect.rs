@@ -58,9 +58,9 @@ pub fn describe(device: &Device, every_zone: bool, format: Format) -> Outcome {
     row("sequential zones", format!("{} of {}", geometry.sequential_zones, zone_size(&geometry)));
     row("conventional zones", format!("{} of {}", geometry.conventional_zones, bytes(zone_bytes(&geometry))));
     row("block", bytes(geometry.block_bytes.into()));
-    let limit = |number: u32| if number == 0 { "any number".into() } else { number.to_string() };
-    row("open at once", limit(geometry.max_open_zones));
-    row("partly written at once", limit(geometry.max_active_zones));
+    let limit = |number: u32| if number == 0 { "unlimited".into() } else { number.to_string() };
+    row("max open zones", limit(geometry.max_open_zones));
+    row("max active zones", limit(geometry.max_active_zones));
     for (condition, count) in conditions(&zones) {
         row(&format!("zones {condition}"), count.to_string());
     }
@@ -185,7 +185,7 @@ fn told(name: &str, states: &StatesRepair, report: &RepairReport, whole: bool) -
         let zones = if zones.is_empty() { "none".into() } else { zones.join(", ") };
         let _ = writeln!(
             text,
-            "the table of the zones' states was damaged and is put together from what was left of it; zones of which the end was guessed \
+            "the table of zone states was damaged and has been reconstructed; zones whose write pointer was guessed \
              from what is in them: {zones}. What was written last may be lost"
         );
     }
@@ -205,25 +205,25 @@ fn told(name: &str, states: &StatesRepair, report: &RepairReport, whole: bool) -
     if report.older_copies > 0 {
         let _ = writeln!(
             text,
-            "{} records came back from older copies: they may be out of date",
+            "{} records were restored from older copies and may be out of date",
             report.older_copies
         );
     }
     for (happened, what) in [
         (
             report.superblock_lost,
-            "no superblock was whole: all records are from copies of unknown age, and the journal is lost",
+            "no superblock was intact: all records are from copies of unknown age, and the journal is lost",
         ),
         (
             report.superblock_old,
-            "the newest superblock was lost, and an older one taken: what was loaded since then is lost",
+            "the newest superblock was lost and an older one used: records loaded since then are lost",
         ),
-        (report.table_lost, "the table of used space was made anew"),
+        (report.table_lost, "the table of used space was rebuilt"),
     ] {
         if happened {
             let _ = writeln!(text, "{what}");
         }
     }
-    let _ = writeln!(text, "{}", if whole { "nothing was lost" } else { "whole again, with losses" });
+    let _ = writeln!(text, "{}", if whole { "nothing was lost" } else { "repaired, with losses" });
     text
 }

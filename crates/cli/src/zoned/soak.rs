@@ -47,7 +47,11 @@ pub struct Arguments {
 /// Runs the load. Fails if a check failed or the slowest window had less than half of the mean throughput.
 pub fn run(arguments: &Arguments) -> Outcome {
     if !(0.0..1.0).contains(&arguments.fill) {
-        return Err(format!("--fill {}: give a part of the device, from 0 to below 1", arguments.fill).into());
+        return Err(format!(
+            "--fill {}: give a fraction of the device, at least 0 and below 1",
+            arguments.fill
+        )
+        .into());
     }
     // The leaves may be in memory twice: on the device and in the cache.
     arguments.new.fits_into_memory(arguments.fill, 2 * arguments.load.cache_bytes())?;
@@ -132,10 +136,10 @@ fn verdict(report: &SoakReport, processor_time: bool) -> String {
     }
     text += &format!("the longest batch took {:.1} ms\n", report.longest_batch * 1e3);
     if let Some(seconds) = report.longest_put {
-        text += &format!("the longest put took {:.1} ms from when it was to begin\n", seconds * 1e3);
+        text += &format!("the longest put took {:.1} ms from its scheduled start\n", seconds * 1e3);
     }
     for problem in problems {
-        text += &format!("wrong: {problem}\n");
+        text += &format!("problem: {problem}\n");
     }
-    text + if is_good(report, processor_time) { "all is well\n" } else { "NOT well\n" }
+    text + if is_good(report, processor_time) { "passed\n" } else { "FAILED\n" }
 }

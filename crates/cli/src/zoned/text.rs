@@ -92,7 +92,7 @@ fn unescape(text: &[u8]) -> Result<Vec<u8>, String> {
             let length = if rest[at + 1..].starts_with(b"x") { 4 } else { 2 };
             let broken = String::from_utf8_lossy(&rest[at..rest.len().min(at + length)]);
             return Err(format!(
-                "`{broken}` is no escape: `\\\\`, `\\t`, `\\n`, `\\r` and `\\x` with two hexadecimal digits are; write a backslash as `\\\\`, or \
+                "`{broken}` is not an escape: use `\\\\`, `\\t`, `\\n`, `\\r` or `\\x` with two hexadecimal digits; write a backslash as `\\\\`, or \
                  everything in hexadecimal digits (--hex)"
             ));
         };

@@ -91,7 +91,7 @@ impl Header {
         // Opening a pipe as the machine file would block. A sweep of a machine read from a pipe cannot be continued
         // anyway.
         if Path::new(&self.machine).exists() && !Path::new(&self.machine).is_file() {
-            return Err(format!("its machine: {} is no regular file", harmless(&self.machine)));
+            return Err(format!("its machine: {} is not a regular file", harmless(&self.machine)));
         }
         let megabytes = self.bytes / 1_000_000;
         if !self.bytes.is_multiple_of(1_000_000) || !MEGABYTES.contains(&megabytes) {
@@ -104,7 +104,7 @@ impl Header {
         }
         if self.frame_cycles > MOST_FRAME_CYCLES {
             return Err(format!(
-                "frame_cycles is {}: it must be {MOST_FRAME_CYCLES} at most",
+                "frame_cycles is {}: it must be at most {MOST_FRAME_CYCLES}",
                 self.frame_cycles
             ));
         }
@@ -145,13 +145,13 @@ impl Header {
     /// Names the first input that differs from `other`.
     fn difference(&self, other: &Self) -> Option<&'static str> {
         let differs = [
-            (self.affinity_model != other.affinity_model, "the form of the file"),
+            (self.affinity_model != other.affinity_model, "the file format"),
             (self.version != other.version, "the version of the models"),
             (self.machine_sha256 != other.machine_sha256, "the machine"),
             (self.frame_cycles != other.frame_cycles, "--frame-cycles"),
             (self.bytes != other.bytes, "--megabytes"),
-            (self.mtu != other.mtu, "the packets' size"),
-            (self.settings != other.settings, "what --with says"),
+            (self.mtu != other.mtu, "the MTU"),
+            (self.settings != other.settings, "the --with settings"),
         ];
         differs.into_iter().find(|(differs, _)| *differs).map(|(_, what)| what)
     }
@@ -177,7 +177,7 @@ impl Kept {
         let Lines { whole, lacks_end, is_cut } = Lines::of(&text);
         kept.is_cut = is_cut;
         if whole == 0 && !(text.starts_with(BEGINNING) || BEGINNING.starts_with(&text)) {
-            return Err(format!("{}, line 1: no result of a modelled sweep", shown(path)));
+            return Err(format!("{}, line 1: not a result of a modelled sweep", shown(path)));
         }
         kept.known = parse(&text[..whole], |there| there_is(&header, there), places, nic)
             .map_err(|why| format!("{}{why}; choose another file with --output", shown(path)))?
@@ -231,8 +231,7 @@ pub fn read(path: &Path) -> Result<Option<Read>, String> {
     }
     let at = |why: String| format!("{}{why}", shown(path));
     let Lines { whole, is_cut, .. } = Lines::of(&text);
-    let first =
-        text[..whole].lines().next().ok_or_else(|| at(", line 1: it was not written to its end".into()))?;
+    let first = text[..whole].lines().next().ok_or_else(|| at(", line 1: the line is incomplete".into()))?;
     let of_header = |why: String| at(format!(", line 1: {why}"));
     let there = header(first).map_err(at)?;
     there.can_be().map_err(of_header)?;
@@ -282,10 +281,10 @@ fn opened(line: &str) -> Option<(String, bool)> {
     Some((format!("{fields}}}"), check == check_of(fields)))
 }
 
-const DAMAGED: &str = "its check does not fit: it was changed or damaged";
+const DAMAGED: &str = "wrong checksum: the line was changed or damaged";
 
 fn header(line: &str) -> Result<Header, String> {
-    let not = |why: &str| format!(", line 1: no result of a modelled sweep: {why}");
+    let not = |why: &str| format!(", line 1: not a result of a modelled sweep: {why}");
     // Format 1 had no checksums.
     let (text, is_right) = opened(line).unwrap_or_else(|| (line.into(), false));
     let header: Header = serde_json::from_str(&text).map_err(|error| not(&error.to_string()))?;
@@ -314,16 +313,17 @@ fn parse(
     let most = nic.goodput(header.mtu);
     let mut seen = BTreeSet::new();
     let mut run = |line: &str| {
-        let (text, is_right) = opened(line).ok_or("it has no check at its end")?;
+        let (text, is_right) = opened(line).ok_or("it has no checksum at its end")?;
         let run: Measured = serde_json::from_str(&text).map_err(|error| error.to_string())?;
         check(&run, places, most)?;
         match (is_right, seen.insert((run.pair, run.seed))) {
             (false, _) => Err(DAMAGED.into()),
-            (true, false) => Err(format!("the pair {} with seed {} is there already", run.pair, run.seed)),
+            (true, false) => Err(format!("the pair {} with seed {} is a duplicate", run.pair, run.seed)),
             (true, true) => Ok(run),
         }
     };
-    let at = |line: usize, why: String| format!(", line {}: no result of a modelled sweep: {why}", line + 1);
+    let at =
+        |line: usize, why: String| format!(", line {}: not a result of a modelled sweep: {why}", line + 1);
     let runs = lines.map(|(line, text)| run(text).map_err(|why| at(line, why))).collect::<Result<_, _>>()?;
     Ok(Some((header, runs)))
 }
@@ -437,7 +437,7 @@ mod tests {
             refused(folder.path(), &[run(1), changed])
         };
         assert_eq!(with(&|_| {}), "");
-        let begins = "made.jsonl, line 3: no result of a modelled sweep: ";
+        let begins = "made.jsonl, line 3: not a result of a modelled sweep: ";
         type Case<'a> = (&'a dyn Fn(&mut Measured), &'a str);
         let cases: [Case; 8] = [
             (&|run| run.gbps = -39.5, "gbps is -39.5"),
@@ -448,7 +448,7 @@ mod tests {
             (&|run| run.stages[3] = 500.0, "stages: their sum is 500.8"),
             (&|run| run.busy[1].0 = 7.0, "busy is 7"),
             (&|run| run.class = Class::OtherSocket, "the pair 1,2 is not other-socket on this machine"),
-            (&|run| run.seed = 1, "the pair 1,2 with seed 1 is there already"),
+            (&|run| run.seed = 1, "the pair 1,2 with seed 1 is a duplicate"),
         ];
         for (change, why) in cases {
             let error = with(change);
@@ -499,7 +499,7 @@ mod tests {
         let changed = String::from_utf8(text.clone()).unwrap().replacen("39.5", "39.4", 1);
         std::fs::write(&path, &changed).unwrap();
         let error = open(0).err().unwrap();
-        assert!(error.contains("line 2: no result of a modelled sweep: its check does not fit"), "{error}");
+        assert!(error.contains("line 2: not a result of a modelled sweep: wrong checksum"), "{error}");
         assert_eq!(std::fs::read_to_string(&path).unwrap(), changed);
         // A file truncated at any length continues after its last complete line.
         let ends = (0..text.len()).filter(|at| text[*at] == b'\n');
@@ -511,7 +511,7 @@ mod tests {
             assert_eq!(known.len(), whole.saturating_sub(1), "{length}");
         }
         std::fs::write(&path, "my letter").unwrap();
-        assert!(open(0).err().unwrap().contains("no result of a modelled sweep"));
+        assert!(open(0).err().unwrap().contains("not a result of a modelled sweep"));
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "my letter");
     }
 }

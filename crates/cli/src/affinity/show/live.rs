@@ -72,7 +72,7 @@ pub fn run(host: &Tree, nic: &Nic, pause: Duration) -> Outcome {
     let mut watch = Watch::new(vec![nic.name.clone()]);
     watch.look(host);
     let screen = Screen::begin()?;
-    put(&format!("\x1b[H\x1b[2J{}: looking; q ends it", harmless(nic.name.name())))?;
+    put(&format!("\x1b[H\x1b[2J{}: observing; press q to quit", harmless(nic.name.name())))?;
     let end = loop {
         if let Some(end) = wait(pause, &stop)? {
             break end;
@@ -132,7 +132,7 @@ fn picture(nic: &Nic, totals: &[Option<u64>; 2], seen: &Observation) -> String {
     let gigabytes =
         |bytes: Option<u64>| bytes.map_or("?".into(), |bytes| format!("{:.2}", bytes as f64 * 1e-9));
     let mut text = format!(
-        "{} ({}), node {}: {} GB in, {} GB out; {} connections; q ends it\n\n",
+        "{} ({}), node {}: {} GB in, {} GB out; {} connections; press q to quit\n\n",
         nic.name,
         nic.driver.as_deref().unwrap_or("virtual"),
         nic.node.map_or("?".into(), |node| node.to_string()),
