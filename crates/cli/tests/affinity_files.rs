@@ -1,5 +1,5 @@
-//! `longma affinity` and the files that a user names: journals, logs, results, names that are not to be seen.
-//! Not what a sweep measures: that is `affinity.rs`.
+//! Tests the handling of files named by the user in `longma affinity`: journals, logs, results, and names with control
+//! characters.
 
 mod typed;
 
@@ -45,7 +45,7 @@ fn a_journal_or_a_log_in_a_folder_that_is_not_there_is_refused_and_nothing_is_ma
     assert!(!missing.exists());
 }
 
-/// In names of files, interfaces, machines, loads and hosts, wherever they are complained about.
+/// Covers names of files, interfaces, machines, loads and hosts in all error messages.
 #[test]
 fn names_that_end_a_line_or_are_not_to_be_seen_are_shown_as_such() {
     let odd = "x\u{2028}y\u{2029}z\u{200b}\u{feff}\u{202e}\u{1b}[2J\u{85}\nw";
@@ -58,7 +58,7 @@ fn names_that_end_a_line_or_are_not_to_be_seen_are_shown_as_such() {
             (c.is_control() && *c != '\n') || "\u{2028}\u{2029}\u{200b}\u{feff}\u{202e}\u{85}".contains(*c)
         });
         assert_eq!(order, None, "{words:?}: {said:?}");
-        // What was typed stands in one line.
+        // The argument is printed on one line.
         assert!(
             said.lines().any(|line| line.contains("x\u{fffd}y") && line.contains("\u{fffd}w")),
             "{words:?}: {said}"
@@ -85,7 +85,7 @@ fn names_that_end_a_line_or_are_not_to_be_seen_are_shown_as_such() {
     }
 }
 
-/// A file of results of one CPU with these lines behind its first.
+/// Writes a results file for one CPU with the given lines after the header.
 fn results(folder: &tempfile::TempDir, lines: &[serde_json::Value]) -> (String, String) {
     let file = folder.path().join("r.jsonl").to_str().unwrap().to_string();
     let place = json!({ "cpu": 0, "core": [0], "last_cache": [0], "socket": 0, "node": 0 });
@@ -164,7 +164,7 @@ fn a_last_line_without_its_end_counts_if_it_is_whole_and_is_told_if_it_is_not() 
             assert_eq!(said.contains("the last line is incomplete and is dropped"), is_told, "{cut}: {said}");
         }
     }
-    // Of a modelled sweep; a run of one pair is simulated.
+    // The results file of a modelled sweep, which simulates one pair.
     let file = folder.path().join("m.jsonl").to_str().unwrap().to_string();
     let words = ["--model", "sandybridge-2x6", "--megabytes", "1", "--pair", "1,2", "--output", &file];
     AFFINITY.success(&[&["sweep"], &words[..]].concat());

@@ -1,6 +1,5 @@
-//! `longma affinity` on a host that changes under it: interfaces that get other names, a /sys of another namespace, signals, closed pipes,
-//! names with orders to terminals in them.
-//! Not a sweep's own results: those are in `affinity.rs`.
+//! Tests `longma affinity` on a host that changes during a command: renamed interfaces, a /sys of another namespace,
+//! signals, closed pipes, names with control characters.
 
 mod typed;
 mod veth;
@@ -13,7 +12,7 @@ use veth::{Network, signal, with_its_test};
 
 const AFFINITY: Group = Group("affinity");
 
-/// A load of a second that needs nobody at the other end.
+/// A load of one second that needs no peer.
 const LOAD: &str = "sleep 1; echo 5 Gbit/s";
 
 fn can_change() -> bool {
@@ -33,7 +32,7 @@ fn sweep(network: &Network, repeats: &str, file: &str, load: &str) -> Command {
     command
 }
 
-/// A sweep that has changed the interface.
+/// Starts a sweep and waits until it has changed the interface.
 fn begun(network: &Network, load: &str) -> Child {
     let mut sweep = sweep(network, "9", "r.jsonl", load).spawn().unwrap();
     waits("nothing is varied", || {
@@ -43,7 +42,7 @@ fn begun(network: &Network, load: &str) -> Child {
     sweep
 }
 
-/// Removed when dropped.
+/// A network namespace; removed when dropped.
 struct Namespace(String);
 
 impl Drop for Namespace {
@@ -64,7 +63,7 @@ fn waits(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// The command with the network namespace of `net` and the /sys of `sys`.
+/// Runs the command in the network namespace `net` with the /sys `sys`.
 fn mixed(network: &Network, sys: &[&str], words: &[&str]) -> Output {
     let net = format!("--net=/run/netns/{}", network.names[0]);
     let nsenter = ["nsenter", &net, env!("CARGO_BIN_EXE_longma"), "affinity"];
@@ -98,7 +97,7 @@ fn an_interface_that_is_renamed_in_the_middle_is_put_back_under_its_new_name() {
     assert_eq!(of("zz0"), before);
 }
 
-/// A sweep that has changed settings and is killed.
+/// Kills a sweep after it has changed settings.
 fn leave_changed(network: &Network) {
     let mut killed = begun(network, LOAD);
     signal(&killed, libc::SIGKILL);
@@ -111,7 +110,7 @@ fn an_interface_that_is_moved_away_is_owed_until_it_is_back() {
         return;
     }
     let network = Network::bare("mv");
-    // One whose numbers are free, so that the interface keeps its own.
+    // A namespace with no other interfaces, so that the moved interface keeps its number.
     let away = Namespace(format!("{}away", network.names[0]));
     assert!(Command::new("ip").args(["netns", "add", &away.0]).output().unwrap().status.success());
     let ip = |from: &str, words: &str| {
@@ -164,7 +163,7 @@ fn nothing_is_read_or_changed_through_the_sys_of_another_namespace() {
         assert!(said.contains("of another network namespace"), "{words:?}: {said}");
         assert!(said.contains("ip netns exec") && said.contains("mount -t sysfs"), "{words:?}: {said}");
     };
-    // The host's /sys has no in0; that of the other namespace gets one of its own.
+    // The host's /sys has no in0; create one in the other namespace.
     refuses(&[], &["restore"]);
     let other = &network.names[1];
     let renamed = ["-n", other, "link", "set", "out0", "down", "name", "in0"];
@@ -282,7 +281,7 @@ fn what_a_load_or_a_file_says_gives_a_terminal_no_orders() {
     let why = AFFINITY.output(&["why", "--state", &log]);
     assert!(text(&why.stdout).contains("[31mv (7)"));
     is_plain(&why);
-    // What was damaged is told, and what is no log at all is an error.
+    // A damaged log is reported; a file that is not a log is an error.
     let decision = std::fs::read_to_string(&log).unwrap();
     std::fs::write(&log, format!("{decision}{{\"at\":\n")).unwrap();
     let why = AFFINITY.output(&["why", "--state", &log]);

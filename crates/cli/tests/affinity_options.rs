@@ -1,5 +1,5 @@
-//! Options of `longma affinity` beside those of another way of measuring: each is used, or refused with what it belongs to.
-//! Not what the options do.
+//! Tests that every option of `longma affinity` is either used or rejected for each kind of measurement, with a message
+//! that names the kinds it applies to.
 
 mod typed;
 
@@ -8,7 +8,7 @@ use typed::{Group, text};
 
 const AFFINITY: Group = Group("affinity");
 
-/// Limits a command that would begin to measure after all.
+/// Runs a command that must fail, with a time limit in case it starts to measure.
 fn said(words: &[&str]) -> String {
     let mut command = Command::new("timeout");
     command.args(["60", env!("CARGO_BIN_EXE_longma"), AFFINITY.0]).args(words).current_dir("/");
@@ -17,7 +17,7 @@ fn said(words: &[&str]) -> String {
     text(&output.stderr)
 }
 
-/// The ways, each with words that end in an error of another kind, once the options have been looked at.
+/// The kinds of sweeps, each with arguments that fail after the options have been checked.
 const SWEEPS: [(char, &[&str], &[&str]); 4] = [
     ('l', &["sweep", "--lab", "--vary", "rfs=1"], &[]),
     ('c', &["sweep", "--interface", "none0", "--connect", "x"], &[]),
@@ -25,7 +25,7 @@ const SWEEPS: [(char, &[&str], &[&str]); 4] = [
     ('m', &["sweep", "--model", "no-such-machine"], &[]),
 ];
 
-/// Every option of a sweep, its value, and the ways that take it.
+/// Every option of `sweep`, its value, and the kinds that accept it.
 const OF_SWEEP: [(&str, &str, &str); 24] = [
     ("--lab", "", "l"),
     ("--interface", "none0", "co"),
@@ -61,7 +61,7 @@ const ADVICE: [(char, &[&str], &[&str]); 5] = [
     ('t', &["advise", "--interface", "none0"], &[]),
 ];
 
-/// What names a way belongs, beside none of them, to that way.
+/// Every option of `advise`, likewise. Without an option that selects a kind, an option that does so selects it.
 const OF_ADVICE: [(&str, &str, &str); 17] = [
     ("--lab", "", "l"),
     ("--interface", "none0", "cot"),
@@ -85,7 +85,7 @@ const OF_ADVICE: [(&str, &str, &str); 17] = [
 fn holds(ways: &[(char, &[&str], &[&str])], options: &[(&str, &str, &str)]) {
     for (way, before, behind) in ways {
         for (option, value, takers) in options {
-            // What the base has already.
+            // The option is part of the base command already.
             if before.contains(option) {
                 continue;
             }
@@ -112,7 +112,7 @@ fn every_option_of_advice_is_used_or_refused_with_what_it_belongs_to() {
     holds(&ADVICE, &OF_ADVICE);
 }
 
-/// An option that is new must come into the table.
+/// New options must be added to the tables.
 #[test]
 fn the_tables_have_every_option() {
     for (name, table) in [("sweep", &OF_SWEEP[..]), ("advise", &OF_ADVICE)] {

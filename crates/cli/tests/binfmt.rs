@@ -1,5 +1,5 @@
-//! `longma binfmt` from the outside: in a user and a mount namespace of its own, which have rules of their own (Linux 6.7).
-//! Not a rule of this host, which is never touched.
+//! Tests `longma binfmt` in a user and mount namespace with its own binfmt_misc (Linux 6.7). The host's rules are not
+//! touched.
 
 mod typed;
 
@@ -11,7 +11,8 @@ use typed::{Group, text};
 const BINFMT: Group = Group("binfmt");
 const MOUNT: &str = "mount -t binfmt_misc binfmt_misc /proc/sys/fs/binfmt_misc";
 
-/// What a shell makes of `script` where it is root of namespaces of its own; `$longma` and `$guests` are set. `None` if this host gives none.
+/// Runs a shell script as root of new namespaces, with `$longma` and `$guests` set. `None` if the host does not allow
+/// them.
 fn inside(script: &str) -> Option<Output> {
     let unshared = |script: &str| {
         let guests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guests/prebuilt");

@@ -1,5 +1,5 @@
-//! `longma experiment`: what check finds before anything runs, exit statuses, and what is left of runs that the host let down.
-//! Not the tables: the lab's own tests have them.
+//! Tests `longma experiment`: problems found by `check` before a run, exit statuses, and the state left after runs that
+//! failed because of the host.
 
 mod programs;
 mod typed;
@@ -53,7 +53,7 @@ on = { "environment.dca" = 1 }
 parameters = { "wire.bytes" = 50000 }
 "#;
 
-/// A program that is quick to run.
+/// A short program.
 const QUEENS: &str = r#"
 format = 1
 name = "queens"
@@ -70,7 +70,7 @@ argument = ["4", "5"]
 unit = "instructions"
 "#;
 
-/// An experiment file in a folder of its own, with places filled in and one text replaced.
+/// An experiment file in a temporary directory, with placeholders filled in and one text replaced.
 struct Written {
     folder: TempDir,
 }
@@ -97,7 +97,7 @@ impl Written {
         self.folder.path().join("store")
     }
 
-    /// `longma experiment VERB` on it.
+    /// `longma experiment VERB` for the file.
     fn command(&self, verb: &str, words: &[&str]) -> Command {
         let mut command = EXPERIMENT.command(&[verb]);
         command.arg(self.path()).args(words).arg("--store").arg(self.store());
@@ -140,11 +140,11 @@ fn check_finds_what_would_fail_or_do_nothing_later() {
         let (status, said, errors) = ended(&Written::new(RECEIVE, from, to).output("check", &[]));
         let fits = if wanted.is_empty() { 0 } else { 2 };
         assert_eq!(status, fits, "{to}: {said}{errors}");
-        // Messages are broken into lines.
+        // Messages are wrapped.
         let words: Vec<_> = said.split_whitespace().filter(|word| *word != "│").collect();
         assert!(words.join(" ").contains(wanted), "{to}: {said}{errors}");
     }
-    // Whoever has no programs here can still check the file's own words.
+    // Without the programs, the file itself can still be checked.
     let absent = Written::new(RECEIVE, "\"tcp_receive\"", "\"absent\"");
     assert_eq!(ended(&absent.output("check", &["--file-only"])).0, 0);
 }
@@ -172,7 +172,7 @@ fn every_experiment_that_comes_along_can_be_set_up_and_measures_what_it_says() {
     );
 }
 
-/// The names of all numbers below `value`, as experiments call them.
+/// Collects the names of all numbers below `value`, as experiments use them.
 fn names(value: &serde_json::Value, path: &str, into: &mut Vec<String>) {
     match value {
         serde_json::Value::Number(_) => into.push(path.into()),
@@ -268,7 +268,7 @@ fn a_failed_point_wrong_input_and_the_host_have_statuses_of_their_own() {
     assert!(help.contains("Exit statuses:") && help.contains("the host was at fault"), "{help}");
 }
 
-/// The command under a limit.
+/// Runs the command under a resource limit.
 fn limited(command: &mut Command, resource: libc::__rlimit_resource_t, bytes: u64) -> Output {
     // SAFETY: between fork and exec only setrlimit and signal are called, which are safe there.
     unsafe {
@@ -308,7 +308,7 @@ fn a_full_disk_is_the_hosts_fault() {
     assert_eq!(ended(&file.output("run", &[])).0, 0);
 }
 
-/// Waits until `what` is so.
+/// Waits until the condition holds.
 fn wait_until(what: &dyn Fn() -> bool) {
     let begin = Instant::now();
     while !what() {
@@ -352,13 +352,13 @@ fn a_merge_of_results_that_contradict_each_other_shows_both_values_and_fails() {
         ended(&EXPERIMENT.output(&["merge", from, "--store", into.to_str().unwrap()]))
     };
     assert_eq!(merge(&stores[0].store(), &stores[1].store()).0, 0);
-    // One result is another in one of them.
+    // Change one result in one of the stores.
     let segments = stores[0].store().join("segments");
     let segment = fs::read_dir(&segments).unwrap().next().unwrap().unwrap().path();
     let lines = fs::read_to_string(&segment).unwrap();
     let (_, json) = lines.lines().next().unwrap().split_once(' ').unwrap();
     let mut record: serde_json::Value = serde_json::from_str(json).unwrap();
-    // Which point's record comes first is chance.
+    // The order of the two records is random.
     let told = format!(
         "gave different results: instructions {} and 7",
         record["metrics"]["instructions"].as_f64().unwrap()
@@ -404,7 +404,7 @@ fn a_point_fails_with_the_same_words_in_every_folder() {
     assert_eq!(said[0], said[1]);
 }
 
-/// A record as a line of a segment.
+/// Formats a record as a line of a segment.
 fn longma_lab_line(record: &serde_json::Value) -> String {
     let json = record.to_string();
     format!("{:08x} {json}\n", crc32fast::hash(json.as_bytes()))

@@ -1,4 +1,5 @@
-//! What a checkpoint keeps is as it was, and what it does not keep is refused with a sentence.
+//! Tests that a checkpoint restores everything it contains, and that a process with unsupported state is rejected with
+//! a reason.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -37,7 +38,7 @@ fn a_process_that_is_brought_back_has_all_that_it_had() {
     assert!(restored.status.success());
 }
 
-/// Each thing that is refused, and a part of the sentence that says so.
+/// Each unsupported kind of state, and a part of the message.
 const REFUSED: &[(&str, &str)] = &[
     ("views", "can be seen at"),
     ("shared_file", "is shared with a file"),
@@ -93,7 +94,7 @@ fn a_checkpoint_that_nothing_asked_for_is_said_to_be_missing() {
 #[test]
 fn the_first_segment_of_a_machine_is_refused_like_any_other() {
     let folder = tempfile::tempdir().expect("a folder");
-    // It has the number 0, as the first of a namespace of its own has.
+    // The segment has the ID 0, as the first one of a new IPC namespace does.
     let mut own = Command::new("unshare");
     own.args(["--map-root-user", "--ipc", "timeout", "60"]).current_dir(folder.path());
     let is_possible = Command::new("unshare").args(["--map-root-user", "--ipc", "true"]).status();

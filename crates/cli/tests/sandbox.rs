@@ -1,13 +1,13 @@
-//! `longma run --sandbox`: programs run in it as they do without, and what it could not keep is refused.
-//! Not what a hole in the emulator could do then: that is tested beside the sandbox itself.
-//! Source: user_namespaces(7), landlock(7), seccomp(2).
+//! Tests `longma run --sandbox`: programs behave as without it, and options that the sandbox cannot honour are
+//! rejected. The confinement itself is tested in `src/run/sandbox.rs`. Source: user_namespaces(7), landlock(7),
+//! seccomp(2).
 
 mod programs;
 
 use programs::*;
 use tempfile::tempdir;
 
-/// Whether this host lacks a part; it says so then.
+/// Whether this host lacks a needed feature; prints a note if so.
 fn lacks(done: &std::process::Output) -> bool {
     let said = text(&done.stderr);
     let lacks = done.status.code() == Some(125) && said.contains("--sandbox needs");

@@ -1,4 +1,4 @@
-//! Programs in simulated time, through the command as a user types it.
+//! Tests `longma run` with simulated time.
 
 mod data_path;
 
@@ -39,7 +39,7 @@ fn two_runs_of_a_program_with_threads_give_the_same_bytes_and_the_functional_out
             );
             assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
             assert!(String::from_utf8_lossy(&run.stderr).contains("cycles went to"));
-            // Which thread is the first to reach a turn is a matter of time; all else is not.
+            // The order in which threads reach a barrier depends on timing; the rest of the output does not.
             let lines = |text: &[u8]| String::from_utf8_lossy(text).lines().count();
             assert_eq!(lines(&run.stdout), lines(&functional.stdout));
             std::fs::read(&path).unwrap()

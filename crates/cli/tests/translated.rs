@@ -1,6 +1,5 @@
-//! Programs for other architectures through the command: started anew by execve, and in simulated time.
-//! Not what translated programs do otherwise: `longma-runner` compares that.
-//! Source: execve(2); `guests/c`, `programs/pending.c`.
+//! Tests programs of other architectures with the command: execve, and simulated time. Source: execve(2); `guests/c`,
+//! `programs/pending.c`.
 
 mod programs;
 
@@ -15,14 +14,14 @@ fn guests() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guests")
 }
 
-/// A source among these tests' own programs.
+/// The path of a C source of these tests.
 fn source(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(name)
 }
 
 const MIPS_COMPILER: &str = "mips64el-linux-gnuabi64-gcc";
 
-/// Compiles a source for x86-64, statically; `None`, said on standard error, where that cannot be done.
+/// Compiles a source for x86-64, statically. `None`, with a note on standard error, if there is no compiler.
 fn for_x86(source: &Path, directory: &TempDir) -> Option<PathBuf> {
     compiled("cc", &["-static"], source, directory).filter(|_| cfg!(target_arch = "x86_64"))
 }
@@ -32,7 +31,7 @@ fn for_mips(source: &Path, directory: &TempDir) -> Option<PathBuf> {
     compiled(MIPS_COMPILER, &["-static"], source, directory)
 }
 
-/// The same for each architecture that there is a compiler for.
+/// The same for each architecture with a compiler.
 fn for_each_architecture(source: &Path, directory: &TempDir) -> impl Iterator<Item = PathBuf> {
     let arm = compiled("aarch64-linux-gnu-gcc", &["-static"], source, directory);
     [for_x86(source, directory), arm, for_mips(source, directory)].into_iter().flatten()
@@ -64,7 +63,7 @@ fn a_program_for_x86_executes_itself_by_every_name() {
     }
 }
 
-/// What a program prints in simulated time, its result, and how many instructions of LoongArch that took.
+/// The output of a program in simulated time, its result, and the number of LoongArch instructions.
 fn measured(
     directory: &TempDir,
     options: &[&str],
@@ -108,7 +107,7 @@ fn a_part_that_translation_has_not_is_refused_with_those_it_has() {
     }
 }
 
-/// Guests of each kind (arithmetic, several threads, code that changes, several processes), and arguments that make them short.
+/// Guests of each kind (arithmetic, threads, self-modifying code, processes), with arguments for short runs.
 const SHORT: [(&str, &[&str]); 5] = [
     ("queens", &["6"]),
     ("threads", &["2", "2000"]),
@@ -141,7 +140,7 @@ fn programs_for_other_architectures_do_the_same_at_every_level_in_the_same_time_
     }
 }
 
-/// Of the programs for AArch64 that are prebuilt, with what makes them short.
+/// Prebuilt programs for AArch64, with arguments for short runs.
 const ARM: [(&str, &[&str]); 4] =
     [("hello", &[]), ("queens", &["6", "4"]), ("integer_mix", &["20"]), ("mandelbrot", &["32", "50"])];
 
@@ -163,7 +162,7 @@ fn programs_for_aarch64_do_the_same_at_every_level() {
     }
 }
 
-/// Works outside of the region of interest and in it, and asks for a checkpoint there.
+/// Works outside and inside the region of interest, and requests a checkpoint in it.
 const MARKED: &str = r#"
 #include <longma.h>
 #include <stdio.h>
@@ -200,7 +199,7 @@ fn marks_of_programs_for_other_architectures_count() {
         let done = finish(command.arg(&program));
         let said = text(&done.stderr);
         let result: serde_json::Value = serde_json::from_str(&said).unwrap();
-        // Four instructions a round.
+        // Four instructions per round.
         let functions = result["functions"].as_array().unwrap();
         let instructions: u64 =
             functions.iter().map(|function| function["instructions"].as_u64().unwrap()).sum();
@@ -208,7 +207,7 @@ fn marks_of_programs_for_other_architectures_count() {
         assert_eq!(functions[0]["function"], "spin", "{said}");
         assert!(std::fs::read_to_string(&trace).unwrap().contains("7000000007"));
 
-        // What is saved of a program does not contain its translation.
+        // A checkpoint does not contain the translation.
         let checkpoint = directory.path().join("checkpoint");
         let mut command = longma_run();
         command.args(["--level", "cache", "--roi", "--quiet", "--checkpoint"]).arg(&checkpoint);
@@ -233,7 +232,7 @@ fn signals_that_are_blocked_stay_pending_over_execve_as_on_the_host() {
     }
 }
 
-/// Who goes on in the middle of a loop has one that is as good.
+/// A loop resumed in the middle is translated as well as one entered at its start.
 #[test]
 fn a_signal_in_the_middle_of_a_loop_costs_what_its_handler_does() {
     let directory = tempdir().unwrap();
@@ -272,14 +271,14 @@ fn a_store_that_changes_the_next_instruction_takes_effect_on_it_as_on_the_host()
     }
 }
 
-/// Several times as much code as there is room for, in a process of many threads and its child.
+/// Several times as much code as the code area holds, in a process with many threads and its child.
 #[test]
 fn room_for_translated_code_is_used_again() {
     let directory = tempdir().unwrap();
     let source = source("room.c");
     let mut expected = None;
     for program in for_each_architecture(&source, &directory) {
-        // What the program finds wrong, it says.
+        // The program reports its own errors.
         let done = finish(longma_run().args(["--translation-room", "2"]).arg(&program).arg("200"));
         assert_eq!((text(&done.stderr), done.status.code()), (String::new(), Some(0)), "{program:?}");
         let found = text(&done.stdout);
@@ -303,7 +302,7 @@ fn where_code_is_counted_by_its_place_no_room_is_used_again() {
     assert!(signal == Some(9) && said.contains("the room for translated code is full"), "{said}");
 }
 
-/// With the host's libraries, or those of Debian's cross compiler.
+/// With the host's libraries, or those of Debian's cross compilers.
 #[test]
 fn programs_for_other_architectures_that_are_linked_dynamically_run_with_their_own_libraries() {
     let directory = tempdir().unwrap();
@@ -328,7 +327,8 @@ fn programs_for_other_architectures_that_are_linked_dynamically_run_with_their_o
     }
 }
 
-/// A shell or a compiler for LoongArch that executes the host's own programs; a program for x86-64 that executes another keeps it here.
+/// A LoongArch shell or compiler may execute the host's programs natively; an x86-64 program that executes another
+/// keeps it in the emulator.
 #[test]
 fn a_static_program_of_the_hosts_that_a_loongarch_program_executes_is_left_to_the_host() {
     let directory = tempdir().unwrap();
@@ -343,11 +343,11 @@ fn a_static_program_of_the_hosts_that_a_loongarch_program_executes_is_left_to_th
     assert_ne!(text(&by_itself.stdout), native, "it was left to the host");
 }
 
-/// Executes its first argument without arguments of its own.
+/// Executes its first argument without further arguments.
 const EXECUTER: [u32; 7] =
     [load(A0, SP, 16), add(A1, SP, 16), add(A2, ZERO, 0), add(A7, ZERO, 221), SYSCALL, EXIT[0], EXIT[1]];
 
-/// Tells by which processor it runs, after having executed its argument if it has one.
+/// Prints which processor it runs on, after executing its argument if it has one.
 const PROCESSOR: &str = r#"
 #include <cpuid.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
-//! The version of the models, which is part of every result's key: it changes with whatever can change a result, and not with
-//! what only asks, prints or tests from outside.
+//! Tests the version of the models, which is part of every result's key: it changes with every source that can change a
+//! result, and not with sources that only query, print or test.
 
 #[path = "../build/sources.rs"]
 mod sources;
@@ -12,7 +12,7 @@ fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// A copy of everything that decides results, for changing.
+/// A copy of all sources that decide results, for modification.
 fn copy() -> tempfile::TempDir {
     let (from, to) = (repository(), tempfile::tempdir().unwrap());
     let sources = Sources::of(&from);

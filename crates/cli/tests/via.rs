@@ -1,4 +1,4 @@
-//! `longma via` from the outside, as a user types it.
+//! Tests `longma via`.
 
 mod typed;
 
@@ -9,7 +9,7 @@ use typed::Group;
 
 const VIA: Group = Group("via");
 
-/// A serving end; killed when dropped.
+/// A server process; killed when dropped.
 struct Server {
     child: Child,
     address: String,
@@ -54,7 +54,7 @@ fn a_ping_over_udp_gives_ordered_percentiles_for_each_size() {
         let times = names.map(|name| row[name].as_f64().unwrap());
         assert!(times[0] > 0.0 && times.is_sorted(), "{row}");
     }
-    // The same server answers another client, and a stream.
+    // The same server accepts another client and a bandwidth measurement.
     let stream = ["--sizes", "1000", "--iterations", "2000", "--format", "json", "--time-limit", "60"];
     let result =
         VIA.json(&[&["bandwidth", "--provider", "udp", "--to", &server.address], &stream[..]].concat());

@@ -1,12 +1,11 @@
-//! Compiled programs use the copy engine, the CAM and the MAC, and check every byte themselves.
-//! Not how long it takes.
+//! Runs compiled programs that use the copy engine, the CAM and the MAC and check every byte themselves.
 
 use super::guest;
 use std::process::Command;
 
 const TIMING: [&str; 3] = ["--level", "timing", "--quiet"];
 
-/// What a program prints when it is timed on `machine` with these variables: standard output, then standard error.
+/// Standard output and standard error of a program run at level `timing` on `machine` with these environment variables.
 fn run(machine: &str, options: &[&str], variables: &[(&str, &str)], words: &str) -> (String, String) {
     run_at(&TIMING, machine, options, variables, words)
 }
@@ -90,7 +89,7 @@ fn a_stream_over_a_bad_wire_arrives_right_and_everything_dropped_is_counted() {
     assert!(count(&report, "MAC starved") > 0, "{report}");
 }
 
-/// Packets that go into the shared cache are nearer to the core than packets in memory, on whatever bus they came.
+/// Packets placed into the shared cache are closer to the core than packets in memory, on any bus.
 #[test]
 fn over_pci_direct_cache_access_is_never_slower_than_none() {
     let machine = concat!(env!("CARGO_MANIFEST_DIR"), "/../../experiments/machines/godson3-and-pci.toml");
@@ -111,7 +110,7 @@ fn over_pci_direct_cache_access_is_never_slower_than_none() {
 #[test]
 fn a_receiver_may_sleep_in_read_or_epoll_or_poll_its_ring_and_moderation_saves_interrupts() {
     let receive = |variables: &[(&str, &str)]| {
-        // The connection is opened when whoever polls is ready, and each message comes alone.
+        // The connection starts when the program polls, and messages arrive one at a time.
         let wire = ["--wire", "eth0,tcp,bytes=100000,begin_us=3000,message_interval_ns=20000"];
         let (printed, report) = run("godson3", &wire, variables, "tcp_receive eth0");
         assert_eq!(printed, "tcp_receive: 100000 bytes right\n", "{variables:?}: {report}");

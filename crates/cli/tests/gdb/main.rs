@@ -1,5 +1,5 @@
-//! `longma run --gdb` in gdb's remote protocol, without gdb (tests/gdb.py has gdb itself).
-//! Source: GDB manual, appendix E (packets and stop replies).
+//! Tests `longma run --gdb` through gdb's remote protocol, without gdb (tests/gdb.py uses gdb itself). Source: GDB
+//! manual, appendix E (packets and stop replies).
 
 mod debugged;
 mod hostile;
@@ -105,7 +105,7 @@ fn a_signal_from_outside_is_told_before_it_ends_the_program() {
     let pid = program.child.id() as i32;
     program.send("vCont;c");
     std::thread::sleep(Duration::from_millis(200));
-    // SAFETY: the child is alive: it loops.
+    // SAFETY: the child is alive, since it loops.
     unsafe { libc::kill(pid, libc::SIGTERM) };
     assert!(is_stop(&program.receive(), 15));
     program.send("vCont;c");
@@ -157,7 +157,7 @@ fn threads_are_listed_and_all_stop_together() {
     let mut program = Debugged::start_file(&guest("threads"), folder);
     program.send("vCont;c");
     let mut most = 0;
-    // The guest's threads come and go; some interruption finds them.
+    // The guest's threads come and go; some of these interrupts hit them.
     for _ in 0..20 {
         std::thread::sleep(Duration::from_millis(20));
         program.stream.write_all(&[3]).unwrap();

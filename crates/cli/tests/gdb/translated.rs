@@ -1,5 +1,6 @@
-//! Programs for other architectures: the debugger sees and sets the source's registers, and stops between two of its instructions.
-//! Source: Intel SDM, volume 2; Arm Architecture Reference Manual, chapter C6; MIPS64 Architecture for Programmers, volume II-A.
+//! Tests debugging of programs of other architectures: the debugger accesses the source architecture's registers, and
+//! stops between its instructions. Source: Intel SDM, volume 2; Arm Architecture Reference Manual, chapter C6; MIPS64
+//! Architecture for Programmers, volume II-A.
 
 use std::io::Write;
 use std::time::Duration;
@@ -10,10 +11,10 @@ use crate::programs::{CODE, SPINNER};
 const EM_MIPS: u16 = 8;
 const EM_X86_64: u16 = 62;
 const EM_AARCH64: u16 = 183;
-/// Release 2 of MIPS64, for position-independent code.
+/// ELF flags: MIPS64 release 2, position-independent code.
 const MIPS_FLAGS: u32 = 0x8000_0007;
 
-// gdb's numbers.
+// Register numbers of gdb.
 const RAX: u32 = 0;
 const RCX: u32 = 2;
 const RSP: u32 = 7;
@@ -47,7 +48,7 @@ fn words(words: &[u32], machine: u16, flags: u32) -> Debugged {
 
 /// movz x0, 100; here: subs x0, x0, 1; b.ne here; exit_group(7).
 const ARM: [u32; 6] = [0xd280_0c80, 0xf100_0400, 0x54ff_ffe1, 0xd280_00e0, 0xd280_0bc8, 0xd400_0001];
-/// a0 = 100; here: a0 -= 1; bnez a0, here, and a1 += 2 in its slot; exit_group(7).
+/// a0 = 100; here: a0 -= 1; bnez a0, here, with a1 += 2 in the delay slot; exit_group(7).
 const MIPS: [u32; 7] =
     [0x6404_0064, 0x6484_ffff, 0x1480_fffe, 0x64a5_0002, 0x6404_0007, 0x6402_1455, 0x0000_000c];
 
@@ -61,7 +62,7 @@ fn x86_stops_between_a_subtraction_and_its_branch_with_the_flags_there() {
     assert_eq!(program.ask(&format!("Z0,{JNZ:x},1")), "OK");
     let reply = program.resume("c");
     assert!(is_stop(&reply, TRAP) && reply.contains("swbreak"), "{reply}");
-    // 99 has four ones: PF.
+    // 99 has four one bits, so PF is set.
     assert_eq!((program.register(RIP), program.register(RAX), program.register(EFLAGS)), (JNZ, 99, 0x206));
     assert!(is_stop(&program.resume("s"), TRAP));
     assert_eq!((program.register(RIP), program.register(RAX)), (SUB, 99));
@@ -197,7 +198,7 @@ fn a_debugger_changes_translated_code_and_lets_go_of_it() {
     let mut program = x86(&[&COUNT_DOWN, &exit(7)]);
     assert_eq!(program.ask(&format!("Z0,{JNZ:x},1")), "OK");
     assert!(is_stop(&program.resume("c"), TRAP));
-    // The loop ends, and the status is another.
+    // Replace the branch and the exit status: the loop ends, and the program exits with 9.
     assert_eq!(program.ask(&format!("M{JNZ:x},2:9090")), "OK");
     assert_eq!(program.ask(&format!("M{:x},1:09", JNZ + 3)), "OK");
     assert_eq!(program.ask("D"), "OK");
@@ -243,7 +244,7 @@ fn gdb_is_told_of_the_registers_of_the_source_and_sets_them_all_at_once() {
         assert!(description.contains(&format!("org.gnu.gdb.{feature}")), "{description}");
         let all = program.ask("g");
         assert_eq!(all.len(), 2 * bytes, "{architecture}");
-        // The second register.
+        // Change the second register.
         let changed = format!("{}8877665544332211{}", &all[..16], &all[32..]);
         assert_eq!(program.ask(&format!("G{changed}")), "OK", "{architecture}");
         assert_eq!((program.ask("g"), program.register(1)), (changed, 0x1122_3344_5566_7788));
