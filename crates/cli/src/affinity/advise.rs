@@ -2,9 +2,9 @@
 //! chooses the pair.
 
 use super::check::wrapped;
-use super::said::{self, print, print_json};
-use super::sweep::{Ground, What, measure, processor};
-use super::ways::{self, Way};
+use super::option_scope::{self, Method};
+use super::sweep::{LoadOptions, Testbed, measure, processor};
+use super::terminal::{self, print, print_json};
 use super::{Format, INTERRUPTED, JournalOption, Outcome, chosen, interruption, width};
 use longma_affinity::advice::{Candidate, Commands, Measured, Race, candidates, commands, measured};
 use longma_affinity::analysis::{Analysis, fastest};
@@ -27,7 +27,7 @@ use std::sync::atomic::AtomicBool;
 #[derive(clap::Args)]
 pub struct Arguments {
     #[command(flatten)]
-    what: What,
+    what: LoadOptions,
     /// Take the measurement from this results file instead of measuring.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["lab", "connect", "interface", "command"])]
     results: Option<PathBuf>,
@@ -56,12 +56,12 @@ impl Arguments {
     }
 
     /// Rejects options that do not apply to the requested kind of advice.
-    fn fit(&self) -> Result<(), String> {
-        let way = match &self.results {
-            Some(_) => Way::Results,
-            None => self.what.way().unwrap_or(Way::Topology),
+    fn check_options(&self) -> Result<(), String> {
+        let method = match &self.results {
+            Some(_) => Method::Results,
+            None => self.what.method().unwrap_or(Method::Topology),
         };
-        let measured = &[Way::Lab, Way::Connect, Way::Command];
+        let measured = &[Method::Lab, Method::Connect, Method::Command];
         // With JSON output, --candidates also limits the topology ranking, so it always applies.
         let is_list = self.format == Format::Json;
         let more = [
@@ -70,7 +70,7 @@ impl Arguments {
             ("--seconds", self.seconds.is_some(), measured),
             ("--journal", self.journal.is_given(), measured),
         ];
-        ways::fit(way, &[&self.what.options()[..], &more].concat())
+        option_scope::check(method, &[&self.what.options()[..], &more].concat())
     }
 }
 
@@ -89,7 +89,7 @@ struct Advice {
 }
 
 pub fn run(arguments: &Arguments) -> Outcome {
-    arguments.fit()?;
+    arguments.check_options()?;
     let Some(advice) = advice(arguments)? else { return Ok(ExitCode::from(INTERRUPTED)) };
     let first = advice.ranking.first().map(|candidate| candidate.pair);
     let pair = advice
@@ -111,7 +111,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
 fn advice(arguments: &Arguments) -> Result<Option<Advice>, Box<dyn Error>> {
     if let Some(path) = &arguments.results {
         let results = Results::read(path)?;
-        said::cut(path, results.is_cut);
+        terminal::cut(path, results.is_cut);
         return match results.nothing() {
             Some(nothing) => Err(format!(
                 "{}: {nothing}; fix the cause and repeat the sweep's command to make the missing runs. For advice from topology alone, without \
@@ -123,21 +123,24 @@ fn advice(arguments: &Arguments) -> Result<Option<Advice>, Box<dyn Error>> {
             None => Ok(Some(of_results(&results))),
         };
     }
-    if arguments.what.way().is_none() {
+    if arguments.what.method().is_none() {
         return of_topology(arguments).map(Some);
     }
     let stop = interruption()?;
     let (most, repeats) = (arguments.candidates(), arguments.repeats.unwrap_or(5));
     // There are at most ten kinds of pairs: five classes, each near the NIC or far from it.
     let runs = 64 + most as u64 * u64::from(repeats).max(2);
-    let mut ground = Ground::set_up(&arguments.what, arguments.seconds.unwrap_or(1), runs)?;
-    let ranking =
-        candidates(&ground.header.places, &ground.header.nic, &pairs_of(&ground.flows, &ground.applications));
+    let mut testbed = Testbed::set_up(&arguments.what, arguments.seconds.unwrap_or(1), runs)?;
+    let ranking = candidates(
+        &testbed.header.places,
+        &testbed.header.nic,
+        &pairs_of(&testbed.flows, &testbed.applications),
+    );
     let folder = temporary()?;
     let file = folder.join("advise.jsonl");
-    let mut results = ResultFile::open(&file, &ground.header)?;
+    let mut results = ResultFile::open(&file, &testbed.header)?;
     let mut race = Race::new(&ranking, most, repeats);
-    let raced = run_race(&mut race, arguments, &mut ground, &mut results, &file, &stop);
+    let raced = run_race(&mut race, arguments, &mut testbed, &mut results, &file, &stop);
     // Ignore errors: the directory is in the system's temporary directory.
     let _ = std::fs::remove_dir_all(&folder);
     let Some(results) = raced? else { return Ok(None) };
@@ -154,16 +157,16 @@ fn advice(arguments: &Arguments) -> Result<Option<Advice>, Box<dyn Error>> {
 fn run_race(
     race: &mut Race<'_>,
     arguments: &Arguments,
-    ground: &mut Ground,
+    testbed: &mut Testbed,
     results: &mut ResultFile,
     file: &Path,
     stop: &AtomicBool,
 ) -> Result<Option<Results>, Box<dyn Error>> {
-    let mut so_far = Results { header: ground.header.clone(), samples: Vec::new(), is_cut: false };
+    let mut so_far = Results { header: testbed.header.clone(), samples: Vec::new(), is_cut: false };
     while let Some(round) = race.next(&Analysis::of(&so_far)) {
         let variants = variants(&[]);
         let plan = Plan { pairs: round.pairs, variants, repeats: round.repeats, seed: 1 };
-        let outcome = measure(&plan, ground, &arguments.journal, results, stop)?;
+        let outcome = measure(&plan, testbed, &arguments.journal, results, stop)?;
         so_far = Results::read(file)?;
         if outcome.stopped {
             return Ok(None);

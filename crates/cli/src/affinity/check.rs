@@ -1,7 +1,7 @@
 //! `longma affinity check`: prints conditions that would disturb a sweep, with advice, from
 //! `longma_affinity::preflight`.
 
-use super::said::{print, print_json};
+use super::terminal::{print, print_json};
 use super::{Format, Outcome, chosen, interface, width};
 use crate::experiment::columns::rows as fitted;
 use longma_affinity::counters::Reading;

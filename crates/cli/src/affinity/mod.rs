@@ -5,15 +5,15 @@ mod advise;
 mod check;
 mod matrix;
 mod modelled;
+mod option_scope;
 mod page;
 mod report;
 mod restore;
-mod said;
 mod show;
 mod sweep;
+mod terminal;
 mod tune;
 mod variants;
-mod ways;
 mod why;
 
 use clap::{Subcommand, ValueEnum};

@@ -1,17 +1,17 @@
 //! `longma affinity sweep --model`: runs and reports a sweep of a modelled host in simulated time.
 //! `longma_workloads::pairs` makes the runs. Source: Hanford et al. 2014 for the published results.
 
-mod kept;
+mod results_file;
 
 use super::check::wrapped;
-use super::said::{self, print, print_json};
+use super::terminal::{self, print, print_json};
 use super::{Format, INTERRUPTED, Outcome, matrix, width};
 use crate::experiment::columns::rows as fitted;
-use kept::Kept;
 use longma_affinity::analysis::{Costs, Interval, PairResult, differ};
 use longma_affinity::places::{Class, Pair, classify, of_machine};
 use longma_topology::{CpuPlace, Machine, harmless, shown};
 use longma_workloads::pairs::{COSTS, Measured, Nic, STAGES, Sweep, idle, measure, nic, nowhere, over_seeds};
+use results_file::ResultsFile;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, IsTerminal};
@@ -27,7 +27,7 @@ const FULL: f64 = 0.9;
 /// Allowed values of `--megabytes`, in 10^6 bytes.
 pub const MEGABYTES: RangeInclusive<u64> = 1..=900;
 /// Maximum of `--frame-cycles`. The cycles are simulated one by one.
-pub const MOST_FRAME_CYCLES: u32 = 100_000;
+pub const MAX_FRAME_CYCLES: u32 = 100_000;
 
 /// The machine file of the host in the paper.
 const PUBLISHED: &str = "sandybridge-2x6";
@@ -43,16 +43,16 @@ pub fn run(sweep: &Sweep, output: Option<&Path>, format: Format, stop: &AtomicBo
         // Remove duplicate pairs.
         chosen => chosen.iter().copied().collect::<BTreeSet<_>>().into_iter().collect(),
     };
-    are_there(&machine.name, &places, &pairs)?;
+    check_pairs(&machine.name, &places, &pairs)?;
     // Check the settings before the results file is created.
     nowhere(&sweep.settings, &places, &nic).map_or(Ok(()), Err)?;
     for words in idle(&sweep.settings, &pairs, &places) {
-        said::note(&format!("note: {words}"));
+        terminal::note(&format!("note: {words}"));
     }
     let began = Instant::now();
-    let kept = output.map(|path| Kept::open(path, sweep, &nic, &places)).transpose()?;
+    let kept = output.map(|path| ResultsFile::open(path, sweep, &nic, &places)).transpose()?;
     if let Some((kept, path)) = kept.as_ref().zip(output) {
-        said::cut(path, kept.is_cut);
+        terminal::cut(path, kept.is_cut);
     }
     let runs: BTreeSet<(Pair, u64)> = sweep.runs(&pairs).into_iter().collect();
     let known = kept.iter().flat_map(|kept| &kept.known).filter(|one| runs.contains(&(one.pair, one.seed)));
@@ -65,13 +65,13 @@ pub fn run(sweep: &Sweep, output: Option<&Path>, format: Format, stop: &AtomicBo
         kept.as_ref().map_or(Ok(()), |kept| kept.add(one))?;
         let done = done.fetch_add(1, Ordering::Relaxed) + 1;
         if bar {
-            said::progress(&format!("{done} of {} runs", runs.len()));
+            terminal::progress(&format!("{done} of {} runs", runs.len()));
         }
         Ok(())
     };
     let fresh = measure(sweep, &nic, &places, &todo, stop, &keep);
     if bar {
-        said::progress("");
+        terminal::progress("");
     }
     let there = |count: usize| match output {
         Some(path) => {
@@ -97,7 +97,7 @@ pub fn run(sweep: &Sweep, output: Option<&Path>, format: Format, stop: &AtomicBo
         }?;
     }
     if !is_whole {
-        said::note(&format!("stopped; {}", there(measured.len())));
+        terminal::note(&format!("stopped; {}", there(measured.len())));
         return Ok(ExitCode::from(INTERRUPTED));
     }
     Ok(ExitCode::SUCCESS)
@@ -109,8 +109,11 @@ pub fn report(
     has_page: bool,
     format: Format,
 ) -> Result<Option<ExitCode>, Box<dyn std::error::Error>> {
-    let Some(kept::Read { header, known, is_cut, places, nic }) = kept::read(file)? else { return Ok(None) };
-    said::cut(file, is_cut);
+    let Some(results_file::Contents { header, known, is_cut, places, nic }) = results_file::read(file)?
+    else {
+        return Ok(None);
+    };
+    terminal::cut(file, is_cut);
     if has_page {
         return Err(format!(
             "{} holds a modelled sweep, for which there is no page: leave --html out",
@@ -137,7 +140,7 @@ pub fn report(
 }
 
 /// Checks that all pairs exist, before anything is simulated.
-fn are_there(machine: &str, places: &[CpuPlace], pairs: &[Pair]) -> Result<(), String> {
+fn check_pairs(machine: &str, places: &[CpuPlace], pairs: &[Pair]) -> Result<(), String> {
     let Some(missing) = pairs.iter().find(|pair| classify(places, **pair).is_none()) else { return Ok(()) };
     let is_there = |cpu: u32| places.iter().any(|place| place.cpu == cpu);
     let cpu = if is_there(missing.flow) { missing.application } else { missing.flow };
@@ -516,8 +519,8 @@ mod tests {
     fn cpus_that_the_machine_has_not_are_named() {
         let places = of_machine(&Machine::open(PUBLISHED).unwrap());
         let pairs = [Pair { flow: 0, application: 11 }, Pair { flow: 3, application: 12 }];
-        assert_eq!(are_there("it", &places, &pairs[..1]), Ok(()));
-        let refused = are_there("it", &places, &pairs).unwrap_err();
+        assert_eq!(check_pairs("it", &places, &pairs[..1]), Ok(()));
+        let refused = check_pairs("it", &places, &pairs).unwrap_err();
         assert_eq!(refused, "it has no CPU 12: give --cpus or --pair with CPUs from 0 to 11");
     }
 

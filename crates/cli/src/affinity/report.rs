@@ -1,7 +1,7 @@
 //! `longma affinity report`: prints the results of a sweep as text or JSON, or writes an HTML page.
 
 use super::check::{listed, wrapped};
-use super::said::{self, print as put, print_json};
+use super::terminal::{self, print as put, print_json};
 use super::{Format, Outcome, matrix, modelled, page, variants, width};
 use crate::experiment::columns::rows as fitted;
 use longma_affinity::analysis::{Analysis, ClassResult};
@@ -32,7 +32,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
         return Ok(code);
     }
     let results = Results::read(&arguments.file)?;
-    said::cut(&arguments.file, results.is_cut);
+    terminal::cut(&arguments.file, results.is_cut);
     if let Some(path) = &arguments.html {
         if is_one_file(path, &arguments.file) {
             let path = shown(path);
@@ -57,7 +57,7 @@ fn is_one_file(one: &Path, other: &Path) -> bool {
 /// Prints the results of a sweep.
 pub fn print(results: &Results, format: Format) -> Outcome {
     if let Some(nothing) = results.nothing() {
-        said::note(&format!(
+        terminal::note(&format!(
             "{nothing}; fix the cause and repeat the sweep's command to make the missing runs"
         ));
     }

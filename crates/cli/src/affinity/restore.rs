@@ -1,6 +1,6 @@
 //! `longma affinity restore`: restores settings that a killed sweep or `tune` left changed, from the journal.
 
-use super::said::{self, print, print_json};
+use super::terminal::{self, print, print_json};
 use super::{Format, JournalOption, Outcome};
 use longma_affinity::host::Tree;
 use longma_affinity::journal::{Fate, Journal, Restored};
@@ -26,7 +26,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let (host, path) = (Tree::live(), arguments.journal.path());
     let restored = Journal::recover(&path, &host, arguments.forget_gone)?.unwrap_or_default();
     if restored.may_be_another && !restored.settings.is_empty() {
-        said::note(
+        terminal::note(
             "this network namespace matches the journal by inode number only, which a new namespace may reuse after the old one is \
              gone (Linux 5.14 and later tell them apart)",
         );

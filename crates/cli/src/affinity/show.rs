@@ -4,7 +4,7 @@
 mod live;
 
 use super::check::{listed, wrapped};
-use super::said::{print, print_json};
+use super::terminal::{print, print_json};
 use super::{Format, Outcome, chosen, interface, width};
 use longma_affinity::counters::{CpuShares, Reading};
 use longma_affinity::host::{Host, Tree};

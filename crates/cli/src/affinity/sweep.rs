@@ -1,10 +1,10 @@
 //! `longma affinity sweep`: measures the throughput of pairs of CPUs and restores all settings. The measurement itself
 //! is in `longma-affinity`.
 
-use super::ways::{self, Limited, Way};
+use super::option_scope::{self, Method, ScopedOption};
 use super::{
     Format, INTERRUPTED, JournalOption, Outcome, chosen, cpus, interface, interruption, modelled, pair,
-    report, restore, said,
+    report, restore, terminal,
 };
 use longma_affinity::counters::Reading;
 use longma_affinity::cpus::CpuSet;
@@ -31,11 +31,11 @@ use std::time::Duration;
 #[derive(clap::Args)]
 pub struct Arguments {
     #[command(flatten)]
-    what: What,
+    what: LoadOptions,
     #[command(flatten)]
-    which: Which,
+    which: RunOptions,
     #[command(flatten)]
-    model: Model,
+    model: ModelOptions,
     /// Write results to this file. If it holds an interrupted sweep, continue that sweep [default: affinity.jsonl; none
     /// with --model].
     #[arg(long, short, value_name = "FILE")]
@@ -49,7 +49,7 @@ pub struct Arguments {
 
 /// Options for sweeping a modelled machine.
 #[derive(clap::Args)]
-struct Model {
+struct ModelOptions {
     /// Sweep this modelled machine, in simulated time, instead of this host.
     ///
     /// Writes no files except the one given with --output.
@@ -58,7 +58,7 @@ struct Model {
     /// Extra cycles per frame for kernel work that the model leaves out [default: 0].
     ///
     /// These cycles are simulated one by one, for about 3000 frames per pair; 100000 cycles double the run time.
-    #[arg(long, value_name = "CYCLES", value_parser = clap::value_parser!(u32).range(..=i64::from(modelled::MOST_FRAME_CYCLES)))]
+    #[arg(long, value_name = "CYCLES", value_parser = clap::value_parser!(u32).range(..=i64::from(modelled::MAX_FRAME_CYCLES)))]
     frame_cycles: Option<u32>,
     /// Measure each modelled pair with this many random seeds, starting at --seed [default: 1].
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=100))]
@@ -79,7 +79,7 @@ struct Model {
 
 /// The network and the load.
 #[derive(clap::Args)]
-pub struct What {
+pub struct LoadOptions {
     /// Create two network namespaces on this host with an iperf3 server in one, and remove them afterwards.
     #[arg(long, conflicts_with_all = ["interface", "connect"])]
     pub lab: bool,
@@ -118,7 +118,7 @@ pub struct What {
 
 /// The runs to make.
 #[derive(clap::Args)]
-struct Which {
+struct RunOptions {
     /// Measure this pair of CPUs; may be repeated [default: all pairs].
     #[arg(long = "pair", value_name = "FLOW,APPLICATION", value_parser = pair)]
     pairs: Vec<Pair>,
@@ -143,7 +143,7 @@ struct Which {
 }
 
 /// The prepared network and host for a sweep.
-pub struct Ground {
+pub struct Testbed {
     lab: Option<Lab>,
     host: Tree,
     /// The properties common to all runs.
@@ -157,7 +157,7 @@ pub struct Ground {
 }
 
 pub fn run(arguments: &Arguments) -> Outcome {
-    arguments.fit()?;
+    arguments.check_options()?;
     let stop = interruption()?;
     let which = &arguments.which;
     if let Some(machine) = &arguments.model.model {
@@ -165,7 +165,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
             Some(only) => all_pairs(&only.iter().collect::<Vec<_>>()),
             None => which.pairs.clone(),
         };
-        let Model { frame_cycles, megabytes, seeds, ref with, .. } = arguments.model;
+        let ModelOptions { frame_cycles, megabytes, seeds, ref with, .. } = arguments.model;
         for (index, offload) in with.iter().enumerate() {
             if with[..index].iter().any(|other| other.name == offload.name) {
                 return Err(format!("--with {} is given twice", offload.name).into());
@@ -188,36 +188,36 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let variants = which.variants(arguments.what.lab)?;
     let (repeats, seconds) = (which.repeats.unwrap_or(3), which.seconds.unwrap_or(2));
     let rounds = u64::from(repeats) * which.pairs.len().max(4096) as u64 * variants.len() as u64;
-    let mut ground = Ground::set_up(&arguments.what, seconds, rounds)?;
-    if let Some(beyond) = vary::beyond(&ground.host, &ground.header.nic, &variants) {
+    let mut testbed = Testbed::set_up(&arguments.what, seconds, rounds)?;
+    if let Some(beyond) = vary::beyond(&testbed.host, &testbed.header.nic, &variants) {
         return Err(format!("--vary {beyond}").into());
     }
-    let pairs = which.pairs(&ground)?;
-    for words in vary::idle(&which.variations, &ground.header.nic, &ground.header.load, &pairs) {
-        said::note(&format!("note: --vary {words}"));
+    let pairs = which.pairs(&testbed)?;
+    for words in vary::idle(&which.variations, &testbed.header.nic, &testbed.header.load, &pairs) {
+        terminal::note(&format!("note: --vary {words}"));
     }
     let plan = Plan { pairs, variants, repeats, seed: which.seed };
     // Recover from a killed sweep first, so that its messages precede the comparison with the results file.
-    drop(arguments.journal.begin(&ground.host)?);
+    drop(arguments.journal.begin(&testbed.host)?);
     let output = arguments.output.as_deref().unwrap_or(Path::new("affinity.jsonl"));
-    let mut results = ResultFile::open(output, &ground.header)?;
-    said::cut(output, results.is_cut);
-    let outcome = measure(&plan, &mut ground, &arguments.journal, &mut results, &stop)
-        .map_err(|error| kept(&error.to_string(), &results, output))?;
-    drop((results, ground));
+    let mut results = ResultFile::open(output, &testbed.header)?;
+    terminal::cut(output, results.is_cut);
+    let outcome = measure(&plan, &mut testbed, &arguments.journal, &mut results, &stop)
+        .map_err(|error| with_progress(&error.to_string(), &results, output))?;
+    drop((results, testbed));
     report::print(&Results::read(output)?, arguments.format)?;
     if outcome.stopped {
-        said::note("stopped; the same command goes on with the missing runs");
+        terminal::note("stopped; the same command goes on with the missing runs");
         return Ok(ExitCode::from(INTERRUPTED));
     }
     if outcome.failed > 0 {
-        said::note(&format!("{} runs failed; the same command makes them again", outcome.failed));
+        terminal::note(&format!("{} runs failed; the same command makes them again", outcome.failed));
     }
     Ok(if outcome.failed > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 /// Adds to an error how many runs are already in the results file.
-fn kept(error: &str, results: &ResultFile, file: &Path) -> String {
+fn with_progress(error: &str, results: &ResultFile, file: &Path) -> String {
     let good = results.known.iter().filter(|sample| sample.rate.is_some()).count();
     let plural = if good == 1 { "run with a result is" } else { "runs with a result are" };
     format!("{error}; {good} {plural} in {}: the same command goes on with the missing runs", shown(file))
@@ -226,12 +226,12 @@ fn kept(error: &str, results: &ResultFile, file: &Path) -> String {
 /// Makes the runs and restores all settings, also after errors.
 pub fn measure(
     plan: &Plan,
-    ground: &mut Ground,
+    testbed: &mut Testbed,
     journal: &JournalOption,
     results: &mut ResultFile,
     stop: &AtomicBool,
 ) -> Result<sweep::Outcome, Box<dyn Error>> {
-    let Ground { lab, host, header, .. } = ground;
+    let Testbed { lab, host, header, .. } = testbed;
     let mut journal = journal.begin(host)?;
     let namespace = lab.as_ref().map(Lab::receiver);
     let mut after_failure = || match lab.as_mut().map(Lab::restart_server)? {
@@ -244,7 +244,7 @@ pub fn measure(
     let mut tell = |sample: &Sample, done: usize, all: usize| {
         if bar {
             let rate = sample.rate.map_or("failed".into(), |rate| format!("{:.2} Gb/s", rate.gbps));
-            said::progress(&format!(
+            terminal::progress(&format!(
                 "{done} of {all}: flow on {}, application on {}: {rate}",
                 sample.pair.flow, sample.pair.application
             ));
@@ -254,34 +254,34 @@ pub fn measure(
             && (!sample.refused || said.replace(sample.variant.clone()).is_none_or(|last| last != sample.variant))
         {
             if bar {
-                said::progress("");
+                terminal::progress("");
             }
-            said::note(&format!("pair {}: {failure}", sample.pair));
+            terminal::note(&format!("pair {}: {failure}", sample.pair));
         }
     };
     let outcome = sweep::run(plan, &mut setup, &mut journal, results, &mut tell);
     if bar {
-        said::progress("");
+        terminal::progress("");
     }
     let restored = journal.restore()?;
     if !restored.is_whole() {
-        said::lines(&restore::text(&restored));
+        terminal::lines(&restore::text(&restored));
     }
     match outcome {
-        Ok(_) if !restored.is_whole() => Err(NOT_BACK.into()),
+        Ok(_) if !restored.is_whole() => Err(NOT_RESTORED.into()),
         Ok(outcome) => Ok(outcome),
         Err(error) => {
-            let gone = ground.lab.as_mut().and_then(Lab::gone);
-            Err(in_words(&error, gone, &ground.header, restored.is_whole()).into())
+            let gone = testbed.lab.as_mut().and_then(Lab::gone);
+            Err(describe_failure(&error, gone, &testbed.header, restored.is_whole()).into())
         }
     }
 }
 
 /// Message if a setting could not be restored.
-const NOT_BACK: &str = "not all settings are restored: see above";
+const NOT_RESTORED: &str = "not all settings are restored: see above";
 
 /// Describes why a sweep ended early and whether all settings are restored.
-fn in_words(error: &SweepError, gone: Option<String>, header: &Header, is_whole: bool) -> String {
+fn describe_failure(error: &SweepError, gone: Option<String>, header: &Header, is_whole: bool) -> String {
     let why = match (error, gone) {
         (_, Some(gone)) => format!("{gone}; repeat the command to create it again ({error})"),
         (SweepError::Journal(JournalError::Refused { setting: Setting::Irq(irq), error, .. }), _)
@@ -305,10 +305,10 @@ fn in_words(error: &SweepError, gone: Option<String>, header: &Header, is_whole:
         },
         _ => error.to_string(),
     };
-    format!("{why}; {}", if is_whole { "all settings are restored" } else { NOT_BACK })
+    format!("{why}; {}", if is_whole { "all settings are restored" } else { NOT_RESTORED })
 }
 
-impl Which {
+impl RunOptions {
     /// All combinations of the varied settings.
     fn variants(&self, is_lab: bool) -> Result<Vec<Variant>, String> {
         for (index, variation) in self.variations.iter().enumerate() {
@@ -328,19 +328,19 @@ impl Which {
     }
 
     /// The requested pairs, without duplicates.
-    fn pairs(&self, ground: &Ground) -> Result<Vec<Pair>, String> {
+    fn pairs(&self, testbed: &Testbed) -> Result<Vec<Pair>, String> {
         let mut pairs = match (&self.pairs[..], &self.cpus) {
-            ([], None) => pairs_of(&ground.flows, &ground.applications),
+            ([], None) => pairs_of(&testbed.flows, &testbed.applications),
             ([], Some(only)) => all_pairs(&only.iter().collect::<Vec<_>>()),
             (chosen, _) => chosen.to_vec(),
         };
         pairs.sort_unstable();
         pairs.dedup();
         for pair in &pairs {
-            if classify(&ground.header.places, *pair).is_none() {
+            if classify(&testbed.header.places, *pair).is_none() {
                 return Err(format!("the pair {pair} names a CPU that does not exist or is offline"));
             }
-            if ground.allowed.as_ref().is_some_and(|set| !set.contains(pair.application)) {
+            if testbed.allowed.as_ref().is_some_and(|set| !set.contains(pair.application)) {
                 let cpu = pair.application;
                 return Err(format!(
                     "nothing can be bound to CPU {cpu}: it is outside this process's cpuset"
@@ -351,15 +351,15 @@ impl Which {
     }
 }
 
-impl Ground {
+impl Testbed {
     /// Checks that a sweep is possible and sets up the network for `runs` runs of `seconds`.
-    pub fn set_up(what: &What, seconds: u32, runs: u64) -> Result<Self, Box<dyn Error>> {
+    pub fn set_up(what: &LoadOptions, seconds: u32, runs: u64) -> Result<Self, Box<dyn Error>> {
         let live = Tree::live();
         let name = match what.lab {
             true => lab::RECEIVER.parse()?,
             false => chosen(&live, what.interface.as_ref())?,
         };
-        complain(&live, (!what.lab).then_some(&name))?;
+        check_host(&live, (!what.lab).then_some(&name))?;
         let places = live.places();
         let allowed = allowed(&live);
         let usable = |cpu: u32| allowed.as_ref().is_none_or(|set| set.contains(cpu));
@@ -404,15 +404,15 @@ impl Ground {
 
 impl Arguments {
     /// Rejects options that do not apply to the requested kind of sweep.
-    fn fit(&self) -> Result<(), String> {
-        let way = match self.model.model {
-            Some(_) => Way::Model,
-            None => self.what.way().unwrap_or(Way::Connect),
+    fn check_options(&self) -> Result<(), String> {
+        let method = match self.model.model {
+            Some(_) => Method::Model,
+            None => self.what.method().unwrap_or(Method::Connect),
         };
-        let real = &[Way::Lab, Way::Connect, Way::Command];
-        let model = &[Way::Model];
-        let Model { model: _, frame_cycles, seeds, with, megabytes } = &self.model;
-        let Which { pairs: _, cpus: _, variations, repeats, seconds, seed: _ } = &self.which;
+        let real = &[Method::Lab, Method::Connect, Method::Command];
+        let model = &[Method::Model];
+        let ModelOptions { model: _, frame_cycles, seeds, with, megabytes } = &self.model;
+        let RunOptions { pairs: _, cpus: _, variations, repeats, seconds, seed: _ } = &self.which;
         let more = [
             ("--frame-cycles", frame_cycles.is_some(), &model[..]),
             ("--seeds", seeds.is_some(), model),
@@ -423,24 +423,24 @@ impl Arguments {
             ("--seconds", seconds.is_some(), real),
             ("--journal", self.journal.is_given(), real),
         ];
-        ways::fit(way, &[&self.what.options()[..], &more].concat())
+        option_scope::check(method, &[&self.what.options()[..], &more].concat())
     }
 }
 
-impl What {
+impl LoadOptions {
     /// The kind of measurement that the options select; `None` if they select none.
-    pub fn way(&self) -> Option<Way> {
+    pub fn method(&self) -> Option<Method> {
         match (self.lab, self.connect.is_some(), self.has_command()) {
-            (true, ..) => Some(Way::Lab),
-            (_, true, _) => Some(Way::Connect),
-            (.., true) => Some(Way::Command),
+            (true, ..) => Some(Method::Lab),
+            (_, true, _) => Some(Method::Connect),
+            (.., true) => Some(Method::Command),
             _ => None,
         }
     }
 
     /// The options that apply to some kinds of measurement only, and whether each is given. clap already rejects
     /// conflicting options that select a kind.
-    pub fn options(&self) -> [Limited; 7] {
+    pub fn options(&self) -> [ScopedOption; 7] {
         let Self {
             lab: _,
             interface: _,
@@ -454,15 +454,15 @@ impl What {
             mtu,
             command: _,
         } = self;
-        let (lab, iperf) = (&[Way::Lab], &[Way::Lab, Way::Connect]);
+        let (lab, iperf) = (&[Method::Lab], &[Method::Lab, Method::Connect]);
         [
             ("--udp", *udp, iperf),
             ("--flows", flows.is_some(), iperf),
             ("--copy", *copy, iperf),
             ("--forward", *forward, iperf),
-            ("--software", *software, &[Way::Lab, Way::Connect, Way::Command, Way::Topology]),
+            ("--software", *software, &[Method::Lab, Method::Connect, Method::Command, Method::Topology]),
             ("--sender", sender.is_some(), lab),
-            ("--mtu", mtu.is_some(), &[Way::Lab, Way::Model]),
+            ("--mtu", mtu.is_some(), &[Method::Lab, Method::Model]),
         ]
     }
 
@@ -518,7 +518,7 @@ pub fn processor(host: &dyn Host) -> String {
 }
 
 /// Reports conditions that would disturb the measurement; fails on conditions that prevent it.
-fn complain(host: &Tree, name: Option<&Interface>) -> Result<(), Box<dyn Error>> {
+fn check_host(host: &Tree, name: Option<&Interface>) -> Result<(), Box<dyn Error>> {
     let before = Reading::now(host);
     std::thread::sleep(Duration::from_millis(300));
     for finding in check(host, name, Some((&before, &Reading::now(host)))) {
@@ -527,7 +527,7 @@ fn complain(host: &Tree, name: Option<&Interface>) -> Result<(), Box<dyn Error>>
             Weight::Prevents => {
                 return Err(format!("{}: {}; {advice}", finding.subject, finding.found).into());
             }
-            Weight::Disturbs => said::note(&format!("{}: {}; {advice}", finding.subject, finding.found)),
+            Weight::Disturbs => terminal::note(&format!("{}: {}; {advice}", finding.subject, finding.found)),
             Weight::Good | Weight::Note => {}
         }
     }

@@ -1,7 +1,7 @@
 //! `longma affinity tune`: a daemon that keeps flows and their applications on nearby CPUs. `longma_affinity::tune`
 //! makes the decisions.
 
-use super::said::{self, print, print_json_line};
+use super::terminal::{self, print, print_json_line};
 use super::why::line;
 use super::{
     Format, JournalOption, Outcome, StateOption, chosen, cpus, interface, interruption, own_sys, restore,
@@ -188,7 +188,7 @@ impl Session<'_> {
     fn tell(&mut self, decision: &Decision) -> Result<(), Box<dyn Error>> {
         if let Err(error) = self.log.add(decision) {
             let path = self.arguments.state.path();
-            said::note(&format!("the log of decisions {}: {error}", shown(&path)));
+            terminal::note(&format!("the log of decisions {}: {error}", shown(&path)));
         }
         match self.arguments.format {
             Format::Json => print_json_line(&serde_json::to_value(decision)?),

@@ -2,7 +2,7 @@
 //! values.
 
 use super::check::wrapped;
-use super::said::{print as put, print_json};
+use super::terminal::{print as put, print_json};
 use super::{Format, Outcome, report, width};
 use crate::experiment::columns::rows as fitted;
 use longma_affinity::analysis::{Analysis, Interval, PairResult};

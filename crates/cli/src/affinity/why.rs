@@ -1,7 +1,7 @@
 //! `longma affinity why`: prints the log of decisions that `tune` writes.
 
 use super::check::wrapped;
-use super::said::{self, print, print_json};
+use super::terminal::{self, print, print_json};
 use super::{Format, Outcome, StateOption, width};
 use longma_affinity::tune::log::{self, Decision};
 use longma_topology::shown;
@@ -31,7 +31,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     } else if lost > 0 {
         let lines =
             if lost == 1 { "line is not a decision and is" } else { "lines are not decisions and are" };
-        said::note(&format!("{lost} {lines} ignored in {}: the file is damaged", shown(&path)));
+        terminal::note(&format!("{lost} {lines} ignored in {}: the file is damaged", shown(&path)));
     }
     if let Some(word) = &arguments.word {
         decisions.retain(|decision| decision.subject.contains(word) || decision.why.contains(word));

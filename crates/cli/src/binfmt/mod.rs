@@ -35,7 +35,7 @@ enum Action {
         /// The architectures [default: all except the host's].
         architectures: Vec<Architecture>,
         #[command(flatten)]
-        how: How,
+        how: InterpreterOptions,
     },
     /// Remove the rules that `register` added.
     Unregister {
@@ -47,12 +47,12 @@ enum Action {
         /// The architectures [default: all except the host's].
         architectures: Vec<Architecture>,
         #[command(flatten)]
-        how: How,
+        how: InterpreterOptions,
     },
 }
 
 #[derive(clap::Args)]
-struct How {
+struct InterpreterOptions {
     /// The interpreter to register [default: this command].
     #[arg(long, value_name = "PATH")]
     interpreter: Option<PathBuf>,
@@ -63,7 +63,7 @@ struct How {
     fixed: bool,
 }
 
-const ALL_OFF: &str =
+const DISABLED: &str =
     "binfmt_misc is disabled: enable it with `echo 1 >/proc/sys/fs/binfmt_misc/status` as root";
 
 /// Errors of `longma binfmt`, with advice.
@@ -106,7 +106,7 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn std::error::Error>> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn rules_of(architectures: &[Architecture], how: &How) -> Result<Vec<Rule>, Problem> {
+fn rules_of(architectures: &[Architecture], how: &InterpreterOptions) -> Result<Vec<Rule>, Problem> {
     if let Some(own) = architectures.iter().find(|it| it.is_host()) {
         return Err(Problem::Own(*own));
     }
@@ -133,11 +133,11 @@ fn register(rules: &[Rule]) -> Result<(), Problem> {
         let refused = |what, error| Problem::Refused { what, name: rule.name(), error };
         // Replace a rule of the same name: it may name another interpreter.
         remove(&rule.name()).map_err(|error| refused("replace", error))?;
-        tell("register", &rule.to_string()).map_err(|error| refused("register", error))?;
+        write_file("register", &rule.to_string()).map_err(|error| refused("register", error))?;
         println!("{}: programs are run by {}", rule.architecture, rule.interpreter.display());
     }
     if is_off() {
-        println!("{ALL_OFF}");
+        println!("{DISABLED}");
     }
     Ok(())
 }
@@ -155,7 +155,7 @@ fn unregister(architectures: &[Architecture]) -> Result<(), Problem> {
 
 /// Removes a rule; returns false if it does not exist.
 fn remove(name: &str) -> io::Result<bool> {
-    match tell(name, "-1") {
+    match write_file(name, "-1") {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(error) => Err(error),
@@ -163,7 +163,7 @@ fn remove(name: &str) -> io::Result<bool> {
 }
 
 /// Writes to a file of binfmt_misc. Opens without `create`: the file system does not allow new files.
-fn tell(name: &str, what: &str) -> io::Result<()> {
+fn write_file(name: &str, what: &str) -> io::Result<()> {
     fs::OpenOptions::new().write(true).open(Path::new(RULES).join(name))?.write_all(what.as_bytes())
 }
 
@@ -171,11 +171,11 @@ fn list() -> Result<(), Problem> {
     mounted()?;
     let known = known();
     if is_off() {
-        println!("{ALL_OFF}");
+        println!("{DISABLED}");
     }
     for architecture in Architecture::ALL {
         let of_it = known.iter().filter(|(_, status)| rules::is_for(status, *architecture));
-        let told: Vec<String> = of_it.map(|(name, status)| told(name, status)).collect();
+        let told: Vec<String> = of_it.map(|(name, status)| shown_rule(name, status)).collect();
         let nobody = if architecture.is_host() {
             "native"
         } else {
@@ -206,7 +206,7 @@ fn known() -> Vec<(String, String)> {
     rules
 }
 
-fn told(name: &str, status: &str) -> String {
+fn shown_rule(name: &str, status: &str) -> String {
     let interpreter = status.lines().find_map(|line| line.strip_prefix("interpreter ")).unwrap_or("?");
     let off = if status.starts_with("disabled") { ", disabled" } else { "" };
     format!("{interpreter} ({name}{off})")

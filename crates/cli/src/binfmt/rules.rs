@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use clap::ValueEnum;
 
 /// Maximum length of an interpreter path, in bytes. linux/binfmts.h (BINPRM_BUF_SIZE) bounds the whole rule as well.
-const MOST_PATH_BYTES: usize = 127;
+const MAX_PATH_BYTES: usize = 127;
 
 /// Header bits to compare: class, byte order, version, type and machine. Ignored are the OS ABI and its version (MIPS
 /// uses several), and the bit that separates ET_EXEC from ET_DYN, so that position-independent executables match too.
@@ -94,8 +94,8 @@ impl Rule {
                 "{path} contains a colon or a line break, which separate the fields of rules"
             ));
         }
-        if path.len() > MOST_PATH_BYTES {
-            return Err(format!("{path} is longer than the kernel's limit of {MOST_PATH_BYTES} bytes"));
+        if path.len() > MAX_PATH_BYTES {
+            return Err(format!("{path} is longer than the kernel's limit of {MAX_PATH_BYTES} bytes"));
         }
         Ok(Self { architecture, interpreter: interpreter.into(), fixed })
     }

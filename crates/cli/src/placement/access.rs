@@ -1,8 +1,8 @@
 //! `longma placement token` and `longma placement quota`.
 
 use super::Outcome;
+use super::connection::{ConnectionOptions, FormatOptions, with_advice};
 use super::print::{self, heading, mib, say};
-use super::reach::{Form, Reach, explained};
 use crate::zoned::size;
 use clap::Subcommand;
 use clap::builder::PossibleValuesParser;
@@ -21,9 +21,9 @@ pub struct TokenArguments {
 #[derive(clap::Args)]
 struct Common {
     #[command(flatten)]
-    reach: Reach,
+    connection: ConnectionOptions,
     #[command(flatten)]
-    form: Form,
+    format: FormatOptions,
 }
 
 #[derive(Subcommand)]
@@ -67,9 +67,9 @@ pub struct QuotaArguments {
     #[command(flatten)]
     bounds: Bounds,
     #[command(flatten)]
-    reach: Reach,
+    connection: ConnectionOptions,
     #[command(flatten)]
-    form: Form,
+    format: FormatOptions,
 }
 
 #[derive(clap::Args)]
@@ -105,12 +105,12 @@ pub fn token(arguments: &TokenArguments) -> Outcome {
             let scope = tenant.clone().or_else(|| host.clone());
             let wanted = NewToken { name: name.clone(), role: role.clone(), scope };
             let made: MadeToken =
-                common.reach.client()?.post("/v1/tokens", None, &wanted).map_err(explained)?;
-            if common.form.json { print::json(&made) } else { print::command(&made.token) }
+                common.connection.client()?.post("/v1/tokens", None, &wanted).map_err(with_advice)?;
+            if common.format.json { print::json(&made) } else { print::command(&made.token) }
         }
         TokenAction::List { common } => {
-            let tokens: Tokens = common.reach.client()?.get("/v1/tokens").map_err(explained)?;
-            if common.form.json {
+            let tokens: Tokens = common.connection.client()?.get("/v1/tokens").map_err(with_advice)?;
+            if common.format.json {
                 return print::json(&tokens.items);
             }
             let mut rows = vec![heading(["NAME", "ROLE", "FOR"])];
@@ -123,8 +123,12 @@ pub fn token(arguments: &TokenArguments) -> Outcome {
             print::table(&rows)
         }
         TokenAction::Remove { name, common } => {
-            common.reach.client()?.delete::<()>(&format!("/v1/tokens/{}", part(name))).map_err(explained)?;
-            if common.form.json {
+            common
+                .connection
+                .client()?
+                .delete::<()>(&format!("/v1/tokens/{}", part(name)))
+                .map_err(with_advice)?;
+            if common.format.json {
                 return print::json(&serde_json::json!({ "removed": name }));
             }
             say(&format!("{name} is removed"))
@@ -134,10 +138,10 @@ pub fn token(arguments: &TokenArguments) -> Outcome {
 
 /// Runs `longma placement quota`.
 pub fn quota(arguments: &QuotaArguments) -> Outcome {
-    let client = arguments.reach.client()?;
+    let client = arguments.connection.client()?;
     if let Some(tenant) = &arguments.tenant {
         let bounds = &arguments.bounds;
-        let known: Tenants = client.get("/v1/tenants").map_err(explained)?;
+        let known: Tenants = client.get("/v1/tenants").map_err(with_advice)?;
         let known = known.items.into_iter().find(|t| t.tenant == *tenant && !bounds.unlimited);
         let kept = known.map(|t| t.quota).unwrap_or_default();
         let quota = Quota {
@@ -145,10 +149,10 @@ pub fn quota(arguments: &QuotaArguments) -> Outcome {
             vcpus: bounds.vcpus.or(kept.vcpus),
             memory_mib: bounds.memory.map(|bytes| bytes >> 20).or(kept.memory_mib),
         };
-        client.put(&format!("/v1/tenants/{}/quota", part(tenant)), &quota).map_err(explained)?;
+        client.put(&format!("/v1/tenants/{}/quota", part(tenant)), &quota).map_err(with_advice)?;
     }
-    let tenants: Tenants = client.get("/v1/tenants").map_err(explained)?;
-    if arguments.form.json {
+    let tenants: Tenants = client.get("/v1/tenants").map_err(with_advice)?;
+    if arguments.format.json {
         return print::json(&tenants.items);
     }
     let of =

@@ -1,8 +1,8 @@
 //! `longma placement explain`: prints why the scheduler accepts or rejects each host and node for a request.
 
 use super::Outcome;
+use super::connection::{ConnectionOptions, FormatOptions, with_advice};
 use super::print::{self, Page, heading, list as listed};
-use super::reach::{Form, Reach, explained};
 use super::request::Wanted;
 use longma_placement::scheduler::{Explanation, HostVerdict, Refusal, Weighed};
 use longma_placement_service::client::part;
@@ -19,9 +19,9 @@ pub struct Arguments {
     #[arg(long, value_name = "COUNT", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
     limit: u32,
     #[command(flatten)]
-    reach: Reach,
+    connection: ConnectionOptions,
     #[command(flatten)]
-    form: Form,
+    format: FormatOptions,
 }
 
 fn refused(refusals: &[Refusal]) -> String {
@@ -65,8 +65,8 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let host = arguments.host.as_ref().map(|h| format!("&host={}", part(h))).unwrap_or_default();
     let path = format!("/v1/explain?limit={}{host}", arguments.limit);
     let said: Explanation =
-        arguments.reach.client()?.post(&path, None, &arguments.wanted.body()?).map_err(explained)?;
-    if arguments.form.json {
+        arguments.connection.client()?.post(&path, None, &arguments.wanted.body()?).map_err(with_advice)?;
+    if arguments.format.json {
         return print::json(&said);
     }
     let nodes = match said.virtual_nodes {

@@ -1,8 +1,8 @@
 //! `longma placement hosts`, `drain`, `alarms`, `audit` and `defragment`.
 
 use super::Outcome;
+use super::connection::{ConnectionOptions, FormatOptions, with_advice};
 use super::print::{self, Page, heading, list as listed, mib, percent, say, word};
-use super::reach::{Form, Reach, explained};
 use longma_placement_service::Client;
 use longma_placement_service::client::part;
 use longma_placement_service::wire::{Alarms, Audit, Defragmentation, Drained, HostView, Hosts};
@@ -15,9 +15,9 @@ pub struct HostsArguments {
     /// Show this host only.
     host: Option<String>,
     #[command(flatten)]
-    reach: Reach,
+    connection: ConnectionOptions,
     #[command(flatten)]
-    form: Form,
+    format: FormatOptions,
 }
 
 /// Arguments of `longma placement drain`.
@@ -29,9 +29,9 @@ pub struct DrainArguments {
     #[arg(long)]
     undo: bool,
     #[command(flatten)]
-    reach: Reach,
+    connection: ConnectionOptions,
     #[command(flatten)]
-    form: Form,
+    format: FormatOptions,
 }
 
 /// Arguments of `longma placement alarms`.
@@ -41,9 +41,9 @@ pub struct AlarmsArguments {
     #[arg(long)]
     all: bool,
     #[command(flatten)]
-    reach: Reach,
+    connection: ConnectionOptions,
     #[command(flatten)]
-    form: Form,
+    format: FormatOptions,
 }
 
 /// Arguments of `longma placement audit`.
@@ -53,9 +53,9 @@ pub struct AuditArguments {
     #[arg(long)]
     host: Option<String>,
     #[command(flatten)]
-    reach: Reach,
+    connection: ConnectionOptions,
     #[command(flatten)]
-    form: Form,
+    format: FormatOptions,
 }
 
 /// Arguments of `longma placement defragment`.
@@ -67,9 +67,9 @@ pub struct DefragmentArguments {
     #[arg(long, value_name = "COUNT", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100))]
     moves: u32,
     #[command(flatten)]
-    reach: Reach,
+    connection: ConnectionOptions,
     #[command(flatten)]
-    form: Form,
+    format: FormatOptions,
 }
 
 fn host_rows(hosts: &[HostView]) -> Vec<Vec<String>> {
@@ -101,7 +101,7 @@ fn host_rows(hosts: &[HostView]) -> Vec<Vec<String>> {
 fn all(client: &Client) -> Result<Vec<HostView>, Box<dyn Error>> {
     let (mut hosts, mut next) = (Vec::new(), Some(String::new()));
     while let Some(after) = next {
-        let page: Hosts = client.get(&format!("/v1/hosts?after={}", part(&after))).map_err(explained)?;
+        let page: Hosts = client.get(&format!("/v1/hosts?after={}", part(&after))).map_err(with_advice)?;
         hosts.extend(page.items);
         next = page.next;
     }
@@ -110,12 +110,14 @@ fn all(client: &Client) -> Result<Vec<HostView>, Box<dyn Error>> {
 
 /// Runs `longma placement hosts`.
 pub fn hosts(arguments: &HostsArguments) -> Outcome {
-    let client = arguments.reach.client()?;
+    let client = arguments.connection.client()?;
     let hosts = match &arguments.host {
-        Some(host) => vec![client.get::<HostView>(&format!("/v1/hosts/{}", part(host))).map_err(explained)?],
+        Some(host) => {
+            vec![client.get::<HostView>(&format!("/v1/hosts/{}", part(host))).map_err(with_advice)?]
+        }
         None => all(&client)?,
     };
-    if arguments.form.json {
+    if arguments.format.json {
         return print::json(&hosts);
     }
     if hosts.is_empty() {
@@ -136,8 +138,8 @@ pub fn hosts(arguments: &HostsArguments) -> Outcome {
 pub fn drain(arguments: &DrainArguments) -> Outcome {
     let word = if arguments.undo { "undrain" } else { "drain" };
     let path = format!("/v1/hosts/{}/{word}", part(&arguments.host));
-    let drained: Drained = arguments.reach.client()?.post(&path, None, &()).map_err(explained)?;
-    if arguments.form.json {
+    let drained: Drained = arguments.connection.client()?.post(&path, None, &()).map_err(with_advice)?;
+    if arguments.format.json {
         return print::json(&drained);
     }
     let host = &arguments.host;
@@ -166,8 +168,8 @@ fn ago(at: i64) -> String {
 /// Runs `longma placement alarms`.
 pub fn alarms(arguments: &AlarmsArguments) -> Outcome {
     let path = format!("/v1/alarms?all={}", arguments.all);
-    let alarms: Alarms = arguments.reach.client()?.get(&path).map_err(explained)?;
-    if arguments.form.json {
+    let alarms: Alarms = arguments.connection.client()?.get(&path).map_err(with_advice)?;
+    if arguments.format.json {
         return print::json(&alarms.items);
     }
     if alarms.items.is_empty() {
@@ -188,7 +190,7 @@ pub fn alarms(arguments: &AlarmsArguments) -> Outcome {
 }
 
 /// Formats the findings of an audit and their age.
-fn audited(audit: &Audit, good: bool) -> Page {
+fn audit_page(audit: &Audit, good: bool) -> Page {
     let mut page = Page::new();
     let mut rows = vec![heading(["HOST", "DOMAIN", "WHAT", "INTENDED", "ACTUAL"])];
     for (host, finding) in audit.hosts.iter().flat_map(|h| h.findings.iter().map(move |f| (&h.host, f))) {
@@ -220,20 +222,21 @@ fn audited(audit: &Audit, good: bool) -> Page {
 /// Runs `longma placement audit`; exits with status 1 if the audit found a difference.
 pub fn audit(arguments: &AuditArguments) -> Outcome {
     let query = arguments.host.as_ref().map(|h| format!("?host={}", part(h))).unwrap_or_default();
-    let audit: Audit = arguments.reach.client()?.get(&format!("/v1/audit{query}")).map_err(explained)?;
+    let audit: Audit =
+        arguments.connection.client()?.get(&format!("/v1/audit{query}")).map_err(with_advice)?;
     let good = audit.database.is_empty()
         && audit.hosts.iter().all(|h| h.findings.is_empty() && h.problems.is_empty() && h.age_s.is_some());
-    if arguments.form.json {
+    if arguments.format.json {
         print::json(&audit)?;
     } else {
-        audited(&audit, good).print()?;
+        audit_page(&audit, good).print()?;
     }
     Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Runs `longma placement defragment`.
 pub fn defragment(arguments: &DefragmentArguments) -> Outcome {
-    let client = arguments.reach.client()?;
+    let client = arguments.connection.client()?;
     let names = match &arguments.host {
         Some(host) => vec![host.clone()],
         None => all(&client)?.into_iter().map(|host| host.name).collect(),
@@ -241,9 +244,9 @@ pub fn defragment(arguments: &DefragmentArguments) -> Outcome {
     let mut plans = Vec::new();
     for name in names {
         let path = format!("/v1/hosts/{}/defragmentation?moves={}", part(&name), arguments.moves);
-        plans.push(client.get::<Defragmentation>(&path).map_err(explained)?);
+        plans.push(client.get::<Defragmentation>(&path).map_err(with_advice)?);
     }
-    if arguments.form.json {
+    if arguments.format.json {
         return print::json(&plans);
     }
     let mut page = Page::new();

@@ -2,10 +2,10 @@
 //! client.
 
 mod access;
+mod connection;
 mod explain;
 mod hosts;
 mod print;
-mod reach;
 mod request;
 mod serve;
 mod vms;
@@ -37,13 +37,13 @@ enum PlacementCommand {
     /// List virtual machines.
     List(vms::ListArguments),
     /// Show one virtual machine.
-    Show(vms::One),
+    Show(vms::VmArguments),
     /// Start a stopped or failed virtual machine.
-    Start(vms::One),
+    Start(vms::VmArguments),
     /// Stop a virtual machine. It keeps its placement.
-    Stop(vms::One),
+    Stop(vms::VmArguments),
     /// Delete a virtual machine.
-    Delete(vms::One),
+    Delete(vms::VmArguments),
     /// Change the size of a stopped virtual machine, on the same host.
     Resize(vms::ResizeArguments),
     /// Move a running virtual machine to other NUMA nodes of its host, live.

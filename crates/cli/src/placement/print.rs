@@ -176,7 +176,7 @@ pub fn nodes(placement: &Placement) -> String {
 }
 
 /// Formats the host and the nodes of a virtual machine.
-pub fn place(vm: &Vm) -> (String, String) {
+pub fn location(vm: &Vm) -> (String, String) {
     let Some(placement) = &vm.placement else { return ("-".into(), "-".into()) };
     let nodes = match &vm.target {
         Some(target) => format!("{} to {}", nodes(placement), self::nodes(target)),

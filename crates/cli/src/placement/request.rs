@@ -2,8 +2,8 @@
 //! names the field at fault.
 
 use super::Outcome;
+use super::connection::{ConnectionOptions, FormatOptions, with_advice};
 use super::print;
-use super::reach::{Form, Reach, explained};
 use crate::zoned::size;
 use clap::builder::PossibleValuesParser;
 use longma_placement::store::{Vm, VmState};
@@ -175,27 +175,27 @@ pub struct Arguments {
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     patience: u64,
     #[command(flatten)]
-    reach: Reach,
+    connection: ConnectionOptions,
     #[command(flatten)]
-    form: Form,
+    format: FormatOptions,
 }
 
 /// Runs `longma placement request`.
 pub fn run(arguments: &Arguments) -> Outcome {
-    let client = arguments.reach.client()?;
+    let client = arguments.connection.client()?;
     let body = arguments.wanted.body()?;
-    let mut vm: Vm = client.post("/v1/vms", arguments.key.as_deref(), &body).map_err(explained)?;
+    let mut vm: Vm = client.post("/v1/vms", arguments.key.as_deref(), &body).map_err(with_advice)?;
     let until = Instant::now() + Duration::from_secs(arguments.patience);
     let under_way = |vm: &Vm| matches!(vm.state, VmState::Requested | VmState::Reserved | VmState::Creating);
     while !arguments.no_wait && under_way(&vm) && Instant::now() < until {
         std::thread::sleep(Duration::from_millis(50));
-        vm = client.get(&format!("/v1/vms/{}", vm.id)).map_err(explained)?;
+        vm = client.get(&format!("/v1/vms/{}", vm.id)).map_err(with_advice)?;
     }
     let failed = vm.state == VmState::Failed;
-    if arguments.form.json {
+    if arguments.format.json {
         print::json(&vm)?;
     } else {
-        let (host, nodes) = print::place(&vm);
+        let (host, nodes) = print::location(&vm);
         let (id, name) = (vm.id, &vm.request.name);
         print::say(&format!("virtual machine {id} ({name}) on {host}, node {nodes}: {}", vm.state))?;
     }

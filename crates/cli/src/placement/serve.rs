@@ -1,7 +1,7 @@
 //! `longma placement serve` and `longma placement agent`.
 
 use super::Outcome;
-use super::reach::token_in;
+use super::connection::read_token;
 use clap::ValueEnum;
 use longma_placement::fake::FakeHypervisor;
 use longma_placement::{CpuSet, Host, Hypervisor, Policy};
@@ -285,7 +285,7 @@ pub fn serve(arguments: ServeArguments) -> Outcome {
 
 /// Runs `longma placement agent`.
 pub fn agent(arguments: AgentArguments) -> Outcome {
-    let token = token_in(&arguments.token_file)?;
+    let token = read_token(&arguments.token_file)?;
     let access = Access { url: arguments.server, address: None, token, certificate: arguments.certificate };
     arguments.host.check()?;
     let name = arguments.host.own_name();

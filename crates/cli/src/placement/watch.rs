@@ -1,8 +1,8 @@
 //! `longma placement events` (events of the service) and `longma placement watch` (libvirt domains of this host).
 
 use super::Outcome;
+use super::connection::{ConnectionOptions, FormatOptions, with_advice};
 use super::print::{self, Page, heading, mib, percent, say};
-use super::reach::{Form, Reach, explained};
 use longma_placement_service::libvirt::{Look, look};
 use longma_placement_service::wire::harmless;
 use std::num::NonZeroUsize;
@@ -20,17 +20,17 @@ pub struct EventsArguments {
     #[arg(long, value_name = "COUNT")]
     count: Option<NonZeroUsize>,
     #[command(flatten)]
-    reach: Reach,
+    connection: ConnectionOptions,
     #[command(flatten)]
-    form: Form,
+    format: FormatOptions,
 }
 
 /// Runs `longma placement events`.
 pub fn events(arguments: &EventsArguments) -> Outcome {
     let mut left = arguments.count.map_or(usize::MAX, NonZeroUsize::get);
     let mut printed = Ok(ExitCode::SUCCESS);
-    let watched = arguments.reach.client()?.watch(arguments.after, |event| {
-        printed = match arguments.form.json {
+    let watched = arguments.connection.client()?.watch(arguments.after, |event| {
+        printed = match arguments.format.json {
             true => print::json_line(&event),
             false => {
                 let vm = event.vm.map(|id| format!(" virtual machine {id}")).unwrap_or_default();
@@ -42,7 +42,7 @@ pub fn events(arguments: &EventsArguments) -> Outcome {
         left -= 1;
         left > 0 && printed.is_ok()
     });
-    watched.map_err(explained)?;
+    watched.map_err(with_advice)?;
     printed
 }
 
@@ -59,7 +59,7 @@ pub struct WatchArguments {
     #[arg(long, value_name = "COUNT", default_value_t = 1)]
     times: u64,
     #[command(flatten)]
-    form: Form,
+    format: FormatOptions,
 }
 
 /// Runs `longma placement watch`; changes nothing on the host.
@@ -69,7 +69,7 @@ pub fn watch(arguments: &WatchArguments) -> Outcome {
             let error = harmless(&error.to_string());
             format!("{error}\n  check that libvirtd runs and that you may use it; --libvirt qemu:///session is your own instance")
         })?;
-        if arguments.form.json {
+        if arguments.format.json {
             print::json(&looks)?;
             continue;
         }
@@ -77,12 +77,12 @@ pub fn watch(arguments: &WatchArguments) -> Outcome {
             say("no virtual machine runs on this host")?;
             continue;
         }
-        looked_at(&looks).print()?;
+        observation_page(&looks).print()?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn looked_at(looks: &[Look]) -> Page {
+fn observation_page(looks: &[Look]) -> Page {
     let mut rows = vec![heading(["DOMAIN", "VCPUS", "RUNS ON", "MEMORY ON", "REMOTE", "COST"])];
     rows.extend(looks.iter().map(|look| {
         let runs = look.runs_on.iter().map(|(node, part)| format!("{node}: {}", percent(*part)));
@@ -127,7 +127,7 @@ mod tests {
             mend,
             why,
         };
-        let text = looked_at(&[look]).text().to_string();
+        let text = observation_page(&[look]).text().to_string();
         assert!(!text.contains(['\u{1b}', '\u{7}']), "{text:?}");
         assert_eq!(text.matches("[2Jweb").count(), 4, "the rest is there: {text}");
     }

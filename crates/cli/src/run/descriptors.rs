@@ -21,9 +21,9 @@ use super::failure::Failure;
 
 /// An output for lines of text that works whatever the guest does with its descriptors.
 #[derive(Clone)]
-pub struct Messages(Arc<Place>);
+pub struct Messages(Arc<MessageTarget>);
 
-enum Place {
+enum MessageTarget {
     Own(File),
     /// Standard error, as long as it is still the file (device, inode) that the command was started with.
     Standard(u64, u64),
@@ -32,7 +32,7 @@ enum Place {
 impl Messages {
     /// Writes lines to this file.
     pub fn to(file: impl Into<OwnedFd>) -> io::Result<Self> {
-        Ok(Self(Arc::new(Place::Own(descriptors::keep(file.into())?.into()))))
+        Ok(Self(Arc::new(MessageTarget::Own(descriptors::keep(file.into())?.into()))))
     }
 
     /// Writes a line with a single write.
@@ -40,14 +40,14 @@ impl Messages {
         let text = format!("{text}\n");
         // Errors are ignored: there is nowhere to report them.
         let _ = match &*self.0 {
-            Place::Own(file) => {
+            MessageTarget::Own(file) => {
                 let mut file: &File = file;
                 file.write_all(text.as_bytes())
             }
-            Place::Standard(device, inode) if standard_error().ok() == Some((*device, *inode)) => {
+            MessageTarget::Standard(device, inode) if standard_error().ok() == Some((*device, *inode)) => {
                 io::stderr().write_all(text.as_bytes())
             }
-            Place::Standard(..) => Ok(()),
+            MessageTarget::Standard(..) => Ok(()),
         };
     }
 }
@@ -58,7 +58,7 @@ pub fn messages(says_more: bool) -> Result<Messages, Failure> {
     let place = if says_more {
         io::stderr().as_fd().try_clone_to_owned().and_then(Messages::to)
     } else {
-        standard_error().map(|(device, inode)| Messages(Arc::new(Place::Standard(device, inode))))
+        standard_error().map(|(device, inode)| Messages(Arc::new(MessageTarget::Standard(device, inode))))
     };
     place.map_err(|error| Failure::host("keep standard error", &error))
 }
@@ -71,8 +71,8 @@ fn standard_error() -> io::Result<(u64, u64)> {
 
 /// Sets the command's own descriptors apart, before any are opened. `handed` is the guest's limit of open files, if
 /// another guest executed this one; with `is_constant`, a new guest's limit does not depend on the host.
-pub fn set_apart(handed: Option<Limit>, is_constant: bool) -> Result<(), Failure> {
-    descriptors::begin(handed, is_constant).map_err(|error| {
+pub fn set_apart(inherited: Option<Limit>, is_constant: bool) -> Result<(), Failure> {
+    descriptors::begin(inherited, is_constant).map_err(|error| {
         let (message, advice) = ("cannot keep its files apart from the program's", error.to_string());
         Failure::short(message, &advice)
     })

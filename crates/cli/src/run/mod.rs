@@ -99,8 +99,8 @@ pub struct Arguments {
     ///
     /// These instructions are not counted. 0 starts with cold caches and is fastest. `all` sends everything before the
     /// region through the caches as it runs, for programs that use devices.
-    #[arg(long, value_name = "MILLIONS|all", requires = "roi", default_value_t = simulated::Warmed::default())]
-    warm: simulated::Warmed,
+    #[arg(long, value_name = "MILLIONS|all", requires = "roi", default_value_t = simulated::WarmUp::default())]
+    warm: simulated::WarmUp,
 
     /// Write all statistics to this file, as JSON, and the machine with all defaults to a file next to it.
     #[arg(long, value_name = "FILE")]
@@ -198,7 +198,7 @@ pub struct Arguments {
     pub translation: Parts,
 
     /// Size of the translated-code area, in MiB. When it is full, it is reused.
-    #[arg(long, value_name = "MIB", default_value_t = MOST_ROOM_MIB, value_parser = clap::value_parser!(u64).range(2..=MOST_ROOM_MIB))]
+    #[arg(long, value_name = "MIB", default_value_t = MAX_CODE_AREA_MIB, value_parser = clap::value_parser!(u64).range(2..=MAX_CODE_AREA_MIB))]
     translation_room: u64,
 
     /// Keep translations of programs of other architectures in this directory, so that later runs start sooner.
@@ -266,15 +266,15 @@ enum Level {
 }
 
 /// A larger offset would leave too little of the 8 MiB stack.
-const MOST_STACK_OFFSET: u64 = 1 << 20;
+const MAX_STACK_OFFSET: u64 = 1 << 20;
 
 /// Maximum size of the translated-code area, in MiB.
-const MOST_ROOM_MIB: u64 = 120;
+const MAX_CODE_AREA_MIB: u64 = 120;
 
 fn parse_stack_offset(text: &str) -> Result<u64, String> {
     match text.parse() {
-        Ok(bytes) if bytes % 16 == 0 && bytes <= MOST_STACK_OFFSET => Ok(bytes),
-        _ => Err(format!("give a multiple of 16 up to {MOST_STACK_OFFSET}")),
+        Ok(bytes) if bytes % 16 == 0 && bytes <= MAX_STACK_OFFSET => Ok(bytes),
+        _ => Err(format!("give a multiple of 16 up to {MAX_STACK_OFFSET}")),
     }
 }
 

@@ -32,12 +32,12 @@ pub fn policy(text: Option<&str>) -> Result<Policy, Failure> {
 /// Describes what is wrong with the list.
 pub fn numbers(option: &str, list: &str) -> Result<Vec<usize>, Failure> {
     /// Larger than the number of any core or node.
-    const MOST: usize = 1 << 16;
+    const MAX: usize = 1 << 16;
     let wrong = || Failure::own(&format!("{option}: `{list}` is not a list of numbers"), "write it as 0,2-3");
     let mut all = Vec::new();
     for part in list.split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let number = |text: &str| text.parse::<usize>().ok().filter(|n| *n < MOST).ok_or_else(wrong);
+        let number = |text: &str| text.parse::<usize>().ok().filter(|n| *n < MAX).ok_or_else(wrong);
         let (first, last) = (number(first)?, number(last)?);
         if first > last {
             return Err(wrong());

@@ -15,7 +15,7 @@ use std::{
 use longma_runner::parts::Parts;
 use longma_runner::x86_features::Features;
 
-use super::{Arguments, Format, MOST_ROOM_MIB, absolute, failure::Failure};
+use super::{Arguments, Format, MAX_CODE_AREA_MIB, absolute, failure::Failure};
 
 /// This command with the options that apply to the next program too.
 pub fn command(arguments: &Arguments) -> Result<Vec<OsString>, Failure> {
@@ -43,7 +43,7 @@ pub fn command(arguments: &Arguments) -> Result<Vec<OsString>, Failure> {
     let parts = Some(arguments.translation).filter(|parts| *parts != Parts::default());
     option("--translation", parts.map(|parts| parts.to_string().into()));
     let room = arguments.translation_room;
-    option("--translation-room", (room != MOST_ROOM_MIB).then(|| room.to_string().into()));
+    option("--translation-room", (room != MAX_CODE_AREA_MIB).then(|| room.to_string().into()));
     let cache = super::translation_cache(arguments).unwrap_or_else(|| "none".into());
     option("--translation-cache", Some(cache.into()));
     let reporting = arguments.reporting_process.unwrap_or_else(std::process::id);

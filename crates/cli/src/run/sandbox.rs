@@ -30,7 +30,7 @@ const DEVICES: [&str; 6] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random"
 
 /// A host feature that the sandbox needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Part {
+enum HostFeature {
     Namespaces,
     Mounts,
     Landlock,
@@ -39,21 +39,21 @@ enum Part {
 
 /// A feature that the host lacks, and the reason.
 #[derive(Debug)]
-struct Lacking(Part, String);
+struct MissingFeature(HostFeature, String);
 
-impl Lacking {
-    fn of(part: Part) -> impl Fn(io::Error) -> Self {
+impl MissingFeature {
+    fn of(part: HostFeature) -> impl Fn(io::Error) -> Self {
         move |error| Self(part, error.to_string())
     }
 }
 
-impl fmt::Display for Lacking {
+impl fmt::Display for MissingFeature {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let part = match self.0 {
-            Part::Namespaces => "new user, mount and IPC namespaces",
-            Part::Mounts => "to make the host's files read-only (mount_setattr, Linux 5.12)",
-            Part::Landlock => "Landlock version 6 (Linux 6.12)",
-            Part::Filter => "a seccomp filter",
+            HostFeature::Namespaces => "new user, mount and IPC namespaces",
+            HostFeature::Mounts => "to make the host's files read-only (mount_setattr, Linux 5.12)",
+            HostFeature::Landlock => "Landlock version 6 (Linux 6.12)",
+            HostFeature::Filter => "a seccomp filter",
         };
         write!(f, "--sandbox needs {part}, which this host does not support: {}", self.1)
     }
@@ -108,11 +108,11 @@ pub fn enter(arguments: &Arguments) -> Result<(), Failure> {
 
 /// Restricts this process and its children to writing below `root` and to reading `root`, `read` and what the emulator
 /// needs.
-fn confine(root: &Path, read: &[PathBuf]) -> Result<(), Lacking> {
-    own_namespaces().map_err(Lacking::of(Part::Namespaces))?;
-    only_writable(root).map_err(Lacking::of(Part::Mounts))?;
-    landlocked(root, read).map_err(|error| Lacking(Part::Landlock, error.to_string()))?;
-    filter::apply().map_err(|error| Lacking(Part::Filter, error.to_string()))
+fn confine(root: &Path, read: &[PathBuf]) -> Result<(), MissingFeature> {
+    own_namespaces().map_err(MissingFeature::of(HostFeature::Namespaces))?;
+    only_writable(root).map_err(MissingFeature::of(HostFeature::Mounts))?;
+    landlocked(root, read).map_err(|error| MissingFeature(HostFeature::Landlock, error.to_string()))?;
+    filter::apply().map_err(|error| MissingFeature(HostFeature::Filter, error.to_string()))
 }
 
 fn done(returned: i64) -> io::Result<()> {

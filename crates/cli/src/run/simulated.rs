@@ -38,15 +38,15 @@ const TRACE_BYTES: u64 = 2 << 30;
 
 /// The value of `--warm`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Warmed(Warm);
+pub struct WarmUp(Warm);
 
-impl Default for Warmed {
+impl Default for WarmUp {
     fn default() -> Self {
         Self(Warm::Last(WARMED_INSTRUCTIONS))
     }
 }
 
-impl fmt::Display for Warmed {
+impl fmt::Display for WarmUp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Warm::All => f.write_str("all"),
@@ -55,7 +55,7 @@ impl fmt::Display for Warmed {
     }
 }
 
-impl FromStr for Warmed {
+impl FromStr for WarmUp {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {

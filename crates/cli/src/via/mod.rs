@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// File mode passed to NICs that create no names.
-const USUAL_MODE: u32 = 0o600;
+const DEFAULT_MODE: u32 = 0o600;
 
 type Outcome = Result<ExitCode, Box<dyn Error>>;
 
@@ -37,12 +37,12 @@ enum ViaCommand {
     /// Measure the one-way latency of a message: half the round-trip time.
     Ping {
         #[command(flatten)]
-        how: How,
+        options: MeasureOptions,
     },
     /// Measure message rate and bandwidth in one direction.
     Bandwidth {
         #[command(flatten)]
-        how: How,
+        options: MeasureOptions,
         /// Maximum number of outstanding sends.
         #[arg(long, value_name = "COUNT", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=1000))]
         window: u32,
@@ -101,7 +101,7 @@ struct NicOptions {
 
 /// The measurement.
 #[derive(Arguments)]
-struct How {
+struct MeasureOptions {
     #[command(flatten)]
     nic: NicOptions,
     /// The server: empty (shm), ADDRESS:PORT (udp), or hardware address (af_xdp).
@@ -214,8 +214,8 @@ pub fn run(args: Args) -> Outcome {
         }
     })?;
     match args.command {
-        ViaCommand::Ping { how } => measure(&how, Measure::Ping, 1),
-        ViaCommand::Bandwidth { how, window } => measure(&how, Measure::Bandwidth, window),
+        ViaCommand::Ping { options } => measure(&options, Measure::Ping, 1),
+        ViaCommand::Bandwidth { options, window } => measure(&options, Measure::Bandwidth, window),
         ViaCommand::Serve { nic, name, mode, once, wait } => serve(&nic, &name, mode, once, wait),
         ViaCommand::Info { nic, format } => info(&nic, format),
     }
@@ -258,7 +258,7 @@ impl NicOptions {
     }
 }
 
-impl How {
+impl MeasureOptions {
     fn reliability(&self) -> Reliability {
         match self.reliability {
             Level::Unreliable => Reliability::Unreliable,
@@ -287,28 +287,33 @@ impl How {
 }
 
 /// Measures all sizes and prints each result as it becomes available.
-fn measure(how: &How, measure: Measure, window: u32) -> Outcome {
-    let orders = how.orders(measure, window);
+fn measure(options: &MeasureOptions, measure: Measure, window: u32) -> Outcome {
+    let orders = options.orders(measure, window);
     let largest = orders.iter().map(|order| order.bytes).max().unwrap_or(0);
-    let limits = Limits { stop: &STOP, begin: Instant::now(), time: Duration::from_secs_f64(how.time_limit) };
-    let mut printer = Printer::new(how, measure, orders.len());
-    match how.nic.kind() {
+    let limits =
+        Limits { stop: &STOP, begin: Instant::now(), time: Duration::from_secs_f64(options.time_limit) };
+    let mut printer = Printer::new(options, measure, orders.len());
+    match options.nic.kind() {
         Ok(kind) => {
-            let nic = how.nic.open(kind, USUAL_MODE)?;
-            let remote = Address::new(&how.to, &how.name);
-            let mut end = network::connect(&nic, &remote, largest, how.reliability(), &limits)?;
-            end.sleeps = how.wait == Wait::Sleep;
+            let nic = options.nic.open(kind, DEFAULT_MODE)?;
+            let remote = Address::new(&options.to, &options.name);
+            let mut end = network::connect(&nic, &remote, largest, options.reliability(), &limits)?;
+            end.sleeps = options.wait == Wait::Sleep;
             for order in orders {
                 printer.begin(order.bytes);
                 let times = network::measure(&end, order, &limits)?;
                 printer.row(Row::new(order, times))?;
             }
             end.give_order(&Order::default())?;
-            farewell(&end);
+            flush_last_message(&end);
         }
         Err(kind) => {
-            let modelled =
-                Modelled::new(&how.nic.machine()?, how.nic.settings(kind), largest, how.reliability())?;
+            let modelled = Modelled::new(
+                &options.nic.machine()?,
+                options.nic.settings(kind),
+                largest,
+                options.reliability(),
+            )?;
             for order in orders {
                 printer.begin(order.bytes);
                 let times = timed(&limits, || modelled.measure(order, &STOP))?;
@@ -345,7 +350,7 @@ fn timed<T>(limits: &Limits<'_>, work: impl FnOnce() -> Result<T, ModelError>) -
 }
 
 /// Waits up to 200 ms for the final message to be sent.
-fn farewell(end: &End) {
+fn flush_last_message(end: &End) {
     let begin = Instant::now();
     while end.vi.send_done().is_none() && begin.elapsed() < Duration::from_millis(200) {
         std::thread::yield_now();
@@ -362,18 +367,18 @@ struct Printer {
 }
 
 impl Printer {
-    fn new(how: &How, measure: Measure, count: usize) -> Self {
+    fn new(options: &MeasureOptions, measure: Measure, count: usize) -> Self {
         let shown = std::io::stderr().is_terminal();
         let bar = if shown { ProgressBar::new(count as u64) } else { ProgressBar::hidden() };
         let style = ProgressStyle::with_template("{bar:28.cyan/dim} {pos}/{len}  {elapsed} gone  {wide_msg}");
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-        let provider = how.nic.provider.to_possible_value().map(|value| value.get_name().to_string());
-        let simulated = how.nic.kind().is_err();
+        let provider = options.nic.provider.to_possible_value().map(|value| value.get_name().to_string());
+        let simulated = options.nic.kind().is_err();
         let about = json!({ "measure": measure, "provider": provider, "simulated": simulated });
-        if how.format == Format::Table {
+        if options.format == Format::Table {
             println!("{}", report::head(measure));
         }
-        Self { format: how.format, measure, bar, rows: Vec::new(), about }
+        Self { format: options.format, measure, bar, rows: Vec::new(), about }
     }
 
     fn begin(&self, bytes: u32) {
@@ -420,7 +425,7 @@ fn serve(options: &NicOptions, name: &str, mode: u32, once: bool, wait: Wait) ->
 
 fn info(options: &NicOptions, format: Format) -> Outcome {
     let nic = match options.kind() {
-        Ok(kind) => options.open(kind, USUAL_MODE)?,
+        Ok(kind) => options.open(kind, DEFAULT_MODE)?,
         Err(kind) => {
             let parameters = longma_via_myrinet::Parameters::of(&options.machine()?)?;
             let fabric = Fabric::new(parameters, options.settings(kind))?;

@@ -1,6 +1,6 @@
 //! `longma zoned bench`: measures a map under a YCSB workload, run by `longma_zoned_lab::bench`.
 
-use super::device::{Device, Load, NewDevice};
+use super::device::{Device, LoadOptions, NewDevice};
 use super::{Format, INTERRUPTED, Outcome, bar, interruption};
 use crate::machine::{print, print_json, table};
 use clap::ValueEnum;
@@ -18,7 +18,7 @@ pub struct Arguments {
     #[command(flatten)]
     new: NewDevice,
     #[command(flatten)]
-    load: Load,
+    load: LoadOptions,
     /// The workload: A to F of YCSB, or W1 to W5 of the ZB+-tree paper.
     #[arg(long, value_name = "NAME", default_value = "A", value_parser = workload)]
     workload: Workload,

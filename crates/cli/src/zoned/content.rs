@@ -1,6 +1,6 @@
 //! `longma zoned get`, `put`, `delete`, `scan` and `load`.
 
-use super::device::Which;
+use super::device::DeviceOptions;
 use super::text::Text;
 use super::{Format, INTERRUPTED, Outcome, bar, interruption};
 use crate::machine::{print, print_json};
@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering;
 #[derive(clap::Args)]
 pub struct GetArguments {
     #[command(flatten)]
-    which: Which,
+    device: DeviceOptions,
     /// The key.
     key: String,
     #[command(flatten)]
@@ -30,7 +30,7 @@ pub struct GetArguments {
 #[derive(clap::Args)]
 pub struct PutArguments {
     #[command(flatten)]
-    which: Which,
+    device: DeviceOptions,
     /// The key.
     key: String,
     /// The value; `-` reads it from standard input, unchanged.
@@ -43,7 +43,7 @@ pub struct PutArguments {
 #[derive(clap::Args)]
 pub struct DeleteArguments {
     #[command(flatten)]
-    which: Which,
+    device: DeviceOptions,
     /// The key.
     key: String,
     #[command(flatten)]
@@ -54,7 +54,7 @@ pub struct DeleteArguments {
 #[derive(clap::Args)]
 pub struct ScanArguments {
     #[command(flatten)]
-    which: Which,
+    device: DeviceOptions,
     /// Start at this key.
     #[arg(long, value_name = "KEY")]
     from: Option<String>,
@@ -84,7 +84,7 @@ pub struct ScanArguments {
 #[derive(clap::Args)]
 pub struct LoadArguments {
     #[command(flatten)]
-    which: Which,
+    device: DeviceOptions,
     /// File of `KEY<tab>VALUE` lines with escapes, as `scan` prints them; `-` reads standard input.
     file: PathBuf,
     /// The keys are in ascending order. Loading is then faster and fills the nodes.
@@ -99,7 +99,7 @@ pub struct LoadArguments {
 
 /// Prints the value of a key; exits with status 1 if the key does not exist.
 pub fn get(arguments: &GetArguments) -> Outcome {
-    let map = arguments.which.map_to_read()?;
+    let map = arguments.device.map_to_read()?;
     let value = map.get(&arguments.text.typed(&arguments.key)?)?;
     if arguments.format == Format::Json {
         let printed = value.as_ref().map(|value| arguments.text.print(value));
@@ -130,14 +130,14 @@ pub fn put(arguments: &PutArguments) -> Outcome {
     } else {
         arguments.text.typed(&arguments.value)?
     };
-    arguments.which.map(Options::default())?.put(&key, &value)?;
+    arguments.device.map(Options::default())?.put(&key, &value)?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Deletes a key; exits with status 1 if it did not exist.
 pub fn delete(arguments: &DeleteArguments) -> Outcome {
     let key = arguments.text.typed(&arguments.key)?;
-    let there = arguments.which.map(Options::default())?.delete(&key)?;
+    let there = arguments.device.map(Options::default())?.delete(&key)?;
     if !there {
         eprintln!("longma: there is no key {}", arguments.key);
     }
@@ -152,7 +152,7 @@ pub fn scan(arguments: &ScanArguments) -> Outcome {
         start: from.as_deref().map_or(Bound::Unbounded, Bound::Included),
         end: to.as_deref().map_or(Bound::Unbounded, Bound::Excluded),
     };
-    let map = arguments.which.map_to_read()?;
+    let map = arguments.device.map_to_read()?;
     let stop = interruption();
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     let (mut rows, mut count, mut written) = (map.range(range), 0u64, Ok(()));
@@ -187,7 +187,7 @@ fn unless_closed(error: std::io::Error) -> std::io::Result<()> {
 /// Loads a file.
 pub fn load(arguments: &LoadArguments) -> Outcome {
     // Do not flush each batch: batches are atomic without it, and the final sync makes all of them durable.
-    let map = arguments.which.map(Options { durability: Durability::Relaxed, ..Options::default() })?;
+    let map = arguments.device.map(Options { durability: Durability::Relaxed, ..Options::default() })?;
     let stop = interruption();
     let (input, length): (Box<dyn BufRead>, u64) = if arguments.file == Path::new("-") {
         (Box::new(std::io::stdin().lock()), 0)

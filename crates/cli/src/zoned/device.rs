@@ -17,7 +17,7 @@ const MEMORY: &str = "memory:";
 
 /// Selects the device.
 #[derive(clap::Args, Clone)]
-pub struct Which {
+pub struct DeviceOptions {
     /// A file made by `longma zoned format`, a zoned block device such as /dev/nvme0n2, or `memory:` (lost when the
     /// command exits).
     #[arg(value_name = "DEVICE")]
@@ -29,7 +29,7 @@ pub struct Which {
 
 /// Geometry of an emulated device.
 #[derive(clap::Args, Clone)]
-pub struct Shape {
+pub struct GeometryOptions {
     /// Number of sequential zones.
     #[arg(long, value_name = "N", default_value_t = 240)]
     zones: u32,
@@ -57,20 +57,20 @@ pub struct Shape {
 #[derive(clap::Args, Clone)]
 pub struct NewDevice {
     #[command(flatten)]
-    which: Which,
+    device: DeviceOptions,
     #[command(flatten)]
-    shape: Shape,
+    geometry_options: GeometryOptions,
     /// Overwrite existing data.
     #[arg(long)]
     pub force: bool,
 }
 
 /// Limit of memory sizes in MiB: 16 TiB.
-const MOST_MIB: u64 = 1 << 24;
+const MAX_MIB: u64 = 1 << 24;
 
 /// Options of commands that run a load on a new map.
 #[derive(clap::Args, Clone)]
-pub struct Load {
+pub struct LoadOptions {
     /// Length of values, in bytes.
     #[arg(long, value_name = "BYTES", default_value_t = 100)]
     pub value_bytes: u32,
@@ -78,17 +78,17 @@ pub struct Load {
     #[arg(long)]
     relaxed: bool,
     /// Size of the leaf cache, in MiB.
-    #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u64).range(1..=MOST_MIB))]
+    #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u64).range(1..=MAX_MIB))]
     cache_mib: u64,
     /// Length of the journal, in MiB [default: a quarter of the leaf cache].
-    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..=MOST_MIB))]
+    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..=MAX_MIB))]
     journal_mib: Option<u64>,
     /// Seed of the random operations.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
 }
 
-impl Load {
+impl LoadOptions {
     /// Size of the leaf cache, in bytes.
     pub const fn cache_bytes(&self) -> u64 {
         self.cache_mib << 20
@@ -121,7 +121,7 @@ pub(crate) fn size(text: &str) -> Result<u64, String> {
     spaced.parse::<Size>().map(Size::bytes).map_err(|error| format!("{}; {}", error.message, error.help))
 }
 
-impl Shape {
+impl GeometryOptions {
     fn geometry(&self) -> Result<Geometry, Box<dyn Error>> {
         let blocks = |bytes: u64, what: &str| match bytes {
             0 => Err(format!("{what} of 0 bytes")),
@@ -153,7 +153,7 @@ impl NewDevice {
     /// Creates the emulated device or opens the block device. An existing file is replaced only after checking that the
     /// new device can hold a map with nodes of this size.
     pub fn create(&self, node_bytes: Option<u32>) -> Result<Device, Box<dyn Error>> {
-        self.which.create(&self.shape, node_bytes, self.force)
+        self.device.create(&self.geometry_options, node_bytes, self.force)
     }
 
     /// Creates the device with an empty map, for a load. Overwrites a block device only with `--force`.
@@ -166,16 +166,16 @@ impl NewDevice {
 
     /// Whether it is a block device, not an emulated device.
     pub fn is_block_device(&self) -> bool {
-        self.which.is_block_device()
+        self.device.is_block_device()
     }
 
     /// Checks that a device in memory fits the available memory when the fraction `part` of it is in use, next to
     /// `beside_bytes` of other memory.
     pub fn fits_into_memory(&self, part: f64, beside_bytes: u64) -> Result<(), Box<dyn Error>> {
-        if !self.which.is_memory() {
+        if !self.device.is_memory() {
             return Ok(());
         }
-        let geometry = self.shape.geometry()?;
+        let geometry = self.geometry_options.geometry()?;
         let all = geometry.blocks() as f64 * f64::from(geometry.block_bytes);
         let needed = all * part + beside_bytes as f64;
         let Some(free) = available_memory() else { return Ok(()) };
@@ -195,7 +195,7 @@ impl NewDevice {
     }
 }
 
-impl Which {
+impl DeviceOptions {
     /// Whether the device is in memory.
     pub fn is_memory(&self) -> bool {
         self.device == Path::new(MEMORY)
@@ -246,7 +246,7 @@ impl Which {
     /// Creates an emulated device for a map, or opens a block device. An existing file is replaced only if `replace`.
     fn create(
         &self,
-        shape: &Shape,
+        shape: &GeometryOptions,
         node_bytes: Option<u32>,
         replace: bool,
     ) -> Result<Device, Box<dyn Error>> {

@@ -1,6 +1,6 @@
 //! `longma zoned info`, `check` and `repair`.
 
-use super::device::{Device, Which};
+use super::device::{Device, DeviceOptions};
 use super::{Format, Outcome};
 use crate::machine::{print, print_json, table};
 use longma_zoned::device::{Condition, Geometry, StatesRepair, Zone};
@@ -15,7 +15,7 @@ use std::process::ExitCode;
 #[derive(clap::Args)]
 pub struct InfoArguments {
     #[command(flatten)]
-    which: Which,
+    device: DeviceOptions,
     /// List all zones.
     #[arg(long)]
     zones: bool,
@@ -28,7 +28,7 @@ pub struct InfoArguments {
 #[derive(clap::Args)]
 pub struct CheckArguments {
     #[command(flatten)]
-    which: Which,
+    device: DeviceOptions,
     /// Output format.
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
@@ -36,7 +36,7 @@ pub struct CheckArguments {
 
 /// Describes a device.
 pub fn info(arguments: &InfoArguments) -> Outcome {
-    describe(&arguments.which.open_to_read()?, arguments.zones, arguments.format)
+    describe(&arguments.device.open_to_read()?, arguments.zones, arguments.format)
 }
 
 /// Prints a device's geometry, its zones (counted by condition, or each), and its map.
@@ -129,7 +129,7 @@ pub fn bytes(number: u64) -> String {
 
 /// Checks a map; exits with status 1 if it has problems.
 pub fn check(arguments: &CheckArguments) -> Outcome {
-    let device = arguments.which.open_to_read()?;
+    let device = arguments.device.open_to_read()?;
     let name = device.name();
     let report = Store::check(device)?;
     let sound = report.problems.is_empty();
@@ -161,7 +161,7 @@ pub fn check(arguments: &CheckArguments) -> Outcome {
 
 /// Repairs a map; exits with status 1 if data was lost.
 pub fn repair(arguments: &CheckArguments) -> Outcome {
-    let (device, states) = arguments.which.open_to_repair()?;
+    let (device, states) = arguments.device.open_to_repair()?;
     let name = device.name();
     let report = Store::repair(device, Options::default())?;
     let losses = report.lost.len() + report.lost_changes.len() + report.lost_values.len();
@@ -173,12 +173,12 @@ pub fn repair(arguments: &CheckArguments) -> Outcome {
     if arguments.format == Format::Json {
         print_json(&json!({ "device": name, "nothing_lost": whole, "states": states, "report": report }))?;
     } else {
-        print(&told(&name, &states, &report, whole))?;
+        print(&repair_text(&name, &states, &report, whole))?;
     }
     Ok(if whole { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn told(name: &str, states: &StatesRepair, report: &RepairReport, whole: bool) -> String {
+fn repair_text(name: &str, states: &StatesRepair, report: &RepairReport, whole: bool) -> String {
     let mut text = format!("{name}: {} keys\n", report.keys);
     if states.table_lost {
         let zones: Vec<_> = states.guessed.iter().map(|zone| zone.0.to_string()).collect();

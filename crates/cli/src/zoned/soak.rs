@@ -1,6 +1,6 @@
 //! `longma zoned soak`: runs a mixed load on a nearly full map, with `longma_zoned_lab::soak`.
 
-use super::device::{Load, NewDevice};
+use super::device::{LoadOptions, NewDevice};
 use super::{Format, INTERRUPTED, Outcome, interruption};
 use crate::machine::{print, print_json};
 use longma_zoned::Store;
@@ -15,7 +15,7 @@ pub struct Arguments {
     #[command(flatten)]
     new: NewDevice,
     #[command(flatten)]
-    load: Load,
+    load: LoadOptions,
     /// Fraction of the device to fill before the load starts; at most 95 % of what a map can use.
     #[arg(long, value_name = "PART", default_value_t = 0.9)]
     fill: f64,

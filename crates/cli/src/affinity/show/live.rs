@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Maximum number of flows listed.
-const MOST_FLOWS: usize = 12;
+const MAX_FLOWS: usize = 12;
 /// Width of a load bar, in characters.
 const BAR: usize = 20;
 /// Interval at which keys and signals are checked.
@@ -182,7 +182,7 @@ fn picture(nic: &Nic, totals: &[Option<u64>; 2], seen: &Observation) -> String {
         ]
     };
     text +=
-        &table(&std::iter::once(head).chain(seen.flows.iter().take(MOST_FLOWS).map(row)).collect::<Vec<_>>());
+        &table(&std::iter::once(head).chain(seen.flows.iter().take(MAX_FLOWS).map(row)).collect::<Vec<_>>());
     for missing in &seen.missing {
         text += &format!("{missing}\n");
     }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 /// Options that select the service.
 #[derive(clap::Args)]
-pub struct Reach {
+pub struct ConnectionOptions {
     /// Address of the service [default: the one recorded in the state directory].
     #[arg(long, value_name = "URL", env = "LONGMA_PLACEMENT_URL", requires = "token_file")]
     server: Option<String>,
@@ -25,15 +25,15 @@ pub struct Reach {
 
 /// Output format.
 #[derive(clap::Args)]
-pub struct Form {
+pub struct FormatOptions {
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
 }
 
-impl Reach {
+impl ConnectionOptions {
     fn access(&self) -> Result<Access, Box<dyn Error>> {
-        let token = self.token_file.as_ref().map(|file| token_in(file));
+        let token = self.token_file.as_ref().map(|file| read_token(file));
         let token = token.transpose()?;
         if let (Some(url), Some(token)) = (&self.server, &token) {
             return Ok(Access {
@@ -72,7 +72,7 @@ impl Reach {
 }
 
 /// Reads a token from a file.
-pub fn token_in(file: &Path) -> Result<String, String> {
+pub fn read_token(file: &Path) -> Result<String, String> {
     let name = file.display();
     let text =
         std::fs::read_to_string(file).map_err(|error| format!("cannot read the token in {name}: {error}"))?;
@@ -88,7 +88,7 @@ pub fn token_in(file: &Path) -> Result<String, String> {
 }
 
 /// Adds advice to an error of the service.
-pub fn explained(error: ClientError) -> Box<dyn Error> {
+pub fn with_advice(error: ClientError) -> Box<dyn Error> {
     let advice = match &error {
         ClientError::Unreachable { .. } => {
             "is the service running? start it with: longma placement serve --all-in-one"
@@ -121,7 +121,7 @@ mod tests {
         let file = folder.path().join("token");
         let read = |text: &str| {
             std::fs::write(&file, text).unwrap();
-            token_in(&file)
+            read_token(&file)
         };
         assert_eq!(read("longma-0123\n"), Ok("longma-0123".into()));
         let two = read("longma-0123\nlongma-4567\n").unwrap_err();

@@ -2,7 +2,7 @@
 //! header with all inputs that determine the results, then one line per run. Each line ends with a checksum. Sweeps of
 //! a real host use another format, defined in `longma-affinity`.
 
-use super::{MEGABYTES, MOST_FRAME_CYCLES};
+use super::{MAX_FRAME_CYCLES, MEGABYTES};
 use crate::experiment::VERSION;
 use longma_affinity::files;
 use longma_affinity::places::{classify, of_machine};
@@ -23,14 +23,14 @@ const BEGINNING: &str = "{\"affinity_model\"";
 /// Largest file that is read. A run takes about 700 bytes.
 const MAX_BYTES: u64 = 1 << 30;
 /// Lower bound of rates, and of costs that cannot be 0.
-const LEAST: f64 = 1e-6;
+const MIN_POSITIVE: f64 = 1e-6;
 /// Upper bound of all costs.
-const MOST_COST: f64 = 1e15;
+const MAX_COST: f64 = 1e15;
 /// Tolerance for rounding: how far a difference may be below 0, and the relative error of sums.
 const ROUNDING: f64 = 1e-3;
 /// Text between a line's content and its checksum, and the checksum's length in hexadecimal digits.
-const CHECK: &str = ",\"check\":\"";
-const CHECK_DIGITS: usize = 16;
+const CHECKSUM_FIELD: &str = ",\"check\":\"";
+const CHECKSUM_DIGITS: usize = 16;
 
 /// The inputs that, together with a run's pair and seed, determine its result.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
@@ -47,7 +47,7 @@ pub struct Header {
 }
 
 /// The content of a file.
-pub struct Read {
+pub struct Contents {
     /// The inputs of the sweep.
     pub header: Header,
     /// The runs.
@@ -61,7 +61,7 @@ pub struct Read {
 }
 
 /// The open file, locked against other writers.
-pub struct Kept {
+pub struct ResultsFile {
     file: Mutex<File>,
     path: PathBuf,
     /// The runs that the file held when it was opened.
@@ -87,7 +87,7 @@ impl Header {
 
     /// Checks that `longma affinity sweep` can have written the header: the machine is a name or a regular file, and
     /// the numbers are in range.
-    fn can_be(&self) -> Result<(), String> {
+    fn check(&self) -> Result<(), String> {
         // Opening a pipe as the machine file would block. A sweep of a machine read from a pipe cannot be continued
         // anyway.
         if Path::new(&self.machine).exists() && !Path::new(&self.machine).is_file() {
@@ -102,9 +102,9 @@ impl Header {
                 MEGABYTES.end()
             ));
         }
-        if self.frame_cycles > MOST_FRAME_CYCLES {
+        if self.frame_cycles > MAX_FRAME_CYCLES {
             return Err(format!(
-                "frame_cycles is {}: it must be at most {MOST_FRAME_CYCLES}",
+                "frame_cycles is {}: it must be at most {MAX_FRAME_CYCLES}",
                 self.frame_cycles
             ));
         }
@@ -157,7 +157,7 @@ impl Header {
     }
 }
 
-impl Kept {
+impl ResultsFile {
     /// Opens or creates the file to continue `sweep`.
     ///
     /// # Errors
@@ -179,7 +179,7 @@ impl Kept {
         if whole == 0 && !(text.starts_with(BEGINNING) || BEGINNING.starts_with(&text)) {
             return Err(format!("{}, line 1: not a result of a modelled sweep", shown(path)));
         }
-        kept.known = parse(&text[..whole], |there| there_is(&header, there), places, nic)
+        kept.known = parse(&text[..whole], |there| check_same_sweep(&header, there), places, nic)
             .map_err(|why| format!("{}{why}; choose another file with --output", shown(path)))?
             .map_or(Vec::new(), |(_, known)| known);
         let placed = file.set_len(whole as u64).and_then(|()| file.seek(SeekFrom::End(0)));
@@ -200,14 +200,14 @@ impl Kept {
     }
 
     fn append(&self, line: &impl Serialize) -> Result<(), String> {
-        let text = sealed(line) + "\n";
+        let text = with_checksum(line) + "\n";
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_data());
         written.map_err(|error| format!("{}: {error}", shown(&self.path)))
     }
 }
 
-impl Drop for Kept {
+impl Drop for ResultsFile {
     fn drop(&mut self) {
         // Unlock explicitly: a child of another thread that is between fork and exec has a copy of the descriptor,
         // which would keep the lock.
@@ -220,7 +220,7 @@ impl Drop for Kept {
 ///
 /// # Errors
 /// Fails if the file is damaged, or if its machine or the version of the models has changed.
-pub fn read(path: &Path) -> Result<Option<Read>, String> {
+pub fn read(path: &Path) -> Result<Option<Contents>, String> {
     // Only a regular file: bytes read from a pipe would be lost for the caller, which may try another format.
     let Ok(file) = files::regular(OpenOptions::new().read(true), OFlags::empty(), path) else {
         return Ok(None);
@@ -234,13 +234,13 @@ pub fn read(path: &Path) -> Result<Option<Read>, String> {
     let first = text[..whole].lines().next().ok_or_else(|| at(", line 1: the line is incomplete".into()))?;
     let of_header = |why: String| at(format!(", line 1: {why}"));
     let there = header(first).map_err(at)?;
-    there.can_be().map_err(of_header)?;
+    there.check().map_err(of_header)?;
     let machine = Machine::open(&there.machine)
         .map_err(|error| of_header(format!("its machine: {}", harmless(&error.to_string()))))?;
     let (places, nic) = (of_machine(&machine), nic(&machine).map_err(of_header)?);
     let now = Header::of(&there.sweep(&[]).map_err(of_header)?, &nic).map_err(of_header)?;
-    let known = parse(&text[..whole], |there| there_is(&now, there), &places, &nic).map_err(at)?;
-    Ok(known.map(|(header, known)| Read { header, known, is_cut, places, nic }))
+    let known = parse(&text[..whole], |there| check_same_sweep(&now, there), &places, &nic).map_err(at)?;
+    Ok(known.map(|(header, known)| Contents { header, known, is_cut, places, nic }))
 }
 
 /// The complete lines of a file.
@@ -257,28 +257,28 @@ impl Lines {
     /// A last line without a newline is complete if its checksum is right. Otherwise the sweep ended while writing it.
     fn of(text: &str) -> Self {
         let ended = text.rfind('\n').map_or(0, |end| end + 1);
-        let is_whole = opened(&text[ended..]).is_some_and(|(_, is_right)| is_right);
+        let is_whole = split_checksum(&text[ended..]).is_some_and(|(_, is_right)| is_right);
         let whole = if is_whole { text.len() } else { ended };
         Self { whole, lacks_end: whole > ended, is_cut: whole < text.trim_end().len() }
     }
 }
 
 /// Serializes a line with its checksum.
-fn sealed(content: &impl Serialize) -> String {
+fn with_checksum(content: &impl Serialize) -> String {
     // The types have fields and no maps with non-string keys, so serialization cannot fail.
     let text = serde_json::to_string(content).expect("a result is plain data");
     let fields = text.strip_suffix('}').unwrap_or(&text);
-    format!("{fields}{CHECK}{}\"}}", check_of(fields))
+    format!("{fields}{CHECKSUM_FIELD}{}\"}}", checksum(fields))
 }
 
-fn check_of(fields: &str) -> String {
-    longma_lab::digest(fields.as_bytes())[..CHECK_DIGITS].into()
+fn checksum(fields: &str) -> String {
+    longma_lab::digest(fields.as_bytes())[..CHECKSUM_DIGITS].into()
 }
 
 /// A line without its checksum, and whether the checksum is right.
-fn opened(line: &str) -> Option<(String, bool)> {
-    let (fields, check) = line.strip_suffix("\"}")?.rsplit_once(CHECK)?;
-    Some((format!("{fields}}}"), check == check_of(fields)))
+fn split_checksum(line: &str) -> Option<(String, bool)> {
+    let (fields, check) = line.strip_suffix("\"}")?.rsplit_once(CHECKSUM_FIELD)?;
+    Some((format!("{fields}}}"), check == checksum(fields)))
 }
 
 const DAMAGED: &str = "wrong checksum: the line was changed or damaged";
@@ -286,7 +286,7 @@ const DAMAGED: &str = "wrong checksum: the line was changed or damaged";
 fn header(line: &str) -> Result<Header, String> {
     let not = |why: &str| format!(", line 1: not a result of a modelled sweep: {why}");
     // Format 1 had no checksums.
-    let (text, is_right) = opened(line).unwrap_or_else(|| (line.into(), false));
+    let (text, is_right) = split_checksum(line).unwrap_or_else(|| (line.into(), false));
     let header: Header = serde_json::from_str(&text).map_err(|error| not(&error.to_string()))?;
     if header.affinity_model == FORMAT && !is_right {
         return Err(not(DAMAGED));
@@ -294,7 +294,7 @@ fn header(line: &str) -> Result<Header, String> {
     Ok(header)
 }
 
-fn there_is(header: &Header, there: &Header) -> Result<(), String> {
+fn check_same_sweep(header: &Header, there: &Header) -> Result<(), String> {
     let differs = header.difference(there);
     differs.map_or(Ok(()), |what| Err(format!(" holds another sweep: {what} differs")))
 }
@@ -313,7 +313,7 @@ fn parse(
     let most = nic.goodput(header.mtu);
     let mut seen = BTreeSet::new();
     let mut run = |line: &str| {
-        let (text, is_right) = opened(line).ok_or("it has no checksum at its end")?;
+        let (text, is_right) = split_checksum(line).ok_or("it has no checksum at its end")?;
         let run: Measured = serde_json::from_str(&text).map_err(|error| error.to_string())?;
         check(&run, places, most)?;
         match (is_right, seen.insert((run.pair, run.seed))) {
@@ -340,14 +340,14 @@ fn check(run: &Measured, places: &[CpuPlace], most: f64) -> Result<(), String> {
             Err(format!("{field} is {value}: it must be from {least} to {most}"))
         }
     };
-    within("gbps", run.gbps, (LEAST, most))?;
+    within("gbps", run.gbps, (MIN_POSITIVE, most))?;
     // The first two costs, instructions and cycles, cannot be 0.
     for (index, (cost, name)) in run.costs.iter().zip(COST_NAMES).enumerate() {
-        let least = if index < 2 { LEAST } else { 0.0 };
-        within(&format!("costs: {}", name.0), *cost, (least, MOST_COST))?;
+        let least = if index < 2 { MIN_POSITIVE } else { 0.0 };
+        within(&format!("costs: {}", name.0), *cost, (least, MAX_COST))?;
     }
     for (stage, name) in run.stages.iter().zip(STAGES) {
-        within(&format!("stages: {name}"), *stage, (-ROUNDING, MOST_COST))?;
+        within(&format!("stages: {name}"), *stage, (-ROUNDING, MAX_COST))?;
     }
     let (sum, cycles) = (run.stages.iter().sum::<f64>(), run.costs[1]);
     let apart = ROUNDING * cycles.max(1.0);
@@ -393,10 +393,10 @@ mod tests {
         let machine = Machine::open("sandybridge-2x6").unwrap();
         let (places, nic) = (of_machine(&machine), nic(&machine).unwrap());
         let path = of.join("made.jsonl");
-        let mut text = sealed(&Header::of(&sweep(0), &nic).unwrap()) + "\n";
-        runs.iter().for_each(|run| text += &(sealed(run) + "\n"));
+        let mut text = with_checksum(&Header::of(&sweep(0), &nic).unwrap()) + "\n";
+        runs.iter().for_each(|run| text += &(with_checksum(run) + "\n"));
         std::fs::write(&path, &text).unwrap();
-        let error = Kept::open(&path, &sweep(0), &nic, &places).err().unwrap_or_default();
+        let error = ResultsFile::open(&path, &sweep(0), &nic, &places).err().unwrap_or_default();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), text, "nothing is changed");
         error
     }
@@ -411,7 +411,7 @@ mod tests {
         let refused = |change: &dyn Fn(&mut Header)| {
             let mut header = Header::of(&sweep(0), &nic).unwrap();
             change(&mut header);
-            std::fs::write(&path, sealed(&header) + "\n").unwrap();
+            std::fs::write(&path, with_checksum(&header) + "\n").unwrap();
             read(&path).err().unwrap_or_default()
         };
         assert_eq!(refused(&|_| {}), "");
@@ -461,8 +461,8 @@ mod tests {
         let machine = Machine::open("sandybridge-2x6").unwrap();
         let (places, nic) = (of_machine(&machine), nic(&machine).unwrap());
         let first = Header::of(&sweep(0), &nic).unwrap();
-        let text = format!("{}\n{}\n", sealed(&first), sealed(&run(1)));
-        let parsed = |text: &str| parse(text, |there| there_is(&first, there), &places, &nic);
+        let text = format!("{}\n{}\n", with_checksum(&first), with_checksum(&run(1)));
+        let parsed = |text: &str| parse(text, |there| check_same_sweep(&first, there), &places, &nic);
         assert_eq!(parsed(&text).unwrap().unwrap().1, [run(1)]);
         for at in (0..text.len()).filter(|at| text.as_bytes()[*at] != b'\n') {
             let mut bytes = text.clone().into_bytes();
@@ -479,7 +479,7 @@ mod tests {
         let (places, nic) = (of_machine(&machine), nic(&machine).unwrap());
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("kept.jsonl");
-        let open = |frame_cycles| Kept::open(&path, &sweep(frame_cycles), &nic, &places);
+        let open = |frame_cycles| ResultsFile::open(&path, &sweep(frame_cycles), &nic, &places);
         let first = open(0).unwrap();
         first.add(&run(1)).unwrap();
         first.add(&Measured { gbps: 0.1 + 0.2, ..run(2) }).unwrap();

@@ -3,7 +3,7 @@
 
 /// A source of results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum Method {
     /// Two network namespaces of this host.
     Lab,
     /// An iperf3 server on another host.
@@ -19,9 +19,9 @@ pub enum Way {
 }
 
 /// An option, whether it is given, and the sources that it applies to.
-pub type Limited = (&'static str, bool, &'static [Way]);
+pub type ScopedOption = (&'static str, bool, &'static [Method]);
 
-impl Way {
+impl Method {
     /// The option that selects the source.
     fn words(self) -> &'static str {
         match self {
@@ -35,23 +35,23 @@ impl Way {
     }
 }
 
-/// Rejects the first given option that does not apply to `way`.
+/// Rejects the first given option that does not apply to `method`.
 ///
 /// # Errors
 /// The text names the option, the sources that it applies to, and a remedy.
-pub fn fit(way: Way, options: &[Limited]) -> Result<(), String> {
-    let is_wrong = |(_, is_given, ways): &&Limited| *is_given && !ways.contains(&way);
-    let Some((name, _, ways)) = options.iter().find(is_wrong) else { return Ok(()) };
-    let list: Vec<&str> = ways.iter().map(|way| way.words()).collect();
+pub fn check(method: Method, options: &[ScopedOption]) -> Result<(), String> {
+    let is_wrong = |(_, is_given, methods): &&ScopedOption| *is_given && !methods.contains(&method);
+    let Some((name, _, methods)) = options.iter().find(is_wrong) else { return Ok(()) };
+    let list: Vec<&str> = methods.iter().map(|method| method.words()).collect();
     let list = match &list[..] {
         [only] => only.to_string(),
         [first @ .., last] => format!("{} and {last}", first.join(", ")),
         [] => "nothing".into(),
     };
-    let instead = match (*name, way) {
-        ("--mtu", Way::Connect | Way::Command) => "vary the MTU of an interface with --vary mtu=BYTES",
-        (_, Way::Topology) => "to measure, add --connect HOST or --lab",
+    let instead = match (*name, method) {
+        ("--mtu", Method::Connect | Method::Command) => "vary the MTU of an interface with --vary mtu=BYTES",
+        (_, Method::Topology) => "to measure, add --connect HOST or --lab",
         _ => "leave it out",
     };
-    Err(format!("{name} applies to {list}, not to {}: {instead}", way.words()))
+    Err(format!("{name} applies to {list}, not to {}: {instead}", method.words()))
 }
