@@ -181,7 +181,7 @@ def unfit(chapter):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--longma", default=f"{ROOT}/target/release/longma", type=pathlib.Path, help="the command")
-    parser.add_argument("--python", default=sys.executable, help="a Python that has the package and what it needs")
+    parser.add_argument("--python", default=sys.executable, help="a Python with the package and its dependencies")
     parser.add_argument("--only", default="", metavar="CHAPTER", help="only chapters whose name contains it")
     options = parser.parse_args()
     options.longma = options.longma.resolve()

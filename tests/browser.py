@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Loads a report in headless Chromium and checks that all charts are drawn, with the light and the dark theme, and without external
-resources.
+"""Checks in headless Chromium that all charts of a report are drawn.
+
+Uses the light and the dark theme, and fails if the page loads external resources.
 
 Usage: tests/browser.py REPORT.html [--screenshot FILE.png]
 """

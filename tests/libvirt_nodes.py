@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Tests `longma placement` with a real libvirt and four NUMA nodes: virtual CPUs and pages are where the service placed them, and move
-there.
+"""Tests `longma placement` with a real libvirt and four NUMA nodes.
+
+Virtual CPUs and pages must be where the service placed them, and move there.
 
 The nodes are those of a software-emulated QEMU guest, which has this machine's files (read-only under an overlay) and Debian's kernel.
 libvirtd, the service and the virtual machines run in it; their state is compared with the guest kernel's (numa_maps, status, cgroups) and

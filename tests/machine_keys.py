@@ -499,7 +499,7 @@ def main():
     parser.add_argument("--longma", default=f"{ROOT}/target/release/longma", help="the command")
     parser.add_argument("--only", default="", metavar="EXPRESSION", help="only keys that match it")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="runs at a time")
-    parser.add_argument("--verbose", action="store_true", help="say what shows each key")
+    parser.add_argument("--verbose", action="store_true", help="print what shows each key")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         good, dead = ask(Runner(options.longma, folder), options.only, options.jobs, options.verbose)

@@ -141,8 +141,8 @@ def report(lines, names):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--longma", type=pathlib.Path, help="the longma command, for the workloads; without it they are left out")
-    parser.add_argument("--echo", action="store_true", help="show what the guest prints")
+    parser.add_argument("--longma", type=pathlib.Path, help="the longma command, for the workloads; without it they are skipped")
+    parser.add_argument("--echo", action="store_true", help="show the guest's output")
     parser.add_argument("--timeout", type=int, default=600, help="seconds (default 600)")
     parser.add_argument("--memory", type=int, default=2048, help="the guest's memory, MiB (default 2048)")
     options = parser.parse_args()

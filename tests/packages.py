@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-"""Runs third-party programs from their distribution packages: Debian packages for three architectures in root folders, and esbuild from
-npm.
+"""Runs third-party programs: Debian packages for three architectures in root folders, and esbuild from npm.
 
 Packages are pinned by hash (tests/packages.toml), unpacked without dpkg, and cached under target/; dependencies and scripts are not
 handled. Packages that are no longer available are skipped with a note. LONGMA_DEBIAN_ARCHIVE overrides the archive (default: this machine's

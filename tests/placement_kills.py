@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Tests `longma placement` against kill -9: the service, the agent or both die at random times while virtual machines are created, moved,
-stopped and deleted.
+"""Tests `longma placement` against kill -9 of the service, the agent or both.
 
+They die at random times while virtual machines are created, moved, stopped and deleted.
 The killed processes are restarted. Within ten seconds the database, the agent and the hypervisor must agree: all virtual machines at rest,
 no audit findings, every answered request carried out once, no CPU owned twice. The hypervisor is the fake one; its domains are in a file,
 so that they outlive the agent as libvirt's do. `libvirt.py` tests libvirt.

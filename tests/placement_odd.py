@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-"""Tests `longma placement` under rare conditions: clock jumps, a full disk, a hanging libvirt, a locked database, a database with two
-names.
+"""Tests `longma placement` under rare conditions: clock jumps, a full disk, a hanging libvirt, a locked or renamed database.
 
 Clocks are changed with libfaketime, for the service and the agent only; the monotonic clock stays correct, as with a real clock step. The
 full disk is a small tmpfs, which needs root. The hanging libvirt is a script in place of virsh. Tests that the machine cannot run are
@@ -139,7 +138,7 @@ def full(longma):
         state.mkdir()
         with small_disk(state, "4m") as there:
             if not there:
-                print("left out: placement on a full disk: it needs root and a tmpfs of its own")
+                print("left out: placement on a full disk: it needs root, to mount a tmpfs")
                 return
             house = House(longma, folder)
             try:

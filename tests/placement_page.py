@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-"""Loads the page of `longma placement serve` in headless Chromium, at desktop and phone width, and checks that it shows the service's state
-and its changes.
+"""Checks the page of `longma placement serve` in headless Chromium, at desktop and phone width.
 
 The service is a private one with simulated hosts. --screenshot keeps pictures.
 Source: the Chrome DevTools Protocol, over the browser's pipe.
