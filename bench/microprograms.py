@@ -67,7 +67,7 @@ def branch(name, distance, *registers):
 
 
 def loop(body, times, before=(), between=()):
-    """A program that runs `before`, then `body` this many times, and exits. `between` runs once per outer round."""
+    """A program that runs `before`, then `body` and `between` this many times, and exits."""
     again = [*body, *between, word("addi.d", COUNT, COUNT, -1)]
     again.append(branch("bnez", -len(again), COUNT))
     end = [word("ori", 4, ZERO, 0), word("ori", 11, ZERO, EXIT_GROUP), word("syscall", 0)]

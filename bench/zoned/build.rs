@@ -1,6 +1,4 @@
-//! Links RocksDB's C interface from the system.
-//! Not built here: RocksDB takes half an hour to compile.
-//! Source: rocksdb/c.h.
+//! Links the system's RocksDB: building it takes half an hour. Source: rocksdb/c.h.
 
 fn main() {
     if std::env::var_os("CARGO_FEATURE_ROCKSDB").is_some() {

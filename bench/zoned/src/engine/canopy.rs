@@ -1,6 +1,4 @@
-//! canopydb, with its write-ahead log.
-//! Not its concurrent transactions: one thread writes.
-//! Source: canopydb 0.2's documentation.
+//! canopydb with its write-ahead log and a single writer. Source: canopydb 0.2's documentation.
 
 use super::{Engine, Fallible, Record, said};
 use canopydb::{Database, DbOptions, EnvOptions};
