@@ -1,4 +1,5 @@
-//! Links the system's RocksDB: building it takes half an hour. Source: rocksdb/c.h.
+//! Links the system's RocksDB: building it takes half an hour.
+//! Source: rocksdb/c.h.
 
 fn main() {
     if std::env::var_os("CARGO_FEATURE_ROCKSDB").is_some() {

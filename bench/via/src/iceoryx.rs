@@ -1,4 +1,5 @@
-//! iceoryx2: publish and subscribe of 8 bytes, back and forth. Source: the crate's documentation.
+//! iceoryx2: publish and subscribe of 8 bytes, back and forth.
+//! Source: the crate's documentation.
 
 use crate::processes::{Cores, fresh_name, measure, time_ns};
 use iceoryx2::prelude::*;

@@ -1,4 +1,5 @@
-//! Runs a measurement between two pinned processes. Source: fork(2), sched_setaffinity(2).
+//! Runs a measurement between two pinned processes.
+//! Source: fork(2), sched_setaffinity(2).
 
 use std::time::Instant;
 

@@ -1,5 +1,6 @@
 //! The engines, behind a minimal interface. Each is opened as its documentation shows, untuned, with the same cache
-//! size. Source: each engine's documentation.
+//! size.
+//! Source: each engine's documentation.
 
 mod canopy;
 mod fjall;

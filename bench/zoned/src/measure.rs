@@ -1,7 +1,8 @@
 //! The phases measured for an engine: loading in order, inserting in random order, reading, scanning, and a mixture,
-//! all in one thread. Source: the kernel's Documentation/block/stat.rst for the sectors written to a block device.
-//! /proc/self/io is unsuitable: it counts a whole large folio of the page cache for 4 KiB of it (Linux 6.18: 209 MB for
-//! a thousand writes of 4 KiB that reached the disk as 4 MB).
+//! all in one thread.
+//! Source: the kernel's Documentation/block/stat.rst for the sectors written to a block device. /proc/self/io is
+//! unsuitable: it counts a whole large folio of the page cache for 4 KiB of it (Linux 6.18: 209 MB for a thousand
+//! writes of 4 KiB that reached the disk as 4 MB).
 
 use crate::Durability;
 use crate::engine::{self, Engine, Fallible, Record};

@@ -1,6 +1,6 @@
-//! The memory limit of the engines' processes, including the page cache: a control group for each piece. Source: the
-//! kernel's Documentation/admin-guide/cgroup-v2.rst (memory.max) and cgroup-v1/memory.rst; cgroups(7), proc(5)
-//! (mountinfo).
+//! The memory limit of the engines' processes, including the page cache: a control group for each piece.
+//! Source: the kernel's Documentation/admin-guide/cgroup-v2.rst (memory.max) and cgroup-v1/memory.rst; cgroups(7),
+//! proc(5) (mountinfo).
 
 use crate::Outcome;
 use std::fs::{File, OpenOptions};

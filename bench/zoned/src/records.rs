@@ -1,5 +1,6 @@
 //! Generates records: keys in pseudorandom order, and differing values. Unlike YCSB, every record is written exactly
-//! once. Source: SplitMix64's finalizer, a bijection of 64-bit numbers, so that all keys differ.
+//! once.
+//! Source: SplitMix64's finalizer, a bijection of 64-bit numbers, so that all keys differ.
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};

@@ -1,6 +1,6 @@
 //! Tests `longma run --sandbox`: programs behave as without it, and options that the sandbox cannot honour are
-//! rejected. The confinement itself is tested in `src/run/sandbox.rs`. Source: user_namespaces(7), landlock(7),
-//! seccomp(2).
+//! rejected. The confinement itself is tested in `src/run/sandbox.rs`.
+//! Source: user_namespaces(7), landlock(7), seccomp(2).
 
 mod programs;
 

@@ -1,5 +1,6 @@
 //! Tests that the system information seen by a simulated program does not depend on the user or the environment of the
-//! run. Source: umask(2), getpriority(2), getpgrp(2), getsid(2), proc(5).
+//! run.
+//! Source: umask(2), getpriority(2), getpgrp(2), getsid(2), proc(5).
 
 mod programs;
 

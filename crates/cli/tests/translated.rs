@@ -1,5 +1,5 @@
-//! Tests programs of other architectures with the command: execve, and simulated time. Source: execve(2); `guests/c`,
-//! `programs/pending.c`.
+//! Tests programs of other architectures with the command: execve, and simulated time.
+//! Source: execve(2); `guests/c`, `programs/pending.c`.
 
 mod programs;
 

@@ -1,4 +1,5 @@
-//! canopydb with its write-ahead log and a single writer. Source: canopydb 0.2's documentation.
+//! canopydb with its write-ahead log and a single writer.
+//! Source: canopydb 0.2's documentation.
 
 use super::{Engine, Fallible, Record, said};
 use canopydb::{Database, DbOptions, EnvOptions};

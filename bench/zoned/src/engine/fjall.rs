@@ -1,4 +1,5 @@
-//! fjall, without its transactional form: batches are atomic without it. Source: fjall 3's documentation.
+//! fjall, without its transactional form: batches are atomic without it.
+//! Source: fjall 3's documentation.
 
 use super::{Engine, Fallible, Record, said};
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};

@@ -1,5 +1,5 @@
-//! LMDB through heed, without MDB_WRITEMAP, whose writes could not be told from page faults. Source: lmdb.h; heed
-//! 0.22's documentation.
+//! LMDB through heed, without MDB_WRITEMAP, whose writes could not be told from page faults.
+//! Source: lmdb.h; heed 0.22's documentation.
 
 use super::{Engine, Fallible, Record, said};
 use heed::types::Bytes;

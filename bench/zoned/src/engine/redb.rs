@@ -1,4 +1,5 @@
-//! redb, without its two-phase commit, which is for untrusted input. Source: redb 4's documentation.
+//! redb, without its two-phase commit, which is for untrusted input.
+//! Source: redb 4's documentation.
 
 use super::{Engine, Fallible, Record, said};
 use redb::{Database, Durability, ReadableDatabase, ReadableTable, TableDefinition};

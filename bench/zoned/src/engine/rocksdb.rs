@@ -1,5 +1,5 @@
-//! RocksDB through its C interface, as packaged by Debian; declares only the calls used here. Source: rocksdb/c.h of
-//! RocksDB 7.8.
+//! RocksDB through its C interface, as packaged by Debian; declares only the calls used here.
+//! Source: rocksdb/c.h of RocksDB 7.8.
 
 use super::{Engine, Fallible, Record};
 use std::ffi::{CStr, CString, c_char, c_int, c_uchar, c_void};

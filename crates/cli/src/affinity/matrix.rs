@@ -1,5 +1,5 @@
-//! Draws the throughput of all pairs as a matrix of circles in the terminal; a fuller circle is a higher rate. Source:
-//! the layout follows Hanford et al. 2014.
+//! Draws the throughput of all pairs as a matrix of circles in the terminal; a fuller circle is a higher rate.
+//! Source: the layout follows Hanford et al. 2014.
 
 use super::check::wrapped;
 use longma_affinity::analysis::PairResult;

@@ -1,5 +1,6 @@
 //! `longma affinity sweep --model`: runs and reports a sweep of a modelled host in simulated time.
-//! `longma_workloads::pairs` makes the runs. Source: Hanford et al. 2014 for the published results.
+//! `longma_workloads::pairs` makes the runs.
+//! Source: Hanford et al. 2014 for the published results.
 
 mod results_file;
 

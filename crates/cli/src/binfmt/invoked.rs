@@ -1,6 +1,7 @@
 //! The arguments of the command, rewritten when the kernel started it through binfmt_misc. The kernel then passes the
-//! program's path, its argv[0] and its arguments. Source: Linux Documentation/admin-guide/binfmt-misc.rst, flag P;
-//! include/uapi/linux/binfmts.h (AT_FLAGS_PRESERVE_ARGV0).
+//! program's path, its argv[0] and its arguments.
+//! Source: Linux Documentation/admin-guide/binfmt-misc.rst, flag P; include/uapi/linux/binfmts.h
+//! (AT_FLAGS_PRESERVE_ARGV0).
 
 use std::ffi::OsString;
 

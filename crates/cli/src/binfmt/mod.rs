@@ -1,6 +1,7 @@
 //! `longma binfmt`: registers longma with the kernel's binfmt_misc, so that programs of other architectures run like
 //! native ones. Registration lasts until the next boot; `print` writes rules that systemd-binfmt registers at each
-//! boot. Source: Linux Documentation/admin-guide/binfmt-misc.rst; binfmt.d(5).
+//! boot.
+//! Source: Linux Documentation/admin-guide/binfmt-misc.rst; binfmt.d(5).
 
 mod invoked;
 mod rules;

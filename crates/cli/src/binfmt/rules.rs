@@ -1,5 +1,5 @@
-//! binfmt_misc rules: the magic bytes of each architecture's ELF files and the interpreter that runs them. Source:
-//! Linux Documentation/admin-guide/binfmt-misc.rst; ELF-64 Object File Format 1.5; `e_machine` values in Linux
+//! binfmt_misc rules: the magic bytes of each architecture's ELF files and the interpreter that runs them.
+//! Source: Linux Documentation/admin-guide/binfmt-misc.rst; ELF-64 Object File Format 1.5; `e_machine` values in Linux
 //! include/uapi/linux/elf-em.h.
 
 use std::fmt;

@@ -1,5 +1,6 @@
 //! Reads the figures of a result file by their hierarchical names. The file is not parsed into the types that wrote it,
-//! so that results of other versions can be read too. Source: the book's chapter on simulated runs (results).
+//! so that results of other versions can be read too.
+//! Source: the book's chapter on simulated runs (results).
 
 use std::{collections::BTreeMap, fs, path::Path};
 

@@ -1,6 +1,6 @@
 //! Keeps the command's own descriptors apart from the guest's. The guest must find descriptors 0, 1 and 2 as the
-//! command received them, and may close any of them. Source: the Rust runtime opens /dev/null on standard descriptors
-//! that are closed.
+//! command received them, and may close any of them.
+//! Source: the Rust runtime opens /dev/null on standard descriptors that are closed.
 
 use std::{
     fs::File,

@@ -1,5 +1,6 @@
 //! Errors that keep a program from starting, with advice and exit status. The program's own failures appear as its exit
-//! status or signal. Source: POSIX shell exit statuses 126 and 127; timeout(1) for 124 and 125.
+//! status or signal.
+//! Source: POSIX shell exit statuses 126 and 127; timeout(1) for 124 and 125.
 
 use std::{fmt, io, path::Path};
 

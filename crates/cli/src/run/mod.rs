@@ -1,5 +1,6 @@
 //! `longma run`: runs a Linux program for LoongArch64, x86-64, AArch64 or MIPS64, optionally on a modelled machine. The
-//! program is a path; PATH is not searched. Source: exit statuses 125, 126 and 127 as used by timeout(1) and shells.
+//! program is a path; PATH is not searched.
+//! Source: exit statuses 125, 126 and 127 as used by timeout(1) and shells.
 
 mod descriptors;
 mod failure;

@@ -1,5 +1,5 @@
-//! Parses options for the placement of a program's pages and threads on a modelled machine. Source: numactl(8) and
-//! taskset(1) for the notation.
+//! Parses options for the placement of a program's pages and threads on a modelled machine.
+//! Source: numactl(8) and taskset(1) for the notation.
 
 use longma_runner::simulation::Policy;
 

@@ -1,4 +1,5 @@
-//! Prints the cost of a run when the program has ended. `longma-runner` counts it. Source: getrusage(2).
+//! Prints the cost of a run when the program has ended. `longma-runner` counts it.
+//! Source: getrusage(2).
 
 use std::{path::PathBuf, sync::atomic::Ordering, time::Instant};
 

@@ -1,6 +1,6 @@
 //! `--sandbox`: drops the emulator's permissions before the program runs, so that a vulnerability in the emulator does
-//! not expose the host. `--root` confines the program itself, with or without the sandbox. Source: user_namespaces(7),
-//! mount_namespaces(7), mount_setattr(2), landlock(7), seccomp(2).
+//! not expose the host. `--root` confines the program itself, with or without the sandbox.
+//! Source: user_namespaces(7), mount_namespaces(7), mount_setattr(2), landlock(7), seccomp(2).
 
 mod filter;
 

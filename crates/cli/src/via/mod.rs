@@ -1,5 +1,5 @@
-//! `longma via`: ping, bandwidth, serve and info for all kinds of NICs of `longma-via`. Source: the commands are
-//! modelled on `ib_send_lat`, `ib_send_bw` and `ucx_perftest`.
+//! `longma via`: ping, bandwidth, serve and info for all kinds of NICs of `longma-via`.
+//! Source: the commands are modelled on `ib_send_lat`, `ib_send_bw` and `ucx_perftest`.
 
 mod report;
 

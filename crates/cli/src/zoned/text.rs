@@ -1,5 +1,5 @@
-//! Converts keys and values between bytes and text: arguments, files to load, and output. Source: the escapes are a
-//! subset of C's (ISO/IEC 9899, 6.4.4.4).
+//! Converts keys and values between bytes and text: arguments, files to load, and output.
+//! Source: the escapes are a subset of C's (ISO/IEC 9899, 6.4.4.4).
 
 use std::fmt::Write as _;
 

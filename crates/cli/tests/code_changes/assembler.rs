@@ -1,5 +1,5 @@
-//! A small LoongArch64 assembler for the tests: instructions, labels, system calls. Source: LoongArch Reference Manual,
-//! volume 1, chapter 2 and appendix B; Linux include/uapi/asm-generic/unistd.h.
+//! A small LoongArch64 assembler for the tests: instructions, labels, system calls.
+//! Source: LoongArch Reference Manual, volume 1, chapter 2 and appendix B; Linux include/uapi/asm-generic/unistd.h.
 #![allow(dead_code, reason = "a vocabulary")]
 
 pub const ZERO: u32 = 0;

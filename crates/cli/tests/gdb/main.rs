@@ -1,5 +1,5 @@
-//! Tests `longma run --gdb` through gdb's remote protocol, without gdb (tests/gdb.py uses gdb itself). Source: GDB
-//! manual, appendix E (packets and stop replies).
+//! Tests `longma run --gdb` through gdb's remote protocol, without gdb (tests/gdb.py uses gdb itself).
+//! Source: GDB manual, appendix E (packets and stop replies).
 
 mod debugged;
 mod hostile;

@@ -1,6 +1,7 @@
 //! Tests debugging of programs of other architectures: the debugger accesses the source architecture's registers, and
-//! stops between its instructions. Source: Intel SDM, volume 2; Arm Architecture Reference Manual, chapter C6; MIPS64
-//! Architecture for Programmers, volume II-A.
+//! stops between its instructions.
+//! Source: Intel SDM, volume 2; Arm Architecture Reference Manual, chapter C6; MIPS64 Architecture for Programmers,
+//! volume II-A.
 
 use std::io::Write;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! LoongArch64 programs of a few instructions, generated on demand, and the command that runs them. Source: LoongArch
-//! Reference Manual, volume 1, chapter 2; ELF-64 Object File Format 1.5.
+//! LoongArch64 programs of a few instructions, generated on demand, and the command that runs them.
+//! Source: LoongArch Reference Manual, volume 1, chapter 2; ELF-64 Object File Format 1.5.
 #![allow(dead_code, reason = "every test program uses a part")]
 
 use std::io::Read;
