@@ -86,7 +86,7 @@ fn a_sweep_in_the_lab_measures_every_pair_and_leaves_nothing() {
 }
 
 #[test]
-fn after_sigkill_in_the_middle_restore_brings_every_setting_back() {
+fn restore_recovers_all_settings_after_sigkill() {
     if !can_sweep() {
         return;
     }
@@ -113,7 +113,7 @@ fn after_sigkill_in_the_middle_restore_brings_every_setting_back() {
 }
 
 #[test]
-fn a_sweep_that_is_told_to_end_puts_all_back_and_goes_on_later() {
+fn an_interrupted_sweep_restores_settings_and_continues_later() {
     if !can_sweep() {
         return;
     }
@@ -152,7 +152,7 @@ fn a_second_writer_is_detected_reported_and_not_overwritten() {
 }
 
 #[test]
-fn a_load_of_ones_own_and_a_file_that_is_none_are_answered() {
+fn a_load_command_works_and_an_invalid_results_file_is_rejected() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("x.jsonl");
     std::fs::File::create(&file).unwrap().write_all(b"no results\n").unwrap();
@@ -202,7 +202,7 @@ fn advice_is_measured_in_rounds() {
 /// Runs `show` in a terminal made by script(1): it refreshes its display, ends on q and Ctrl-C, and restores the
 /// terminal.
 #[test]
-fn the_live_map_ends_on_q_and_on_ctrl_c_and_leaves_the_terminal_as_it_was() {
+fn the_live_view_ends_on_q_and_ctrl_c_and_restores_the_terminal() {
     let longma = env!("CARGO_BIN_EXE_longma");
     if !Command::new("script").arg("--version").output().is_ok_and(|output| output.status.success()) {
         return eprintln!("left out: it needs script(1)");
@@ -235,7 +235,7 @@ fn the_live_map_ends_on_q_and_on_ctrl_c_and_leaves_the_terminal_as_it_was() {
 /// 3000 cycles per frame of 8960 bytes are 41.85 million cycles per Gbit, which the results must contain. No rate may
 /// exceed the payload of a 40 Gb/s link.
 #[test]
-fn a_modelled_sweep_says_what_cycles_go_to() {
+fn a_modelled_sweep_reports_cycles_by_stage() {
     let words = "sweep --model sandybridge-2x6 --frame-cycles 3000 --megabytes 2 --pair 1,2 --pair 3,4 --pair 7,1 --format json";
     let told = AFFINITY.success(&words.split(' ').collect::<Vec<_>>());
     let told: serde_json::Value = serde_json::from_str(&told).unwrap();
@@ -261,7 +261,7 @@ fn a_modelled_sweep_says_what_cycles_go_to() {
 /// Varies offloads and packet sizes on the test's own interface. They are restored at the end and, after SIGKILL, by
 /// `restore`.
 #[test]
-fn what_is_varied_is_put_back_also_after_sigkill() {
+fn varied_settings_are_restored_even_after_sigkill() {
     if !can_sweep() {
         return;
     }

@@ -9,7 +9,7 @@ use typed::{Group, text};
 const AFFINITY: Group = Group("affinity");
 
 #[test]
-fn a_journal_or_a_log_in_a_folder_that_is_not_there_is_refused_and_nothing_is_made() {
+fn a_journal_or_log_in_a_missing_directory_is_rejected() {
     let folder = tempfile::tempdir().unwrap();
     let missing = folder.path().join("mistyped");
     let file = missing.join("file").to_str().unwrap().to_string();
@@ -47,7 +47,7 @@ fn a_journal_or_a_log_in_a_folder_that_is_not_there_is_refused_and_nothing_is_ma
 
 /// Covers names of files, interfaces, machines, loads and hosts in all error messages.
 #[test]
-fn names_that_end_a_line_or_are_not_to_be_seen_are_shown_as_such() {
+fn control_characters_in_names_are_replaced_in_messages() {
     let odd = "x\u{2028}y\u{2029}z\u{200b}\u{feff}\u{202e}\u{1b}[2J\u{85}\nw";
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join(odd).to_str().unwrap().to_string();
@@ -107,7 +107,7 @@ fn run() -> serde_json::Value {
 }
 
 #[test]
-fn results_of_a_host_that_cannot_be_are_refused_with_line_field_and_range() {
+fn impossible_results_are_rejected_with_line_field_and_range() {
     let folder = tempfile::tempdir().unwrap();
     let refused = |change: &dyn Fn(&mut serde_json::Value)| {
         let mut changed = run();
@@ -140,7 +140,7 @@ fn results_of_a_host_that_cannot_be_are_refused_with_line_field_and_range() {
 }
 
 #[test]
-fn a_last_line_without_its_end_counts_if_it_is_whole_and_is_told_if_it_is_not() {
+fn an_unterminated_last_line_counts_if_complete_and_is_reported_otherwise() {
     let folder = tempfile::tempdir().unwrap();
     let other = |repeat: u32| {
         let mut run = run();
@@ -181,7 +181,7 @@ fn a_last_line_without_its_end_counts_if_it_is_whole_and_is_told_if_it_is_not() 
 }
 
 #[test]
-fn a_page_does_not_replace_the_results_that_it_is_made_of() {
+fn a_page_does_not_overwrite_its_results_file() {
     let folder = tempfile::tempdir().unwrap();
     let (file, before) = results(&folder, &[run()]);
     let link = folder.path().join("page.html").to_str().unwrap().to_string();
@@ -197,7 +197,7 @@ fn a_page_does_not_replace_the_results_that_it_is_made_of() {
 }
 
 #[test]
-fn why_a_run_failed_is_told_in_one_line() {
+fn a_failed_run_is_reported_in_one_line() {
     let folder = tempfile::tempdir().unwrap();
     let mut failed = run();
     (failed["rate"], failed["failure"]) = (serde_json::Value::Null, "it\nbroke".into());

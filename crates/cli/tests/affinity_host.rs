@@ -77,7 +77,7 @@ fn mixed(network: &Network, sys: &[&str], words: &[&str]) -> Output {
 }
 
 #[test]
-fn an_interface_that_is_renamed_in_the_middle_is_put_back_under_its_new_name() {
+fn an_interface_renamed_during_a_sweep_is_restored() {
     if !can_change() {
         return;
     }
@@ -105,7 +105,7 @@ fn leave_changed(network: &Network) {
 }
 
 #[test]
-fn an_interface_that_is_moved_away_is_owed_until_it_is_back() {
+fn a_moved_interface_stays_in_the_journal_until_it_is_back() {
     if !can_change() {
         return;
     }
@@ -134,7 +134,7 @@ fn an_interface_that_is_moved_away_is_owed_until_it_is_back() {
 }
 
 #[test]
-fn an_interface_that_is_removed_is_owed_until_somebody_gives_it_up() {
+fn a_removed_interface_stays_in_the_journal_until_it_is_dropped() {
     if !can_change() {
         return;
     }
@@ -180,7 +180,7 @@ fn nothing_is_read_or_changed_through_the_sys_of_another_namespace() {
 }
 
 #[test]
-fn a_journal_that_is_removed_lets_no_second_sweep_in() {
+fn removing_the_journal_does_not_allow_a_second_sweep() {
     if !can_change() {
         return;
     }
@@ -196,7 +196,7 @@ fn a_journal_that_is_removed_lets_no_second_sweep_in() {
 }
 
 #[test]
-fn signals_that_would_end_it_put_all_back_and_what_the_load_started_ends_with_it() {
+fn signals_restore_settings_and_end_the_loads_processes() {
     if !can_change() {
         return;
     }
@@ -221,7 +221,7 @@ fn signals_that_would_end_it_put_all_back_and_what_the_load_started_ends_with_it
 }
 
 #[test]
-fn a_closed_standard_error_ends_nothing_in_the_middle() {
+fn a_closed_standard_error_does_not_end_a_sweep() {
     if !can_change() {
         return;
     }
@@ -240,7 +240,7 @@ fn a_closed_standard_error_ends_nothing_in_the_middle() {
 }
 
 #[test]
-fn what_a_load_or_a_file_says_gives_a_terminal_no_orders() {
+fn loads_and_files_cannot_control_the_terminal() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_string();
     let (file, page, log) = (path("r.jsonl"), path("r.html"), path("log"));
@@ -292,7 +292,7 @@ fn what_a_load_or_a_file_says_gives_a_terminal_no_orders() {
 }
 
 #[test]
-fn a_named_pipe_in_the_place_of_a_file_is_answered_at_once() {
+fn a_named_pipe_is_rejected_at_once_in_affinity() {
     let folder = tempfile::tempdir().unwrap();
     let pipe = folder.path().join("pipe");
     rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
@@ -308,7 +308,7 @@ fn a_named_pipe_in_the_place_of_a_file_is_answered_at_once() {
 }
 
 #[test]
-fn cpus_and_ports_that_cannot_be_are_refused() {
+fn invalid_cpus_and_ports_are_rejected() {
     let tune = ["tune", "--dry-run", "--interface", "lo", "--for", "1"];
     let refused = |more: &[&str]| AFFINITY.failure(&[&tune[..], more].concat());
     assert!(refused(&["--cpus", "8000"]).contains("CPU 8000, which does not exist or is offline"));

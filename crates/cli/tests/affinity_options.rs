@@ -103,12 +103,12 @@ fn holds(ways: &[(char, &[&str], &[&str])], options: &[(&str, &str, &str)]) {
 }
 
 #[test]
-fn every_option_of_a_sweep_is_used_or_refused_with_what_it_belongs_to() {
+fn every_option_of_sweep_is_used_or_rejected() {
     holds(&SWEEPS, &OF_SWEEP);
 }
 
 #[test]
-fn every_option_of_advice_is_used_or_refused_with_what_it_belongs_to() {
+fn every_option_of_advise_is_used_or_rejected() {
     holds(&ADVICE, &OF_ADVICE);
 }
 
@@ -127,7 +127,7 @@ fn the_tables_have_every_option() {
 }
 
 #[test]
-fn what_is_refused_says_what_to_do() {
+fn rejected_options_name_a_remedy() {
     let refused = |words: &str| said(&words.split(' ').collect::<Vec<_>>());
     let said = refused("sweep --interface none0 --connect x --mtu 1500");
     assert!(

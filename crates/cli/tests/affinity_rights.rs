@@ -96,7 +96,7 @@ fn finding(output: &Output, subject: &str) -> serde_json::Value {
 }
 
 #[test]
-fn programs_that_are_missing_are_named_with_what_works_without() {
+fn missing_programs_are_named() {
     let folder = tempfile::tempdir().unwrap();
     for name in ["sh", "cat"] {
         std::os::unix::fs::symlink(format!("/bin/{name}"), folder.path().join(name)).unwrap();
@@ -118,7 +118,7 @@ fn programs_that_are_missing_are_named_with_what_works_without() {
 }
 
 #[test]
-fn calls_that_a_filter_refuses_are_said_and_everything_else_answers() {
+fn filtered_system_calls_are_reported() {
     let calls = [libc::SYS_perf_event_open, libc::SYS_bpf, libc::SYS_unshare, libc::SYS_sched_setaffinity];
     for error in [libc::EPERM, libc::ENOSYS] {
         let make = |words: &[&str]| {
@@ -142,7 +142,7 @@ fn calls_that_a_filter_refuses_are_said_and_everything_else_answers() {
 }
 
 #[test]
-fn a_proc_or_a_sys_that_is_read_only_or_has_little_in_it_is_said() {
+fn restricted_proc_and_sys_are_reported() {
     let tried = Command::new("unshare").args(["--mount", "true"]).output();
     if !rustix::process::geteuid().is_root() || !tried.is_ok_and(|output| output.status.success()) {
         return eprintln!("left out: it needs root and unshare");
@@ -187,7 +187,7 @@ fn a_proc_or_a_sys_that_is_read_only_or_has_little_in_it_is_said() {
 }
 
 #[test]
-fn without_any_capability_and_without_root_everything_answers() {
+fn all_queries_work_without_capabilities() {
     if !rustix::process::geteuid().is_root() {
         return eprintln!("left out: it needs root to give it up");
     }

@@ -140,7 +140,7 @@ fn ended(child: Child) -> (Option<i32>, String) {
 }
 
 #[test]
-fn each_new_flow_is_kept_off_its_readers_cpu_soon_and_all_is_put_back() {
+fn new_flows_are_separated_from_their_readers_and_settings_are_restored() {
     if !can_tune() {
         return;
     }
@@ -177,7 +177,7 @@ fn each_new_flow_is_kept_off_its_readers_cpu_soon_and_all_is_put_back() {
 }
 
 #[test]
-fn after_sigkill_restore_brings_queue_and_reader_back() {
+fn restore_recovers_queue_and_reader_after_sigkill() {
     if !can_tune() {
         return;
     }
@@ -197,7 +197,7 @@ fn after_sigkill_restore_brings_queue_and_reader_back() {
 }
 
 #[test]
-fn what_is_pinned_excluded_or_only_tried_is_not_touched() {
+fn pinned_and_excluded_threads_and_dry_runs_change_nothing() {
     if !can_tune() {
         return;
     }
@@ -230,7 +230,7 @@ fn what_is_pinned_excluded_or_only_tried_is_not_touched() {
 }
 
 #[test]
-fn another_hand_on_the_queue_is_seen_and_keeps_it() {
+fn a_queue_changed_by_another_program_is_left_alone() {
     if !can_tune() {
         return;
     }

@@ -30,7 +30,7 @@ fn inside(script: &str) -> Option<Output> {
 }
 
 #[test]
-fn programs_of_other_architectures_run_by_their_names_until_that_is_taken_back() {
+fn registered_architectures_run_until_unregistered() {
     let script = r#"
         run() { for it in loongarch64 aarch64 mips64el; do "$guests/$it/hello" -- --level "$it"; echo "= $?"; done; }
         run 2>/dev/null
@@ -55,7 +55,7 @@ fn programs_of_other_architectures_run_by_their_names_until_that_is_taken_back()
 }
 
 #[test]
-fn a_program_that_a_signal_kills_and_one_through_a_link_are_as_on_linux() {
+fn signals_and_links_behave_as_on_linux() {
     let script = r#"
         $longma binfmt register loongarch64
         cd /tmp && ln -s "$guests/loongarch64/hello" "longma-binfmt-$$" && "./longma-binfmt-$$" x; rm "/tmp/longma-binfmt-$$"
@@ -71,7 +71,7 @@ fn a_program_that_a_signal_kills_and_one_through_a_link_are_as_on_linux() {
 }
 
 #[test]
-fn who_runs_what_is_said_where_two_do_or_none_does() {
+fn list_names_all_interpreters_and_a_disabled_binfmt_misc() {
     let script = r#"
         $longma binfmt register aarch64 >/dev/null
         $longma binfmt print aarch64 | sed 's/longma-aarch64/other/' >/proc/sys/fs/binfmt_misc/register
@@ -86,7 +86,7 @@ fn who_runs_what_is_said_where_two_do_or_none_does() {
 }
 
 #[test]
-fn rules_can_be_printed_for_the_start_of_a_system() {
+fn rules_are_printed_for_binfmt_d() {
     let said =
         BINFMT.success(&["print", "aarch64", "--fixed", "--interpreter", env!("CARGO_BIN_EXE_longma")]);
     let lines: Vec<&str> = said.lines().collect();
@@ -96,7 +96,7 @@ fn rules_can_be_printed_for_the_start_of_a_system() {
 }
 
 #[test]
-fn what_would_harm_the_host_or_cannot_work_is_refused() {
+fn harmful_and_invalid_rules_are_rejected() {
     for (words, wanted) in [
         (&["print", "x86_64"][..], "this host's own architecture"),
         (&["register", "x86_64"], "this host's own architecture"),

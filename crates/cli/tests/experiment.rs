@@ -115,7 +115,7 @@ fn ended(output: &Output) -> (i32, String, String) {
 }
 
 #[test]
-fn check_finds_what_would_fail_or_do_nothing_later() {
+fn check_finds_errors_and_ineffective_settings() {
     let cases = [
         ("check = \"0\"", "check = \"0\"", ""),
         ("device = \"eth0\"", "device = \"eth1\"", "eth1"),
@@ -150,7 +150,7 @@ fn check_finds_what_would_fail_or_do_nothing_later() {
 }
 
 #[test]
-fn a_machine_that_cannot_run_the_program_is_refused_in_the_quick_form_too() {
+fn the_quick_form_rejects_unsuitable_machines_too() {
     let cases = [
         ("\"loongson-3a5000\"", "\"hygon-8node\""),
         ("unit = \"instructions\"", "unit = \"instructions\"\n[quick]\nmachines = [\"hygon-8node\"]"),
@@ -163,7 +163,7 @@ fn a_machine_that_cannot_run_the_program_is_refused_in_the_quick_form_too() {
 }
 
 #[test]
-fn every_experiment_that_comes_along_can_be_set_up_and_measures_what_it_says() {
+fn all_shipped_experiments_can_be_set_up() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments");
     let said = EXPERIMENT.success(&["check", "--all", "--folder", folder.to_str().unwrap()]);
     assert!(
@@ -187,7 +187,7 @@ fn names(value: &serde_json::Value, path: &str, into: &mut Vec<String>) {
 }
 
 #[test]
-fn metrics_lists_with_units_all_that_a_run_gives() {
+fn metrics_lists_all_measures_with_units() {
     let file = Written::new(RECEIVE, "[1, 2]", "[2]");
     let listed: serde_json::Value =
         serde_json::from_str(&text(&file.output("metrics", &["--format", "json"]).stdout)).unwrap();
@@ -217,7 +217,7 @@ fn metrics_lists_with_units_all_that_a_run_gives() {
 }
 
 #[test]
-fn what_a_run_without_a_model_counts_is_listed() {
+fn metrics_of_functional_runs_are_listed() {
     let done = programs::finish(
         programs::longma_run()
             .args(["--stats", "--format", "json", "--"])
@@ -242,7 +242,7 @@ fn what_a_run_without_a_model_counts_is_listed() {
 }
 
 #[test]
-fn a_failed_point_wrong_input_and_the_host_have_statuses_of_their_own() {
+fn failed_points_wrong_input_and_host_faults_have_different_statuses() {
     let run =
         |from: &str, to: &str| ended(&Written::new(QUEENS, from, to).output("run", &["--format", "json"]));
     assert_eq!(run("5", "5").0, 0);
@@ -318,7 +318,7 @@ fn wait_until(what: &dyn Fn() -> bool) {
 }
 
 #[test]
-fn a_campaign_that_is_killed_leaves_nothing_in_the_temporary_folder_and_no_claim() {
+fn a_killed_campaign_leaves_no_temporary_files_and_no_claim() {
     let file = Written::new(QUEENS, "\"4\", \"5\"", "\"13\"");
     let temporary = tempdir().unwrap();
     let mut command = file.command("run", &[]);
@@ -341,7 +341,7 @@ fn a_campaign_that_is_killed_leaves_nothing_in_the_temporary_folder_and_no_claim
 }
 
 #[test]
-fn a_merge_of_results_that_contradict_each_other_shows_both_values_and_fails() {
+fn merging_contradictory_results_fails_and_shows_both() {
     let stores = ["[metrics.instructions]", "[metrics.instructions] "].map(|to| {
         let file = Written::new(QUEENS, "[metrics.instructions]", to);
         assert_eq!(ended(&file.output("run", &[])).0, 0);
@@ -379,7 +379,7 @@ fn a_merge_of_results_that_contradict_each_other_shows_both_values_and_fails() {
 }
 
 #[test]
-fn points_whose_machine_does_not_fit_together_are_told_before_they_fail() {
+fn points_with_invalid_machines_are_reported_before_they_run() {
     let sizes = "argument = [\"4\"]\n\"machine.caches.l2.size\" = [\"256 KiB\", \"384 KiB\"]\n\"machine.caches.l2.ways\" = [16, 24]";
     let file = Written::new(QUEENS, "argument = [\"4\", \"5\"]", sizes);
     let (status, said, errors) = ended(&file.output("check", &[]));
@@ -388,7 +388,7 @@ fn points_whose_machine_does_not_fit_together_are_told_before_they_fail() {
 }
 
 #[test]
-fn a_point_fails_with_the_same_words_in_every_folder() {
+fn error_messages_do_not_depend_on_the_folder() {
     let said = ["a", "a much longer name"].map(|name| {
         let folder = tempfile::tempdir().unwrap();
         let programs = folder.path().join(name);

@@ -21,7 +21,7 @@ fn changer(number: i32, id: i32) -> Vec<u32> {
 }
 
 #[test]
-fn a_program_that_becomes_the_user_that_it_is_told_it_is_can_still_write_its_files() {
+fn changing_to_the_reported_user_keeps_file_access() {
     let folder = tempdir().unwrap();
     let file = folder.path().join("file");
     // setregid, setgid, setreuid, setuid, setresuid, setresgid

@@ -93,7 +93,7 @@ fn a_missing_file_is_an_error_that_names_it() {
 }
 
 #[test]
-fn check_refuses_what_a_run_refuses_and_nothing_else() {
+fn check_rejects_exactly_what_a_run_rejects() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("machine.toml");
     let path = path.to_str().unwrap();
@@ -166,7 +166,7 @@ fn a_quick_measurement_is_written_as_a_machine_file_that_check_accepts() {
 }
 
 #[test]
-fn a_reader_that_goes_away_is_no_error() {
+fn a_closed_output_is_not_an_error() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_longma"));
     command
         .args(["machine", "show", "hygon-8node", "--format", "json"])

@@ -107,7 +107,7 @@ fn a_simulated_program_is_told_the_same_limits_on_every_host() {
 }
 
 #[test]
-fn whatever_the_option_the_program_finds_the_descriptors_free_that_it_would_find_elsewhere() {
+fn descriptor_numbers_do_not_depend_on_options() {
     let folder = tempdir().unwrap();
     place(folder.path(), "opener", &executable(&OPENER, &[]));
     let at = |name: &str| folder.path().join(name).into_os_string().into_string().unwrap();
@@ -145,7 +145,7 @@ fn a_program_that_closes_every_descriptor_closes_none_of_the_commands() {
 }
 
 #[test]
-fn a_program_with_as_many_open_files_as_it_may_have_executes_another_which_has_them_too() {
+fn execve_works_at_the_limit_of_open_files() {
     let folder = tempdir().unwrap();
     let executer = place(folder.path(), "executer", &joined(&[&FILLER, &EXECUTER]));
     let opener = place(folder.path(), "opener", &executable(&OPENER, &[]));

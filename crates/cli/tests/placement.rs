@@ -148,7 +148,7 @@ fn from_request_to_delete_with_kills_in_between() {
 }
 
 #[test]
-fn requests_that_are_killed_at_any_moment_are_carried_out_once() {
+fn interrupted_requests_are_carried_out_once() {
     let mut service = Service::new();
     for round in 0..8u64 {
         let words =
@@ -193,7 +193,7 @@ fn the_service_ends_when_it_is_told_to() {
 }
 
 #[test]
-fn an_agent_of_another_machine_is_let_in_by_its_token() {
+fn a_remote_agent_is_admitted_by_its_token() {
     let service = Service::new();
     let token = service.says("token add far --role agent --host far");
     let file = service.state.path().join("far.token");
@@ -236,7 +236,7 @@ fn an_agent_of_another_machine_is_let_in_by_its_token() {
 }
 
 #[test]
-fn what_is_wrong_is_said_with_what_to_do() {
+fn errors_name_a_remedy() {
     let nowhere = tempfile::tempdir().unwrap();
     let state = nowhere.path().to_str().unwrap();
     let said = PLACEMENT.failure(&["list", "--state", state]);
@@ -285,7 +285,7 @@ fn what_is_wrong_is_said_with_what_to_do() {
 
 /// Standard error of the service may be closed, or be a file on a full disk.
 #[test]
-fn a_service_goes_on_and_ends_as_asked_when_nobody_reads_what_it_says() {
+fn a_service_works_with_unwritable_standard_error() {
     for into_full_disk in [false, true] {
         let state = tempfile::tempdir().unwrap();
         let folder = state.path().to_str().unwrap();
@@ -321,7 +321,7 @@ fn a_service_goes_on_and_ends_as_asked_when_nobody_reads_what_it_says() {
 }
 
 #[test]
-fn a_tokens_role_and_what_it_is_for_belong_together() {
+fn a_tokens_role_must_match_its_scope() {
     let service = Service::new();
     assert!(service.refuses("token add q --role tenant --host x").contains("--host is for the role agent"));
     assert!(

@@ -73,7 +73,7 @@ fn only_the_region_is_counted() {
 }
 
 #[test]
-fn every_guest_whose_set_up_matters_marks_its_region() {
+fn guests_with_setup_mark_their_region() {
     let guests: [(&str, &[&str]); 15] = [
         ("integer_mix", &["20"]),
         ("bytecode", &["2"]),
@@ -102,7 +102,7 @@ fn every_guest_whose_set_up_matters_marks_its_region() {
 }
 
 #[test]
-fn a_region_begins_with_warm_caches_unless_one_asks_for_cold_ones() {
+fn a_region_begins_with_warm_caches_by_default() {
     // The list was just built and fits the L2 cache: 4096 lines.
     let chase = ["load_latency", "4096", "16384"];
     let warm = run(&["--level", "timing", "--roi"], &chase);
@@ -141,7 +141,7 @@ fn everything_before_a_region_can_warm_the_caches_while_it_runs() {
 
 /// If the NIC ran on while the host's clock jumped, it would deliver more than the link carries.
 #[test]
-fn a_device_at_work_brings_no_more_than_its_line_carries_while_the_caches_are_warmed() {
+fn a_device_does_not_exceed_its_line_rate_during_warm_up() {
     let receive = |warm: &str| {
         run(
             &[
@@ -173,7 +173,7 @@ fn a_device_at_work_brings_no_more_than_its_line_carries_while_the_caches_are_wa
 }
 
 #[test]
-fn a_process_saved_at_its_region_and_brought_back_is_the_run_that_went_on() {
+fn a_restored_run_equals_an_uninterrupted_one() {
     let folder = tempfile::tempdir().expect("a folder");
     let saved = folder.path().join("saved");
     let saved = saved.to_str().expect("a path of text");
@@ -199,7 +199,7 @@ fn a_process_saved_at_its_region_and_brought_back_is_the_run_that_went_on() {
 }
 
 #[test]
-fn system_calls_take_time_that_is_the_kernels() {
+fn system_calls_take_kernel_time() {
     // 2000 null calls of 400 cycles each.
     let program = ["unix_syscall", "2000", "0"];
     for core in ["in-order", "out-of-order"] {

@@ -92,7 +92,7 @@ fn statistics(command: &mut Command, out: &Path) -> Value {
 }
 
 #[test]
-fn a_programs_time_depends_neither_on_its_folder_nor_on_how_it_is_named_but_on_where_its_stack_begins() {
+fn cycles_depend_on_the_stack_offset_but_not_on_folder_or_name() {
     let folder = tempdir().unwrap();
     let deep = folder.path().join("a/folder/that/is/rather/deep");
     fs::create_dir_all(&deep).unwrap();
@@ -143,7 +143,7 @@ const WHERE: [u32; 12] = [
 ];
 
 #[test]
-fn a_simulated_program_knows_constant_names_and_finds_its_files_under_them() {
+fn a_simulated_program_sees_constant_names_that_work() {
     let folder = tempdir().unwrap();
     let put = |name: &str, code: &[u32]| -> PathBuf { place(folder.path(), name, &executable(code, &[])) };
     let simulated = |program: &Path, given: &[&str]| {
@@ -167,7 +167,7 @@ fn a_simulated_program_knows_constant_names_and_finds_its_files_under_them() {
 }
 
 #[test]
-fn the_stack_begins_at_the_same_place_whatever_the_lengths_and_lower_by_the_offset() {
+fn the_stack_start_depends_only_on_the_offset() {
     let folder = tempdir().unwrap();
     let program = place(folder.path(), "p", &executable(&STACK, &[]));
     for (offset, expected) in [("0", 0), ("16", 256 - 16), ("48", 256 - 48)] {

@@ -44,7 +44,7 @@ fn a_program_killed_by_a_signal_kills_the_command_by_it() {
 
 /// The guest prints which call of which child hung.
 #[test]
-fn no_child_of_a_fork_waits_for_what_another_thread_was_in_the_middle_of() {
+fn forked_children_do_not_wait_for_locks_of_other_threads() {
     for extra in [&[][..], &["--interpret"], &["--stats"]] {
         let done = finish(longma_run().args(extra).arg(guest("fork_storm")).args(["--", "20"]));
         assert_eq!(
@@ -93,7 +93,7 @@ fn a_standard_descriptor_that_is_closed_is_closed_for_the_program_too() {
 }
 
 #[test]
-fn a_program_that_writes_to_a_pipe_nobody_reads_dies_of_sigpipe() {
+fn writing_to_a_closed_pipe_raises_sigpipe() {
     let folder = tempdir().unwrap();
     let echo = place(folder.path(), "echo", &executable(&ECHO, &[]));
     let mut child = longma_run().arg(&echo).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
@@ -249,7 +249,7 @@ fn a_program_that_executes_others_keeps_the_options_and_reports_once() {
 }
 
 #[test]
-fn a_confined_program_sees_its_root_and_nothing_beside_it() {
+fn a_program_with_a_root_sees_only_its_root() {
     let outside = tempdir().unwrap();
     let secret = outside.path().join("secret");
     std::fs::write(&secret, "secret").unwrap();
@@ -298,7 +298,7 @@ fn a_confined_program_sees_its_root_and_nothing_beside_it() {
 }
 
 #[test]
-fn a_thread_may_send_itself_a_fault_that_no_instruction_caused() {
+fn a_thread_can_queue_a_fault_signal_to_itself() {
     const CODE_OF_INFO: i32 = 24;
     let system_call = |number: i32| [add(A7, ZERO, number), SYSCALL];
     let code = [
@@ -346,7 +346,7 @@ fn forker(waits: bool) -> Vec<u32> {
 }
 
 #[test]
-fn a_process_with_children_is_not_saved_and_one_that_has_waited_for_them_is() {
+fn a_process_with_unwaited_children_cannot_be_saved() {
     let folder = tempdir().unwrap();
     let saved = folder.path().join("saved");
     for waits in [false, true] {

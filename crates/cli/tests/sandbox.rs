@@ -19,7 +19,7 @@ fn lacks(done: &std::process::Output) -> bool {
 }
 
 #[test]
-fn programs_run_in_a_sandbox_as_they_do_without() {
+fn programs_behave_the_same_in_a_sandbox() {
     let root = tempdir().unwrap();
     std::fs::create_dir(root.path().join("tmp")).unwrap();
     for name in ["hello", "exec", "signals"] {
@@ -71,7 +71,7 @@ fn a_program_in_a_sandbox_finds_its_root_and_what_is_shared() {
 }
 
 #[test]
-fn what_a_sandbox_cannot_keep_is_refused_with_a_sentence() {
+fn options_that_break_a_sandbox_are_rejected() {
     let root = tempdir().unwrap();
     place(root.path(), "spinner", &executable(&SPINNER, &[]));
     let without_root = finish(longma_run().args(["--sandbox", "spinner"]));

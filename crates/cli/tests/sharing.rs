@@ -152,7 +152,7 @@ proptest! {
     #![proptest_config(cases(5))]
 
     #[test]
-    fn random_programs_count_the_same_whatever_else_the_host_does(random in random()) {
+    fn statistics_of_random_programs_do_not_depend_on_host_load(random in random()) {
         let first = random.run(2000);
         let stop = AtomicBool::new(false);
         let (second, third) = std::thread::scope(|scope| {

@@ -97,7 +97,7 @@ fn a_program_runs_however_little_stack_the_user_has() {
 }
 
 #[test]
-fn a_program_has_the_stack_that_the_limit_says_and_no_more() {
+fn the_stack_size_follows_the_limit() {
     for (limit, within, beyond) in [
         (128 * KIB, 112 * KIB, 144 * KIB),
         (1024 * KIB, 992 * KIB, 1040 * KIB),

@@ -153,7 +153,7 @@ fn a_program_has_as_many_threads_as_the_limit_allows_and_then_clone_fails() {
 
 /// On a busy host, each wait would cost a scheduling round.
 #[test]
-fn whoever_makes_a_thread_does_not_wait_until_it_has_begun() {
+fn clone_does_not_wait_for_the_new_thread() {
     let folder = tempdir().unwrap();
     let maker = place(folder.path(), "maker", &executable(&MAKER, &[]));
     let made = made(longma_run().arg(&maker));

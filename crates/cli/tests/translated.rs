@@ -81,7 +81,7 @@ fn measured(
 }
 
 #[test]
-fn a_result_names_the_parts_of_translation_that_were_not_as_usual() {
+fn a_result_names_non_default_optimizations() {
     let directory = tempdir().unwrap();
     let program = guests().join("prebuilt/x86_64/queens");
     let with = |options: &[&str]| {
@@ -97,7 +97,7 @@ fn a_result_names_the_parts_of_translation_that_were_not_as_usual() {
 }
 
 #[test]
-fn a_part_that_translation_has_not_is_refused_with_those_it_has() {
+fn an_unknown_optimization_is_rejected() {
     let done =
         finish(longma_run().args(["--translation", "no-cam"]).arg(guests().join("prebuilt/x86_64/queens")));
     let said = text(&done.stderr);
@@ -117,7 +117,7 @@ const SHORT: [(&str, &[&str]); 5] = [
 ];
 
 #[test]
-fn programs_for_other_architectures_do_the_same_at_every_level_in_the_same_time_each_time() {
+fn translated_programs_are_deterministic_at_every_level() {
     let directory = tempdir().unwrap();
     for (guest, arguments) in SHORT {
         let source = guests().join("c").join(guest).with_extension("c");
@@ -189,7 +189,7 @@ int main(void)
 "#;
 
 #[test]
-fn marks_of_programs_for_other_architectures_count() {
+fn regions_work_in_translated_programs() {
     let directory = tempdir().unwrap();
     let source = place(directory.path(), "marked.c", MARKED.as_bytes());
     for program in [for_x86(&source, &directory), for_mips(&source, &directory)].into_iter().flatten() {
@@ -221,7 +221,7 @@ fn marks_of_programs_for_other_architectures_count() {
 }
 
 #[test]
-fn signals_that_are_blocked_stay_pending_over_execve_as_on_the_host() {
+fn blocked_signals_stay_pending_across_execve() {
     let directory = tempdir().unwrap();
     let source = source("pending.c");
     let Some(program) = for_x86(&source, &directory) else { return };
@@ -234,7 +234,7 @@ fn signals_that_are_blocked_stay_pending_over_execve_as_on_the_host() {
 
 /// A loop resumed in the middle is translated as well as one entered at its start.
 #[test]
-fn a_signal_in_the_middle_of_a_loop_costs_what_its_handler_does() {
+fn a_signal_within_a_loop_costs_only_its_handler() {
     let directory = tempdir().unwrap();
     let source = source("interrupted.c");
     for program in for_each_architecture(&source, &directory) {
@@ -247,7 +247,7 @@ fn a_signal_in_the_middle_of_a_loop_costs_what_its_handler_does() {
 }
 
 #[test]
-fn strings_are_interrupted_and_go_on_as_on_the_host() {
+fn string_instructions_are_interrupted_and_resume() {
     let directory = tempdir().unwrap();
     let source = source("long_string.c");
     let Some(program) = for_x86(&source, &directory) else { return };
@@ -258,9 +258,9 @@ fn strings_are_interrupted_and_go_on_as_on_the_host() {
 }
 
 #[test]
-fn a_store_that_changes_the_next_instruction_takes_effect_on_it_as_on_the_host() {
+fn a_store_to_the_next_instruction_takes_effect() {
     let directory = tempdir().unwrap();
-    let Some(program) = for_x86(&source("next.c"), &directory) else { return };
+    let Some(program) = for_x86(&source("next_instruction.c"), &directory) else { return };
     let native = finish(&mut Command::new(&program));
     assert_eq!(text(&native.stdout).lines().count(), 212);
     let options =
@@ -273,9 +273,9 @@ fn a_store_that_changes_the_next_instruction_takes_effect_on_it_as_on_the_host()
 
 /// Several times as much code as the code area holds, in a process with many threads and its child.
 #[test]
-fn room_for_translated_code_is_used_again() {
+fn the_code_area_is_reused() {
     let directory = tempdir().unwrap();
-    let source = source("room.c");
+    let source = source("rewritten_code.c");
     let mut expected = None;
     for program in for_each_architecture(&source, &directory) {
         // The program reports its own errors.
@@ -288,9 +288,9 @@ fn room_for_translated_code_is_used_again() {
 }
 
 #[test]
-fn where_code_is_counted_by_its_place_no_room_is_used_again() {
+fn the_code_area_is_not_reused_while_counting() {
     let directory = tempdir().unwrap();
-    let source = source("room.c");
+    let source = source("rewritten_code.c");
     let Some(program) = for_x86(&source, &directory) else { return };
     let run = |rounds| {
         let done =
@@ -304,7 +304,7 @@ fn where_code_is_counted_by_its_place_no_room_is_used_again() {
 
 /// With the host's libraries, or those of Debian's cross compilers.
 #[test]
-fn programs_for_other_architectures_that_are_linked_dynamically_run_with_their_own_libraries() {
+fn dynamic_programs_of_other_architectures_use_their_own_libraries() {
     let directory = tempdir().unwrap();
     for (guest, arguments) in SHORT {
         let source = guests().join("c").join(guest).with_extension("c");
@@ -330,7 +330,7 @@ fn programs_for_other_architectures_that_are_linked_dynamically_run_with_their_o
 /// A LoongArch shell or compiler may execute the host's programs natively; an x86-64 program that executes another
 /// keeps it in the emulator.
 #[test]
-fn a_static_program_of_the_hosts_that_a_loongarch_program_executes_is_left_to_the_host() {
+fn a_native_program_executed_by_a_loongarch_program_runs_natively() {
     let directory = tempdir().unwrap();
     let source = place(directory.path(), "processor.c", PROCESSOR.as_bytes());
     let Some(processor) = for_x86(&source, &directory) else { return };

@@ -36,7 +36,7 @@ impl Programs {
         if compiler == "cc" && !cfg!(target_arch = "x86_64") {
             return false;
         }
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/kept.c");
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/cached.c");
         let mut command = Command::new(compiler);
         command.args(["-O2", "-w", "-static", &format!("-DVALUE={value}")]).arg(source);
         let works =
@@ -75,7 +75,7 @@ fn only_file(cache: &Path) -> PathBuf {
 }
 
 #[test]
-fn a_program_does_the_same_when_it_is_started_again_and_what_it_is_now_when_it_has_changed() {
+fn restarted_and_changed_programs_behave_correctly() {
     let programs = Programs::new();
     for compiler in &programs.compilers {
         let folder = tempdir().unwrap();
@@ -102,10 +102,10 @@ fn a_program_does_the_same_when_it_is_started_again_and_what_it_is_now_when_it_h
 }
 
 #[test]
-fn no_thread_goes_on_while_translations_are_kept() {
+fn storing_translations_stops_all_threads() {
     let folder = tempdir().unwrap();
     let program = folder.path().join("over");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/over.c");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/exited.c");
     let done = Command::new("cc").args(["-O2", "-w", "-static"]).arg(source).arg("-o").arg(&program).output();
     if !cfg!(target_arch = "x86_64") || !done.is_ok_and(|done| done.status.success()) {
         eprintln!("left out: there is no compiler that links programs statically");
@@ -123,7 +123,7 @@ fn no_thread_goes_on_while_translations_are_kept() {
 }
 
 #[test]
-fn what_is_in_the_place_of_the_file_changes_nothing_that_a_program_does() {
+fn a_damaged_cache_file_does_not_change_results() {
     let programs = Programs::new();
     let Some(compiler) = programs.compilers.first() else { return };
     let folder = tempdir().unwrap();
@@ -165,7 +165,7 @@ fn what_is_in_the_place_of_the_file_changes_nothing_that_a_program_does() {
 }
 
 #[test]
-fn a_folder_that_is_not_the_users_alone_is_not_used_and_one_that_cannot_be_made_costs_nothing() {
+fn a_shared_or_unusable_cache_folder_is_ignored() {
     let programs = Programs::new();
     let Some(compiler) = programs.compilers.first() else { return };
     let folder = tempdir().unwrap();
@@ -183,7 +183,7 @@ fn a_folder_that_is_not_the_users_alone_is_not_used_and_one_that_cannot_be_made_
 }
 
 #[test]
-fn translations_are_kept_only_in_a_folder_that_the_user_names() {
+fn translations_are_stored_only_in_a_given_folder() {
     let programs = Programs::new();
     let Some(compiler) = programs.compilers.first() else { return };
     let folder = tempdir().unwrap();

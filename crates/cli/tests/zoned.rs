@@ -77,7 +77,7 @@ fn a_map_in_a_file_keeps_what_is_put_and_loaded() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_with_what_to_do() {
+fn invalid_requests_are_rejected_with_a_remedy() {
     let folder = tempfile::tempdir().unwrap();
     let here = folder.path();
     assert!(refused(here, "get drive x").contains("longma zoned format drive"));
@@ -104,7 +104,7 @@ fn what_cannot_be_is_refused_with_what_to_do() {
 }
 
 #[test]
-fn a_map_that_no_new_one_can_take_the_place_of_stays() {
+fn a_map_is_kept_if_the_new_one_would_not_fit() {
     let folder = tempfile::tempdir().unwrap();
     let here = folder.path();
     printed(here, FORMAT);
@@ -137,7 +137,7 @@ fn a_map_that_no_new_one_can_take_the_place_of_stays() {
 }
 
 #[test]
-fn what_scan_prints_load_takes_whatever_bytes_there_are() {
+fn load_accepts_the_output_of_scan() {
     let folder = tempfile::tempdir().unwrap();
     let here = folder.path();
     printed(here, FORMAT);
@@ -190,7 +190,7 @@ fn crc32c(bytes: &[u8]) -> u32 {
 }
 
 #[test]
-fn a_header_that_speaks_of_more_zones_than_memory_can_hold_is_refused() {
+fn a_header_with_too_many_zones_is_rejected() {
     let folder = tempfile::tempdir().unwrap();
     let here = folder.path();
     for (conventional, sequential, end) in
@@ -247,7 +247,7 @@ fn a_workload_is_measured_on_memory() {
 }
 
 #[test]
-fn a_soak_fills_no_more_than_a_map_can_use_of_the_device_that_it_made() {
+fn a_soak_does_not_overfill_the_device() {
     let folder = tempfile::tempdir().unwrap();
     // A map can use 7 of the 12 zones; nine tenths of the device are more than that.
     let words = "soak memory: --zones 12 --conventional-zones 1 --zone-size 512KiB --seconds 0 --window-seconds 0 --cache-mib 1 --batch 50";

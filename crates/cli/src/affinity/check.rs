@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_and_words_fit_into_forty_columns_and_all_of_them_are_there() {
+    fn columns_and_text_fit_forty_columns_completely() {
         let row = |words: [&str; 6]| words.map(String::from).to_vec();
         let rows = [
             row(["CPU", "SOCKET", "SHARES CACHE WITH", "BUSY", "NET_RX/s", "TAKES FROM"]),

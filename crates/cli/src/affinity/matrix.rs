@@ -119,7 +119,7 @@ pub mod tests {
     }
 
     #[test]
-    fn few_cpus_have_numbers_and_more_have_circles_alone() {
+    fn numbers_are_shown_only_if_they_fit() {
         assert!(drawn(2, 80).contains("CPU 0     ◔ 10.00  ● 20.00"), "{}", drawn(2, 80));
         let twelve = drawn(12, 80);
         assert!(twelve.contains("CPU 11    ●   ●") && twelve.contains("◔"), "{twelve}");
@@ -130,7 +130,7 @@ pub mod tests {
     }
 
     #[test]
-    fn a_pair_that_was_not_measured_is_a_gap() {
+    fn an_unmeasured_pair_is_left_blank() {
         let measured = [(Pair { flow: 0, application: 1 }, 5.0), (Pair { flow: 1, application: 0 }, 5.0)];
         let analysis = Analysis::of(&made_up(&measured));
         assert!(text(&analysis.pairs, 5.0, 80).contains("CPU 0              ● 5.00"));

@@ -502,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn pairs_that_came_out_alike_are_one_measurement() {
+    fn identical_results_count_as_one_measurement() {
         let (one, other) = (run(0, 1, 10.0), run(1, 1, 12.0));
         let of = |runs: &[&Measured]| mean_of(runs, |one| one.gbps).unwrap();
         let copies: Vec<Measured> = (2..50).map(|flow| run(flow, 1, 10.0)).collect();
@@ -517,7 +517,7 @@ mod tests {
     }
 
     #[test]
-    fn cpus_that_the_machine_has_not_are_named() {
+    fn missing_cpus_are_named() {
         let places = of_machine(&Machine::open(PUBLISHED).unwrap());
         let pairs = [Pair { flow: 0, application: 11 }, Pair { flow: 3, application: 12 }];
         assert_eq!(check_pairs("it", &places, &pairs[..1]), Ok(()));
@@ -526,7 +526,7 @@ mod tests {
     }
 
     #[test]
-    fn intervals_over_seeds_are_of_the_classes_means_and_not_of_its_pairs() {
+    fn intervals_over_seeds_use_the_means_of_a_class() {
         // Pairs differ widely, seeds little: the seeds' means are 20.5 and 19.5.
         let runs = [run(0, 1, 10.0), run(0, 2, 9.0), run(1, 1, 31.0), run(1, 2, 30.0)];
         let text = seeds(&runs, 80);

@@ -158,7 +158,7 @@ mod tests {
     use crate::affinity::matrix::tests::{made_up, pairs};
 
     #[test]
-    fn every_pair_is_a_circle_and_a_cell_of_each_cost() {
+    fn the_page_has_a_circle_and_a_cell_per_cost_for_every_pair() {
         let page = page(&made_up(&pairs(12)), Path::new("x.jsonl")).unwrap();
         assert_eq!(page.matches("<figure class=\"chart circles\"").count(), 1);
         assert_eq!(page.matches("<circle class=\"mark disc").count(), 144);

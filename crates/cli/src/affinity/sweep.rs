@@ -539,7 +539,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_may_have_a_port_and_six_has_brackets() {
+    fn a_server_address_may_have_a_port_and_ipv6_needs_brackets() {
         assert_eq!(address("10.0.0.1"), Ok(("10.0.0.1".into(), 5201)));
         assert_eq!(address("far:99"), Ok(("far".into(), 99)));
         assert_eq!(address("[fe80::1]:99"), Ok(("fe80::1".into(), 99)));

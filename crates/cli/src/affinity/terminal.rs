@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn json_keeps_what_a_string_holds_and_has_no_order_in_it() {
+    fn json_strings_keep_their_value_without_control_characters() {
         let value = Value::from("\u{1b}[2J\u{9b}3m\u{7f}\u{202e}\u{2028}\u{e0041}ä\n");
         let text = escaped(&format!("{value:#}"));
         assert!(!text.chars().any(is_order), "{text}");

@@ -224,7 +224,7 @@ mod tests {
     use longma_affinity::setting::Setting;
 
     #[test]
-    fn what_was_put_back_is_the_first_part_of_a_sentence() {
+    fn restored_settings_start_the_final_message() {
         assert_eq!(back(None), "nothing was changed");
         assert_eq!(back(Some(&Restored::default())), "nothing was changed");
         let foreign = Fate::Foreign { found: "1".into() };

@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn each_settings_part_is_its_mean_over_all_orders_and_together_they_are_all() {
+    fn shapley_values_are_means_over_all_orders_and_add_up() {
         // GRO adds 4 Gb/s, or 1 with large packets; large packets add 6, or 3 with GRO.
         let rate = |gro, mtu| {
             Some(match (gro, mtu) {
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn where_a_combination_has_no_result_there_are_none_and_it_is_named() {
+    fn a_combination_without_result_prevents_shapley_values() {
         let rate = |gro, mtu| (gro == 0 || mtu == 1500).then_some(1.0);
         assert_eq!(shares(&varied(rate)).unwrap_err(), "gro=1 mtu=9000 has no result");
     }

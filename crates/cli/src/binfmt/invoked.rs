@@ -34,13 +34,13 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_writes_is_a_run_of_the_program_under_its_name() {
+    fn a_binfmt_command_line_becomes_a_run() {
         let by_kernel = of(true, words("/usr/bin/longma /opt/tool tool -x -- y"));
         assert_eq!(by_kernel, words("/usr/bin/longma run --argv0=tool -- /opt/tool -x -- y"));
     }
 
     #[test]
-    fn what_a_user_writes_stays() {
+    fn other_command_lines_are_unchanged() {
         assert_eq!(of(false, words("longma run x y")), words("longma run x y"));
     }
 }

@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rule_has_the_bytes_that_files_begin_with() {
+    fn a_rule_has_magic_and_mask() {
         let rule = Rule::new(Architecture::Aarch64, Path::new("/usr/bin/longma"), false).unwrap();
         let zeros = "\\x00".repeat(9);
         let ones = "\\xff".repeat(7);
@@ -172,14 +172,14 @@ mod tests {
     }
 
     #[test]
-    fn paths_that_would_be_read_otherwise_are_refused() {
+    fn paths_that_break_a_rule_are_rejected() {
         for path in ["/a:b", "/a\nb", &format!("/{}", "a".repeat(127))] {
             assert!(Rule::new(Architecture::Aarch64, Path::new(path), false).is_err(), "{path}");
         }
     }
 
     #[test]
-    fn a_rule_of_somebody_else_is_seen_by_the_machine_that_it_names() {
+    fn rules_of_other_programs_are_matched_by_architecture() {
         let status = |machine: &str| {
             let (magic, mask) = (format!("7f454c46020101{}0200{machine}00", "00".repeat(9)), "ff".repeat(20));
             format!("enabled\ninterpreter /usr/bin/qemu\nflags: \noffset 0\nmagic {magic}\nmask {mask}\n")

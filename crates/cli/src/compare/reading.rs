@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_result_is_refused_with_what_to_give() {
+    fn a_file_that_is_not_a_result_is_rejected() {
         for text in ["", "[1]", "{}", r#"{"statistics": 3}"#] {
             let problem = Figures::parse(text).unwrap_err();
             assert!(problem.contains("--stats-out"), "{text}: {problem}");

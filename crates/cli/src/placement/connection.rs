@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_file_holds_a_token_and_nothing_else() {
+    fn a_token_file_contains_only_a_token() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("token");
         let read = |text: &str| {

@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_goes_on_below_and_nothing_of_it_is_lost() {
+    fn long_cells_and_lines_are_wrapped_completely() {
         let why = "a very long text that has no room beside the other columns";
         let rows = vec![heading(["ID", "WHAT"]), vec!["1".into(), why.into()], vec!["2".into(), "b".into()]];
         let mut page = Page::of_width(20);
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_cannot_order_the_terminal() {
+    fn names_cannot_control_the_terminal() {
         let name = "x\u{1b}[2J\u{9b}31m\u{202e}\u{7}\nh1: all is well";
         let mut page = Page::of_width(80);
         page.table(&[heading(["NAME"]), vec![name.into()]]);

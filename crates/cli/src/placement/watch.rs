@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_domain_of_somebody_else_cannot_order_the_terminal() {
+    fn domain_names_cannot_control_the_terminal() {
         let domain = "\u{1b}]0;owned\u{7}\u{1b}[2Jweb".to_string();
         let mend = vec![format!("virsh numatune {domain}")];
         let why = format!("{domain} is remote");

@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_is_short_of_something_is_told_from_a_wrong_program() {
+    fn host_shortages_are_distinguished_from_invalid_programs() {
         let source = || io::Error::from_raw_os_error(libc::ENOMEM);
         let reserve =
             LoadError::Host { action: "reserve an address space for", path: "/x".into(), source: source() };
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_to_do_is_told_apart_from_what_is_wrong() {
+    fn advice_is_separated_from_the_message() {
         let error = LoadError::Program { path: "/x".into(), source: ElfError::Machine(62) };
         let failure = Failure::of_loading(error.into(), false);
         assert!(failure.message.contains("x86-64") && !failure.message.contains("build it"));

@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_policy_is_refused() {
+    fn invalid_policies_are_rejected() {
         for wrong in
             ["", "bind", "bind:", "bind:x", "bind:3-1", "preferred:0,1", "first-touch:0", "bind:99999999"]
         {

@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hole_in_the_emulator_is_not_one_in_the_host() {
+    fn a_sandboxed_emulator_cannot_attack_the_host() {
         let (root, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         fs::write(outside.path().join("secret"), "secret").unwrap();
         let (told, mut tell) = io::pipe().unwrap();

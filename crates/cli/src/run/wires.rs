@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused_with_a_reason() {
+    fn invalid_options_are_rejected_with_a_reason() {
         for (text, said) in [
             ("eth0", "names no device"),
             (",loop", "names no device"),

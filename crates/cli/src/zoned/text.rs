@@ -121,7 +121,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_printed_is_one_line_and_stands_for_the_same_bytes(bytes in content(), hex in any::<bool>()) {
+        fn printed_text_is_one_line_and_reads_back_as_the_same_bytes(bytes in content(), hex in any::<bool>()) {
             let text = Text { hex };
             let printed = text.print(&bytes);
             prop_assert!(!printed.contains(|c: char| c.is_control()), "{printed:?}");
@@ -129,7 +129,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_taken_or_refused(bytes in content(), hex in any::<bool>()) {
+        fn any_text_is_parsed_or_rejected(bytes in content(), hex in any::<bool>()) {
             // All spellings of the same bytes print the same.
             let text = Text { hex };
             if let Ok(taken) = text.stored(&bytes) {
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_printed_as_it_is_and_escapes_only_what_a_line_cannot_hold() {
+    fn only_necessary_characters_are_escaped() {
         let text = Text { hex: false };
         for (bytes, printed) in [
             (&b"river 10%"[..], "river 10%"),

@@ -336,7 +336,7 @@ fn rewritten_while_called(rounds: i64) -> Code {
 }
 
 #[test]
-fn code_that_another_thread_calls_meanwhile_is_never_run_as_it_was() {
+fn rewritten_code_never_runs_in_its_old_form() {
     for extra in [&[][..], &["--interpret"]] {
         let done = run(rewritten_while_called(100), extra);
         assert_eq!(done.status.code(), Some(7), "{extra:?}: {:?} {}", done.status, text(&done.stderr));
@@ -344,7 +344,7 @@ fn code_that_another_thread_calls_meanwhile_is_never_run_as_it_was() {
 }
 
 #[test]
-fn a_jump_or_return_to_no_instruction_is_the_programs_own_fault() {
+fn a_jump_to_an_invalid_instruction_raises_a_signal() {
     use std::os::unix::process::ExitStatusExt;
     for target in [0, 1, 2, 3, 4, 5, 8, 0x3ffd, -1, -2, -4, (1 << 46) - 4, 1 << 46, 1 << 47] {
         for is_return in [false, true] {
@@ -376,7 +376,7 @@ fn a_jump_or_return_to_no_instruction_is_the_programs_own_fault() {
 }
 
 #[test]
-fn a_host_that_forbids_memory_to_become_executable_translates_all_the_same() {
+fn translation_works_if_the_host_forbids_making_memory_executable() {
     use std::os::unix::process::CommandExt;
     const SET_MDWE: i32 = 65;
     const REFUSE_EXEC_GAIN: u64 = 1;

@@ -54,7 +54,7 @@ const MIPS: [u32; 7] =
     [0x6404_0064, 0x6484_ffff, 0x1480_fffe, 0x64a5_0002, 0x6404_0007, 0x6402_1455, 0x0000_000c];
 
 #[test]
-fn x86_stops_between_a_subtraction_and_its_branch_with_the_flags_there() {
+fn x86_flags_are_correct_between_subtraction_and_branch() {
     let mut program = x86(&[&COUNT_DOWN, &exit(7)]);
     assert_eq!(
         (program.register(RIP), program.register(EFLAGS)),
@@ -81,7 +81,7 @@ fn x86_stops_between_a_subtraction_and_its_branch_with_the_flags_there() {
 }
 
 #[test]
-fn flags_that_nothing_reads_are_there_and_a_jump_to_itself_is_a_step() {
+fn unread_flags_are_available_and_a_self_jump_is_a_step() {
     // mov eax, 1; add eax, 0x7fffffff; xor eax, eax; here: jmp here.
     let code = [0xb8, 1, 0, 0, 0, 0x05, 0xff, 0xff, 0xff, 0x7f, 0x31, 0xc0, 0xeb, 0xfe];
     let mut program = x86(&[&code]);
@@ -104,7 +104,7 @@ fn flags_that_nothing_reads_are_there_and_a_jump_to_itself_is_a_step() {
 }
 
 #[test]
-fn a_repeated_instruction_is_a_step_a_round_and_one_step_where_there_is_none() {
+fn a_rep_instruction_takes_one_step_per_iteration() {
     // mov ecx, 2; lea rdi, [rsp - 64]; rep stosb; rep stosb.
     let code = [0xb9, 2, 0, 0, 0, 0x48, 0x8d, 0x7c, 0x24, 0xc0, 0xf3, 0xaa, 0xf3, 0xaa];
     let mut program = x86(&[&code, &exit(5)]);
@@ -117,7 +117,7 @@ fn a_repeated_instruction_is_a_step_a_round_and_one_step_where_there_is_none() {
 }
 
 #[test]
-fn aarch64_has_its_registers_wherever_they_are_kept() {
+fn aarch64_registers_are_available() {
     let mut program = words(&ARM, EM_AARCH64, 0);
     assert_eq!(program.ask(&format!("Z0,{:x},4", CODE + 8)), "OK");
     assert!(is_stop(&program.resume("c"), TRAP));
@@ -141,7 +141,7 @@ fn aarch64_has_its_registers_wherever_they_are_kept() {
 }
 
 #[test]
-fn mips64_steps_over_a_branch_with_its_slot_and_has_lo_that_nothing_reads() {
+fn mips64_steps_over_branches_with_delay_slots_and_unread_lo_is_available() {
     let mut program = words(&MIPS, EM_MIPS, MIPS_FLAGS);
     (0..2).for_each(|_| assert!(is_stop(&program.resume("s"), TRAP)));
     assert_eq!((program.register(MIPS_PC), program.register(MIPS_A0)), (CODE + 8, 99));
@@ -161,7 +161,7 @@ fn mips64_steps_over_a_branch_with_its_slot_and_has_lo_that_nothing_reads() {
 }
 
 #[test]
-fn signals_system_calls_and_changed_variables_stop_translated_programs_at_their_own_addresses() {
+fn translated_programs_stop_at_source_addresses() {
     // mov rax, [0]; exit_group(5).
     let mut program = x86(&[&[0x48, 0x8b, 4, 0x25, 0, 0, 0, 0], &exit(5)]);
     assert!(is_stop(&program.resume("c"), 11));
@@ -195,7 +195,7 @@ fn signals_system_calls_and_changed_variables_stop_translated_programs_at_their_
 }
 
 #[test]
-fn a_debugger_changes_translated_code_and_lets_go_of_it() {
+fn a_debugger_can_patch_translated_code_and_detach() {
     let mut program = x86(&[&COUNT_DOWN, &exit(7)]);
     assert_eq!(program.ask(&format!("Z0,{JNZ:x},1")), "OK");
     assert!(is_stop(&program.resume("c"), TRAP));
@@ -219,7 +219,7 @@ fn a_child_of_a_debugged_program_runs_across_its_breakpoints() {
 }
 
 #[test]
-fn gdb_is_told_of_the_registers_of_the_source_and_sets_them_all_at_once() {
+fn gdb_learns_and_sets_source_registers() {
     let programs = [
         (
             x86(&[&COUNT_DOWN, &exit(7)]),

@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_that_no_command_writes_is_refused_before_anything_is_opened() {
+    fn an_invalid_header_is_rejected_before_other_files_are_opened() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("made.jsonl");
         let pipe = folder.path().join("pipe");
@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused_with_its_line_and_its_field() {
+    fn impossible_values_are_rejected_with_line_and_field() {
         let folder = tempfile::tempdir().unwrap();
         let with = |change: &dyn Fn(&mut Measured)| {
             let mut changed = run(2);
@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn every_changed_byte_of_a_line_is_found() {
+    fn every_changed_byte_is_detected() {
         let machine = Machine::open("sandybridge-2x6").unwrap();
         let (places, nic) = (of_machine(&machine), nic(&machine).unwrap());
         let first = Header::of(&sweep(0), &nic).unwrap();
@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_are_there_again_bit_for_bit_and_a_line_that_was_being_written_is_not() {
+    fn complete_runs_are_read_back_exactly_and_an_incomplete_line_is_dropped() {
         let machine = Machine::open("sandybridge-2x6").unwrap();
         let (places, nic) = (of_machine(&machine), nic(&machine).unwrap());
         let folder = tempfile::tempdir().unwrap();

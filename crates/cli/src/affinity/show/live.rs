@@ -203,7 +203,7 @@ mod tests {
     use longma_affinity::watch::{Queue, Thread};
 
     #[test]
-    fn the_map_has_what_is_on_each_cpu_and_fits_the_terminal() {
+    fn the_live_view_shows_each_cpu_and_fits_the_terminal() {
         let name: longma_affinity::setting::Interface = "eth0".parse().unwrap();
         let nic = Nic {
             name: name.clone(),

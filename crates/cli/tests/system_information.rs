@@ -53,7 +53,7 @@ fn otherwise(command: &mut Command) -> &mut Command {
 }
 
 #[test]
-fn a_simulated_program_is_told_the_same_whoever_runs_it() {
+fn system_information_does_not_depend_on_the_user() {
     let folder = tempdir().unwrap();
     let program = place(folder.path(), "told", &told());
     for level in ["cache", "timing"] {
@@ -73,7 +73,7 @@ fn a_simulated_program_is_told_the_same_whoever_runs_it() {
 }
 
 #[test]
-fn the_mask_of_a_simulated_program_holds_for_what_it_executes() {
+fn the_umask_is_inherited_across_execve() {
     let folder = tempdir().unwrap();
     let told = place(folder.path(), "told", &told());
     // umask(077), then execve of the first argument with the remaining ones.
