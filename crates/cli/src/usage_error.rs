@@ -7,9 +7,9 @@ use longma_topology::{harmless, harmless_lines};
 use std::io::Write as _;
 
 /// Prints the message to the stream that clap chose for it. Write errors are ignored.
-pub fn say(error: &clap::Error) {
+pub fn print(error: &clap::Error) {
     let words = error.render().to_string();
-    let shown = without_orders(&words, error);
+    let shown = without_control_characters(&words, error);
     // clap colours its own text only; print it through clap unless an argument had to be escaped.
     let _ = match shown == words {
         true => error.print(),
@@ -17,7 +17,7 @@ pub fn say(error: &clap::Error) {
     };
 }
 
-fn without_orders(words: &str, error: &clap::Error) -> String {
+fn without_control_characters(words: &str, error: &clap::Error) -> String {
     let mut words = words.to_string();
     for (_, value) in error.context() {
         let typed = match value {
