@@ -466,14 +466,14 @@ def answer(runner, key, places):
         found = shows(runner, machine, path, value, likely(machine, key), 2)
         if found and (found != "refused" or NAMES.fullmatch(key)):
             return f"{machine['name']}: {found}"
-    for machine, path, value in places[:MOST_PLACES]:
+    for machine, path, value in places[:MAX_PLACES]:
         found = shows(runner, machine, path, value, OF.get(machine["name"], GENERAL), 3)
         if found and (found != "refused" or NAMES.fullmatch(key)):
             return f"{machine['name']}: {found}"
     return None
 
 
-MOST_PLACES = 12  # of a key, on which all probes are run
+MAX_PLACES = 12  # of a key, on which all probes are run
 
 def ask(runner, only, jobs, verbose):
     keys = {}

@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 /// Time limit of a measurement in seconds.
-const PATIENCE_SECONDS: u32 = 60;
+const TIMEOUT_SECONDS: u32 = 60;
 
 /// The cores of the two processes.
 #[derive(Clone, Copy)]
@@ -25,7 +25,7 @@ fn child(core: usize, body: impl FnOnce()) -> libc::pid_t {
     if pid == 0 {
         pin(core);
         // SAFETY: ends this process if it hangs.
-        unsafe { libc::alarm(PATIENCE_SECONDS) };
+        unsafe { libc::alarm(TIMEOUT_SECONDS) };
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
         // SAFETY: ends the copy without running the original's cleanup.
         unsafe { libc::_exit(i32::from(outcome.is_err())) };

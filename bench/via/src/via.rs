@@ -5,7 +5,7 @@ use longma_via::*;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-const PATIENCE: Option<Duration> = Some(Duration::from_secs(10));
+const TIMEOUT: Option<Duration> = Some(Duration::from_secs(10));
 
 struct Side {
     nic: Nic,
@@ -35,8 +35,8 @@ fn introduce(nic: Nic, vi: Vi, memory: MemoryRegion, wait: impl FnOnce(&Nic, &Vi
     memory.write(0, &own.address.to_le_bytes());
     memory.write(8, &u64::from(own.handle.0).to_le_bytes());
     vi.post_send(&Descriptor::send(&[memory.segment(0, 16)])).expect("room");
-    vi.send_wait(PATIENCE).expect("a send");
-    vi.receive_wait(PATIENCE).expect("an introduction");
+    vi.send_wait(TIMEOUT).expect("a send");
+    vi.receive_wait(TIMEOUT).expect("an introduction");
     let mut bytes = [0; 16];
     memory.read(64, &mut bytes);
     let number = |range: std::ops::Range<usize>| u64::from_le_bytes(bytes[range].try_into().expect("eight"));
@@ -49,14 +49,14 @@ fn serve(name: &str, bytes: usize) -> Side {
     let (nic, vi, memory) = open(bytes);
     let address = Address::local(name);
     introduce(nic, vi, memory, |nic, vi| {
-        nic.connect_wait(&address, PATIENCE).expect("a client").accept(vi).expect("a connection");
+        nic.connect_wait(&address, TIMEOUT).expect("a client").accept(vi).expect("a connection");
     })
 }
 
 fn connect(name: &str, bytes: usize) -> Side {
     let (nic, vi, memory) = open(bytes);
     introduce(nic, vi, memory, |_, vi| {
-        while vi.connect(&Address::local(""), &Address::local(name), PATIENCE).is_err() {
+        while vi.connect(&Address::local(""), &Address::local(name), TIMEOUT).is_err() {
             std::thread::sleep(Duration::from_millis(1));
         }
     })
@@ -83,7 +83,7 @@ fn say_ready(side: &Side) {
     side.memory.atomic(READY - 8).store(1, Ordering::Release);
     let remote = RemoteSegment { address: side.remote.address + READY as u64, ..side.remote };
     side.vi.post_send(&Descriptor::rdma_write(&[side.memory.segment(READY - 8, 8)], remote)).expect("room");
-    side.vi.send_wait(PATIENCE).expect("a write");
+    side.vi.send_wait(TIMEOUT).expect("a write");
 }
 
 /// One-way latency of send and receive of `bytes`, ns.
@@ -268,9 +268,9 @@ pub fn call_costs_ns() -> [f64; 5] {
     std::thread::scope(|scope| {
         let (nic, vi, address) = (&nic, &vi, Address::local(&name));
         scope.spawn(move || {
-            nic.connect_wait(&address, PATIENCE).expect("a client").accept(vi).expect("a connection")
+            nic.connect_wait(&address, TIMEOUT).expect("a client").accept(vi).expect("a connection")
         });
-        while peer.connect(&Address::local(""), &Address::local(&name), PATIENCE).is_err() {
+        while peer.connect(&Address::local(""), &Address::local(&name), TIMEOUT).is_err() {
             std::thread::sleep(Duration::from_millis(1));
         }
     });

@@ -14,7 +14,7 @@ use typed::text;
 use veth::{Network, signal, with_its_test};
 
 /// Time limit of every wait.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Whether this host can create namespaces and has two CPUs. Prints what is missing, so that a skipped test is visible.
 fn can_tune() -> bool {
@@ -63,7 +63,7 @@ impl Sender {
                 }
             }
         });
-        is_ready.recv_timeout(PATIENCE).unwrap();
+        is_ready.recv_timeout(TEST_TIMEOUT).unwrap();
         Self(stop)
     }
 }
@@ -122,7 +122,7 @@ fn tune(network: &Network, words: &[&str]) -> Child {
 fn wait(what: &str, mut until: impl FnMut() -> bool) -> Duration {
     let begin = Instant::now();
     while !until() {
-        assert!(begin.elapsed() < PATIENCE, "{what}");
+        assert!(begin.elapsed() < TEST_TIMEOUT, "{what}");
         std::thread::sleep(Duration::from_millis(10));
     }
     begin.elapsed()
@@ -217,7 +217,7 @@ fn pinned_and_excluded_threads_and_dry_runs_change_nothing() {
         let mut tune = tune(&network, words);
         let begin = Instant::now();
         while tune.try_wait().unwrap().is_none() {
-            assert!(begin.elapsed() < PATIENCE);
+            assert!(begin.elapsed() < TEST_TIMEOUT);
             // The test has steered the queue itself, so `tune` must leave it alone.
             assert_eq!((network.settings(), reader.cpus()), (settings.clone(), cpus), "{words:?}");
             std::thread::sleep(Duration::from_millis(20));
@@ -285,7 +285,7 @@ fn a_thousand_flows_cost_little_cpu_time() {
             std::thread::sleep(Duration::from_millis(10));
         }
     });
-    is_ready.recv_timeout(PATIENCE).unwrap();
+    is_ready.recv_timeout(TEST_TIMEOUT).unwrap();
     let words = ["tune", "--interface", "in0", "--dry-run", "--for", &seconds, "--format", "json"];
     let output = network.longma(&words).output().unwrap();
     stop.store(true, Ordering::Relaxed);

@@ -16,7 +16,7 @@ const S0: u32 = 23;
 /// A user ID that is not in use.
 const USER: u32 = 54_321;
 /// Maximum number of threads of the user.
-const MOST: u64 = 400;
+const MAX_THREADS: u64 = 400;
 /// Offset of `ru_nvcsw` in `struct rusage`.
 const WAITS: usize = 128;
 
@@ -114,9 +114,9 @@ fn threads_of_user() -> u64 {
     std::fs::read_dir("/proc").unwrap().flatten().map(of).sum()
 }
 
-/// Runs the command as a user who may create [`MOST`] more threads. Root has no such limit, so use another user.
+/// Runs the command as a user who may create [`MAX_THREADS`] more threads. Root has no such limit, so use another user.
 fn limited(command: &mut Command) -> &mut Command {
-    let most = if is_root() { MOST } else { threads_of_user() + MOST };
+    let most = if is_root() { MAX_THREADS } else { threads_of_user() + MAX_THREADS };
     let limit = libc::rlimit { rlim_cur: most, rlim_max: most };
     if is_root() {
         command.uid(USER);
@@ -147,7 +147,11 @@ fn a_program_has_as_many_threads_as_the_limit_allows_and_then_clone_fails() {
         let maker = place(folder.path(), "maker", &executable(&MAKER, &[]));
         let made = made(limited(copied(folder.path()).args(options).arg(&maker)));
         assert_eq!(made.last, i64::from(-libc::EAGAIN), "{options:?}");
-        assert!((MOST * 9 / 10..MOST).contains(&made.threads), "{options:?}: {} threads", made.threads);
+        assert!(
+            (MAX_THREADS * 9 / 10..MAX_THREADS).contains(&made.threads),
+            "{options:?}: {} threads",
+            made.threads
+        );
     }
 }
 

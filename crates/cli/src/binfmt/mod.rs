@@ -176,15 +176,15 @@ fn list() -> Result<(), Problem> {
     }
     for architecture in Architecture::ALL {
         let of_it = known.iter().filter(|(_, status)| rules::is_for(status, *architecture));
-        let told: Vec<String> = of_it.map(|(name, status)| shown_rule(name, status)).collect();
-        let nobody = if architecture.is_host() {
+        let interpreters: Vec<String> = of_it.map(|(name, status)| shown_rule(name, status)).collect();
+        let fallback = if architecture.is_host() {
             "native"
         } else {
             "no interpreter: register with `longma binfmt register`"
         };
-        let newest = if told.len() > 1 { "; the last registered one runs them" } else { "" };
-        let told = if told.is_empty() { nobody.into() } else { told.join("; ") };
-        println!("{:<12} {told}{newest}", architecture.to_string());
+        let newest = if interpreters.len() > 1 { "; the last registered one runs them" } else { "" };
+        let shown = if interpreters.is_empty() { fallback.into() } else { interpreters.join("; ") };
+        println!("{:<12} {shown}{newest}", architecture.to_string());
     }
     Ok(())
 }

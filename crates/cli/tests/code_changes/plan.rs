@@ -457,10 +457,10 @@ impl Plan {
 
     /// The code of a worker whose mailbox is at S0: it answers requests and calls the pressed function between them.
     fn emit_worker(&self, code: &mut Code, worker: Label) {
-        const MOST: i64 = 1 << 16;
+        const MAX_ROUNDS: i64 = 1 << 16;
         code.place(worker);
         code.set(S5, 0);
-        code.set(S6, MOST);
+        code.set(S6, MAX_ROUNDS);
         let wait = code.here();
         let asked = code.label();
         code.push(load(T0, S0, 0));
