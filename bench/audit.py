@@ -178,10 +178,10 @@ def forwarding(audit):
     yield audit.check("store to load", "cycles", load + store, audit.cycles(pair * 8, base) and audit.cycles(pair * 8, base) / 8)
     other = [pair[0], word("st.d", ZERO, OTHER, 0), pair[1]]
     measured = audit.cycles(other * 8, base)
-    yield audit.check("the same beside a store 2 KiB away", "cycles", load + store, measured and measured / 8)
+    yield audit.check("the same with a store 2 KiB away", "cycles", load + store, measured and measured / 8)
     parts = [word("st.w", VALUE, BASE, 0), word("st.w", VALUE, BASE, 4), word("ld.w", VALUE, BASE, 0)]
     measured = audit.cycles(parts * 8, base)
-    yield audit.check("the same beside one of the other half", "cycles", load + store, measured and measured / 8)
+    yield audit.check("the same with a store in the other half", "cycles", load + store, measured and measured / 8)
     divided = [word("div.d", VALUE, VALUE, ZERO), *other]
     measured = audit.cycles(divided * 4, base)
     divide = table()["div.d"][0]
@@ -205,7 +205,7 @@ def misses(audit):
     if alone is None or many is None:
         yield audit.check("misses in parallel", "lines", expected, None)
         return
-    yield audit.check("misses in parallel", "lines", expected, alone / (many / 4), f"{alone:.0f} cycles one by one, {many / 4:.1f} beside each other", 0.1, "at most")
+    yield audit.check("misses in parallel", "lines", expected, alone / (many / 4), f"{alone:.0f} cycles one by one, {many / 4:.1f} in parallel", 0.1, "at most")
     yield audit.check("misses in parallel", "lines", expected / 2, alone / (many / 4), "the banks of the memory take the rest", 0, "at least")
 
 
@@ -235,7 +235,7 @@ def strides(audit):
         times = min(1000, bytes_ // stride - 10)
         measured = audit.cycles(body, constant(BASE, DATA), rounds=(times // 4, times), data_bytes=bytes_)
         plain = without.cycles(body, constant(BASE, DATA), rounds=(times // 4, times), data_bytes=bytes_)
-        yield audit.check(f"loads in steps of {stride} B", "cycles", plain, measured, "beside the same machine without prefetching", 0.1, "at most")
+        yield audit.check(f"loads in steps of {stride} B", "cycles", plain, measured, "compared with the same machine without prefetching", 0.1, "at most")
 
 
 def without_prefetcher(audit):

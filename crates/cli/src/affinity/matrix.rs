@@ -7,7 +7,7 @@ use longma_affinity::places::Pair;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-/// Circles, each with the smallest fraction of the best throughput that it stands for.
+/// Circles, each with the smallest fraction of the best throughput that it represents.
 const CIRCLES: [(f64, char); 5] = [(0.95, '●'), (0.75, '◕'), (0.5, '◑'), (0.25, '◔'), (0.0, '○')];
 /// Width of the row labels, in characters.
 const LABEL: usize = 10;

@@ -26,7 +26,7 @@ pub struct Args {
 
 #[derive(Subcommand)]
 enum PlacementCommand {
-    /// Run the placement service: API, scheduler and monitor.
+    /// Run the placement service: API, scheduler, monitor and switcher.
     ///
     /// With --all-in-one, also run the agent of this machine.
     Serve(serve::ServeArguments),
